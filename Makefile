@@ -1,0 +1,80 @@
+# The one developer command. Every target makes what it needs; nothing has to be installed or activated first.
+#
+#   PYTHON           the Python that .venv is made with, 3.11 or newer (python3)
+#   TORCH_INDEX_URL  package index of torch alone, e.g. https://download.pytorch.org/whl/cpu
+#   ARGS             passed on to what the target runs: make test ARGS="-k journal -x"
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCKED := $(VENV)/.locked
+READY  := $(VENV)/.ready
+DOCS   := $(VENV)/.docs
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+TORCH  := $(shell grep '^torch==' requirements/dev.in)
+UV     := uv==0.13.8
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench conformance docs lock clean FORCE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## train a tiny model, record it, write and validate a PolyTrace workload
+	integrations/rlvr_probe_trl/recipe/run.sh $(ARGS)
+
+test: $(READY) ## every test that needs neither a GPU nor a server
+	$(BIN)/python -m pytest -m "not conformance and not bench" $(ARGS)
+
+lint: $(READY) ## format, style, types, layers, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+bench: $(READY) ## the cost of the probe, measured
+	$(BIN)/python tests/bench/run.py $(ARGS)
+
+conformance: $(READY) ## the integrations against the real frameworks
+	$(BIN)/python -m pytest -m conformance $(ARGS)
+
+docs: $(READY) $(DOCS) ## the documentation, into docs/_build/html; its examples are run
+	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -n -W --keep-going -q -b doctest docs docs/_build/doctest
+
+lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS=--upgrade
+	$(PIP) install --quiet $(UV)
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes $(ARGS) requirements/docs.in --output-file requirements/docs.txt
+
+clean: ## remove everything that make made; recordings in rlvr-probe-runs/ stay
+	rm -rf $(VENV) demo-out dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A .venv that was moved or copied, or whose Python is gone or is another minor version, is emptied and made again.
+MOVED := $(shell [ ! -e $(LOCKED) ] || [ "$$(cat $(LOCKED))" = "$(CURDIR)" ] || echo moved)
+DEAD  := $(shell [ ! -d $(VENV) ] || $(BIN)/python -c 'import pip' 2>/dev/null || echo dead)
+
+$(LOCKED): requirements/dev.txt $(if $(MOVED)$(DEAD),FORCE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 "make: Python 3.11 or newer is \
+	needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo >&2 "make: '$(PYTHON)' cannot make a virtual environment. \
+	On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(if $(MOVED)$(DEAD),--clear) $(VENV)
+	$(PIP) install --quiet $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) $(TORCH)
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements/dev.txt
+	@echo "$(CURDIR)" > $@
+
+$(READY): $(LOCKED) pyproject.toml boot/rlvr_probe_boot.pth
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(PIP) check
+	@touch $@
+
+$(DOCS): $(READY) requirements/docs.txt
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements/docs.txt
+	@touch $@
