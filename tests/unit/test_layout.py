@@ -1,0 +1,157 @@
+"""A plugin is one folder and one entry-point line, and knows the core by its contracts only.
+
+What import-linter cannot say about folders it has not been told of. Nothing here names a plugin.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GROUPS = {"integrations": "rlvr_probe.integrations", "exporters": "rlvr_probe.exporters"}
+CONTRACTS = (
+    "rlvr_probe.adapter",
+    "rlvr_probe.exporter",
+    "rlvr_probe.model",
+    "rlvr_probe.exceptions",
+)
+SHIPPED = ("__init__.py", "py.typed")
+BESIDE = {
+    "integrations": ("adapter.py", "README.md", "recipe/run.sh", "tests/test_conformance.py"),
+    "exporters": ("exporter.py", "README.md", "tests"),
+}
+# What `import rlvr_probe` may load besides the standard library. No GPU library is among it.
+CORE_IMPORTS = {"msgspec", "rlvr_probe", "wrapt"}
+
+
+def plugin_folders(kind: str) -> set[str]:
+    return {path.parent.name for path in (ROOT / kind).glob("*/__init__.py")}
+
+
+def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:
+    """The entry points of our own distribution; another one may add plugins of its own."""
+    found = metadata.distribution("rlvr-probe").entry_points.select(group=GROUPS[kind])
+    return {entry_point.name: entry_point for entry_point in found}
+
+
+PLUGINS = [(kind, name) for kind in GROUPS for name in sorted(plugin_folders(kind))]
+every_plugin = pytest.mark.parametrize(("kind", "plugin"), PLUGINS)
+
+
+@cache
+def import_graph() -> grimp.ImportGraph:
+    graph = grimp.build_graph("rlvr_probe", *(name for _, name in PLUGINS), cache_dir=None)
+    for _, plugin in PLUGINS:
+        for folder in ("tests", "recipe"):
+            for module in {m for m in graph.modules if within(m, f"{plugin}.{folder}")}:
+                graph.remove_module(module)
+    return graph
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def imported_by(package: str) -> set[tuple[str, str]]:
+    """Pairs of (module of ``package``, module outside of it that it imports)."""
+    graph = import_graph()
+    return {
+        (module, target)
+        for module in graph.modules
+        if within(module, package)
+        for target in graph.find_modules_directly_imported_by(module)
+        if not within(target, package)
+    }
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names outside the standard library that ``statement`` loads in a fresh process."""
+    script = f"""
+import json, sys
+before = set(sys.modules)
+{statement}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    # -P: the working directory holds folders whose names must not be found.
+    run = [sys.executable, "-P", "-c", script]
+    names = json.loads(subprocess.run(run, capture_output=True, check=True, text=True).stdout)
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_every_plugin_folder_has_its_entry_point_and_every_entry_point_its_folder(
+    kind: str,
+) -> None:
+    expected = {name.removeprefix("rlvr_probe_"): name for name in plugin_folders(kind)}
+    assert {name: point.module for name, point in entry_points(kind).items()} == expected
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_every_entry_point_loads(kind: str) -> None:
+    for entry_point in entry_points(kind).values():
+        assert callable(entry_point.load())
+
+
+@every_plugin
+def test_a_plugin_folder_holds_what_a_reader_looks_for(kind: str, plugin: str) -> None:
+    folder = ROOT / kind / plugin
+    assert [name for name in (*SHIPPED, *BESIDE[kind]) if not (folder / name).exists()] == []
+
+
+@every_plugin
+def test_a_plugin_imports_contracts_only_and_no_other_plugin(kind: str, plugin: str) -> None:
+    wrong = {
+        (module, target)
+        for module, target in imported_by(plugin)
+        if not any(within(target, contract) for contract in CONTRACTS)
+    }
+    assert wrong == set()
+
+
+def test_the_core_imports_no_plugin() -> None:
+    assert imported_by("rlvr_probe") == set()
+
+
+@every_plugin
+def test_the_core_does_not_spell_the_name_of_a_plugin(kind: str, plugin: str) -> None:
+    sources = (ROOT / "src").rglob("*.py")
+    assert [path.name for path in sources if plugin in path.read_text(encoding="utf-8")] == []
+
+
+@every_plugin
+def test_importing_a_plugin_loads_nothing_but_the_core(kind: str, plugin: str) -> None:
+    assert loaded_by(f"import {plugin}") - CORE_IMPORTS == {plugin}
+
+
+def test_importing_the_package_loads_no_more_than_its_hot_path_needs() -> None:
+    assert loaded_by("import rlvr_probe") - CORE_IMPORTS == set()
+
+
+def test_the_start_up_hook_is_installed_beside_the_packages() -> None:
+    files = metadata.distribution("rlvr-probe").files or ()
+    installed = [Path(str(file.locate())) for file in files if file.name == "rlvr_probe_boot.pth"]
+    source = ROOT / "boot" / "rlvr_probe_boot.pth"
+    assert [path.read_bytes() for path in installed] == [source.read_bytes()]
+
+
+@pytest.mark.parametrize("environment", [{}, {"RLVR_PROBE": "1"}])
+def test_the_start_up_hook_is_silent_where_the_package_is_gone(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    hook = (ROOT / "boot" / "rlvr_probe_boot.pth").read_bytes()
+    (tmp_path / "rlvr_probe_boot.pth").write_bytes(hook)
+    script = (
+        f"import site, sys; site.addsitedir({str(tmp_path)!r}); print('rlvr_probe' in sys.modules)"
+    )
+    # -S: without this environment's own site-packages, where the package is.
+    run = [sys.executable, "-S", "-c", script]
+    ended = subprocess.run(run, capture_output=True, check=True, env=environment, text=True)
+    assert (ended.stdout, ended.stderr) == ("False\n", "")
