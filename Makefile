@@ -65,8 +65,9 @@ $(LOCKED): requirements/dev.txt $(if $(MOVED)$(DEAD),FORCE)
 	needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another one: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo >&2 "make: '$(PYTHON)' cannot make a virtual environment. \
 	On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(if $(MOVED)$(DEAD),--clear) $(VENV)
-	$(PIP) install --quiet $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) $(TORCH)
+	@echo "make: making $(VENV); the first time this downloads several hundred megabytes"
+	$(PYTHON) -m venv $(VENV) $(if $(MOVED)$(DEAD),--clear)
+	$(PIP) install --quiet $(TORCH) $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL))
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements/dev.txt
 	@echo "$(CURDIR)" > $@
 

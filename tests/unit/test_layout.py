@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
+import zipfile
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -155,3 +157,33 @@ def test_the_start_up_hook_is_silent_where_the_package_is_gone(
     run = [sys.executable, "-S", "-c", script]
     ended = subprocess.run(run, capture_output=True, check=True, env=environment, text=True)
     assert (ended.stdout, ended.stderr) == ("False\n", "")
+
+
+def build(target: str, directory: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(directory)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    [built] = directory.iterdir()
+    return built
+
+
+def test_the_wheel_holds_the_packages_and_the_start_up_hook_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    packages = [ROOT / "src" / "rlvr_probe", *(ROOT / kind / name for kind, name in PLUGINS)]
+    expected = {
+        path.relative_to(package.parent).as_posix()
+        for package in packages
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".md", ".pyc")
+        if path.relative_to(package).parts[0] not in ("tests", "recipe")
+    }
+    with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
+        held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == expected | {"rlvr_probe_boot.pth"}
+
+
+def test_the_source_distribution_holds_what_its_wheel_is_built_from(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as sdist:
+        held = {name.split("/", 1)[1] for name in sdist.getnames()}
+    wanted = {"pyproject.toml", "boot/rlvr_probe_boot.pth", "src/rlvr_probe/py.typed"}
+    assert wanted | {f"{kind}/{name}/__init__.py" for kind, name in PLUGINS} <= held
