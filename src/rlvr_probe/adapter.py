@@ -1,0 +1,174 @@
+"""Contract of a framework: one folder under ``integrations/`` and one entry-point line.
+
+An adapter declares hook points for a version of its framework and how to read values there. The
+core finds the functions, wraps them, guards every line the adapter runs, and undoes all of it.
+
+Rules for the functions an adapter passes (``before``, ``read``, ``after``):
+
+* module-level functions that capture nothing, since a wrapped class may be pickled by value;
+* no tensor that lives on an accelerator is read (it would synchronise); sizes and Python lists are;
+* no text, token id, exception message or path is returned, only counts, names and times;
+* an exception in them is caught, counted and recorded; the user's call is never affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from rlvr_probe.model.names import Name
+
+__all__ = ["Adapter", "Call", "HookPoint", "Probe"]
+
+
+class Call:
+    """One call of a hooked function, as the adapter's functions see it.
+
+    Attributes:
+        probe: What can be done with it.
+        args, kwargs: Arguments of the user's call, unchanged; ``args[0]`` is self of a method.
+        result: What it returned; None before the end, after an exception, and for generators.
+        error: The exception it ended by, or None.
+        start_ns, end_ns: CLOCK_MONOTONIC; ``end_ns`` is 0 before the end.
+        span: Id of its span; 0 if none is recorded.
+        state: Free for the adapter, from ``before`` to ``after``.
+    """
+
+    __slots__ = ("args", "end_ns", "error", "kwargs", "probe", "result", "span", "start_ns", "state")
+
+    probe: Probe
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    result: Any
+    error: BaseException | None
+    start_ns: int
+    end_ns: int
+    span: int
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class HookPoint:
+    """One function of a framework, and what to record around it.
+
+    Attributes:
+        target: ``package.module:Class.method`` or ``package.module:function``; for
+            :meth:`Probe.instrument` only the method name.
+        name: Span to record; None to run only ``before`` and ``after``.
+        attributes: Which attributes of ``name`` are filled, in the order ``read`` returns them.
+        read: Values for ``attributes``, called on the caller's thread after the function returned
+            without an exception; after one, every value is absent.
+        detail: A few words for the open-span table, from the call, before it begins.
+        step: Trainer step for the open-span table.
+        before: Runs before the function.
+        after: Runs after it, also when it raised; for generators at their end.
+        when: Record only if true. Asked before the call; false leaves it entirely alone.
+        optional: True if a release without this function is no reason to warn.
+    """
+
+    target: str
+    name: Name | None = None
+    attributes: tuple[str, ...] = ()
+    read: Callable[[Call], tuple[Any, ...]] | None = None
+    detail: Callable[[Call], str] | None = None
+    step: Callable[[Call], int | None] | None = None
+    before: Callable[[Call], None] | None = None
+    after: Callable[[Call], None] | None = None
+    when: Callable[[Call], bool] | None = None
+    optional: bool = False
+
+
+class Probe(Protocol):
+    """What an adapter can ask of the core. Every method is safe: it never raises into the run."""
+
+    def instrument(self, instance: object, points: Sequence[HookPoint]) -> int:
+        """Hook methods by name on the class in the MRO of ``instance`` that defines each.
+
+        Once per class: later instances of the same class are already hooked. A call that reaches a
+        hooked method again through ``super()`` on the same object is not recorded twice.
+
+        Returns:
+            How many of ``points`` are in effect for this instance.
+        """
+        ...
+
+    def replace(self, container: MutableSequence[Any], index: int, point: HookPoint) -> None:
+        """Put a wrapper of ``container[index]`` in its place; kind and signature are kept.
+
+        ``before``, ``read`` and ``after`` find the position in ``call.state`` as ``{"index": i}``.
+        """
+        ...
+
+    def begin(
+        self,
+        name: Name,
+        *,
+        detail: str = "",
+        step: int | None = None,
+        parent: int | None = None,
+        activate: bool = False,
+    ) -> int:
+        """Open a span by hand and return its id (0 if recording is off).
+
+        Args:
+            name: What it is.
+            detail: For the open-span table.
+            step: For the open-span table.
+            parent: Parent span; None means the current one of this context.
+            activate: Make it the current span of this context until it is ended.
+        """
+        ...
+
+    def end(
+        self, span: int, values: Mapping[str, Any] | None = None, error: str | None = None
+    ) -> None:
+        """Close a span opened by :meth:`begin`. Unknown ids and 0 are ignored."""
+        ...
+
+    def record(
+        self,
+        name: Name,
+        start_ns: int,
+        end_ns: int,
+        values: Mapping[str, Any],
+        parent: int | None = None,
+    ) -> None:
+        """Record a span whose ends are already known (CLOCK_MONOTONIC)."""
+        ...
+
+    def emit(self, name: Name, values: Mapping[str, Any], parent: int | None = None) -> None:
+        """Record an event now. Lists in ``values`` are copied by the caller if they can change."""
+        ...
+
+    def current(self) -> int:
+        """Id of the current span of this context, 0 for none."""
+        ...
+
+    def state(self, owner: object) -> dict[str, Any]:
+        """A dict that lives as long as ``owner`` (weakly held), the same at every call."""
+        ...
+
+    def on_detach(self, undo: Callable[[], None]) -> None:
+        """Run ``undo`` when the probe is detached, latest first."""
+        ...
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """A framework.
+
+    Attributes:
+        name: What ``attach(frameworks=[...])`` selects, for example ``trl``.
+        distribution: Its name on the package index; the version is read from its metadata without
+            importing it.
+        tested: Version specifier of the releases this adapter is tested with.
+    """
+
+    name: str
+    distribution: str
+    tested: str
+
+    def hook_points(self, version: str) -> Sequence[HookPoint]:
+        """Hook points for ``version``, to be set when their modules are imported."""
+        ...

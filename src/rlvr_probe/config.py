@@ -1,0 +1,127 @@
+"""Configuration: argument, then ``RLVR_PROBE_*`` variable, then default.
+
+``RLVR_PROBE_DISABLED=1`` wins over everything. The variables are also how a launcher or a parent
+process reaches its children: :meth:`Config.to_environ` is what they inherit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from rlvr_probe.exceptions import ConfigError
+
+__all__ = ["ARM", "DISABLED", "OWNER", "Config"]
+
+ARM = "RLVR_PROBE"
+"""Set to 1, makes the start-up hook attach in every Python process that inherits it."""
+
+DISABLED = "RLVR_PROBE_DISABLED"
+"""Set to 1, nothing is recorded, whatever else is said."""
+
+OWNER = "RLVR_PROBE_OWNER"
+"""Process key of the recording process that started this one."""
+
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What to record and where.
+
+    Attributes:
+        out: Folder of recordings; a run is one folder in it. ``RLVR_PROBE_OUT``. Made absolute
+            once, so that children with another working directory find it.
+        run_id: Run id; derived if not given. ``RLVR_PROBE_RUN_ID``.
+        frameworks: Names of the integrations to use; None means every one installed.
+            ``RLVR_PROBE_FRAMEWORKS``, separated by commas.
+        flush_s: Longest time a finished row waits before it is written, s. ``RLVR_PROBE_FLUSH_S``.
+        queue_rows: Rows that may wait; more are dropped and counted. ``RLVR_PROBE_QUEUE_ROWS``.
+        segment_b: Size at which a journal starts a new segment, bytes. ``RLVR_PROBE_SEGMENT_B``.
+        disabled: Record nothing. ``RLVR_PROBE_DISABLED``.
+    """
+
+    out: Path = Path("rlvr-probe-runs")
+    run_id: str | None = None
+    frameworks: tuple[str, ...] | None = None
+    flush_s: float = 0.1
+    queue_rows: int = 131_072
+    segment_b: int = 64 * 1024 * 1024
+    disabled: bool = False
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None, **arguments: object) -> Config:
+        """The configuration in effect: ``arguments`` that are not None, variables, defaults.
+
+        Raises:
+            ConfigError: A variable or argument cannot be used; the message names it.
+        """
+        environ = os.environ if environ is None else environ
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(arguments) - known)
+        if unknown:
+            raise ConfigError(f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        values: dict[str, object] = {}
+        for name in known:
+            text = environ.get(f"RLVR_PROBE_{name.upper()}")
+            if arguments.get(name) is not None:
+                values[name] = _convert(name, arguments[name], f"argument {name}")
+            elif text:
+                values[name] = _convert(name, text, f"RLVR_PROBE_{name.upper()}")
+        values["disabled"] = _flag(environ.get(DISABLED)) or bool(values.get("disabled", False))
+        config = cls(**values)  # type: ignore[arg-type]
+        return replace(config, out=Path(os.path.abspath(config.out)))
+
+    def to_environ(self) -> dict[str, str]:
+        """Variables that give a child process this configuration and arm its start-up hook."""
+        environ = {
+            ARM: "1",
+            "RLVR_PROBE_OUT": str(self.out),
+            "RLVR_PROBE_FLUSH_S": repr(self.flush_s),
+            "RLVR_PROBE_QUEUE_ROWS": str(self.queue_rows),
+            "RLVR_PROBE_SEGMENT_B": str(self.segment_b),
+        }
+        if self.run_id is not None:
+            environ["RLVR_PROBE_RUN_ID"] = self.run_id
+        if self.frameworks is not None:
+            environ["RLVR_PROBE_FRAMEWORKS"] = ",".join(self.frameworks)
+        return environ
+
+
+def _flag(text: str | None) -> bool:
+    return text is not None and text.strip().lower() not in _FALSE
+
+
+def _convert(name: str, value: object, source: str) -> object:
+    try:
+        if name == "out":
+            return Path(str(value)).expanduser()
+        if name == "run_id":
+            return _run_id(str(value))
+        if name == "frameworks":
+            parts = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+            return tuple(str(part).strip() for part in parts if str(part).strip())
+        if name == "flush_s":
+            return _within(float(str(value)), 0.001, 60.0)
+        if name == "queue_rows":
+            return int(_within(int(str(value)), 1, 10_000_000))
+        if name == "segment_b":
+            return int(_within(int(str(value)), 4096, 1 << 40))
+        return value if isinstance(value, bool) else _flag(str(value))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{source} is {str(value)!r}: {error}") from None
+
+
+def _within(value: float, low: float, high: float) -> float:
+    if not low <= value <= high:
+        raise ValueError(f"expected a number from {low} to {high}")
+    return value
+
+
+def _run_id(text: str) -> str:
+    allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+    if not text or len(text) > 128 or text[0] == "." or not set(text) <= allowed:
+        raise ValueError("expected 1 to 128 letters, digits, '.', '_' or '-', not starting with '.'")
+    return text

@@ -1,0 +1,47 @@
+"""Every error rlvr-probe raises on purpose.
+
+::
+
+    ProbeError
+    ├── NotAttachable     a framework asked for by name cannot be hooked here
+    ├── ConfigError       an argument or RLVR_PROBE_* variable has an unusable value
+    ├── RecordingError    a recording cannot be read, or is not one
+    ├── WorkloadError     a recording holds no workload that can be converted
+    └── ValidationError   a workload directory breaks its format
+
+Inside the user's training run none of these is raised, except ``NotAttachable`` and ``ConfigError``
+from ``attach()`` itself. A message says what was found, what was expected and what to do.
+"""
+
+__all__ = [
+    "ConfigError",
+    "NotAttachable",
+    "ProbeError",
+    "RecordingError",
+    "ValidationError",
+    "WorkloadError",
+]
+
+
+class ProbeError(Exception):
+    """Root of every error rlvr-probe raises on purpose."""
+
+
+class NotAttachable(ProbeError):
+    """A framework that was asked for by name cannot be hooked in this process."""
+
+
+class ConfigError(ProbeError):
+    """An argument or ``RLVR_PROBE_*`` variable has a value that cannot be used."""
+
+
+class RecordingError(ProbeError):
+    """A path is no recording, or the recording cannot be read."""
+
+
+class WorkloadError(ProbeError):
+    """A recording holds nothing that can be converted, or two jobs that cannot be told apart."""
+
+
+class ValidationError(ProbeError):
+    """A workload directory breaks the format it claims to have."""

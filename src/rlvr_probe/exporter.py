@@ -1,0 +1,93 @@
+"""Contract of a destination: one folder under ``exporters/`` and one entry-point line.
+
+An exporter turns a :class:`~rlvr_probe.model.workload.Workload` into files (``rlvr-probe convert``)
+and judges such files (``rlvr-probe validate``). It imports only this module, the model and the
+exceptions, and runs offline: it raises early and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from rlvr_probe.model.workload import Workload
+
+__all__ = ["Problem", "WorkloadExporter", "Written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One way in which a workload directory breaks its format.
+
+    Attributes:
+        file: Name relative to the directory.
+        line: From 1; None if it concerns the file as a whole.
+        field: Dotted path of the field; None if it concerns the line as a whole.
+        found: What is there, shortened.
+        expected: What the format wants.
+        warning: True if the format allows it but a consumer should know.
+    """
+
+    file: str
+    line: int | None
+    field: str | None
+    found: str
+    expected: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        field = "" if self.field is None else f" {self.field}"
+        return f"{place}:{field} found {self.found}, expected {self.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a conversion wrote: counts for the closing line of the command."""
+
+    steps: int
+    groups: int
+    trajectories: int
+    files: int
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class WorkloadExporter(Protocol):
+    """A workload format.
+
+    Attributes:
+        name: What ``--to`` selects, for example ``polytrace``.
+    """
+
+    name: str
+
+    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
+        """Write ``workload`` into ``directory``, which exists and is empty.
+
+        The caller makes the directory appear atomically under its final name afterwards.
+
+        Args:
+            workload: Complete steps of one run.
+            directory: Absolute; nothing outside it is touched.
+            keep_names: Keep names of reward functions, tools, models and data sources; by default
+                they become aliases (``reward_0``), so that the result can be shared.
+
+        Raises:
+            WorkloadError: The format cannot say this workload.
+        """
+        ...
+
+    def recognizes(self, directory: Path) -> bool:
+        """Whether ``directory`` looks like this format, cheaply, from its file names."""
+        ...
+
+    def validate(self, directory: Path) -> Sequence[Problem]:
+        """Every problem found in ``directory``, in file and line order; empty if it is sound.
+
+        Raises:
+            ValidationError: It cannot be read at all.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Data types of recordings, traces and workloads, and every name in them."""

@@ -1,0 +1,234 @@
+"""Every name rlvr-probe records: spans, events and their attributes, each with its unit.
+
+One word per thing, the same for every framework. An adapter picks a :class:`Name` from here and
+fills a subset of its attributes; nothing downstream sees a framework's own vocabulary.
+
+``stage`` spans partition a trainer step (DESIGN: vocabulary of stages); ``coarse`` spans are also
+kept in the open-span table, so that a hang shows what is open even if no thread of the process
+can run any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "ADVANTAGE",
+    "ALL",
+    "CHECKPOINT",
+    "DATA",
+    "EVAL",
+    "EXPERIENCE",
+    "MODES",
+    "NAMES_VERSION",
+    "OLD_LOGPROB",
+    "OPTIMIZER_STEP",
+    "OTHER",
+    "REF_LOGPROB",
+    "REWARD",
+    "REWARDS",
+    "REWARD_FN",
+    "ROLLOUT",
+    "SESSION",
+    "STAGES",
+    "STEP",
+    "TOOL_CALL",
+    "TRAJECTORIES",
+    "TURN",
+    "UPDATE_ACTOR",
+    "UPDATE_CRITIC",
+    "USER",
+    "VALUES",
+    "WAIT",
+    "WEIGHT_SYNC",
+    "Attribute",
+    "Name",
+]
+
+NAMES_VERSION = 1
+"""Version of this vocabulary; a removed or redefined name raises it."""
+
+MODES = ("train", "eval")
+"""Values of the attribute ``mode``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One recorded value: its name, its unit ('' for none) and what it means."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A span or an event that can be recorded.
+
+    Attributes:
+        name: The word used in journals, traces and reports.
+        meaning: What it covers.
+        attributes: What it may carry. A hook point fills a subset; what is unknown is absent.
+        event: True for a point in time, False for a span.
+        stage: True if the span is one of the stages that partition a step.
+        coarse: True if its start also goes to the open-span table.
+        otel: Span name in OpenTelemetry exports.
+    """
+
+    name: str
+    meaning: str
+    attributes: tuple[Attribute, ...] = ()
+    event: bool = False
+    stage: bool = False
+    coarse: bool = False
+    otel: str = ""
+
+
+_SESSION = Attribute("session", "", "number of trainings this process began from step 0 before")
+_STEP = Attribute("step", "", "trainer step, from 1: the number the trainer logs when it is done")
+_MODE = Attribute("mode", "", "'train' or 'eval'")
+_BATCH = Attribute("batch", "", "span id of the enclosing experience span, joins lengths, rewards")
+_POLICY = Attribute("policy_version", "", "optimizer steps the sampling policy had seen")
+_SAMPLES = Attribute("samples", "", "trajectories this rank handled in the call")
+_WHERE = (_SESSION, _STEP, _MODE)
+
+
+def _stage(name: str, otel: str, meaning: str, *more: Attribute) -> Name:
+    return Name(name, meaning, (*_WHERE, *more), stage=True, coarse=True, otel=otel)
+
+
+STEP = Name(
+    "step",
+    "one trainer step on one rank, from its begin to its end callback",
+    (_SESSION, _STEP),
+    coarse=True,
+    otel="rl.loop",
+)
+DATA = _stage("data", "rlvr.data", "fetching the prompts of a step")
+ROLLOUT = _stage("rollout", "rl.sample", "generating the completions of a batch", _POLICY, _SAMPLES)
+REWARD = _stage("reward", "rl.reward", "verifying a batch, waiting for other ranks included")
+OLD_LOGPROB = _stage("old_logprob", "rlvr.logprob", "log-probabilities under the sampling policy")
+REF_LOGPROB = _stage("ref_logprob", "rlvr.ref", "log-probabilities under the reference policy")
+VALUES = _stage("values", "rlvr.values", "critic values")
+ADVANTAGE = _stage("advantage", "rlvr.advantage", "advantages from rewards")
+UPDATE_ACTOR = _stage("update_actor", "rl.train", "policy loss, backward and optimizer step")
+UPDATE_CRITIC = _stage("update_critic", "rl.train", "critic loss, backward and optimizer step")
+WEIGHT_SYNC = _stage("weight_sync", "rl.sync", "moving new weights to the rollout engine")
+EVAL = _stage("eval", "rlvr.evaluate", "evaluation, generation for it included")
+CHECKPOINT = _stage("checkpoint", "rlvr.checkpoint", "writing a checkpoint")
+WAIT = _stage(
+    "wait",
+    "rlvr.wait",
+    "waiting for other ranks or for data",
+    Attribute("on", "", "what was waited for, for example 'reward_gather'"),
+)
+OTHER = _stage("other", "rlvr.other", "a stage of the framework that has no name of its own")
+
+EXPERIENCE = Name(
+    "experience",
+    "rollout, reward, log-probabilities and advantages of one batch; contains those stages",
+    _WHERE,
+    coarse=True,
+    otel="rlvr.experience",
+)
+TURN = Name(
+    "turn",
+    "one call of the inference engine: one turn of one trajectory, or of a whole batch",
+    (
+        _BATCH,
+        Attribute("samples", "", "trajectories in the call"),
+        Attribute("prompt_tokens", "tokens", "tokens sent to the engine, summed"),
+        Attribute("response_tokens", "tokens", "tokens generated, summed"),
+        Attribute("cached_tokens", "tokens", "prompt tokens found in the prefix cache, summed"),
+    ),
+    otel="chat",
+)
+TOOL_CALL = Name(
+    "tool_call",
+    "one call of a tool by a trajectory",
+    (_BATCH, Attribute("tool", "", "name of the tool"), Attribute("status", "", "outcome")),
+    otel="execute_tool",
+)
+REWARD_FN = Name(
+    "reward_fn",
+    "one call of one reward function on one rank: reward work without waiting",
+    (_BATCH, Attribute("function", "", "name of the reward function"), _SAMPLES),
+    coarse=True,
+    otel="rl.reward",
+)
+OPTIMIZER_STEP = Name(
+    "optimizer_step", "the optimizer's step, inside update_actor", (_SESSION, _STEP), coarse=True
+)
+USER = Name(
+    "user",
+    "a stage the user marked with rlvr_probe.span",
+    (Attribute("label", "", "the name given"),),
+    coarse=True,
+)
+
+SESSION = Name(
+    "session",
+    "facts about a training that begins: framework, algorithm, sizes, caps, foreign run ids",
+    (
+        _SESSION,
+        Attribute("framework", "", "name of the framework, for example 'trl'"),
+        Attribute("framework_version", "", "its version"),
+        Attribute("algorithm", "", "'grpo', 'rloo', ..."),
+        Attribute("resumed_step", "", "trainer steps already done when it began; 0 if from scratch"),
+        Attribute("rank", "", "global rank of this process"),
+        Attribute("world_size", "", "number of ranks"),
+        Attribute("rollout_tp", "", "tensor-parallel size of the rollout engine"),
+        Attribute("engine", "", "'transformers', 'vllm-colocate', 'vllm-server', ..."),
+        Attribute("group_size", "", "trajectories per prompt"),
+        Attribute("group_size_eval", "", "trajectories per prompt in evaluation"),
+        Attribute("batch_per_rank", "", "trajectories one rank generates per batch"),
+        Attribute("max_prompt_tokens", "tokens", "cap on a prompt"),
+        Attribute("max_response_tokens", "tokens", "cap on a response"),
+        Attribute("steps_per_generation", "", "optimizer micro steps fed by one batch"),
+        Attribute("iterations", "", "passes over one batch"),
+        Attribute("accumulation", "", "micro steps per trainer step"),
+        Attribute("model_type", "", "architecture family, for example 'qwen2'"),
+        Attribute("reward_functions", "", "list of names, in the order of the trainer"),
+        Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),
+    ),
+    event=True,
+)
+TRAJECTORIES = Name(
+    "trajectories",
+    "finished trajectories of one rank and batch; list columns, one entry per trajectory",
+    (
+        *_WHERE,
+        _BATCH,
+        Attribute("ordinal", "", "count of batches in this step, mode and process, from 0"),
+        _POLICY,
+        Attribute("offset", "", "row of the first entry in the batch over all ranks"),
+        Attribute("total", "", "rows of the batch over all ranks"),
+        Attribute("group_size", "", "trajectories per prompt; row // group_size is the group"),
+        Attribute("prompt_tokens", "tokens", "list: prompt length as the engine saw it"),
+        Attribute("response_tokens", "tokens", "list: length up to and including the first EOS"),
+        Attribute("truncated", "", "list of 0/1: stopped by the cap, not by EOS"),
+    ),
+    event=True,
+)
+REWARDS = Name(
+    "rewards",
+    "values of one reward function for one rank and batch; list columns, same rows as trajectories",
+    (
+        _BATCH,
+        Attribute("function", "", "name of the reward function"),
+        Attribute("index", "", "its position in the trainer's list"),
+        Attribute("values", "", "list: reward, null where the function gave none"),
+        Attribute("verify_s", "s", "list: time of each verification, where it is known per sample"),
+    ),
+    event=True,
+)
+
+ALL: tuple[Name, ...] = (
+    STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
+    UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, TURN, TOOL_CALL,
+    REWARD_FN, OPTIMIZER_STEP, USER, SESSION, TRAJECTORIES, REWARDS,
+)  # fmt: skip
+"""Every name, in the order of the documentation."""
+
+STAGES: tuple[str, ...] = tuple(name.name for name in ALL if name.stage)
+"""Names of the stages."""

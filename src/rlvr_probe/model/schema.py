@@ -1,0 +1,113 @@
+r"""Shape of a recording on disk: files, header, rows, open-span table.
+
+A run is one folder ``DIR/RUN_ID/``. Every process start writes files of its own::
+
+    p<process>.<segment>.jsonl    the journal, segment 0000, 0001, ... (rotation)
+    p<process>.open               the open-span table, fixed size, memory-mapped
+
+``<process>`` is 16 hex digits drawn from ``os.urandom``. A journal is JSON Lines in UTF-8. Line 1 of
+every segment is the header object (:data:`HEADER_KEYS`). Every other line is an array:
+
+=====================================================  ==========================================
+``[def, start, duration, span, parent, error, *attrs]``  a finished span of definition ``def``
+``[def, time, parent, *values]``                         an event of definition ``def``
+``["def", def, kind, name, [attribute, ...]]``           a definition, before its first use;
+                                                         kind is "span" or "event"
+``["open", def, start, span, parent]``                   a span still open after one second
+``["lost", time, reason, total]``                        rows dropped so far for this reason
+``["fault", time, place, error, total]``                 errors inside the probe so far, by place
+``["level", time, level, reason]``                       recording level changed: full, stages, off
+``["own", time, ns]``                                    time spent inside hooks so far
+``["end", time, reason]``                                the journal was closed in an orderly way
+=====================================================  ==========================================
+
+Times are ns relative to the header's ``mono_ns`` (CLOCK_MONOTONIC); ``span`` and ``parent`` are
+counters of this process, from 1, parent 0 means none; ``error`` is an exception type name or null.
+``lost``, ``fault`` and ``own`` carry running totals of the process: the last one counts.
+
+Only the last line of a file can be torn (a process killed inside a write); a reader drops and
+counts it. A file is never appended to by another process start.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+__all__ = [
+    "HEADER_KEYS",
+    "JOURNAL_SUFFIX",
+    "OPEN_HEADER",
+    "OPEN_MAGIC",
+    "OPEN_SLOT",
+    "OPEN_SLOTS",
+    "OPEN_SLOT_BYTES",
+    "OPEN_SUFFIX",
+    "SCHEMA_VERSION",
+    "Column",
+    "segment_name",
+]
+
+SCHEMA_VERSION: Final = 1
+"""Version of this shape. A reader refuses a newer one and says so."""
+
+JOURNAL_SUFFIX: Final = ".jsonl"
+OPEN_SUFFIX: Final = ".open"
+
+HEADER_KEYS: Final[dict[str, str]] = {
+    "journal": "the word 'rlvr-probe'",
+    "schema": "SCHEMA_VERSION of the writer",
+    "names": "NAMES_VERSION of the writer",
+    "probe": "version of rlvr-probe",
+    "process": "16 hex digits, the same in every segment of one process start",
+    "segment": "number of this file, from 0",
+    "run": "run id",
+    "job": "key of the job launch (attempt) this process belongs to",
+    "owner": "process key of the recording process that started this one, or null",
+    "host": "host name",
+    "boot": "boot id of the kernel; CLOCK_MONOTONIC is one clock per boot id",
+    "pid": "process id",
+    "ppid": "process id of the parent",
+    "start_ticks": "start time of the process in clock ticks since boot, or null",
+    "mono_ns": "CLOCK_MONOTONIC at time 0 of this journal",
+    "epoch_ns": "wall clock at the same moment, ns since 1970",
+    "python": "Python version",
+    "rank": "RANK at start, or null",
+    "local_rank": "LOCAL_RANK at start, or null",
+    "world_size": "WORLD_SIZE at start, or null",
+    "ids": "foreign ids by allow-list: slurm_job_id, ray_job_id, wandb_run_id, ...",
+}
+"""Keys of a header, each with what it holds. Nothing else is written."""
+
+
+class Column:
+    """Positions in a span row and in an event row."""
+
+    DEFINITION: Final = 0
+    START: Final = 1
+    DURATION: Final = 2
+    SPAN: Final = 3
+    PARENT: Final = 4
+    ERROR: Final = 5
+    SPAN_ATTRIBUTES: Final = 6
+    EVENT_PARENT: Final = 2
+    EVENT_ATTRIBUTES: Final = 3
+
+
+def segment_name(process: str, segment: int) -> str:
+    """File name of one segment of a process's journal."""
+    return f"p{process}.{segment:04d}{JOURNAL_SUFFIX}"
+
+
+OPEN_MAGIC: Final = b"RLVROPN1"
+OPEN_HEADER: Final = struct.Struct("<8s16sQQII")
+"""magic, process (hex), heartbeat (CLOCK_MONOTONIC ns), coarse spans that found no free slot,
+number of slots, 1 once the process closed its journal in an orderly way. At offset 0."""
+
+OPEN_SLOTS: Final = 64
+OPEN_SLOT: Final = struct.Struct("<QQQQq32s48s")
+"""span (0 = free; written last, cleared first), parent, start (CLOCK_MONOTONIC ns), native thread
+id, step (-1 unknown), name, detail (both UTF-8, cut, zero-padded). Slot i lies at
+``(i + 1) * OPEN_SLOT_BYTES``; the first block holds the header."""
+
+OPEN_SLOT_BYTES: Final = 128

@@ -1,0 +1,354 @@
+"""What a run really did, free of any framework: run, attempt, step, batch, group, trajectory, turn.
+
+Times are ns on the clock of the run: 0 is the start of the first process. Token counts are exact
+counts of what the engine saw. Unknown is ``None``, never 0.
+
+Lengths live in columns (one list per batch and rank); :class:`Group` and :class:`Trajectory` are
+views made while iterating, so that a million trajectories stay cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "Attempt",
+    "Batch",
+    "BatchShard",
+    "Group",
+    "OpenSpan",
+    "Process",
+    "Reward",
+    "RewardCall",
+    "RewardColumn",
+    "Session",
+    "Span",
+    "Step",
+    "Trace",
+    "Trajectory",
+    "Turn",
+]
+
+ProcessState = Literal["running", "exited", "died", "unknown"]
+"""``died``: gone without closing its journal. ``unknown``: on another host, or its /proc entry
+cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One finished span of one process."""
+
+    process: int
+    """Index into :attr:`Trace.processes`."""
+    id: int
+    parent: int
+    """Span id in the same process, 0 for none."""
+    name: str
+    start_ns: int
+    end_ns: int
+    error: str | None
+    """Exception type name if it ended by one."""
+    attributes: Mapping[str, object]
+
+    @property
+    def seconds(self) -> float:
+        """Duration, s."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpan:
+    """A span that has not ended: now, or when its process died."""
+
+    process: int
+    id: int
+    name: str
+    detail: str
+    """What the hook said about it, for example the name of a reward function."""
+    step: int | None
+    start_ns: int
+    age_s: float | None
+    """Since its start, s: until now, or until the process was last seen alive."""
+    thread: int | None
+    """Native thread id, if it comes from the open-span table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process start that recorded something."""
+
+    index: int
+    key: str
+    """16 hex digits, as in its file names."""
+    job: str
+    owner: str | None
+    host: str
+    boot: str
+    pid: int
+    ppid: int
+    rank: int | None
+    world_size: int | None
+    state: ProcessState
+    start_ns: int
+    last_seen_ns: int
+    ids: Mapping[str, str]
+    lost: Mapping[str, int]
+    """Rows dropped, by reason: ``queue_full``, ``disk_full``, ``torn_line``, ..."""
+    faults: Mapping[str, int]
+    """Errors inside the probe that did not reach the user, by place."""
+    level: str
+    own_s: float | None
+    """Time spent inside hooks, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Facts about one training as one rank saw it begin (attributes of ``names.SESSION``)."""
+
+    process: int
+    session: int
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What one reward function gave one trajectory."""
+
+    function: str
+    value: float | None
+    verify_s: float | None
+    """Time of this one verification, s; None where the function verifies a whole batch at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One engine call of one trajectory."""
+
+    index: int
+    prompt_tokens: int | None
+    response_tokens: int | None
+    cached_tokens: int | None
+    start_ns: int | None
+    end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One sampled completion of one prompt."""
+
+    row: int
+    """Row in the batch over all ranks."""
+    sample: int
+    """Position in its group, 0..n-1."""
+    process: int
+    prompt_tokens: int
+    response_tokens: int
+    truncated: bool | None
+    policy_version: int | None
+    start_ns: int | None
+    end_ns: int | None
+    rewards: tuple[Reward, ...]
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trajectories of one prompt, in sample order; short if some were not recorded."""
+
+    index: int
+    """Position of the prompt in the batch, from 0."""
+    size: int
+    """Trajectories it should hold."""
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trajectory was recorded."""
+        return len(self.trajectories) == self.size
+
+
+@dataclass(frozen=True, slots=True)
+class RewardColumn:
+    """Values of one reward function for the rows of one shard."""
+
+    function: str
+    index: int
+    values: Sequence[float | None]
+    verify_s: Sequence[float | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCall:
+    """One call of one reward function on one rank."""
+
+    process: int
+    function: str
+    start_ns: int
+    end_ns: int
+    samples: int | None
+
+
+@dataclass(slots=True)
+class BatchShard:
+    """The rows of a batch that one process generated."""
+
+    process: int
+    rank: int | None
+    offset: int
+    prompt_tokens: Sequence[int]
+    response_tokens: Sequence[int]
+    truncated: Sequence[int] | None
+    start_ns: int | None
+    """Start of the rollout span, ns."""
+    end_ns: int | None
+    rewards: list[RewardColumn] = field(default_factory=list)
+    calls: list[RewardCall] = field(default_factory=list)
+    turns: Mapping[int, tuple[Turn, ...]] = field(default_factory=dict)
+    """By row in the shard; empty where turns are not recorded per trajectory."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One generation batch over all ranks."""
+
+    mode: str
+    step: int
+    """Trainer step it was generated in."""
+    ordinal: int
+    policy_version: int | None
+    group_size: int
+    total: int
+    """Rows it should hold."""
+    shards: list[BatchShard]
+    """By offset."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that were recorded."""
+        return sum(len(shard.response_tokens) for shard in self.shards)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row of every rank was recorded."""
+        return self.rows == self.total
+
+    def groups(self) -> Iterator[Group]:
+        """The prompts of the batch in their order; a group may straddle shards."""
+        size = self.group_size
+        index, members = 0, list[Trajectory]()
+        for shard in self.shards:
+            for local in range(len(shard.response_tokens)):
+                row = shard.offset + local
+                if row // size != index and members:
+                    yield Group(index, size, tuple(members))
+                    members = []
+                index = row // size
+                members.append(self._trajectory(shard, local))
+        if members:
+            yield Group(index, size, tuple(members))
+
+    def _trajectory(self, shard: BatchShard, local: int) -> Trajectory:
+        row = shard.offset + local
+        return Trajectory(
+            row=row,
+            sample=row % self.group_size,
+            process=shard.process,
+            prompt_tokens=shard.prompt_tokens[local],
+            response_tokens=shard.response_tokens[local],
+            truncated=None if shard.truncated is None else bool(shard.truncated[local]),
+            policy_version=self.policy_version,
+            start_ns=shard.start_ns,
+            end_ns=shard.end_ns,
+            rewards=tuple(
+                Reward(
+                    column.function,
+                    column.values[local],
+                    None if column.verify_s is None else column.verify_s[local],
+                )
+                for column in shard.rewards
+            ),
+            turns=shard.turns.get(local, ()),
+        )
+
+
+@dataclass(slots=True)
+class Step:
+    """One trainer step of one attempt, over all ranks."""
+
+    attempt: int
+    session: int
+    number: int
+    """From 1, as the trainer logs it."""
+    spans: list[Span]
+    """Step, experience, stage, reward_fn and optimizer_step spans of all ranks, by start."""
+    batches: list[Batch]
+    """Training batches generated in this step, by ordinal."""
+    evaluations: list[Batch]
+    ranks_done: int
+    """Ranks whose step span ended without an error."""
+    ranks: int
+    """Ranks that should have done it."""
+    superseded_by: int | None = None
+    """Attempt that did this step again after a resume."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank finished it and every batch is whole."""
+        return self.ranks_done == self.ranks and all(batch.complete for batch in self.batches)
+
+    def stage_seconds(self, stage: str) -> dict[int, float]:
+        """Summed duration of the spans of ``stage`` by process, s."""
+        total: dict[int, float] = {}
+        for span in self.spans:
+            if span.name == stage:
+                total[span.process] = total.get(span.process, 0.0) + span.seconds
+        return total
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One launch of the job: all its ranks, from start to end or death."""
+
+    index: int
+    job: str
+    processes: list[int]
+    sessions: list[Session]
+    steps: list[Step]
+    """By session and number."""
+    concurrent: bool = False
+    """Another attempt ran at the same time: two jobs share this run id."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """One run, merged from all its journals."""
+
+    run: str
+    processes: list[Process]
+    attempts: list[Attempt]
+    open_spans: list[OpenSpan]
+    user_spans: list[Span]
+    """Spans made with ``rlvr_probe.span``."""
+    lost: dict[str, int]
+    """Rows known to be missing, by reason, over all processes and the reading itself."""
+    notes: list[str]
+    """What a reader of the run should know: sentences, most important first."""
+
+    def steps(self) -> Iterator[Step]:
+        """Every step that stands: superseded ones left out, in the order of training."""
+        for attempt in self.attempts:
+            for step in attempt.steps:
+                if step.superseded_by is None:
+                    yield step
+
+    @property
+    def redone(self) -> list[Step]:
+        """Steps of earlier attempts that a later attempt did again."""
+        return [
+            step
+            for attempt in self.attempts
+            for step in attempt.steps
+            if step.superseded_by is not None
+        ]

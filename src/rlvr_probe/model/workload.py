@@ -1,0 +1,114 @@
+"""The workload of a run, free of any file format: what to generate, verify and train, per batch.
+
+Built from a :class:`~rlvr_probe.model.trace.Trace`: complete steps only, evaluation left out, each
+step once. Everything left out is listed with its reason. Names of people, hosts, users and paths
+never enter it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rlvr_probe.model.trace import Batch
+
+__all__ = ["Iteration", "LeftOut", "Workload", "WorkloadBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadBatch:
+    """One complete generation batch.
+
+    Attributes:
+        index: Dense from 0 over the workload.
+        session: Which training of the run, from 0.
+        batch: Lengths, rewards, reward calls; every group complete.
+        ranks: Global rank by process index, for every process that generated rows of it.
+        origin_ns: Start of the batch's first rollout: times in exports count from here.
+    """
+
+    index: int
+    session: int
+    batch: Batch
+    ranks: Mapping[int, int]
+    origin_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """A smallest set of batches and trainer steps that belong together.
+
+    Usually one batch and one step; one batch feeds several steps if generations are reused, several
+    batches feed one step if each micro step generates.
+
+    Attributes:
+        batches: Indices of its batches.
+        steps: Trainer steps, from 1, in which they were generated or trained on.
+        stage_s: Wall seconds by stage name, the slowest rank, summed over its steps; ``step`` is
+            the whole. A stage that was not seen is absent.
+    """
+
+    batches: tuple[int, ...]
+    session: int
+    steps: tuple[int, ...]
+    stage_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something recorded that is not in the workload, and why.
+
+    Attributes:
+        what: ``step``, ``evaluation``, ``attempt``, ``samples``.
+        reason: ``incomplete``, ``superseded``, ``evaluation``, ``lost_records``, ...
+        attempt, session, step: Where; None if it does not apply.
+        count: How many trajectories were recorded of it.
+    """
+
+    what: str
+    reason: str
+    attempt: int | None
+    session: int | None
+    step: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A run as something to replay.
+
+    Attributes:
+        framework, framework_version, algorithm: As recorded; None if unknown.
+        engine: Kind of rollout engine, for example ``transformers`` or ``vllm-colocate``.
+        world_size: Ranks of the training.
+        rollout_tp: Tensor-parallel size of the rollout engine.
+        group_size: Trajectories per prompt, the same in every batch.
+        max_prompt_tokens, max_response_tokens: Caps; None if there was none.
+        steps_per_generation, iterations, accumulation: How batches feed trainer steps.
+        reward_functions: Names in the order of the trainer.
+        batches: By index.
+        iterations: In the order of training.
+        lost_records: Rows known to be missing in the whole recording.
+        probe: Version of rlvr-probe that recorded it.
+    """
+
+    framework: str | None
+    framework_version: str | None
+    algorithm: str | None
+    engine: str | None
+    model_type: str | None
+    world_size: int
+    rollout_tp: int
+    group_size: int
+    max_prompt_tokens: int | None
+    max_response_tokens: int | None
+    steps_per_generation: int | None
+    iterations_per_batch: int | None
+    accumulation: int | None
+    reward_functions: tuple[str, ...]
+    batches: tuple[WorkloadBatch, ...]
+    iterations: tuple[Iteration, ...]
+    left_out: tuple[LeftOut, ...]
+    notes: tuple[str, ...]
+    lost_records: int
+    probe: str
