@@ -153,6 +153,14 @@ class Probe(Protocol):
         """Run ``undo`` when the probe is detached, latest first."""
         ...
 
+    def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
+        """``function`` made safe for a framework's own plugin point: a callback, an optimizer hook.
+
+        An error in it is counted and does not reach the run; it does nothing, and returns None,
+        while recording is off and after a detach.
+        """
+        ...
+
 
 @runtime_checkable
 class Adapter(Protocol):
