@@ -120,6 +120,8 @@ class Reward:
     value: float | None
     verify_s: float | None
     """Time of this one verification, s; None where the function verifies a whole batch at once."""
+    index: int = 0
+    """Position of the function in the trainer's list: two functions may share a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,7 @@ class Batch:
                     column.function,
                     column.values[local],
                     None if column.verify_s is None else column.verify_s[local],
+                    column.index,
                 )
                 for column in shard.rewards
             ),
