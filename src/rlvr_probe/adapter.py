@@ -35,7 +35,17 @@ class Call:
         state: Free for the adapter, from ``before`` to ``after``.
     """
 
-    __slots__ = ("args", "end_ns", "error", "kwargs", "probe", "result", "span", "start_ns", "state")
+    __slots__ = (
+        "args",
+        "end_ns",
+        "error",
+        "kwargs",
+        "probe",
+        "result",
+        "span",
+        "start_ns",
+        "state",
+    )
 
     probe: Probe
     args: tuple[Any, ...]
@@ -97,6 +107,14 @@ class Probe(Protocol):
         """Put a wrapper of ``container[index]`` in its place; kind and signature are kept.
 
         ``before``, ``read`` and ``after`` find the position in ``call.state`` as ``{"index": i}``.
+        """
+        ...
+
+    def wrap(self, function: Any, index: int, point: HookPoint) -> Any:
+        """A wrapper of ``function`` as :meth:`replace` makes it, put nowhere and kept nowhere.
+
+        For a container that the adapter changes and restores within one call: what
+        :meth:`replace` keeps until the detach would keep the user's objects alive.
         """
         ...
 
