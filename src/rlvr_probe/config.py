@@ -62,7 +62,9 @@ class Config:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(arguments) - known)
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            )
         values: dict[str, object] = {}
         for name in known:
             text = environ.get(f"RLVR_PROBE_{name.upper()}")
@@ -123,5 +125,7 @@ def _within(value: float, low: float, high: float) -> float:
 def _run_id(text: str) -> str:
     allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
     if not text or len(text) > 128 or text[0] == "." or not set(text) <= allowed:
-        raise ValueError("expected 1 to 128 letters, digits, '.', '_' or '-', not starting with '.'")
+        raise ValueError(
+            "expected 1 to 128 letters, digits, '.', '_' or '-', not starting with '.'"
+        )
     return text

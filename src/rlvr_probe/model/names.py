@@ -30,6 +30,7 @@ __all__ = [
     "REWARD_FN",
     "ROLLOUT",
     "SESSION",
+    "SESSION_END",
     "STAGES",
     "STEP",
     "TOOL_CALL",
@@ -174,7 +175,7 @@ SESSION = Name(
         Attribute("framework", "", "name of the framework, for example 'trl'"),
         Attribute("framework_version", "", "its version"),
         Attribute("algorithm", "", "'grpo', 'rloo', ..."),
-        Attribute("resumed_step", "", "trainer steps already done when it began; 0 if from scratch"),
+        Attribute("resumed_step", "", "trainer steps done before it began; 0 from scratch"),
         Attribute("rank", "", "global rank of this process"),
         Attribute("world_size", "", "number of ranks"),
         Attribute("rollout_tp", "", "tensor-parallel size of the rollout engine"),
@@ -191,6 +192,12 @@ SESSION = Name(
         Attribute("reward_functions", "", "list of names, in the order of the trainer"),
         Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),
     ),
+    event=True,
+)
+SESSION_END = Name(
+    "session_end",
+    "the training returned by itself: what a later process does is no repetition of it",
+    (_SESSION, _STEP),
     event=True,
 )
 TRAJECTORIES = Name(
@@ -226,7 +233,7 @@ REWARDS = Name(
 ALL: tuple[Name, ...] = (
     STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
     UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, TURN, TOOL_CALL,
-    REWARD_FN, OPTIMIZER_STEP, USER, SESSION, TRAJECTORIES, REWARDS,
+    REWARD_FN, OPTIMIZER_STEP, USER, SESSION, SESSION_END, TRAJECTORIES, REWARDS,
 )  # fmt: skip
 """Every name, in the order of the documentation."""
 

@@ -5,8 +5,8 @@ A run is one folder ``DIR/RUN_ID/``. Every process start writes files of its own
     p<process>.<segment>.jsonl    the journal, segment 0000, 0001, ... (rotation)
     p<process>.open               the open-span table, fixed size, memory-mapped
 
-``<process>`` is 16 hex digits drawn from ``os.urandom``. A journal is JSON Lines in UTF-8. Line 1 of
-every segment is the header object (:data:`HEADER_KEYS`). Every other line is an array:
+``<process>`` is 16 hex digits drawn from ``os.urandom``. A journal is JSON Lines in UTF-8. Line 1
+of every segment is the header object (:data:`HEADER_KEYS`). Every other line is an array:
 
 =====================================================  ==========================================
 ``[def, start, duration, span, parent, error, *attrs]``  a finished span of definition ``def``

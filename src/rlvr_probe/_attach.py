@@ -1,0 +1,200 @@
+"""``attach()`` and ``detach()``: turning the probe on and off in this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from rlvr_probe import guard, hooks, identity
+from rlvr_probe.adapter import HookPoint
+from rlvr_probe.config import OWNER, Config
+from rlvr_probe.exceptions import NotAttachable
+from rlvr_probe.hooks import HookProbe, Patches
+from rlvr_probe.imports import when_imported
+from rlvr_probe.recorder import Recorder
+from rlvr_probe.registry import Framework, discover
+
+__all__ = ["Attachment", "arm", "attach", "detach"]
+
+_lock = threading.RLock()
+_current: Attachment | None = None
+
+
+class Attachment:
+    """What ``attach()`` did. Print it, or look at :attr:`frameworks`.
+
+    Attributes:
+        enabled: False if ``RLVR_PROBE_DISABLED`` (or an argument) turned everything off.
+        run: Run id.
+        folder: Where this run is recorded. It appears with the first recorded event.
+        frameworks: State of every integration by name; it changes as modules are imported.
+    """
+
+    def __init__(self, config: Config, run: str) -> None:
+        self.enabled = not config.disabled
+        self.run = run
+        self.folder: Path = config.out / run
+        self.frameworks: dict[str, Framework] = {}
+        self._patches = Patches()
+        self._disarm: list[Callable[[], None]] = []
+        self._environ: dict[str, str | None] = {}
+        self._recorder = Recorder(config, run)
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing can be written to :attr:`folder` (an errno name), or None."""
+        return self._recorder.refused
+
+    def detach(self) -> None:
+        """Same as :func:`rlvr_probe.detach` if this is the attachment in effect."""
+        if _current is self:
+            detach()
+
+    def __str__(self) -> str:
+        if not self.enabled:
+            return "rlvr-probe: disabled"
+        states = "; ".join(str(framework) for framework in self.frameworks.values())
+        return f"rlvr-probe: run {self.run}; {states or 'no integration is installed'}"
+
+    def __repr__(self) -> str:
+        return f"<Attachment {self}>"
+
+    # ---------------------------------------------------------------- wiring
+
+    def _hook(self, environ: dict[str, str]) -> None:
+        for name, value in environ.items():
+            self._environ[name] = os.environ.get(name)
+            os.environ[name] = value
+        self._environ.setdefault(OWNER, os.environ.get(OWNER))
+        hooks.activate(self._recorder, HookProbe(self._recorder, self._patches))
+        for framework in self.frameworks.values():
+            for point in framework.points:
+                module, _, qualname = point.target.partition(":")
+                action = partial(self._set, framework, point, qualname)
+                self._disarm.append(when_imported(module, action))
+
+    def _set(
+        self, framework: Framework, point: HookPoint, qualname: str, module: ModuleType
+    ) -> None:
+        with _lock:
+            if self._patches.function(module, qualname, point):
+                framework.hook_points += 1
+                framework.state = "attached"
+            elif not point.optional:
+                framework.reason = f"{point.target} does not exist in {framework.version}"
+                if not framework.hook_points:
+                    framework.state = "failed"
+
+    def _unhook(self, reason: str) -> None:
+        for disarm in self._disarm:
+            disarm()
+        self._patches.undo()
+        hooks.activate(None)
+        self._recorder.close(reason)
+        for name, value in self._environ.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def attach(
+    *,
+    out: str | os.PathLike[str] | None = None,
+    run_id: str | None = None,
+    frameworks: Sequence[str] | None = None,
+    config: Config | None = None,
+) -> Attachment:
+    """Record this process and its children. One line, before or after the framework is imported.
+
+    Calling it again changes nothing and returns the attachment in effect.
+
+    Args:
+        out: Folder of recordings; default ``RLVR_PROBE_OUT``, then ``./rlvr-probe-runs``.
+        run_id: Name of the run, the same on every rank; derived from the launcher if not given.
+        frameworks: Names of integrations; default every installed one. A name that cannot be hooked
+            here raises instead of being skipped.
+        config: All settings at once, instead of the arguments above and the environment.
+
+    Returns:
+        What was attached, with which version and how many hook points, or why not.
+
+    Raises:
+        NotAttachable: A framework in ``frameworks`` is not installed or cannot be hooked.
+        ConfigError: An argument or ``RLVR_PROBE_*`` variable cannot be used.
+    """
+    if config is None:
+        config = Config.from_environ(out=out, run_id=run_id, frameworks=frameworks)
+    with _lock:
+        if _current is not None:
+            return _current
+        attachment = _attach(config)
+    if frameworks is not None and attachment.enabled:
+        for name in frameworks:
+            framework = attachment.frameworks[name]
+            if framework.state in ("absent", "failed"):
+                detach()
+                raise NotAttachable(f"{name} cannot be attached: {framework.reason}")
+    return attachment
+
+
+def arm(config: Config) -> None:
+    """What the start-up hook calls when a framework is about to be imported. Never raises."""
+    with _lock:
+        if _current is None:
+            _attach(config)
+
+
+def _attach(config: Config) -> Attachment:
+    global _current
+    run = identity.run_id(config, os.environ)
+    attachment = Attachment(config, run)
+    if attachment.enabled:
+        attachment.frameworks = discover(config.frameworks)
+        # Children that start Python anew are reached through the start-up hook, with this run's id.
+        environ = Config.from_environ(
+            {},
+            out=config.out,
+            run_id=run,
+            frameworks=config.frameworks,
+            flush_s=config.flush_s,
+            queue_rows=config.queue_rows,
+            segment_b=config.segment_b,
+        ).to_environ()
+        _current = attachment
+        attachment._hook(environ)
+        atexit.register(_at_exit)
+        attachment._disarm.append(when_imported("multiprocessing.util", _after_mp_fork))
+    return attachment
+
+
+def detach() -> None:
+    """Stop recording and restore everything: functions, environment, threads. Idempotent."""
+    global _current
+    with _lock:
+        attachment, _current = _current, None
+    if attachment is not None:
+        atexit.unregister(_at_exit)
+        attachment._unhook("detach")
+
+
+@guard.fail_open("attach.at_exit")
+def _at_exit() -> None:
+    if _current is not None:
+        _current._recorder.close("exit")
+
+
+def _after_mp_fork(module: ModuleType) -> None:
+    """Flush a multiprocessing fork child at its end: it leaves through os._exit, without atexit."""
+
+    def register(_: object) -> None:
+        # Registered in the child: multiprocessing clears what was registered before its fork.
+        sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)
+
+    module.register_after_fork(_current, register)

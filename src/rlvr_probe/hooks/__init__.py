@@ -1,0 +1,7 @@
+"""Hooking functions of a framework: wrapping them, putting wrappers in place, undoing it."""
+
+from rlvr_probe.hooks.patches import Patches
+from rlvr_probe.hooks.probe import HookProbe
+from rlvr_probe.hooks.wrapping import Hook, activate, recorder, wrap
+
+__all__ = ["Hook", "HookProbe", "Patches", "activate", "recorder", "wrap"]

@@ -1,0 +1,120 @@
+"""Putting wrappers in place of functions, and putting the originals back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence
+from types import ModuleType
+from typing import Any
+
+from rlvr_probe import guard
+from rlvr_probe.adapter import HookPoint
+from rlvr_probe.hooks.wrapping import Hook, wrap
+
+__all__ = ["Patches"]
+
+_ABSENT = object()
+
+
+class Patches:
+    """Every change made to the frameworks of this process, in order.
+
+    A wrapper that somebody else wrapped in turn cannot be taken out: it stays, and is inert once
+    recording is off.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._undo)
+
+    def function(self, module: ModuleType, qualname: str, point: HookPoint) -> bool:
+        """Hook ``module.qualname``: a function, or a method of a class defined there.
+
+        Returns:
+            Whether it is there and could be replaced.
+        """
+        owner: Any = module
+        *path, name = qualname.split(".")
+        for part in path:
+            owner = getattr(owner, part, None)
+            if owner is None:
+                return False
+        return self._attribute(owner, name, Hook(point), inherited=True)
+
+    def method(self, instance: object, point: HookPoint) -> bool:
+        """Hook a method on the class of ``instance``'s MRO that defines it, once per class.
+
+        The most derived definition is hooked: a user's override is what really runs.
+        """
+        for owner in type(instance).__mro__:
+            if point.target in vars(owner):
+                return self._attribute(owner, point.target, Hook(point, method=True))
+        return False
+
+    def item(self, container: MutableSequence[Any], index: int, point: HookPoint) -> bool:
+        """Hook ``container[index]``; already hooked by the same point is left as it is."""
+        original = container[index]
+        if _has(original, point):
+            return True
+        wrapper = wrap(original, Hook(point, index=index))
+        container[index] = wrapper
+
+        def restore() -> None:
+            for position, item in enumerate(container):
+                if item is wrapper:
+                    container[position] = original
+
+        self._undo.append(restore)
+        return True
+
+    def add(self, undo: Callable[[], None]) -> None:
+        """Run ``undo`` when everything is undone."""
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Take everything back, latest first. Each step is guarded on its own."""
+        while self._undo:
+            guard.attempt(_call, self._undo.pop(), None)
+
+    def _attribute(self, owner: Any, name: str, hook: Hook, inherited: bool = False) -> bool:
+        held = vars(owner).get(name, _ABSENT)
+        found = getattr(owner, name, _ABSENT) if held is _ABSENT and inherited else held
+        if found is _ABSENT:
+            return False
+        kind = type(found) if isinstance(found, (staticmethod, classmethod)) else None
+        original = found.__func__ if kind is not None else found
+        if not callable(original):
+            return False
+        if _has(original, hook.point):
+            return True
+        wrapper = wrap(original, hook)
+        replacement = wrapper if kind is None else kind(wrapper)
+        setattr(owner, name, replacement)
+
+        def restore() -> None:
+            if vars(owner).get(name) is not replacement:
+                return
+            if held is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, held)
+
+        self._undo.append(restore)
+        return True
+
+
+def _call(undo: Callable[[], None]) -> None:
+    undo()
+
+
+def _has(function: Any, point: HookPoint) -> bool:
+    """Whether ``function`` is, or wraps, a wrapper of this very hook point."""
+    for _ in range(16):
+        try:
+            hook, function = function.__rlvr_probe__
+        except (AttributeError, TypeError, ValueError):
+            return False
+        if hook.point == point:
+            return True
+    return False

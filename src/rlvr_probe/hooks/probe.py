@@ -1,0 +1,151 @@
+"""What an adapter can ask of the core, guarded: the implementation of ``adapter.Probe``."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from typing import Any
+
+from rlvr_probe import guard
+from rlvr_probe.adapter import HookPoint
+from rlvr_probe.clock import monotonic_ns
+from rlvr_probe.hooks.patches import Patches
+from rlvr_probe.hooks.wrapping import Hook, wrap
+from rlvr_probe.model.names import Name
+from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
+
+__all__ = ["HookProbe"]
+
+
+class HookProbe:
+    """The probe of this process. One per recorder."""
+
+    def __init__(self, recorder: Recorder, patches: Patches) -> None:
+        """Record to ``recorder`` and keep every change in ``patches``."""
+        self._recorder = recorder
+        self._patches = patches
+        self._states: weakref.WeakKeyDictionary[object, dict[str, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
+        # Spans begun by hand: what is needed to end them. Survives a fork harmlessly.
+        self._begun: dict[int, tuple[Name, int, bool]] = {}
+
+    @guard.fail_open("probe.instrument", 0)
+    def instrument(self, instance: object, points: Sequence[HookPoint]) -> int:
+        """See ``adapter.Probe.instrument``."""
+        return sum(self._patches.method(instance, point) for point in points)
+
+    @guard.fail_open("probe.replace")
+    def replace(self, container: MutableSequence[Any], index: int, point: HookPoint) -> None:
+        """See ``adapter.Probe.replace``."""
+        self._patches.item(container, index, point)
+
+    def wrap(self, function: Any, index: int, point: HookPoint) -> Any:
+        """See ``adapter.Probe.wrap``."""
+        wrapped = self._wrap(function, index, point)
+        return function if wrapped is None else wrapped
+
+    @guard.fail_open("probe.wrap")
+    def _wrap(self, function: Any, index: int, point: HookPoint) -> Any:
+        return wrap(function, Hook(point, index=index))
+
+    def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
+        """See ``adapter.Probe.guarded``."""
+        recorder = self._recorder
+        safe = guard.fail_open(guard.place(function))(function)
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> None:
+            if recorder.level != OFF:
+                begin = monotonic_ns()
+                safe(*args, **kwargs)
+                recorder.own_ns += monotonic_ns() - begin
+
+        return run
+
+    @guard.fail_open("probe.begin", 0)
+    def begin(
+        self,
+        name: Name,
+        *,
+        detail: str = "",
+        step: int | None = None,
+        parent: int | None = None,
+        activate: bool = False,
+    ) -> int:
+        """See ``adapter.Probe.begin``."""
+        recorder = self._recorder
+        if recorder.level == OFF or (recorder.level == STAGES and not name.coarse):
+            return 0
+        now = monotonic_ns()
+        outer = CURRENT.get()
+        definition = recorder.define(name, ())
+        above = outer if parent is None else parent
+        span = recorder.begin(name, definition, now, above, detail, step)
+        self._begun[span] = (name, outer, activate)
+        if activate:
+            CURRENT.set(span)
+        recorder.own_ns += monotonic_ns() - now
+        return span
+
+    @guard.fail_open("probe.end")
+    def end(
+        self, span: int, values: Mapping[str, Any] | None = None, error: str | None = None
+    ) -> None:
+        """See ``adapter.Probe.end``."""
+        now = monotonic_ns()
+        begun = self._begun.pop(span, None)
+        if begun is None:
+            return
+        name, outer, activated = begun
+        if activated and CURRENT.get() == span:
+            CURRENT.set(outer)
+        recorder = self._recorder
+        given = {} if values is None else values
+        definition = recorder.define(name, tuple(given))
+        recorder.end(span, definition, now, error, tuple(given.values()))
+        recorder.own_ns += monotonic_ns() - now
+
+    @guard.fail_open("probe.record")
+    def record(
+        self,
+        name: Name,
+        start_ns: int,
+        end_ns: int,
+        values: Mapping[str, Any],
+        parent: int | None = None,
+    ) -> None:
+        """See ``adapter.Probe.record``."""
+        recorder = self._recorder
+        if recorder.level == OFF or (recorder.level == STAGES and not name.coarse):
+            return
+        definition = recorder.define(name, tuple(values))
+        outer = CURRENT.get() if parent is None else parent
+        recorder.span_row(definition, start_ns, end_ns, outer, tuple(values.values()))
+
+    @guard.fail_open("probe.emit")
+    def emit(self, name: Name, values: Mapping[str, Any], parent: int | None = None) -> None:
+        """See ``adapter.Probe.emit``."""
+        recorder = self._recorder
+        if recorder.level == OFF:
+            return
+        definition = recorder.define(name, tuple(values))
+        outer = CURRENT.get() if parent is None else parent
+        recorder.event_row(definition, outer, tuple(values.values()))
+
+    def current(self) -> int:
+        """See ``adapter.Probe.current``."""
+        return CURRENT.get()
+
+    @guard.fail_open("probe.state", {})
+    def state(self, owner: object) -> dict[str, Any]:
+        """See ``adapter.Probe.state``."""
+        state = self._states.get(owner)
+        if state is None:
+            state = self._states.setdefault(owner, {})
+        return state
+
+    def on_detach(self, undo: Callable[[], None]) -> None:
+        """See ``adapter.Probe.on_detach``."""
+        self._patches.add(undo)

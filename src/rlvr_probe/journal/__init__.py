@@ -1,0 +1,9 @@
+"""Writing a recording: journal segments and the open-span table of this process.
+
+The shape is :mod:`rlvr_probe.model.schema`; reading it is :mod:`rlvr_probe.trace`.
+"""
+
+from rlvr_probe.journal.opentable import OpenTable
+from rlvr_probe.journal.writer import JournalWriter
+
+__all__ = ["JournalWriter", "OpenTable"]

@@ -1,0 +1,127 @@
+"""The open-span table: which coarse spans are open, readable while the process hangs or is dead.
+
+A small memory-mapped file with fixed slots, written on the calling thread. A hang that holds the
+interpreter lock stops the flush thread too; what this table says was in the page cache before.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+from pathlib import Path
+
+from rlvr_probe.model import schema
+
+__all__ = ["OpenTable"]
+
+_SPAN = struct.Struct("<Q")
+_NETWORK = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+)
+
+
+class OpenTable:
+    """Open coarse spans of this process.
+
+    Thread-safe: a slot belongs to one span from :meth:`open` to :meth:`close`.
+    """
+
+    def __init__(self, path: Path, process: str) -> None:
+        """Make the file, with its blocks really allocated, and map it.
+
+        A sparse file on a disk that fills up would end the process by SIGBUS at the next store.
+
+        Raises:
+            OSError: It cannot be made here, or the file system is a network one, where a store to
+                mapped memory can hang or kill the process when the server goes away.
+        """
+        if _is_network(path.parent):
+            raise OSError(f"no open-span table on a network file system: {path.parent.name}")
+        size = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        fd = os.open(path, flags, 0o666)
+        try:
+            if os.write(fd, bytes(size)) != size:
+                raise OSError("no room for the open-span table")
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, size)
+            self._map: mmap.mmap | None = mmap.mmap(fd, size)
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        self._process = process.encode()
+        self._free = list(range(schema.OPEN_SLOTS, 0, -1))
+        self._overflow = 0
+        self.beat(0)
+
+    def open(
+        self, span: int, parent: int, start_ns: int, step: int | None, name: bytes, detail: str
+    ) -> int:
+        """Note an open span and return its slot; 0 if all are taken, which is counted."""
+        table = self._map
+        if table is None:
+            return 0
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            self._overflow += 1
+            return 0
+        schema.OPEN_SLOT.pack_into(
+            table,
+            slot * schema.OPEN_SLOT_BYTES,
+            0,
+            parent,
+            start_ns,
+            threading.get_native_id(),
+            -1 if step is None else step,
+            name,
+            detail.encode("utf-8", "replace")[:48] if detail else b"",
+        )
+        _SPAN.pack_into(table, slot * schema.OPEN_SLOT_BYTES, span)
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Free a slot; 0 is ignored."""
+        table = self._map
+        if slot and table is not None:
+            _SPAN.pack_into(table, slot * schema.OPEN_SLOT_BYTES, 0)
+            self._free.append(slot)
+
+    def beat(self, now_ns: int, ended: bool = False) -> None:
+        """Note that the process was alive at ``now_ns`` (CLOCK_MONOTONIC)."""
+        if self._map is not None:
+            schema.OPEN_HEADER.pack_into(
+                self._map,
+                0,
+                schema.OPEN_MAGIC,
+                self._process,
+                now_ns,
+                self._overflow,
+                schema.OPEN_SLOTS,
+                int(ended),
+            )
+
+    def abandon(self) -> None:
+        """Never touch the file again: it belongs to the parent of this forked process."""
+        self._map = None
+
+
+def _is_network(folder: Path) -> bool:
+    """Whether ``folder`` lies on a network or FUSE file system; unknown counts as local."""
+    try:
+        device = os.stat(folder).st_dev
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) > 2 and fields[2] == wanted and right:
+            kind = right.split()[0]
+            return kind in _NETWORK or kind.startswith("fuse")
+    return False

@@ -1,0 +1,356 @@
+"""The hot path: clock, id, tuple, queue. No I/O, no lock held across user code, no SDK.
+
+Rows wait in a bounded queue. A daemon thread, started with the first row, encodes and writes them
+in chunks (:mod:`rlvr_probe.journal`). It also journals what has been open for more than a second,
+running totals of losses and faults, and watches the recorder's own time.
+
+One recorder lives per process. A forked child starts over: new process key, new files, empty queue.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from rlvr_probe import guard
+from rlvr_probe.clock import epoch_pair, monotonic_ns
+from rlvr_probe.config import OWNER, Config
+from rlvr_probe.journal import JournalWriter, OpenTable
+from rlvr_probe.journal.header import build_header
+from rlvr_probe.model import schema
+from rlvr_probe.model.names import Name
+
+__all__ = ["CURRENT", "FULL", "OFF", "STAGES", "Recorder"]
+
+OFF, STAGES, FULL = 0, 1, 2
+_LEVELS = ("off", "stages", "full")
+
+CURRENT: ContextVar[int] = ContextVar("rlvr_probe_span", default=0)
+"""Span id that new spans of this context get as parent; 0 for none."""
+
+_CHUNK = 1_000
+"""Rows encoded at once: longer chunks hold the interpreter lock too long (108 us per 1,000)."""
+
+_TABLE_WAIT_S = 0.05
+"""Once per process: so that the first step is in the open-span table, even a slow disk may not cost
+the run more than this."""
+
+_OPEN_AFTER_NS = 1_000_000_000
+_WINDOW_NS = 30_000_000_000
+_OWN_SHARE = 0.01
+
+_definitions: list[tuple[str, int, str, str, tuple[str, ...]]] = []
+_definition_ids: dict[tuple[str, tuple[str, ...]], int] = {}
+_definition_lock = threading.Lock()
+
+
+class Recorder:
+    """Records spans and events of this process into one run folder.
+
+    Attributes:
+        level: FULL, STAGES (coarse spans and events only) or OFF.
+        process: Key of this process start, 16 hex digits.
+        own_ns: Time spent inside hooks on users' threads and in the flush thread, ns.
+    """
+
+    def __init__(self, config: Config, run: str) -> None:
+        """Take note of where to record; nothing is written before the first row.
+
+        Args:
+            config: ``config.out`` is absolute.
+            run: Run id, the name of the folder.
+        """
+        self.level = OFF if config.disabled else FULL
+        self._config = config
+        self.run = run
+        self._owner = os.environ.get(OWNER)
+        self._ids = itertools.count(1)
+        self.next_id = self._ids.__next__
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """State of one process start. Also runs in a forked child, where no thread exists yet."""
+        self.process = os.urandom(8).hex()
+        self._mono_ns, self._epoch_ns = epoch_pair()
+        self.rows: deque[tuple[Any, ...]] = deque()
+        self.open: dict[int, tuple[int, int, int, int]] = {}
+        self.lost: Counter[str] = Counter()
+        self.own_ns = 0
+        self._limit = self._config.queue_rows
+        self._table: OpenTable | None = None
+        self._writer: JournalWriter | None = None
+        self._thread: threading.Thread | None = None
+        self._start_lock = threading.Lock()
+        self._drain_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._closed = False
+        self._reported: dict[Any, int] = {}
+        self._window = (self._mono_ns, 0)
+        self._looked_ns = 0
+
+    # ---------------------------------------------------------------- hot path
+
+    def define(self, name: Name, attributes: Sequence[str]) -> int:
+        """Number of the row layout for ``name`` with these attributes, the same in all forks."""
+        key = (name.name, tuple(attributes))
+        number = _definition_ids.get(key)
+        if number is None:
+            with _definition_lock:
+                number = _definition_ids.get(key)
+                if number is None:
+                    number = len(_definitions)
+                    kind = "event" if name.event else "span"
+                    _definitions.append(("def", number, kind, *key))
+                    _definition_ids[key] = number
+        return number
+
+    def begin(
+        self,
+        name: Name,
+        definition: int,
+        start_ns: int,
+        parent: int,
+        detail: str = "",
+        step: int | None = None,
+    ) -> int:
+        """Open a span and return its id."""
+        span = self.next_id()
+        slot = 0
+        if name.coarse:
+            if self._thread is None:
+                self._start()
+            if self._table is not None:
+                slot = self._table.open(span, parent, start_ns, step, name.name.encode(), detail)
+        self.open[span] = (definition, start_ns, parent, slot)
+        return span
+
+    def end(
+        self,
+        span: int,
+        definition: int,
+        end_ns: int,
+        error: str | None,
+        values: Sequence[Any],
+    ) -> None:
+        """Close a span opened by :meth:`begin` in this process; others are ignored."""
+        found = self.open.pop(span, None)
+        if found is None:
+            return
+        _, start_ns, parent, slot = found
+        if slot and self._table is not None:
+            self._table.close(slot)
+        self.append(
+            (definition, start_ns - self._mono_ns, end_ns - start_ns, span, parent, error, *values)
+        )
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        """Queue a finished row, or drop and count it if too many wait."""
+        rows = self.rows
+        if len(rows) >= self._limit:
+            self.lost["queue_full"] += 1
+            return
+        rows.append(row)
+        if self._thread is None:
+            self._start()
+
+    def span_row(
+        self,
+        definition: int,
+        start_ns: int,
+        end_ns: int,
+        parent: int,
+        values: Sequence[Any],
+    ) -> int:
+        """Queue a span whose two ends are known; returns its id."""
+        span = self.next_id()
+        begin = start_ns - self._mono_ns
+        self.append((definition, begin, end_ns - start_ns, span, parent, None, *values))
+        return span
+
+    def event_row(self, definition: int, parent: int, values: Sequence[Any]) -> None:
+        """Queue an event of this moment."""
+        self.append((definition, monotonic_ns() - self._mono_ns, parent, *values))
+
+    # ---------------------------------------------------------------- life
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._config.out / self.run
+
+    @property
+    def refused(self) -> str | None:
+        """Why no journal can be opened, an errno name, or None."""
+        return self._writer.refused if self._writer is not None else None
+
+    @guard.fail_open("recorder.start")
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._thread is not None or self._closed:
+                return
+            header = build_header(
+                process=self.process,
+                run=self.run,
+                owner=self._owner,
+                mono_ns=self._mono_ns,
+                epoch_ns=self._epoch_ns,
+            )
+            self._writer = JournalWriter(
+                self.folder,
+                self.process,
+                header,
+                lambda n: _definitions[n:],
+                self._config.segment_b,
+            )
+            # Children started from here on belong to this process; see identity.job_key.
+            os.environ[OWNER] = self.process
+            ready = threading.Event()
+            thread = threading.Thread(
+                target=self._run, args=(ready,), name="rlvr-probe", daemon=True
+            )
+            level, self.level = self.level, OFF
+            thread.start()  # where no thread can be started, recording stays off
+            self.level, self._thread = level, thread
+            ready.wait(_TABLE_WAIT_S)
+
+    @guard.fail_open("recorder.open_table")
+    def _open_table(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = self.folder / f"p{self.process}{schema.OPEN_SUFFIX}"
+            self._table = OpenTable(path, self.process)
+        except OSError:
+            self.lost["open_table"] += 1
+
+    def _run(self, ready: threading.Event) -> None:
+        self._open_table()
+        ready.set()
+        while not self._stop.wait(self._config.flush_s):
+            self.flush()
+
+    @guard.fail_open("recorder.flush")
+    def flush(self) -> None:
+        """Write everything that waits. Any thread may call it; the flush thread does so."""
+        with self._drain_lock:
+            cpu = time.thread_time_ns()
+            writer = self._writer
+            if writer is None:
+                return
+            rows = self.rows
+            while rows:
+                chunk: list[tuple[Any, ...]] = []
+                try:
+                    while len(chunk) < _CHUNK:
+                        chunk.append(rows.popleft())
+                except IndexError:
+                    pass
+                writer.write(chunk)
+            now = monotonic_ns()
+            extra = self._housekeeping(now)
+            if extra:
+                writer.write(extra)
+            if self._table is not None:
+                self._table.beat(now)
+            self.own_ns += time.thread_time_ns() - cpu
+
+    def _housekeeping(self, now: int) -> list[Sequence[Any]]:
+        """Rows about the recording itself: open spans, totals that changed, the level."""
+        time_ns = now - self._mono_ns
+        rows: list[Sequence[Any]] = []
+        if now - self._looked_ns < _OPEN_AFTER_NS:
+            return rows
+        self._looked_ns = now
+        for span, (definition, start_ns, parent, _) in list(self.open.items()):
+            key = ("open", span)
+            if now - start_ns >= _OPEN_AFTER_NS and key not in self._reported:
+                self._reported[key] = 1
+                rows.append(("open", definition, start_ns - self._mono_ns, span, parent))
+        for key in [k for k in self._reported if k[0] == "open" and k[1] not in self.open]:
+            del self._reported[key]
+        self._watch_own_time(now, rows)
+        rows.extend(self._totals(time_ns))
+        return rows
+
+    def _totals(self, time_ns: int) -> list[Sequence[Any]]:
+        """Running totals that changed since they were last written."""
+        rows: list[Sequence[Any]] = []
+        written = self._writer.lost if self._writer is not None else Counter[str]()
+        for reason, total in (self.lost + written).items():
+            if self._reported.get(("lost", reason)) != total:
+                self._reported["lost", reason] = total
+                rows.append(("lost", time_ns, reason, total))
+        for (place, error), total in guard.faults().items():
+            if self._reported.get(("fault", place, error)) != total:
+                self._reported["fault", place, error] = total
+                rows.append(("fault", time_ns, place, error, total))
+        if self._reported.get(("own",), -1) + 1_000_000 < self.own_ns:
+            self._reported["own",] = self.own_ns
+            rows.append(("own", time_ns, self.own_ns))
+        return rows
+
+    def _watch_own_time(self, now: int, rows: list[Sequence[Any]]) -> None:
+        """Above 1 % of wall time over 30 s, record less: stages only, then nothing."""
+        begin, own = self._window
+        if now - begin < _WINDOW_NS:
+            return
+        share = (self.own_ns - own) / (now - begin)
+        self._window = (now, self.own_ns)
+        if share > _OWN_SHARE and self.level > OFF:
+            self.level -= 1
+            reason = f"own_time {share:.4f}"
+            rows.append(("level", now - self._mono_ns, _LEVELS[self.level], reason))
+
+    def close(self, reason: str, timeout_s: float = 2.0) -> None:
+        """Stop the thread, write what waits and the closing row. Idempotent.
+
+        Args:
+            reason: ``exit``, ``detach``, ``child_exit``.
+            timeout_s: Longest wait for a flush thread that hangs on a dead disk.
+        """
+        with self._start_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.level = OFF
+        self._stop.set()
+        thread = self._thread
+        if thread is None:
+            return
+        if thread is not threading.current_thread() and thread.is_alive():
+            thread.join(timeout_s)
+            if thread.is_alive():
+                return
+        self._finish(reason)
+
+    @guard.fail_open("recorder.close")
+    def _finish(self, reason: str) -> None:
+        self.flush()
+        now = monotonic_ns()
+        time_ns = now - self._mono_ns
+        writer = self._writer
+        if writer is None:
+            return
+        with self._drain_lock:
+            writer.write([*self._totals(time_ns), ("end", time_ns, reason)])
+            writer.close()
+            if self._table is not None:
+                self._table.beat(now, ended=True)
+
+    def after_fork(self) -> None:
+        """Start over in a forked child; what the parent queued, the parent writes."""
+        if self._table is not None:
+            self._table.abandon()
+        if self._writer is not None:
+            self._writer.close()
+            self._owner = self.process
+        global _definition_lock
+        _definition_lock = threading.Lock()
+        guard.reset()
+        self._start_over()

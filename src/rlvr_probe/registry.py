@@ -1,0 +1,119 @@
+"""Which integrations are installed, and in what state each of them is in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal
+
+from rlvr_probe.adapter import Adapter, HookPoint
+
+__all__ = ["Framework", "discover", "inside"]
+
+GROUP = "rlvr_probe.integrations"
+"""Entry-point group of integrations, our own and third parties' alike."""
+
+State = Literal["attached", "waiting", "absent", "failed"]
+
+
+@dataclass(slots=True)
+class Framework:
+    """One framework, as ``attach()`` left it.
+
+    Attributes:
+        name: Name of its integration.
+        version: Installed version, None if it is not installed.
+        state: ``attached``: hook points are in effect. ``waiting``: they will be when it is
+            imported. ``absent``: not installed. ``failed``: see ``reason``.
+        hook_points: Hook points in effect so far. Some are found only when a trainer is made.
+        reason: Why it is not attached, or a warning about the version.
+    """
+
+    name: str
+    version: str | None = None
+    state: State = "absent"
+    hook_points: int = 0
+    reason: str | None = None
+    adapter: Adapter | None = None
+    points: Sequence[HookPoint] = ()
+
+    def __str__(self) -> str:
+        version = f" {self.version}" if self.version else ""
+        count = f", {self.hook_points} hook points" if self.state == "attached" else ""
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.name}{version} {self.state}{count}{reason}"
+
+
+def discover(wanted: Sequence[str] | None = None) -> dict[str, Framework]:
+    """Every installed integration by name, or those in ``wanted``, with what is known of each.
+
+    No framework is imported; versions come from metadata.
+    """
+    entries: dict[str, list[metadata.EntryPoint]] = {}
+    for entry in metadata.entry_points(group=GROUP):
+        if wanted is None or entry.name in wanted:
+            same = entries.setdefault(entry.name, [])
+            if all(entry.value != other.value for other in same):
+                same.append(entry)
+    frameworks = {name: _load(name, found) for name, found in sorted(entries.items())}
+    for name in wanted or ():
+        if name not in frameworks:
+            known = ", ".join(sorted(e.name for e in metadata.entry_points(group=GROUP))) or "none"
+            reason = f"no integration of this name is installed; installed are: {known}"
+            frameworks[name] = Framework(name, state="failed", reason=reason)
+    return frameworks
+
+
+def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
+    if len(entries) > 1:
+        values = " and ".join(sorted(entry.value for entry in entries))
+        return Framework(name, state="failed", reason=f"two integrations claim it: {values}")
+    try:
+        adapter: Adapter = entries[0].load()()
+    except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
+        reason = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
+        return Framework(name, state="failed", reason=reason)
+    version: str
+    reason: str | None = None
+    try:
+        version = metadata.version(adapter.distribution)
+    except metadata.PackageNotFoundError:
+        if importlib.util.find_spec(name) is None:
+            return Framework(name, reason=f"{adapter.distribution} is not installed")
+        version = "0"
+    if not inside(version, adapter.tested):
+        reason = f"tested with {adapter.distribution}{adapter.tested} only"
+    try:
+        points = adapter.hook_points(version)
+    except Exception as error:  # noqa: BLE001 - as above
+        reason = f"its integration has no hook points for it ({type(error).__name__})"
+        return Framework(name, version, "failed", reason=reason)
+    return Framework(name, version, "waiting", 0, reason, adapter, points)
+
+
+def inside(version: str, specifier: str) -> bool:
+    """Whether ``version`` meets a specifier such as ``>=1.16,<1.17``, by its release numbers."""
+    have = _release(version)
+    for part in specifier.split(","):
+        operator = part.strip().rstrip("0123456789.")
+        bound = _release(part.strip()[len(operator) :])
+        width = max(len(have), len(bound))
+        left, right = (x + (0,) * (width - len(x)) for x in (have, bound))
+        order = {">=": left >= right, "<": left < right, "<=": left <= right, ">": left > right}
+        if not order.get(operator, left == right):
+            return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    numbers = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
