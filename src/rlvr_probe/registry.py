@@ -73,8 +73,8 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     try:
         adapter: Adapter = entries[0].load()()
     except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
-        reason = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
-        return Framework(name, state="failed", reason=reason)
+        why = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
+        return Framework(name, state="failed", reason=why)
     version: str
     reason: str | None = None
     try:
@@ -88,8 +88,8 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     try:
         points = adapter.hook_points(version)
     except Exception as error:  # noqa: BLE001 - as above
-        reason = f"its integration has no hook points for it ({type(error).__name__})"
-        return Framework(name, version, "failed", reason=reason)
+        why = f"its integration has no hook points for it ({type(error).__name__})"
+        return Framework(name, version, "failed", reason=why)
     return Framework(name, version, "waiting", 0, reason, adapter, points)
 
 

@@ -298,6 +298,9 @@ def _object(original: Any, hook: Hook) -> Any:
     return stand_in
 
 
+_OWN = frozenset({"_rlvr_probe_original", "_rlvr_probe_call", "__call__", "__reduce_ex__"})
+
+
 class _StandIn:
     __slots__ = ("__weakref__", "_rlvr_probe_call", "_rlvr_probe_original")
 
@@ -305,8 +308,10 @@ class _StandIn:
         return object.__getattribute__(self, "_rlvr_probe_call")(*args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("_rlvr_probe_original", "_rlvr_probe_call", "__call__", "__reduce_ex__"):
+        if name in _OWN:
             return object.__getattribute__(self, name)
+        if name == "__rlvr_probe__":
+            return object.__getattribute__(self, "_rlvr_probe_call").__rlvr_probe__
         return getattr(object.__getattribute__(self, "_rlvr_probe_original"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,0 +1,437 @@
+"""Wrapping changes nothing a caller can see, and records what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import inspect
+import pickle
+import sys
+import types
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from rlvr_probe import guard, hooks
+from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
+from rlvr_probe.model import names
+from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
+
+Make = Callable[..., Recorder]
+
+
+class Sink(Recorder):
+    """A recorder whose rows stay where a test can look at them."""
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        self.rows.append(row)
+
+    def _start(self) -> None: ...
+
+
+@pytest.fixture
+def sink(record: Make) -> Iterator[Sink]:
+    recorder = record()
+    recorder.__class__ = Sink
+    hooks.activate(recorder, HookProbe(recorder, Patches()))
+    yield recorder  # type: ignore[misc]
+    hooks.activate(None)
+
+
+def _size(call: Call) -> tuple[Any, ...]:
+    return (len(call.result),)
+
+
+POINT = HookPoint("t", names.ROLLOUT, ("samples",), read=_size)
+BARE = HookPoint("t", names.ROLLOUT)
+
+
+def spans(sink: Sink) -> list[tuple[Any, ...]]:
+    """(error, *values) of every recorded span."""
+    return [row[5:] for row in sink.rows]
+
+
+def test_a_function_keeps_result_signature_name_and_attributes(sink: Sink) -> None:
+    def sample(prompts: list[str], *, n: int = 2) -> list[str]:
+        """Doc."""
+        return prompts * n
+
+    sample.tag = 7  # type: ignore[attr-defined]
+    wrapped = wrap(sample, Hook(POINT))
+    assert wrapped(["a"], n=3) == ["a"] * 3
+    assert inspect.signature(wrapped) == inspect.signature(sample)
+    assert (wrapped.__name__, wrapped.__doc__, wrapped.tag) == ("sample", "Doc.", 7)
+    assert spans(sink) == [(None, 3)]
+
+
+def test_the_very_exception_reaches_the_caller(sink: Sink) -> None:
+    error = KeyError("secret prompt")
+
+    def fails() -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        wrap(fails, Hook(POINT))()
+    assert caught.value is error
+    assert error.__context__ is None and error.__cause__ is None
+    assert spans(sink) == [("KeyError",)]
+
+
+def test_an_exception_does_not_keep_arguments_alive(sink: Sink) -> None:
+    class Tensor: ...
+
+    def fails(tensor: Tensor) -> None:
+        raise ValueError
+
+    wrapped = wrap(fails, Hook(BARE))
+    tensor = Tensor()
+    gone = weakref.ref(tensor)
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            wrapped(tensor)
+        del tensor
+        assert gone() is None, "a reference cycle holds the arguments"
+    finally:
+        gc.enable()
+
+
+def test_a_coroutine_function_stays_one(sink: Sink) -> None:
+    async def score(rows: list[int]) -> list[int]:
+        await asyncio.sleep(0.02)
+        return rows
+
+    wrapped = wrap(score, Hook(POINT))
+    assert inspect.iscoroutinefunction(wrapped)
+    assert asyncio.run(wrapped([1, 2])) == [1, 2]
+    assert spans(sink) == [(None, 2)]
+    assert sink.rows[0][2] >= 20_000_000
+
+
+def test_many_coroutines_at_once_never_mix(sink: Sink) -> None:
+    inner = wrap(_double, Hook(HookPoint("inner", names.TURN, ("samples",), read=_result)))
+
+    async def outer(i: int) -> int:
+        await asyncio.sleep(0.001 * (i % 7))
+        value: int = await inner(i)
+        await asyncio.sleep(0)
+        return value
+
+    wrapped = wrap(outer, Hook(HookPoint("outer", names.ROLLOUT, ("samples",), read=_result)))
+
+    async def everything() -> list[int]:
+        return await asyncio.gather(*(wrapped(i) for i in range(256)))
+
+    assert asyncio.run(everything()) == [2 * i for i in range(256)]
+    rows = {row[3]: row for row in sink.rows}
+    children = [row for row in sink.rows if row[4]]
+    assert len(children) == 256
+    assert all(rows[row[4]][6] == row[6] for row in children)
+    assert not sink.open
+
+
+async def _double(i: int) -> int:
+    await asyncio.sleep(0.001 * (i % 3))
+    return 2 * i
+
+
+def _result(call: Call) -> tuple[Any, ...]:
+    return (call.result,)
+
+
+def test_a_generator_stays_lazy_and_is_timed_to_its_end(sink: Sink) -> None:
+    ran = []
+
+    def stream(n: int) -> Iterator[int]:
+        ran.append(n)
+        got = yield from range(n)
+        assert got is None
+        return
+
+    wrapped = wrap(stream, Hook(BARE))
+    assert inspect.isgeneratorfunction(wrapped)
+    iterator = wrapped(3)
+    assert ran == [] and not sink.rows
+    assert next(iterator) == 0
+    assert CURRENT.get() == 0, "the consumer does not run inside the generator's span"
+    assert list(iterator) == [1, 2]
+    assert spans(sink) == [(None,)]
+
+
+def test_a_generator_passes_send_throw_close_and_return_value(sink: Sink) -> None:
+    def echo() -> Any:
+        got = None
+        while True:
+            try:
+                got = yield got
+            except KeyError:
+                return "returned"
+
+    generator = wrap(echo, Hook(BARE))()
+    next(generator)
+    assert generator.send(5) == 5
+    with pytest.raises(StopIteration) as stop:
+        generator.throw(KeyError())
+    assert stop.value.value == "returned"
+    second = wrap(echo, Hook(BARE))()
+    next(second)
+    second.close()
+    third = wrap(echo, Hook(BARE))()
+    next(third)
+    del third
+    gc.collect()
+    assert spans(sink) == [(None,)] * 3
+    assert not sink.open
+
+
+def test_an_async_generator_keeps_its_protocol(sink: Sink) -> None:
+    async def stream() -> Any:
+        got = None
+        for _ in range(4):
+            try:
+                got = yield got
+            except KeyError:
+                got = "caught"
+
+    wrapped = wrap(stream, Hook(BARE))
+    assert inspect.isasyncgenfunction(wrapped)
+
+    async def drive() -> list[Any]:
+        generator = wrapped()
+        seen = [await generator.__anext__(), await generator.asend(7)]
+        seen.append(await generator.athrow(KeyError()))
+        await generator.aclose()
+        whole = [item async for item in wrapped()]
+        return [*seen, len(whole)]
+
+    assert asyncio.run(drive()) == [None, 7, "caught", 4]
+    assert spans(sink) == [(None,)] * 2
+
+
+def test_a_context_manager_function_spans_its_body(sink: Sink) -> None:
+    @contextlib.contextmanager
+    def timer(name: str) -> Iterator[str]:
+        """Doc."""
+        yield name
+
+    wrapped = wrap(timer, Hook(BARE))
+    assert type(wrapped("x")) is type(timer("x"))
+    with wrapped("gen") as name:
+        assert name == "gen"
+        assert CURRENT.get() != 0
+    assert CURRENT.get() == 0
+    with pytest.raises(StopIteration), wrapped("x"):
+        raise StopIteration
+    assert [row[0] is None for row in spans(sink)] == [True, False]
+
+    @wrapped("decorator")
+    def decorated() -> int:
+        return 1
+
+    assert decorated() == 1
+
+
+def test_an_async_context_manager_function_spans_its_body(sink: Sink) -> None:
+    @contextlib.asynccontextmanager
+    async def timer() -> AsyncIterator[int]:
+        yield 3
+
+    async def use() -> int:
+        async with wrap(timer, Hook(BARE))() as value:
+            return value
+
+    assert asyncio.run(use()) == 3
+    assert spans(sink) == [(None,)]
+
+
+class Verifier:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, xs: list[int]) -> list[int]:
+        self.calls += 1
+        return xs
+
+
+class AsyncVerifier:
+    async def __call__(self, xs: list[int]) -> list[int]:
+        return xs
+
+
+def test_a_callable_object_keeps_its_state_type_and_kind(sink: Sink) -> None:
+    original = Verifier()
+    wrapped = wrap(original, Hook(POINT))
+    assert wrapped([1]) == [1] and wrapped.calls == original.calls == 1
+    wrapped.calls = 9
+    assert original.calls == 9
+    assert isinstance(wrapped, Verifier)
+    waiting = wrap(AsyncVerifier(), Hook(POINT))
+    assert inspect.iscoroutinefunction(waiting.__call__)
+    assert asyncio.run(waiting([1, 2])) == [1, 2]
+    assert isinstance(pickle.loads(pickle.dumps(wrapped)), Verifier)
+    partial = wrap(functools.partial(sorted, reverse=True), Hook(POINT))
+    assert partial([1, 2]) == [2, 1]
+    assert spans(sink) == [(None, 1), (None, 2), (None, 2)]
+
+
+def test_a_class_pickled_by_value_keeps_its_hook(sink: Sink) -> None:
+    module = types.ModuleType("__generated__")
+    exec("class Worker:\n    def work(self, xs):\n        return xs\n", vars(module))  # noqa: S102
+    module.Worker.work = wrap(module.Worker.work, Hook(POINT))
+    module.Worker.__module__ = "__main__"
+    copy = cloudpickle.loads(cloudpickle.dumps(module.Worker))
+    assert copy().work([1, 2, 3]) == [1, 2, 3]
+    assert spans(sink) == [(None, 3)]
+
+
+class Base:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def generate(self, xs: list[int]) -> list[int]:
+        self.log.append("base")
+        return xs
+
+    @staticmethod
+    def helper(xs: list[int]) -> list[int]:
+        return xs
+
+    @classmethod
+    def build(cls, xs: list[int]) -> list[int]:
+        return xs
+
+
+class Mine(Base):
+    def generate(self, xs: list[int]) -> list[int]:
+        self.log.append("mine")
+        return super().generate(xs)
+
+
+def test_a_user_subclass_is_recorded_once_per_call(sink: Sink) -> None:
+    patches = Patches()
+    probe = HookProbe(sink, patches)
+    point = HookPoint("generate", names.ROLLOUT, ("samples",), read=_size)
+    plain, mine = Base(), Mine()
+    for instance in (plain, mine, Mine(), Base()):
+        assert probe.instrument(instance, [point, HookPoint("missing", names.ROLLOUT)]) == 1
+    assert mine.generate([1, 2]) == [1, 2] and mine.log == ["mine", "base"]
+    assert plain.generate([1]) == [1]
+    assert spans(sink) == [(None, 2), (None, 1)]
+    patches.undo()
+    assert not hasattr(Base.generate, "__rlvr_probe__")
+    assert not hasattr(Mine.generate, "__rlvr_probe__")
+
+
+def test_undo_restores_static_and_class_methods_and_inherited_ones() -> None:
+    before = dict(vars(Base)), dict(vars(Mine))
+    module = sys.modules[__name__]
+    patches = Patches()
+    assert patches.function(module, "Base.helper", POINT)
+    assert patches.function(module, "Base.build", POINT)
+    assert patches.function(module, "Mine.helper", POINT)
+    assert not patches.function(module, "Base.nothing", POINT)
+    assert not patches.function(module, "Nothing.at_all", POINT)
+    assert Base().helper([1]) == Base.build([1]) == Mine.helper([1]) == [1]
+    patches.undo()
+    assert (dict(vars(Base)), dict(vars(Mine))) == before
+
+
+def test_a_wrapper_somebody_else_wrapped_stays_and_is_inert(sink: Sink) -> None:
+    patches = Patches()
+    module = types.ModuleType("m")
+    module.f = lambda xs: xs  # type: ignore[attr-defined]
+    patches.function(module, "f", POINT)
+    ours = module.f
+    module.f = theirs = lambda xs: ours(xs)  # type: ignore[attr-defined]
+    patches.undo()
+    assert module.f is theirs
+    hooks.activate(None)
+    assert module.f([1]) == [1]
+    assert not sink.rows
+
+
+def test_an_item_is_replaced_once_and_restored_by_identity(sink: Sink) -> None:
+    patches = Patches()
+    probe = HookProbe(sink, patches)
+    first, second = Verifier(), Verifier()
+    functions: list[Any] = [first, second]
+    for _ in range(3):
+        probe.replace(functions, 0, POINT)
+    assert functions[0]([1, 2]) == [1, 2]
+    assert spans(sink) == [(None, 2)]
+    functions.reverse()
+    patches.undo()
+    assert functions == [second, first] and functions[1] is first
+
+
+def test_an_error_in_an_adapter_is_counted_and_nothing_else(sink: Sink) -> None:
+    guard.set_strict(False)
+
+    def broken(call: Call) -> Any:
+        raise MemoryError
+
+    point = HookPoint(
+        "t", names.ROLLOUT, ("samples",), read=broken, before=broken, after=broken, detail=broken,
+        step=broken,
+    )  # fmt: skip
+    wrapped = wrap(lambda: 5, Hook(point))
+    assert [wrapped() for _ in range(3)] == [5, 5, 5]
+    assert spans(sink) == [(None,)] * 3
+    assert sum(guard.faults().values()) == 15
+    never = wrap(lambda: 6, Hook(HookPoint("t", names.ROLLOUT, when=broken)))
+    assert never() == 6
+    assert len(sink.rows) == 3
+
+
+def test_when_says_no_the_call_is_left_alone(sink: Sink) -> None:
+    wrapped = wrap(lambda: 1, Hook(HookPoint("t", names.ROLLOUT, when=lambda call: False)))
+    assert wrapped() == 1
+    assert not sink.rows and not sink.open
+
+
+def test_levels_drop_fine_spans_first_then_all(sink: Sink) -> None:
+    coarse = wrap(lambda: 1, Hook(HookPoint("t", names.ROLLOUT)))
+    fine = wrap(lambda: 1, Hook(HookPoint("t", names.TURN)))
+    sink.level = STAGES
+    coarse(), fine()
+    assert len(sink.rows) == 1
+    sink.level = OFF
+    coarse(), fine()
+    assert len(sink.rows) == 1
+
+
+def test_spans_begun_by_hand_nest_and_end_once(sink: Sink) -> None:
+    probe = HookProbe(sink, Patches())
+    step = probe.begin(names.STEP, step=3, activate=True)
+    inner = probe.begin(names.ROLLOUT)
+    assert probe.current() == step
+    probe.end(inner, {"samples": 2})
+    probe.end(step, {"session": 0, "step": 3})
+    probe.end(step)
+    probe.end(0)
+    probe.end(12345)
+    assert probe.current() == 0
+    assert [(row[4], *row[5:]) for row in sink.rows] == [(step, None, 2), (0, None, 0, 3)]
+
+
+def test_a_guarded_plugin_function_never_raises_and_stops_with_the_probe(sink: Sink) -> None:
+    guard.set_strict(False)
+    calls = []
+
+    def callback(x: int) -> None:
+        calls.append(x)
+        raise ValueError("secret")
+
+    safe = HookProbe(sink, Patches()).guarded(callback)
+    assert safe(1) is None  # type: ignore[func-returns-value]
+    sink.level = OFF
+    safe(2)
+    assert calls == [1]
+    assert list(guard.faults().values()) == [1]
+    assert "secret" not in str(guard.faults())
