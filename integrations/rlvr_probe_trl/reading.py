@@ -1,0 +1,120 @@
+"""Reading counts out of TRL's values: pure functions that never touch an accelerator.
+
+A value of an unexpected shape is unknown: None, never 0 and never an exception. Nothing here
+returns text, a token id or anything derived from one but its count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+__all__ = [
+    "attribute",
+    "is_module",
+    "lengths",
+    "number",
+    "reward_values",
+    "size",
+    "stop_ids",
+    "truncated",
+]
+
+_LISTS = (list, tuple)
+
+
+def attribute(owner: object, *path: str) -> Any:
+    """``owner.a.b`` for the path ``a, b``; None where one of them is missing."""
+    for name in path:
+        owner = getattr(owner, name, None)
+    return owner
+
+
+def number(owner: object, *path: str) -> int | None:
+    """The integer at ``path``, or None if there is none."""
+    value = attribute(owner, *path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def size(value: object) -> int | None:
+    """Number of entries of a list, or None if it is none."""
+    return len(value) if isinstance(value, _LISTS) else None
+
+
+def lengths(rows: object) -> list[int] | None:
+    """Length of each row of a list of token lists."""
+    if not isinstance(rows, _LISTS):
+        return None
+    try:
+        return [len(row) for row in rows]
+    except TypeError:
+        return None
+
+
+def stop_ids(trainer: object) -> frozenset[int]:
+    """Token ids that TRL takes for the end of a completion; empty if they are unknown."""
+    tokenizer = attribute(trainer, "_tokenizer")
+    if tokenizer is None:  # TRL < 1.1 has no `_tokenizer`
+        tokenizer = attribute(trainer, "processing_class")
+    eos = attribute(trainer, "eos_token_ids")
+    if eos is None:
+        eos = attribute(tokenizer, "eos_token_id")
+    found = [*(eos if isinstance(eos, _LISTS) else (eos,)), attribute(tokenizer, "pad_token_id")]
+    return frozenset(token for token in found if isinstance(token, int))
+
+
+def truncated(rows: object, stops: Collection[int]) -> list[int] | None:
+    """1 for each completion that ends on no stop token, by TRL's own rule.
+
+    An empty completion ended on none, so it counts as truncated. Unknown if a completion is a
+    tensor, whose last entry could not be read without waiting for its device.
+    """
+    if not stops or not isinstance(rows, _LISTS):
+        return None
+    if not all(isinstance(row, _LISTS) for row in rows):
+        return None
+    return [0 if row and row[-1] in stops else 1 for row in rows]
+
+
+def is_module(value: object) -> bool:
+    """Whether ``value`` is a torch module, told without importing torch."""
+    return any(
+        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
+        for kind in type(value).__mro__
+    )
+
+
+def reward_values(rewards: object) -> list[float | None] | None:
+    """Rewards as plain floats; None for a sample without one (also NaN, which JSON cannot hold).
+
+    Unknown for what is no sequence (a generator must reach TRL unread) or lives on an accelerator.
+    """
+    if not _on_host(rewards):
+        return None
+    if hasattr(rewards, "tolist"):
+        rewards = rewards.tolist()
+    if not isinstance(rewards, _LISTS):
+        return None
+    if not all(_on_host(reward) for reward in rewards):
+        return None
+    return _floats(rewards)
+
+
+def _on_host(value: object) -> bool:
+    device = getattr(value, "device", None)  # a str with NumPy 2, an object with torch
+    return getattr(device, "type", device) in (None, "cpu")
+
+
+def _floats(rewards: Sequence[Any]) -> list[float | None] | None:
+    values: list[float | None] = []
+    for reward in rewards:
+        if reward is None:
+            values.append(None)
+            continue
+        try:
+            value = float(reward)
+        except (TypeError, ValueError, RuntimeError):
+            return None
+        values.append(value if math.isfinite(value) else None)
+    return values

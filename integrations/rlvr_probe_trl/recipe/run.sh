@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Train a tiny model with TRL, record it, and turn the recording into a workload: `make demo`.
+# Works from any directory; arguments go to the training script (recipe/grpo.py --help).
+set -euo pipefail
+
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$recipe/../../.." && pwd)
+cd "$root"
+
+probe=.venv/bin/rlvr-probe
+[ -x "$probe" ] || { echo >&2 "run.sh: $probe is missing; 'make demo' makes it"; exit 1; }
+
+export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false CUDA_VISIBLE_DEVICES=
+# Deprecations inside transformers, not ours to mend.
+export PYTHONWARNINGS=ignore
+
+heading() { printf '\n== %s\n' "$*"; }
+
+heading "train with TRL, unmodified, and record it"
+"$probe" run --out demo-out/runs -- .venv/bin/python "${recipe#"$root"/}/grpo.py" "$@"
+
+heading "what was recorded"
+"$probe" show demo-out/runs
+
+heading "as a PolyTrace workload"
+"$probe" convert demo-out/runs --to polytrace --out demo-out/workload --force
+"$probe" validate demo-out/workload
+
+heading "try next"
+cat <<NEXT
+  $probe show demo-out/runs --json
+  $probe run -- python your_training_script.py
+NEXT

@@ -1,0 +1,179 @@
+"""Steps and trainings, by a callback; optimizer steps, by torch's global hooks."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from rlvr_probe.adapter import Probe
+from rlvr_probe.model.names import OPTIMIZER_STEP, SESSION, SESSION_END, STEP, UPDATE_ACTOR
+from rlvr_probe_trl.session import facts
+from rlvr_probe_trl.stages import named
+from rlvr_probe_trl.training import SESSIONS, Training, training_of
+
+__all__ = ["Steps", "add_callback", "add_optimizer_hooks"]
+
+_ABANDONED = "Abandoned"
+_stepping: dict[int, Training] = {}
+"""The training whose step is open, by thread."""
+
+
+class Steps:
+    """Callback of one trainer. A copy of it, pickled or deep, is one that does nothing."""
+
+    def __init__(self, probe: Probe | None = None, trainer: object = None) -> None:
+        self._probe = probe
+        self._trainer = None if trainer is None else weakref.ref(trainer)
+        nothing: Callable[..., None] = _nothing
+        guarded = (lambda _: nothing) if probe is None else probe.guarded
+        self._train_begin = guarded(self._begin_training)
+        self._step_begin = guarded(self._begin_step)
+        self._step_end = guarded(self._end_step)
+        self._train_end = guarded(self._end_training)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_idle, ())
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Called by transformers."""
+        self._train_begin(state)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Called by transformers."""
+        self._step_begin(state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Called by transformers."""
+        self._step_end(state)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Called by transformers; not after an exception."""
+        self._train_end(state)
+
+    def _begin_training(self, state: Any) -> None:
+        probe, trainer, training = self._known()
+        _abandon(probe, training)
+        training.session = SESSIONS.begin(state.global_step)
+        given = {**facts(trainer), "resumed_step": state.global_step}
+        probe.emit(SESSION, {"session": training.session, **given})
+
+    def _begin_step(self, state: Any) -> None:
+        probe, _, training = self._known()
+        _abandon(probe, training)
+        training.step = state.global_step + 1
+        training.step_span = probe.begin(STEP, step=training.step, activate=True)
+        _stepping[threading.get_ident()] = training
+
+    def _end_step(self, state: Any) -> None:
+        probe, _, training = self._known()
+        _close(probe, training, None)
+
+    def _end_training(self, state: Any) -> None:
+        probe, _, training = self._known()
+        _abandon(probe, training)
+        probe.emit(SESSION_END, {"session": training.session, "step": state.global_step})
+
+    def _known(self) -> tuple[Probe, Any, Training]:
+        trainer = None if self._trainer is None else self._trainer()
+        if self._probe is None or trainer is None:
+            raise LookupError("the trainer of this callback is gone")
+        return self._probe, trainer, training_of(self._probe, trainer)
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def _idle() -> Any:
+    return _callback_class()()
+
+
+@cache
+def _callback_class() -> type[Any]:
+    from transformers.trainer_callback import TrainerCallback
+
+    return type("Steps", (Steps, TrainerCallback), {"__module__": __name__})
+
+
+def add_callback(probe: Probe, trainer: Any) -> None:
+    """Follow the steps of ``trainer``, until a detach."""
+    callback = _callback_class()(probe, trainer)
+    trainer.add_callback(callback)
+    probe.on_detach(partial(_remove_callback, weakref.ref(trainer), weakref.ref(callback)))
+
+
+def _remove_callback(trainer: Callable[[], Any], callback: Callable[[], Any]) -> None:
+    alive, added = trainer(), callback()
+    if alive is not None and added in alive.callback_handler.callbacks:
+        alive.remove_callback(added)
+
+
+def _abandon(probe: Probe, training: Training) -> None:
+    """End what an exception or an early stop left open."""
+    _close(probe, training, _ABANDONED)
+
+
+def _close(probe: Probe, training: Training, error: str | None) -> None:
+    place = {"session": training.session, "step": training.step}
+    for span in reversed(training.optimizer_spans):
+        probe.end(span, place, _ABANDONED)
+    if training.update_span:
+        probe.end(training.update_span, {**place, "mode": "train"}, _ABANDONED)
+    probe.end(training.step_span, place, error)
+    training.optimizer_spans, training.optimizer_depth = (), 0
+    training.step_span = training.update_span = 0
+    training.in_training_step = False
+    if _stepping.get(threading.get_ident()) is training:
+        del _stepping[threading.get_ident()]
+
+
+# ---------------------------------------------------------------- optimizer
+
+
+def add_optimizer_hooks(probe: Probe) -> None:
+    """Follow every optimizer step that a hooked trainer makes, until a detach."""
+    # Never by wrapping `step`: learning-rate schedulers rebind it and unwrap what is around it.
+    from torch.optim import optimizer
+
+    before = probe.guarded(partial(_optimizer_begin, probe))
+    after = probe.guarded(partial(_optimizer_end, probe))
+    probe.on_detach(optimizer.register_optimizer_step_pre_hook(before).remove)
+    probe.on_detach(optimizer.register_optimizer_step_post_hook(after).remove)
+
+
+def _optimizer_begin(probe: Probe, *_: Any) -> None:
+    training = _stepping.get(threading.get_ident())
+    if training is None or _other_work(training):
+        return
+    training.optimizer_depth += 1
+    if training.optimizer_depth > 1:  # one optimizer inside another: the outer one counts
+        return
+    spans: tuple[int, ...] = ()
+    if not training.update_span:  # after the last micro step; with DeepSpeed inside of it
+        spans = (probe.begin(UPDATE_ACTOR, step=training.step, activate=True),)
+    inner = probe.begin(OPTIMIZER_STEP, step=training.step, activate=True)
+    training.optimizer_spans = (*spans, inner)
+
+
+def _optimizer_end(probe: Probe, *_: Any) -> None:
+    training = _stepping.get(threading.get_ident())
+    if training is None or not training.optimizer_depth or _other_work(training):
+        return
+    training.optimizer_depth -= 1
+    if training.optimizer_depth:
+        return
+    *outer, inner = training.optimizer_spans
+    training.optimizer_spans = ()
+    place = {"session": training.session, "step": training.step}
+    probe.end(inner, place)
+    for span in outer:
+        probe.end(span, named((training.session or 0, training.step, "train")))
+
+
+def _other_work(training: Training) -> bool:
+    """Whether an optimizer that runs now is not the policy's: a reward function may train, too."""
+    preparing = training.in_training_step and not training.update_span
+    return training.batch is not None or training.evaluating or preparing

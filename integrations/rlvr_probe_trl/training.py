@@ -1,0 +1,103 @@
+"""What the adapter remembers about one trainer between its hook points."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_probe.adapter import Probe
+from rlvr_probe_trl.session import Sessions
+
+__all__ = ["BATCH", "SESSIONS", "Batch", "Training", "Where", "training_of"]
+
+Where = tuple[int, int, str]
+"""Session, step and mode: the attributes that place a record in its run."""
+
+SESSIONS = Sessions()
+
+
+@dataclass(slots=True)
+class Batch:
+    """One experience batch while it is made.
+
+    Attributes:
+        trainer: Who makes it. Held only until the batch is done.
+        span: The experience span, which joins lengths and rewards.
+        where: Its place in the run, read once: TRL's continuous batching leaves the model in
+            training mode after an evaluation batch.
+        rollouts: Generations in it so far.
+        old_seen: Whether the log-probabilities of the sampling policy were computed.
+        function_end_ns: When the last reward function returned.
+        rewards_end_ns: When the rewards of all ranks were there.
+        models: Position of each reward model, by the name under which TRL times it.
+        model_spans: Open spans of reward models, by the same name.
+    """
+
+    trainer: Any
+    span: int
+    where: Where
+    rollouts: int = 0
+    old_seen: bool = False
+    function_end_ns: int = 0
+    rewards_end_ns: int = 0
+    models: dict[str, int] = field(default_factory=dict)
+    model_spans: dict[str, int] = field(default_factory=dict)
+
+
+BATCH: ContextVar[Batch | None] = ContextVar("rlvr_probe_trl_batch", default=None)
+"""The batch whose rewards are computed: async reward functions run on another thread, in a copy of
+this context."""
+
+
+@dataclass(slots=True)
+class Training:
+    """State of one trainer. Holds no reference to it, so that it lives no longer than before.
+
+    Attributes:
+        session: Number of its training in this process; None before it began one.
+        step: Step that is open, or the last one.
+        step_span: Its span, 0 if none is open.
+        in_training_step: Between begin and end of a micro step.
+        update_span: Policy update of the open micro step, 0 before its inputs are ready.
+        optimizer_spans: Open spans of an optimizer step, outermost first.
+        optimizer_depth: Optimizer steps entered and not left.
+        evaluating: Inside an evaluation.
+        batch: The batch that is being made.
+        place: Place of the last generation, and how many were made there.
+    """
+
+    session: int | None = None
+    step: int = 0
+    step_span: int = 0
+    in_training_step: bool = False
+    update_span: int = 0
+    optimizer_spans: tuple[int, ...] = ()
+    optimizer_depth: int = 0
+    evaluating: bool = False
+    batch: Batch | None = None
+    place: tuple[Where | None, int] = (None, 0)
+
+    def where(self, trainer: Any, mode: str | None = None) -> Where:
+        """Place of something that happens now: the step in work, or the last one if evaluating."""
+        if mode is None:
+            mode = "eval" if self.evaluating or not trainer.model.training else "train"
+        done: int = trainer.state.global_step
+        session = SESSIONS.number if self.session is None else self.session
+        return session, done + (mode == "train"), mode
+
+    def ordinal(self, where: Where) -> int:
+        """Position of a new generation among those at the same place, from 0."""
+        last, count = self.place
+        count = count if last == where else 0
+        self.place = (where, count + 1)
+        return count
+
+
+def training_of(probe: Probe, trainer: object) -> Training:
+    """The state of ``trainer``, the same at every call."""
+    state = probe.state(trainer)
+    training = state.get("training")
+    if not isinstance(training, Training):
+        training = state["training"] = Training()
+    return training
