@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlvr_probe.model import names
+
 __all__ = [
     "Attempt",
     "Batch",
@@ -30,6 +32,15 @@ __all__ = [
     "Trajectory",
     "Turn",
 ]
+
+_WORK = frozenset(
+    name.name
+    for name in (
+        names.STEP, names.EXPERIENCE, names.ROLLOUT, names.REWARD, names.OLD_LOGPROB,
+        names.REF_LOGPROB, names.VALUES, names.ADVANTAGE, names.UPDATE_ACTOR, names.UPDATE_CRITIC,
+        names.OPTIMIZER_STEP,
+    )
+)  # fmt: skip
 
 ProcessState = Literal["running", "exited", "died", "unknown"]
 """``died``: gone without closing its journal. ``unknown``: on another host, or its /proc entry
@@ -101,6 +112,10 @@ class Process:
     level: str
     own_s: float | None
     """Time spent inside hooks, s."""
+    probe: str = ""
+    """Version of rlvr-probe that recorded it."""
+    silent_s: float | None = None
+    """Since its flush thread last gave a sign of life, s; only while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +224,8 @@ class BatchShard:
     calls: list[RewardCall] = field(default_factory=list)
     turns: Mapping[int, tuple[Turn, ...]] = field(default_factory=dict)
     """By row in the shard; empty where turns are not recorded per trajectory."""
+    recorded_ns: int | None = None
+    """When its lengths were recorded: after its rollout, ns."""
 
 
 @dataclass(slots=True)
@@ -235,6 +252,29 @@ class Batch:
     def complete(self) -> bool:
         """Whether every row of every rank was recorded."""
         return self.rows == self.total
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row was recorded and every prompt has all its trajectories."""
+        return self.complete and self.total % self.group_size == 0
+
+    def count_groups(self) -> tuple[int, int]:
+        """Prompts with at least one recorded trajectory, and with all of them.
+
+        Cost is in shards, not rows.
+        """
+        size = self.group_size
+        members: dict[int, int] = {}
+        inside = 0
+        for shard in self.shards:
+            first, end = shard.offset, shard.offset + len(shard.response_tokens)
+            head, tail = first // size, (end - 1) // size
+            inside += max(0, tail - head - 1)
+            for group in {head, tail}:
+                held = min(end, (group + 1) * size) - max(first, group * size)
+                members[group] = members.get(group, 0) + held
+        full = sum(held == size for held in members.values())
+        return len(members) + inside, full + inside
 
     def groups(self) -> Iterator[Group]:
         """The prompts of the batch in their order; a group may straddle shards."""
@@ -294,19 +334,43 @@ class Step:
     ranks: int
     """Ranks that should have done it."""
     superseded_by: int | None = None
-    """Attempt that did this step again after a resume."""
+    """Attempt that resumed from before this step, so that its weights were thrown away."""
+
+    @property
+    def started(self) -> bool:
+        """Whether any work of the step itself was recorded.
+
+        Fetching data, evaluating and saving happen between steps and only carry a step's number.
+        """
+        return bool(self.batches) or any(
+            span.name in _WORK and span.attributes.get("mode") != "eval" for span in self.spans
+        )
+
+    @property
+    def done(self) -> bool:
+        """Whether every rank finished it."""
+        return self.ranks_done == self.ranks
 
     @property
     def complete(self) -> bool:
         """Whether every rank finished it and every batch is whole."""
-        return self.ranks_done == self.ranks and all(batch.complete for batch in self.batches)
+        return self.done and all(batch.whole for batch in self.batches)
 
     def stage_seconds(self, stage: str) -> dict[int, float]:
-        """Summed duration of the spans of ``stage`` by process, s."""
+        """Summed duration of the spans of ``stage`` by process, s.
+
+        Stages inside an evaluation are left out, except ``eval`` itself; of two spans of one stage,
+        one inside the other, the outer one counts.
+        """
         total: dict[int, float] = {}
+        covered: dict[int, int] = {}
         for span in self.spans:
-            if span.name == stage:
-                total[span.process] = total.get(span.process, 0.0) + span.seconds
+            if span.name != stage or (stage != "eval" and span.attributes.get("mode") == "eval"):
+                continue
+            if span.end_ns <= covered.get(span.process, -1):
+                continue
+            covered[span.process] = span.end_ns
+            total[span.process] = total.get(span.process, 0.0) + span.seconds
         return total
 
 
@@ -322,6 +386,19 @@ class Attempt:
     """By session and number."""
     concurrent: bool = False
     """Another attempt ran at the same time: two jobs share this run id."""
+    mixed: bool = False
+    """Two processes claim one rank at the same time: its rows cannot be told apart."""
+    lineage: int = 0
+    """Attempts that continue one another's training, by resuming, share this number."""
+
+    @property
+    def last_step(self) -> Step | None:
+        """The last step that every rank finished."""
+        return max(
+            (step for step in self.steps if step.done and step.started),
+            key=lambda step: (step.session, step.number),
+            default=None,
+        )
 
 
 @dataclass(slots=True)
@@ -338,6 +415,10 @@ class Trace:
     """Rows known to be missing, by reason, over all processes and the reading itself."""
     notes: list[str]
     """What a reader of the run should know: sentences, most important first."""
+    unplaced: list[Span] = field(default_factory=list)
+    """Coarse spans that belong to no trainer step."""
+    totals: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Count and summed duration, s, of the finer spans (turns, tool calls), by name."""
 
     def steps(self) -> Iterator[Step]:
         """Every step that stands: superseded ones left out, in the order of training."""
@@ -348,10 +429,10 @@ class Trace:
 
     @property
     def redone(self) -> list[Step]:
-        """Steps of earlier attempts that a later attempt did again."""
+        """Steps that were begun and thrown away: a later attempt resumed from before them."""
         return [
             step
             for attempt in self.attempts
             for step in attempt.steps
-            if step.superseded_by is not None
+            if step.superseded_by is not None and step.started
         ]

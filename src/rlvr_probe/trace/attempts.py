@@ -1,0 +1,273 @@
+"""Which launch of the job each process belongs to, and which launches continue which.
+
+A job launch is a component of processes with one job key or one owner. A rank that appears in it a
+second time is a restart of its ranks, or a second job that cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rlvr_probe.model import names
+from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.load import Recorded
+
+__all__ = ["Launch", "find_launches", "rank_of", "resumed_step", "world_size_of"]
+
+_CLOCK_SLACK_NS = 5_000_000_000
+"""Overlap that two machines' wall clocks can feign, ns."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """The processes of one attempt, by index.
+
+    Attributes:
+        job: Job key.
+        component: Number of the job launch; restarts inside one launch share it.
+        members: Every process.
+        trainers: Those that took part in the training.
+        lineage: Launches that continue one another share it.
+    """
+
+    job: str
+    component: int
+    members: list[int]
+    trainers: list[int] = field(default_factory=list)
+    concurrent: bool = False
+    mixed: bool = False
+    lineage: int = 0
+
+
+@dataclass(slots=True)
+class _Lifetimes:
+    """When each process ran, and when it trained, on the clock of the run, ns."""
+
+    alive: list[tuple[int, int]]
+    training: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, processes: Sequence[Recorded], clock: RunClock) -> _Lifetimes:
+        alive, training = list[tuple[int, int]](), list[tuple[int, int]]()
+        for one in processes:
+            last = clock.at(one, one.heartbeat_ns)
+            alive.append((clock.at(one, one.header.mono_ns), last))
+            moments = [clock.at(one, row.time_ns) for row in one.journal.trajectories]
+            for span in one.journal.spans:
+                if span.name != names.USER.name:
+                    moments += (clock.at(one, span.start_ns), clock.at(one, span.end_ns))
+            opened = [slot.start_ns for slot in one.table.slots] if one.table is not None else []
+            if opened:
+                moments += (clock.at(one, min(opened)), last)
+            training.append((min(moments, default=0), max(moments, default=-1)))
+        return cls(alive, training)
+
+
+def rank_of(process: Recorded) -> int | None:
+    """Global rank of a process; 0 for the only one of a training; None if unknown."""
+    for session in process.journal.sessions:
+        rank = session.facts.get("rank")
+        if type(rank) is int:
+            return rank
+    if process.header.rank is not None:
+        return process.header.rank
+    return 0 if world_size_of(process) in (None, 1) else None
+
+
+def world_size_of(process: Recorded, session: int | None = None) -> int | None:
+    """Ranks of the training as this process saw it, in ``session`` or in any."""
+    for row in process.journal.sessions:
+        size = row.facts.get("world_size")
+        if type(size) is int and session in (None, row.facts.get("session", 0)):
+            return size
+    return process.header.world_size
+
+
+def resumed_step(processes: Iterable[Recorded], session: int) -> int | None:
+    """Trainer steps that were done when ``session`` began; None if nobody recorded it."""
+    found = [
+        row.facts["resumed_step"]
+        for process in processes
+        for row in process.journal.sessions
+        if row.facts.get("session", 0) == session and type(row.facts.get("resumed_step")) is int
+    ]
+    return min((step for step in found if isinstance(step, int)), default=None)
+
+
+def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[Launch], list[str]]:
+    """The attempts of a run by first start, and what should be said about them."""
+    times = _Lifetimes.of(processes, clock)
+    notes = list[str]()
+    launches = list[Launch]()
+    components = _components(processes)
+    training = [group for group in components if any(processes[i].trained for i in group)]
+    hulls = [_hull(times.alive, group) for group in training]
+    others = [group for group in components if not any(processes[i].trained for i in group)]
+    alone = list[list[int]]()
+    for group in others:
+        alive = _hull(times.alive, group)
+        hosts = [i for i, hull in enumerate(hulls) if _overlap(alive, hull) > 0]
+        if len(hosts) == 1:
+            training[hosts[0]].extend(group)
+        else:
+            alone.append(group)
+    for number, group in enumerate([*training, *alone]):
+        launches += _generations(processes, times, number, sorted(group), notes)
+    launches.sort(key=lambda one: min(times.alive[i][0] for i in one.trainers or one.members))
+    _mark_concurrent(processes, launches, times, notes)
+    _number_lineages(processes, launches)
+    return launches, notes
+
+
+def _components(processes: Sequence[Recorded]) -> list[list[int]]:
+    """Processes connected by job key, owner, or, where they did not train, by parent."""
+    leader = list(range(len(processes)))
+
+    def find(index: int) -> int:
+        while leader[index] != index:
+            leader[index] = leader[leader[index]]
+            index = leader[index]
+        return index
+
+    by_key = {one.header.process: index for index, one in enumerate(processes)}
+    by_job = dict[str, int]()
+    by_pid = dict[tuple[str, int], int]()
+    for index, one in enumerate(processes):
+        leader[find(index)] = find(by_job.setdefault(one.header.job, index))
+        by_pid[one.header.clock, one.header.pid] = index
+    for index, one in enumerate(processes):
+        above = by_key.get(one.header.owner or "")
+        if above is None and not one.trained:
+            above = by_pid.get((one.header.clock, one.header.ppid))
+        if above is not None:
+            leader[find(index)] = find(above)
+    groups = dict[int, list[int]]()
+    for index in range(len(processes)):
+        groups.setdefault(find(index), []).append(index)
+    return list(groups.values())
+
+
+def _generations(
+    processes: Sequence[Recorded],
+    times: _Lifetimes,
+    component: int,
+    group: list[int],
+    notes: list[str],
+) -> list[Launch]:
+    """Split a job launch where a rank appears again."""
+    job = next((processes[i].header.job for i in group if processes[i].trained), None)
+    job = processes[group[0]].header.job if job is None else job
+    found = list[Launch]()
+    ranks = list[set[int]]()
+    for index in group:
+        if not processes[index].trained:
+            continue
+        rank = rank_of(processes[index])
+        for launch, taken in zip(found, ranks, strict=True):
+            meets = any(_overlap(times.alive[index], times.alive[i]) > 0 for i in launch.trainers)
+            if rank not in taken and meets:
+                break
+        else:
+            launch, taken = Launch(job, component, []), set()
+            found.append(launch)
+            ranks.append(taken)
+        launch.trainers.append(index)
+        launch.members.append(index)
+        if rank is not None:
+            taken.add(rank)
+    if not found:
+        return [Launch(job, component, group)]
+    for index in group:
+        if not processes[index].trained:
+            _home(processes, times, found, index).members.append(index)
+    for launch in found:
+        launch.members.sort()
+    _mark_mixed(processes, times, found, notes)
+    return found
+
+
+def _home(
+    processes: Sequence[Recorded], times: _Lifetimes, launches: list[Launch], index: int
+) -> Launch:
+    """The launch that a process without training belongs to: its owner's, else by time."""
+    owner = processes[index].header.owner
+    for launch in launches:
+        if any(processes[i].header.process == owner for i in launch.members):
+            return launch
+    alive = times.alive[index]
+    return max(launches, key=lambda one: _overlap(alive, _hull(times.alive, one.trainers)))
+
+
+def _mark_mixed(
+    processes: Sequence[Recorded], times: _Lifetimes, launches: list[Launch], notes: list[str]
+) -> None:
+    """Ranks of two jobs under one job key: with several ranks, who belongs to whom is unknown."""
+    for number, one in enumerate(launches):
+        for other in launches[number + 1 :]:
+            sizes = {world_size_of(processes[i]) or 1 for i in (*one.trainers, *other.trainers)}
+            together = _overlap(_hull(times.training, one.trainers),
+                                _hull(times.training, other.trainers)) > 0  # fmt: skip
+            if together and sizes != {1}:
+                one.mixed = other.mixed = True
+    if any(launch.mixed for launch in launches):
+        notes.append(
+            "two processes claim the same rank of one job at the same time: two jobs share a run id"
+            " and their rows cannot be told apart"
+        )
+
+
+def _mark_concurrent(
+    processes: Sequence[Recorded], launches: list[Launch], times: _Lifetimes, notes: list[str]
+) -> None:
+    trained = [launch for launch in launches if launch.trainers]
+    for number, one in enumerate(trained):
+        for other in trained[number + 1 :]:
+            clocks = {processes[i].header.clock for i in (*one.trainers, *other.trainers)}
+            slack = _CLOCK_SLACK_NS if len(clocks) > 1 else 0
+            shared = _overlap(
+                _hull(times.training, one.trainers), _hull(times.training, other.trainers)
+            )
+            if shared > slack:
+                one.concurrent = other.concurrent = True
+    together = [str(i) for i, launch in enumerate(launches) if launch.concurrent]
+    if together:
+        notes.append(
+            f"two jobs ran at the same time under one run id (attempts {', '.join(together)}):"
+            " they are kept apart; give each job its own RLVR_PROBE_RUN_ID"
+        )
+
+
+def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> None:
+    """Tell a resumed or repeated training from a second one that the same launch began.
+
+    A new launch under the same run id continues the training. Inside one launch, a process that
+    starts from scratch after its predecessor closed in an orderly way is the next training of a
+    script of several.
+    """
+    last: Launch | None = None
+    count = 0
+    for launch in launches:
+        continues = False
+        if last is not None and not launch.concurrent:
+            fresh = not resumed_step((processes[i] for i in launch.trainers), 0)
+            orderly = all(processes[i].state == "exited" for i in last.trainers)
+            continues = launch.component != last.component or not (fresh and orderly)
+        if last is not None and continues:
+            launch.lineage = last.lineage
+        else:
+            launch.lineage = count
+            count += 1
+        if launch.trainers and not launch.concurrent:
+            last = launch
+
+
+def _hull(intervals: Sequence[tuple[int, int]], members: Iterable[int]) -> tuple[int, int]:
+    chosen = [intervals[i] for i in members if intervals[i][1] >= intervals[i][0]]
+    if not chosen:
+        return (0, -1)
+    return min(begin for begin, _ in chosen), max(end for _, end in chosen)
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
+    return min(one[1], other[1]) - max(one[0], other[0])

@@ -1,0 +1,162 @@
+"""Joins the lengths, rewards and reward calls of all ranks into generation batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Batch, BatchShard, RewardCall, RewardColumn
+from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.decode import Journal, SpanRow, TrajectoryRow
+from rlvr_probe.trace.load import Recorded
+
+__all__ = ["Member", "ancestors", "join_batches"]
+
+_DEPTH = 16
+"""Nesting of coarse spans beyond which a chain of parents is nonsense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of an attempt: index in the run, rank, and what it recorded."""
+
+    index: int
+    rank: int | None
+    recorded: Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    row: TrajectoryRow
+    shard: BatchShard
+
+
+def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
+    """The finished coarse spans around ``span``, innermost first."""
+    parent = by_id.get(span.parent)
+    for _ in range(_DEPTH):
+        if parent is None:
+            return
+        yield parent
+        parent = by_id.get(parent.parent)
+
+
+def join_batches(
+    members: Sequence[Member], clock: RunClock, skipped: Counter[str]
+) -> dict[int, list[Batch]]:
+    """Batches of one attempt by session, each in the order of step and ordinal.
+
+    Args:
+        members: Processes of the attempt.
+        clock: Clock of the run.
+        skipped: Gets the rows that could not be joined, by reason.
+    """
+    parts = dict[tuple[int, int, int, str], list[_Part]]()
+    for member in members:
+        for part in _parts(member, clock, skipped):
+            row = part.row
+            parts.setdefault((row.session, row.step, row.ordinal, row.mode), []).append(part)
+    batches = dict[int, list[Batch]]()
+    for (session, step, ordinal, mode), found in sorted(parts.items()):
+        batch = _batch(mode, step, ordinal, found, skipped)
+        batches.setdefault(session, []).append(batch)
+    return batches
+
+
+def _batch(mode: str, step: int, ordinal: int, parts: list[_Part], skipped: Counter[str]) -> Batch:
+    parts.sort(key=lambda part: (part.row.offset, part.shard.process))
+    shape = Counter((part.row.total, part.row.group_size) for part in parts).most_common(1)[0][0]
+    versions = set[int | None]()
+    shards = list[BatchShard]()
+    end = 0
+    for part in parts:
+        if (part.row.total, part.row.group_size) != shape:
+            skipped["contradicting_rows"] += 1
+        elif part.row.offset < end:
+            skipped["overlapping_rows"] += 1
+        else:
+            shards.append(part.shard)
+            versions.add(part.row.policy_version)
+            end = part.row.offset + len(part.row.response_tokens)
+    version = versions.pop() if len(versions) == 1 else None
+    return Batch(mode, step, ordinal, version, shape[1], shape[0], shards)
+
+
+def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part]:
+    """The shards of one process, with their rollout, rewards and reward calls."""
+    journal, recorded = member.recorded.journal, member.recorded
+    parts = list[_Part]()
+    by_batch = dict[int, list[BatchShard]]()
+    for row in journal.trajectories:
+        shard = BatchShard(
+            process=member.index,
+            rank=member.rank,
+            offset=row.offset,
+            prompt_tokens=row.prompt_tokens,
+            response_tokens=row.response_tokens,
+            truncated=row.truncated,
+            start_ns=None,
+            end_ns=None,
+            recorded_ns=clock.at(recorded, row.time_ns),
+        )
+        parts.append(_Part(row, shard))
+        if row.batch:
+            by_batch.setdefault(row.batch, []).append(shard)
+    alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
+    _add_spans(member, clock, alone)
+    for reward in journal.rewards:
+        shard_of = alone.get(reward.batch)
+        if shard_of is None:
+            skipped["unjoined_rewards"] += 1
+        elif len(reward.values) != len(shard_of.response_tokens):
+            skipped["bad_row"] += 1
+        else:
+            column = RewardColumn(reward.function, reward.index, reward.values, reward.verify_s)
+            shard_of.rewards.append(column)
+    for shards in by_batch.values():
+        for shard in shards:
+            shard.rewards.sort(key=lambda column: column.index)
+            shard.calls.sort(key=lambda call: call.start_ns)
+    return parts
+
+
+def _add_spans(member: Member, clock: RunClock, shards: dict[int, BatchShard]) -> None:
+    journal: Journal = member.recorded.journal
+    by_id = {span.id: span for span in journal.spans}
+    for span in journal.spans:
+        if span.name not in (names.ROLLOUT.name, names.REWARD_FN.name):
+            continue
+        shard = _shard_of(span, by_id, shards)
+        if shard is None:
+            continue
+        start, end = (
+            clock.at(member.recorded, span.start_ns),
+            clock.at(member.recorded, span.end_ns),
+        )
+        if span.name == names.ROLLOUT.name:
+            shard.start_ns = start if shard.start_ns is None else min(start, shard.start_ns)
+            shard.end_ns = end if shard.end_ns is None else max(end, shard.end_ns)
+        else:
+            function, samples = span.attributes.get("function"), span.attributes.get("samples")
+            shard.calls.append(
+                RewardCall(
+                    member.index,
+                    function if isinstance(function, str) else "",
+                    start,
+                    end,
+                    samples if type(samples) is int else None,
+                )
+            )
+
+
+def _shard_of(
+    span: SpanRow, by_id: dict[int, SpanRow], shards: dict[int, BatchShard]
+) -> BatchShard | None:
+    """The shard whose experience span, or rollout span, is this one or lies around it."""
+    batch = span.attributes.get("batch")
+    keys = [batch] if type(batch) is int else [span.id, span.parent]
+    if type(batch) is not int:
+        keys += [above.parent for above in ancestors(span, by_id)]
+    return next((shards[key] for key in keys if key in shards), None)

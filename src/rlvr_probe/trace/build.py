@@ -1,0 +1,214 @@
+"""Builds the Trace of a run from what its processes left behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
+from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
+from rlvr_probe.trace.batches import Member
+from rlvr_probe.trace.clock import RunClock, align
+from rlvr_probe.trace.files import list_files
+from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
+from rlvr_probe.trace.steps import build_steps
+
+__all__ = ["read_run"]
+
+
+def read_run(
+    path: Path, *, progress: Progress | None = None, machine: Machine | None = None
+) -> Trace:
+    """Everything recorded of the run in folder ``path``.
+
+    Takes memory for the lengths and coarse spans of the run, not for its journals; turns and tool
+    calls are summed. A run that is still going on is read as far as it has been written.
+
+    Args:
+        path: A run folder, for example from :func:`~rlvr_probe.trace.find_run`.
+        progress: Called after each process with bytes read so far and bytes to read.
+        machine: Where to look whether processes still run; this machine.
+
+    Raises:
+        RecordingError: It holds no recording, two runs, or a newer format.
+    """
+    machine = Machine() if machine is None else machine
+    loaded = load(list_files(path), machine, progress)
+    processes = loaded.recorded
+    clock = align(processes)
+    launches, notes = find_launches(processes, clock)
+    attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
+    for index, launch in enumerate(launches):
+        attempt, marked, loose = _attempt(index, launch, processes, clock)
+        attempts.append(attempt)
+        user += marked
+        unplaced += loose
+    _supersede(attempts, launches, processes)
+    return Trace(
+        run=loaded.run,
+        processes=[_process(i, one, clock, machine) for i, one in enumerate(processes)],
+        attempts=attempts,
+        open_spans=[
+            span
+            for index, one in enumerate(processes)
+            for span in _open_spans(index, one, clock, machine)
+        ],
+        user_spans=sorted(user, key=lambda span: span.start_ns),
+        lost=_lost(loaded),
+        notes=[*notes, *_overflows(processes), *clock.notes, *loaded.notes],
+        unplaced=sorted(unplaced, key=lambda span: span.start_ns),
+        totals=_totals(processes),
+    )
+
+
+def _attempt(
+    index: int, launch: Launch, processes: Sequence[Recorded], clock: RunClock
+) -> tuple[Attempt, list[Span], list[Span]]:
+    members = [Member(i, rank_of(processes[i]), processes[i]) for i in launch.members]
+    skipped = Counter[str]()
+    steps, user, unplaced = build_steps(index, members, clock, skipped)
+    # What could not be joined is lost to the run as a whole; it is booked on the first member.
+    members[0].recorded.journal.skipped.update(skipped)
+    sessions = list[Session]()
+    for member in members:
+        for row in member.recorded.journal.sessions:
+            number = row.facts.get("session", 0)
+            sessions.append(Session(member.index, number if type(number) is int else 0, row.facts))
+    attempt = Attempt(
+        index=index,
+        job=launch.job,
+        processes=launch.members,
+        sessions=sessions,
+        steps=steps,
+        concurrent=launch.concurrent,
+        mixed=launch.mixed,
+        lineage=launch.lineage,
+    )
+    return attempt, user, unplaced
+
+
+def _supersede(
+    attempts: list[Attempt], launches: list[Launch], processes: Sequence[Recorded]
+) -> None:
+    """Mark the steps whose weights were thrown away because a later attempt began before them.
+
+    Also those it did not reach again: their policy no longer exists. An attempt that did no step
+    throws nothing away.
+    """
+    for later in attempts:
+        if later.concurrent:
+            continue
+        for session in {step.session for step in later.steps}:
+            began = _began_after(later, session, launches, processes)
+            if began is None:
+                continue
+            for earlier in attempts[: later.index]:
+                if earlier.concurrent or earlier.lineage != later.lineage:
+                    continue
+                for step in earlier.steps:
+                    unmarked = step.superseded_by is None
+                    if unmarked and step.session == session and step.number > began:
+                        step.superseded_by = later.index
+
+
+def _began_after(
+    attempt: Attempt, session: int, launches: list[Launch], processes: Sequence[Recorded]
+) -> int | None:
+    """The step that the attempt resumed from; None if it did none of its own."""
+    started: list[Step] = [s for s in attempt.steps if s.session == session and s.started]
+    if not started:
+        return None
+    members = (processes[i] for i in launches[attempt.index].trainers)
+    recorded = resumed_step(members, session)
+    return min(step.number for step in started) - 1 if recorded is None else recorded
+
+
+def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Process:
+    header, journal = one.header, one.journal
+    silent = machine.now_ns() - one.heartbeat_ns if one.state == "running" else None
+    return Process(
+        index=index,
+        key=header.process,
+        job=header.job,
+        owner=header.owner,
+        host=header.host,
+        boot=header.boot,
+        pid=header.pid,
+        ppid=header.ppid,
+        rank=rank_of(one) if one.trained else header.rank,
+        world_size=world_size_of(one),
+        state=one.state,
+        start_ns=clock.at(one, header.mono_ns),
+        last_seen_ns=clock.at(one, one.heartbeat_ns),
+        ids=header.ids,
+        lost=_sum(journal.reported, journal.skipped),
+        faults=journal.faults,
+        level=journal.level,
+        own_s=None if journal.own_ns is None else journal.own_ns / 1e9,
+        probe=header.probe,
+        silent_s=None if silent is None else max(0.0, silent / 1e9),
+    )
+
+
+def _open_spans(index: int, one: Recorded, clock: RunClock, machine: Machine) -> list[OpenSpan]:
+    """Spans that had not ended: of the table, and finer ones that were journaled as open."""
+    until = machine.now_ns() if one.state == "running" else one.heartbeat_ns
+    spans = dict[int, OpenSpan]()
+
+    def add(
+        span: int, name: str, detail: str, step: int | None, start_ns: int, thread: int | None
+    ) -> None:
+        spans[span] = OpenSpan(
+            process=index,
+            id=span,
+            name=name,
+            detail=detail,
+            step=step,
+            start_ns=clock.at(one, start_ns),
+            age_s=max(0, until - start_ns) / 1e9,
+            thread=thread,
+        )
+
+    for span, (name, start_ns, _) in one.journal.opened.items():
+        add(span, name, "", None, start_ns, None)
+    for slot in one.table.slots if one.table is not None else ():
+        if slot.span not in one.journal.finished:
+            add(slot.span, slot.name, slot.detail, slot.step, slot.start_ns, slot.thread)
+    return sorted(spans.values(), key=lambda span: (span.start_ns, span.id))
+
+
+def _lost(loaded: Loaded) -> dict[str, int]:
+    total = Counter(loaded.skipped)
+    for one in loaded.recorded:
+        total.update(one.journal.reported)
+        total.update(one.journal.skipped)
+    return {reason: count for reason, count in sorted(total.items()) if count}
+
+
+def _sum(*counts: dict[str, int]) -> dict[str, int]:
+    total = Counter[str]()
+    for one in counts:
+        total.update(one)
+    return {reason: count for reason, count in sorted(total.items()) if count}
+
+
+def _overflows(processes: Sequence[Recorded]) -> list[str]:
+    notes = list[str]()
+    missed = sum(one.table.overflow for one in processes if one.table is not None)
+    if missed:
+        notes.append(f"{missed} spans found no free slot in the table of open spans")
+    broken = sum(one.table.bad_slots for one in processes if one.table is not None)
+    if broken:
+        notes.append(f"{broken} slots of the table of open spans are unreadable")
+    return notes
+
+
+def _totals(processes: Sequence[Recorded]) -> dict[str, tuple[int, float]]:
+    totals = dict[str, tuple[int, int]]()
+    for one in processes:
+        for name, (count, duration_ns) in one.journal.totals.items():
+            before = totals.get(name, (0, 0))
+            totals[name] = (before[0] + count, before[1] + duration_ns)
+    return {name: (count, total / 1e9) for name, (count, total) in sorted(totals.items())}

@@ -1,0 +1,140 @@
+"""Finds a recording on disk: which folder is a run, and which files in it are whose."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.model import schema
+
+__all__ = ["RunFiles", "Segment", "find_run", "list_files"]
+
+_JOURNAL = re.compile(rf"p([0-9a-f]{{16}})\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}")
+_TABLE = re.compile(rf"p([0-9a-f]{{16}}){re.escape(schema.OPEN_SUFFIX)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of a process's journal."""
+
+    process: str
+    number: int
+    path: Path
+    size_b: int
+
+
+@dataclass(slots=True)
+class RunFiles:
+    """What lies in a run folder.
+
+    Attributes:
+        folder: The run folder.
+        segments: Journal files by process key, in the order of their numbers.
+        tables: Open-span tables by process key.
+        strangers: Names of journal-like files that cannot be ours: another name, no regular file.
+    """
+
+    folder: Path
+    segments: dict[str, list[Segment]] = field(default_factory=dict)
+    tables: dict[str, Path] = field(default_factory=dict)
+    strangers: list[str] = field(default_factory=list)
+
+    @property
+    def size_b(self) -> int:
+        """Bytes in all journals."""
+        return sum(part.size_b for parts in self.segments.values() for part in parts)
+
+
+def find_run(path: Path) -> Path:
+    """The run folder that ``path`` means: itself, or the newest of the runs in it.
+
+    The newest is the one whose journals were written to last.
+
+    Raises:
+        RecordingError: There is none.
+    """
+    if not path.exists():
+        raise RecordingError(f"{path} does not exist; expected a run folder, or a folder of runs")
+    if not path.is_dir():
+        raise RecordingError(f"{path} is a file; expected the run folder it lies in")
+    if _last_write(path) is not None:
+        return path
+    runs = [
+        (written, folder.name, folder)
+        for folder in _children(path)
+        if folder.is_dir() and (written := _last_write(folder)) is not None
+    ]
+    if not runs:
+        raise RecordingError(
+            f"{path} holds no recording: no {schema.segment_name('<process>', 0)} in it or in a"
+            " folder directly below it"
+        )
+    return max(runs)[2]
+
+
+def list_files(folder: Path) -> RunFiles:
+    """The files of the run in ``folder``.
+
+    Raises:
+        RecordingError: The folder cannot be listed, or holds no file of ours.
+    """
+    files = RunFiles(folder)
+    for path in _children(folder):
+        journal, table = _JOURNAL.fullmatch(path.name), _TABLE.fullmatch(path.name)
+        if journal is None and table is None:
+            if path.suffix == schema.JOURNAL_SUFFIX:
+                files.strangers.append(path.name)
+            continue
+        status = _status(path)
+        # A named pipe would block whoever opens it.
+        if status is None or not stat.S_ISREG(status.st_mode):
+            files.strangers.append(path.name)
+        elif journal is not None:
+            process, number = journal[1], int(journal[2])
+            parts = files.segments.setdefault(process, [])
+            parts.append(Segment(process, number, path, status.st_size))
+        elif table is not None:
+            files.tables[table[1]] = path
+    if not files.segments and not files.tables:
+        raise RecordingError(f"{folder} holds no recording")
+    for parts in files.segments.values():
+        parts.sort(key=lambda part: part.number)
+    return files
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise RecordingError(f"{folder} cannot be read: {error.strerror}") from None
+
+
+def _names(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return
+
+
+def _last_write(folder: Path) -> float | None:
+    """When a journal in ``folder`` was last written to, s since 1970; None if there is none."""
+    times = [
+        status.st_mtime
+        for entry in _names(folder)
+        if _JOURNAL.fullmatch(entry.name) or _TABLE.fullmatch(entry.name)
+        if (status := _status(Path(entry.path))) is not None
+    ]
+    return max(times, default=None)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None

@@ -1,0 +1,67 @@
+"""Whether a recorded process still runs, from ``/proc`` of this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.trace.header import Header
+
+__all__ = ["Machine"]
+
+
+class Machine:
+    """This machine, as far as recordings can come from it.
+
+    Attributes:
+        boot: Its boot id; empty if unknown.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        """Look at ``proc``, which a test may make."""
+        self._proc = proc
+        try:
+            text = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii")
+        except (OSError, ValueError):
+            text = ""
+        self.boot = text.strip()
+
+    def is_home_of(self, header: Header) -> bool:
+        """Whether the process ran on this machine since it last booted."""
+        return bool(header.boot) and header.boot == self.boot
+
+    def now_ns(self) -> int:
+        """CLOCK_MONOTONIC now, the clock of every journal from here, ns."""
+        return time.monotonic_ns()
+
+    def state(self, header: Header, ended: bool) -> ProcessState:
+        """What became of a process.
+
+        A process of another pid namespace (a container, seen from outside) is taken for dead: its
+        pid means nothing here.
+
+        Args:
+            header: Its header.
+            ended: It closed its journal in an orderly way.
+        """
+        if ended:
+            return "exited"
+        if not self.is_home_of(header):
+            return "unknown"
+        started = self._started(header.pid)
+        if started is None:
+            return "died"
+        if header.start_ticks is None:
+            return "unknown"
+        return "running" if started == header.start_ticks else "died"
+
+    def _started(self, pid: int) -> int | None:
+        """Start of a live process in clock ticks since boot; None if it is gone or a zombie."""
+        try:
+            text = (self._proc / str(pid) / "stat").read_bytes()
+            # The command, in parentheses, may itself hold spaces and parentheses.
+            fields = text[text.rindex(b")") + 1 :].split()
+            return None if fields[0] in (b"Z", b"X") else int(fields[19])
+        except (OSError, ValueError, IndexError):
+            return None

@@ -1,0 +1,189 @@
+"""Reads every file of a run: per process its header, its rows and its open-span table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.trace.decode import Journal, RowDecoder
+from rlvr_probe.trace.files import RunFiles, Segment
+from rlvr_probe.trace.header import Header, parse_header
+from rlvr_probe.trace.lines import LINE_LIMIT_B, Lines
+from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.opentable import Table, read_table
+
+__all__ = ["Loaded", "Progress", "Recorded", "load"]
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes to read."""
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What one process left behind."""
+
+    header: Header
+    journal: Journal
+    table: Table | None
+    state: ProcessState
+
+    @property
+    def heartbeat_ns(self) -> int:
+        """When it was last seen alive, CLOCK_MONOTONIC, ns."""
+        beat = 0 if self.table is None else self.table.heartbeat_ns
+        return max(beat, self.journal.last_ns, self.header.mono_ns)
+
+    @property
+    def trained(self) -> bool:
+        """Whether it took part in a training."""
+        journal = self.journal
+        return bool(journal.sessions or journal.trajectories) or any(
+            span.name == names.STEP.name for span in journal.spans
+        )
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Everything readable in a run folder.
+
+    Attributes:
+        run: Run id; empty if no header could be read.
+        recorded: By start.
+        skipped: Rows of files whose process is unknown, by reason.
+        notes: What a reader should know, as sentences.
+    """
+
+    run: str = ""
+    recorded: list[Recorded] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+def load(files: RunFiles, machine: Machine, progress: Progress | None = None) -> Loaded:
+    """Read the files of a run.
+
+    Raises:
+        RecordingError: They belong to two runs, or are newer than this version can read.
+    """
+    loaded = Loaded()
+    if files.strangers:
+        some = ", ".join(files.strangers[:3]) + (", ..." if len(files.strangers) > 3 else "")
+        loaded.notes.append(f"{_files(len(files.strangers))} ignored, not of a recording: {some}")
+    headers = {process: _headers(parts) for process, parts in files.segments.items()}
+    _check_one_run(files, headers, loaded)
+    empty, done, total = 0, 0, files.size_b
+    for process, parts in files.segments.items():
+        header = next((header for header in headers[process] if header is not None), None)
+        if header is not None:
+            # The table before the journal: a span that ends in between is found as a finished row.
+            path = files.tables.get(process)
+            table = None if path is None else read_table(path)
+            loaded.recorded.append(_process(header, headers[process], parts, table, machine))
+        elif all(part.size_b == 0 for part in parts):
+            empty += 1
+        else:
+            loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
+            loaded.notes.append(f"journal of process {process} has no readable header: left out")
+        done += sum(part.size_b for part in parts)
+        if progress is not None:
+            progress(done, total)
+    silent = empty + len(files.tables.keys() - files.segments.keys())
+    if silent:
+        count = "1 process" if silent == 1 else f"{silent} processes"
+        loaded.notes.append(f"{count} began to record and left nothing: not counted")
+    loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
+    return loaded
+
+
+def _check_one_run(
+    files: RunFiles, headers: dict[str, list[Header | None]], loaded: Loaded
+) -> None:
+    found = [header for parts in headers.values() for header in parts if header is not None]
+    runs = sorted({header.run for header in found})
+    if len(runs) > 1:
+        raise RecordingError(
+            f"{files.folder} holds {len(runs)} runs ({', '.join(runs[:3])}); expected one: put"
+            " the files of each run into a folder of its own"
+        )
+    loaded.run = runs[0] if runs else files.folder.resolve().name
+    if any(header.names > names.NAMES_VERSION for header in found):
+        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were left out")
+
+
+def _headers(parts: list[Segment]) -> list[Header | None]:
+    """The header of each segment; None where it is unreadable or of another process or number."""
+    headers = list[Header | None]()
+    for part in parts:
+        try:
+            with part.path.open("rb") as file:
+                line = file.readline(LINE_LIMIT_B)
+        except OSError:
+            line = b""
+        header = parse_header(line.rstrip(b"\n"), part.path.name)
+        mine = header is not None and (header.process, header.segment) == (
+            part.process,
+            part.number,
+        )
+        headers.append(header if mine else None)
+    return headers
+
+
+def _process(
+    header: Header,
+    headers: list[Header | None],
+    parts: list[Segment],
+    table: Table | None,
+    machine: Machine,
+) -> Recorded:
+    watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
+    decoder = RowDecoder(watched)
+    journal, torn = decoder.journal, 0
+    for own, part in zip(headers, parts, strict=True):
+        try:
+            torn = _segment(decoder, own, header, part)
+        except OSError:
+            journal.skipped["unreadable_file"] += 1
+        journal.skipped["torn_line"] += torn
+    ended = journal.ended or (table is not None and table.ended)
+    state = machine.state(header, ended)
+    if state == "running":
+        # The writer is in the middle of its last line.
+        journal.skipped["torn_line"] -= torn
+    # Rows of segments whose folder was deleted were counted by the process itself.
+    if "deleted" not in journal.reported:
+        journal.skipped["missing_segment"] += parts[-1].number + 1 - len(parts)
+    journal.skipped = +journal.skipped
+    return Recorded(header, journal, table, state)
+
+
+def _segment(decoder: RowDecoder, own: Header | None, header: Header, part: Segment) -> int:
+    """Decode one file; 1 if its last line was torn."""
+    with part.path.open("rb") as file:
+        lines = Lines(file, part.size_b)
+        rows = iter(lines)
+        first = next(rows, None)
+        if first is not None and own is None:
+            decoder.journal.skipped["bad_line"] += 1
+        decoder.begin_segment((own or header).mono_ns)
+        for line in rows:
+            decoder.line(line)
+    decoder.journal.skipped["long_line"] += lines.too_long
+    return int(lines.torn)
+
+
+def _count_lines(part: Segment) -> int:
+    """Lines after the header that nobody can be told to have written; at least 1."""
+    try:
+        with part.path.open("rb") as file:
+            lines = Lines(file, part.size_b)
+            return max(1, sum(1 for _ in lines) - 1 + lines.torn + lines.too_long)
+    except OSError:
+        return 1
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"

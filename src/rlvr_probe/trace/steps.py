@@ -1,0 +1,106 @@
+"""Puts spans and batches of one attempt under the trainer steps they belong to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Span, Step
+from rlvr_probe.trace.attempts import world_size_of
+from rlvr_probe.trace.batches import Member, ancestors, join_batches
+from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.decode import SpanRow
+
+__all__ = ["build_steps"]
+
+_Place = tuple[int, int]
+"""Session and step."""
+
+
+def build_steps(
+    attempt: int, members: Sequence[Member], clock: RunClock, skipped: Counter[str]
+) -> tuple[list[Step], list[Span], list[Span]]:
+    """Steps of one attempt by session and number, its user spans, and spans without a step.
+
+    Step 0 holds what happened before the first step, for example an evaluation.
+
+    Args:
+        attempt: Its index.
+        members: Its processes.
+        clock: Clock of the run.
+        skipped: Gets the rows that could not be used, by reason.
+    """
+    steps = dict[_Place, Step]()
+    sizes = dict[int, int]()
+
+    def step_at(place: _Place) -> Step:
+        if place not in steps:
+            session, number = place
+            if session not in sizes:
+                sizes[session] = _ranks(members, session)
+            steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session])
+        return steps[place]
+
+    for session, batches in join_batches(members, clock, skipped).items():
+        for batch in batches:
+            step = step_at((session, batch.step))
+            (step.evaluations if batch.mode == "eval" else step.batches).append(batch)
+    user, unplaced = list[Span](), list[Span]()
+    done = dict[_Place, set[int]]()
+    for member in members:
+        for row, place in _places(member):
+            span = Span(
+                process=member.index,
+                id=row.id,
+                parent=row.parent,
+                name=row.name,
+                start_ns=clock.at(member.recorded, row.start_ns),
+                end_ns=clock.at(member.recorded, row.end_ns),
+                error=row.error,
+                attributes=row.attributes,
+            )
+            if row.name == names.USER.name:
+                user.append(span)
+            elif place is None:
+                unplaced.append(span)
+            else:
+                step_at(place).spans.append(span)
+                if row.name == names.STEP.name and row.error is None:
+                    rank = -1 - member.index if member.rank is None else member.rank
+                    done.setdefault(place, set()).add(rank)
+    for place, step in steps.items():
+        # Outer spans first where two begin together.
+        step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
+        step.ranks_done = len(done.get(place, ()))
+    return [steps[place] for place in sorted(steps)], user, unplaced
+
+
+def _ranks(members: Sequence[Member], session: int) -> int:
+    known = [world_size_of(one.recorded, session) for one in members if one.recorded.trained]
+    sizes = [size for size in known if size is not None and size > 0]
+    return max(sizes) if sizes else sum(one.recorded.trained for one in members)
+
+
+def _places(member: Member) -> list[tuple[SpanRow, _Place | None]]:
+    """Every span of a process with its session and step: its own, else those of what is around."""
+    journal = member.recorded.journal
+    by_id = {span.id: span for span in journal.spans}
+    by_batch = {row.batch: (row.session, row.step) for row in journal.trajectories if row.batch}
+    sessions = {row.facts.get("session", 0) for row in journal.sessions}
+    only = sessions.pop() if len(sessions) == 1 else 0
+    default = only if type(only) is int else 0
+
+    def place_of(span: SpanRow) -> _Place | None:
+        session: object = None
+        for one in (span, *ancestors(span, by_id)):
+            session = one.attributes.get("session") if session is None else session
+            step = one.attributes.get("step")
+            if type(step) is int and step >= 0:
+                return (session if type(session) is int and session >= 0 else default, step)
+            for key in (one.attributes.get("batch"), one.parent):
+                if type(key) is int and key in by_batch:
+                    return by_batch[key]
+        return None
+
+    return [(span, place_of(span)) for span in journal.spans]
