@@ -25,6 +25,7 @@ __all__ = [
     "process_start_ticks",
     "rank",
     "run_id",
+    "slurm_rank",
     "world_size",
 ]
 
@@ -86,6 +87,11 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
 def world_size(environ: Mapping[str, str]) -> int | None:
     """``WORLD_SIZE``, or None if there is none."""
     return _int(environ.get("WORLD_SIZE"))
+
+
+def slurm_rank(environ: Mapping[str, str]) -> int | None:
+    """Task number in the Slurm step, or None outside of one; a launcher is often one of them."""
+    return None if _slurm_step(environ) is None else _int(environ.get("SLURM_PROCID"))
 
 
 def ids(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,59 @@
+"""``rlvr-probe run``: a command recorded without a line of it changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from rlvr_probe.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+__all__ = ["add_parser", "execute"]
+
+USAGE = 2
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``run``."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run a command and record every Python process in it",
+        usage="rlvr-probe run [--out DIR] [--run-id ID] [--frameworks A,B] -- COMMAND...",
+        description="Run COMMAND and record every Python process in it that trains with a "
+        "supported framework. Its terminal, signals and exit status are its own.",
+        epilog="Exit status: that of COMMAND, 128+n if signal n ended it, 127 if it was not found, "
+        "126 if it could not be executed, 2 for wrong usage.",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="folder of recordings (default: ./rlvr-probe-runs)"
+    )
+    parser.add_argument(
+        "--run-id", metavar="ID", help="name of this run's folder in DIR (default: derived)"
+    )
+    parser.add_argument(
+        "--frameworks", metavar="A,B", help="record these only (default: every supported one)"
+    )
+    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER)
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run the command to its end and return its exit status."""
+    command = list(args.command)
+    # Some Python versions leave the separator in, some take it out.
+    if command[:1] == ["--"]:
+        del command[0]
+    if not command:
+        args.parser.print_usage(sys.stderr)
+        print("rlvr-probe run: error: COMMAND is missing", file=sys.stderr)
+        return USAGE
+    from rlvr_probe.launch import launch
+
+    try:
+        return launch(command, out=args.out, run_id=args.run_id, frameworks=args.frameworks)
+    except ConfigError as error:
+        print(f"rlvr-probe run: error: {error}", file=sys.stderr)
+        return USAGE

@@ -1,0 +1,118 @@
+"""The launcher: a command recorded without a line of it changed.
+
+Every Python process below the command inherits ``RLVR_PROBE_*`` and is reached by the start-up
+hook. The launcher itself loads nothing else, creates no folder and waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+
+from rlvr_probe import identity
+from rlvr_probe.config import DISABLED, Config
+from rlvr_probe.launch import foreground
+from rlvr_probe.model.schema import JOURNAL_SUFFIX
+
+__all__ = ["launch"]
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    out: str | None = None,
+    run_id: str | None = None,
+    frameworks: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Run ``command`` recorded and say in one line on stderr where the recording is.
+
+    Takes this process over: see :func:`rlvr_probe.launch.foreground.run`.
+
+    Args:
+        command: Program and arguments.
+        out: Folder of recordings, as typed.
+        run_id: Run id.
+        frameworks: Integrations to use, separated by commas.
+        environ: Environment of the command before ours is added; default that of this process.
+
+    Returns:
+        Exit status of the command, 128 + n after signal n; 127 if there is no such command, 126 if
+        it cannot be executed.
+
+    Raises:
+        ConfigError: An argument or ``RLVR_PROBE_*`` variable cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    config = Config.from_environ(environ, out=out, run_id=run_id, frameworks=frameworks)
+    if config.disabled:
+        status = _run(command, environ)
+        _say(environ, f"nothing was recorded: {DISABLED} is set")
+        return status
+    run = identity.run_id(config, environ)
+    folder = config.out / run
+    # Paths are shown as they were typed: ours may hold a home folder.
+    shown = os.path.join(out or environ.get("RLVR_PROBE_OUT") or "rlvr-probe-runs", run)
+    writable = _writable(folder)
+    if not writable:
+        _say(environ, f"cannot write to {quote(shown)}: the command runs unrecorded")
+    before = _processes(folder)
+    child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
+    status = _run(command, child)
+    count = len(_processes(folder) - before)
+    if count:
+        noun = "process" if count == 1 else "processes"
+        path = quote(shown)
+        _say(environ, f"recorded {count} {noun} in {path}; next: rlvr-probe show {path}")
+    elif writable and status not in (NOT_FOUND, NOT_EXECUTABLE):
+        _say(
+            environ,
+            "nothing was recorded: no Python process of the command imported a supported "
+            "framework, or its Python has no rlvr-probe installed",
+        )
+    return status
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    try:
+        return foreground.run(command, environ)
+    except FileNotFoundError:
+        print(f"rlvr-probe: {command[0]}: command not found", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"rlvr-probe: {command[0]}: {error.strerror}", file=sys.stderr)
+        return NOT_EXECUTABLE
+
+
+def _say(environ: Mapping[str, str], text: str) -> None:
+    """One line on stderr, from one launcher of the job."""
+    rank = identity.rank(environ)
+    if (rank if rank is not None else identity.slurm_rank(environ)) or sys.stderr is None:
+        return
+    try:
+        print(f"rlvr-probe: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # closed, or its reader is gone; the exit status stays that of the command
+
+
+def _writable(folder: Path) -> bool:
+    """Whether ``folder`` can be made, as far as can be told without making it."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _processes(folder: Path) -> set[str]:
+    """Names of the processes that wrote a journal into ``folder``."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        return set()
+    return {name.partition(".")[0] for name in names if name.endswith(JOURNAL_SUFFIX)}
