@@ -43,7 +43,9 @@ def rewards_begin(call: Call) -> None:
         return
     for index, function in enumerate(functions):
         if is_module(function):
-            batch.models[trainer.reward_func_names[index]] = index
+            # As `trl.extras.profiling.profiling_context` spells it.
+            timed_as = f"{type(trainer).__name__}.{trainer.reward_func_names[index]}"
+            batch.models[timed_as] = index
             continue
         wrapper = call.probe.wrap(function, index, _FUNCTION)
         if wrapper is not None:

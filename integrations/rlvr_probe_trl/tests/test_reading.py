@@ -1,0 +1,173 @@
+"""What the adapter reads out of TRL's values; fast, without a framework."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rlvr_probe_trl.reading import (
+    attribute,
+    is_module,
+    lengths,
+    number,
+    reward_values,
+    stop_ids,
+    truncated,
+)
+from rlvr_probe_trl.session import Sessions, algorithm, facts, foreign_ids, reward_names
+from rlvr_probe_trl.training import Training
+
+
+class OnDevice:
+    """Like a tensor on an accelerator: reading its values would wait for the device."""
+
+    device = SimpleNamespace(type="cuda")
+
+    def tolist(self) -> list[float]:
+        raise AssertionError("an accelerator was read")
+
+    __float__ = __iter__ = tolist
+
+
+class OnHost:
+    device = SimpleNamespace(type="cpu")
+
+    def tolist(self) -> list[float]:
+        return [0.5, 1.0]
+
+
+def test_a_missing_attribute_is_unknown() -> None:
+    owner = SimpleNamespace(a=SimpleNamespace(b=3, flag=True))
+    assert attribute(owner, "a", "b") == 3
+    assert attribute(owner, "x", "b") is None
+    assert number(owner, "a", "b") == 3
+    assert number(owner, "a", "flag") is None
+
+
+def test_lengths_are_counts_of_tokens() -> None:
+    assert lengths([[1, 2, 3], [], (4,)]) == [3, 0, 1]
+    assert lengths([]) == []
+
+
+@pytest.mark.parametrize("shape", [None, 7, "text", [1, 2], {"a": 1}])
+def test_lengths_of_an_unexpected_shape_are_unknown(shape: object) -> None:
+    assert lengths(shape) is None
+
+
+def test_a_completion_is_truncated_unless_it_ends_on_a_stop_token() -> None:
+    assert truncated([[5, 1], [5, 6], [5, 0], []], {0, 1}) == [0, 1, 0, 1]
+
+
+def test_truncation_is_unknown_without_stop_tokens_or_for_tensors() -> None:
+    assert truncated([[5, 1]], frozenset()) is None
+    assert truncated([OnDevice()], {1}) is None
+    assert truncated(None, {1}) is None
+
+
+def test_stop_tokens_are_those_of_the_trainer_and_the_pad_token() -> None:
+    tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=0)
+    assert stop_ids(SimpleNamespace(eos_token_ids=[1, 7], _tokenizer=tokenizer)) == {0, 1, 7}
+    assert stop_ids(SimpleNamespace(processing_class=tokenizer)) == {0, 1}
+    assert stop_ids(SimpleNamespace()) == frozenset()
+
+
+def test_rewards_are_floats_and_what_is_no_number_is_absent() -> None:
+    assert reward_values([1, None, True, 0.5]) == [1.0, None, 1.0, 0.5]
+    assert reward_values((math.nan, math.inf, 2)) == [None, None, 2.0]
+    assert reward_values(OnHost()) == [0.5, 1.0]
+    assert reward_values(["good"]) is None
+
+
+def test_rewards_on_an_accelerator_are_not_read() -> None:
+    assert reward_values(OnDevice()) is None
+    assert reward_values([OnDevice(), OnDevice()]) is None
+
+
+def test_a_generator_of_rewards_is_left_to_the_trainer() -> None:
+    rewards = (reward for reward in (1.0, 2.0))
+    assert reward_values(rewards) is None
+    assert list(rewards) == [1.0, 2.0]
+
+
+def test_a_torch_module_is_told_by_its_class() -> None:
+    module = type("Module", (), {"__module__": "torch.nn.modules.module"})
+    assert is_module(type("RewardModel", (module,), {})())
+    assert not is_module(type("Module", (), {})())
+
+
+def test_sessions_count_trainings_from_scratch() -> None:
+    sessions = Sessions()
+    assert [sessions.begin(resumed) for resumed in (0, 0, 3, 0)] == [0, 1, 1, 2]
+
+
+def test_a_process_that_resumes_begins_in_session_0() -> None:
+    assert Sessions().begin(3) == 0
+
+
+def test_the_algorithm_is_named_after_trl_and_never_after_the_user() -> None:
+    grpo = type("GRPOTrainer", (), {"__module__": "trl.trainer.grpo_trainer"})
+    secret = type("SecretProjectTrainer", (grpo,), {})
+    unsloth = type("UnslothGRPOTrainer", (), {"__module__": "UnslothGRPOTrainer"})
+    mine = type("SecretProjectTrainer", (), {"__module__": "trlish.trainer"})
+    assert [algorithm(kind) for kind in (secret, unsloth, mine)] == ["grpo", "grpo", None]
+
+
+def test_reward_models_are_named_by_position() -> None:
+    module = type("Module", (), {"__module__": "torch.nn.modules.module"})()
+    trainer = SimpleNamespace(reward_funcs=[len, module], reward_func_names=["len", "secret"])
+    assert reward_names(trainer) == ["len", "reward_model_1"]
+
+
+def test_run_ids_of_other_tools_are_taken_from_active_runs_only() -> None:
+    run = SimpleNamespace(info=SimpleNamespace(run_id="0f3a"))
+    modules: dict[str, Any] = {
+        "wandb": SimpleNamespace(run=SimpleNamespace(id="ab12")),
+        "mlflow.tracking.fluent": SimpleNamespace(active_run=lambda: run),
+    }
+    assert foreign_ids(modules) == {"wandb_run_id": "ab12", "mlflow_run_id": "0f3a"}
+    assert foreign_ids({}) is None
+    assert foreign_ids({"wandb": SimpleNamespace(run=None)}) is None
+    assert foreign_ids({"wandb": SimpleNamespace(run=SimpleNamespace(id="/home/x y"))}) is None
+
+
+def test_facts_of_a_trainer_it_does_not_know_are_unknown_not_zero() -> None:
+    known = facts(SimpleNamespace(args=SimpleNamespace()))
+    assert {name for name, value in known.items() if value is not None} == {
+        "framework",
+        "rollout_tp",
+        "engine",
+        "reward_functions",
+        *(["framework_version"] if known["framework_version"] else []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "tensor_parallel"), [("colocate", 2), ("server", None), ("new", None)]
+)
+def test_the_tensor_parallel_size_of_a_vllm_server_is_unknown(
+    mode: str, tensor_parallel: int | None
+) -> None:
+    args = SimpleNamespace(vllm_tensor_parallel_size=2)
+    known = facts(SimpleNamespace(args=args, use_vllm=True, vllm_mode=mode))
+    assert known["rollout_tp"] == tensor_parallel
+
+
+def trainer(step: int, training: bool) -> Any:
+    state, model = SimpleNamespace(global_step=step), SimpleNamespace(training=training)
+    return SimpleNamespace(state=state, model=model)
+
+
+def test_training_happens_in_the_step_at_work_and_evaluation_after_the_last_one() -> None:
+    training = Training(session=2)
+    assert training.where(trainer(4, training=True)) == (2, 5, "train")
+    assert training.where(trainer(4, training=False)) == (2, 4, "eval")
+    training.evaluating = True
+    assert training.where(trainer(4, training=True)) == (2, 4, "eval")
+
+
+def test_batches_are_counted_from_0_at_each_place() -> None:
+    training = Training()
+    places = [(0, 1, "train"), (0, 1, "train"), (0, 1, "eval"), (0, 2, "train")]
+    assert [training.ordinal(place) for place in places] == [0, 1, 0, 0]

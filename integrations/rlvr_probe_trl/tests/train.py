@@ -1,0 +1,360 @@
+"""A real TRL training that keeps its own books, so that a recording of it can be checked.
+
+Run as a script, once per rank. It writes into ``--out``, with nothing of the probe involved:
+
+* ``truth-<rank>.jsonl``: one line per reward computation, written from inside a reward function:
+  lengths of prompts (one token per character) and completions in the order of the batch, rewards;
+  and one line per finished step. :mod:`truth` reads it.
+* ``result-<rank>.json``: log history, digest of the weights, every sampled token id.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import random
+import signal
+import string
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+CANARY = {
+    "prompt": "Canary-prompt-5Kq",
+    "column": "Canary-column-8Zw",
+    "completion": "Canary-completion-3Vx",
+    "exception": "Canary-exception-6Hj",
+    "model": "Canary-model-2Bn",
+}
+"""What may appear nowhere in a recording; planted by ``--canaries``."""
+
+SPECIAL = ("<pad>", "<eos>", "<unk>")
+ALPHABET = string.digits + string.ascii_letters + string.punctuation + " \n"
+EOS = 1
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--attach", choices=("no", "before", "after"), default="no")
+    parser.add_argument("--algorithm", choices=("grpo", "rloo"), default="grpo")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--trainings", type=int, default=1, help="one after the other")
+    parser.add_argument("--group-size", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--eval-batch", type=int, default=8)
+    parser.add_argument("--steps-per-generation", type=int)
+    parser.add_argument("--iterations", type=int, default=1)
+    parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--eval-every", type=int, default=0)
+    parser.add_argument("--eval-only", action="store_true")
+    parser.add_argument("--beta", type=float, help="above 0: with a reference model")
+    parser.add_argument("--async-reward", action="store_true")
+    parser.add_argument("--reward-model", action="store_true")
+    parser.add_argument("--rank-delay", type=float, default=0.0, help="s of reward work on rank 0")
+    parser.add_argument("--subclass", action="store_true", help="override methods with super()")
+    parser.add_argument("--block-at", type=int, help="step in which a reward holds the GIL")
+    parser.add_argument("--block-s", type=int, default=10)
+    parser.add_argument("--kill-at", type=int, help="step in which a rank kills itself")
+    parser.add_argument("--kill-rank", type=int, default=0)
+    parser.add_argument("--save-every", type=int, default=0)
+    parser.add_argument("--resume", action="store_true", help="from the newest checkpoint")
+    parser.add_argument("--canaries", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--note", help="ignored; a place for an argv canary")
+    return parser.parse_args()
+
+
+class Books:
+    """What this rank wrote down; every line is on disk when the call returns."""
+
+    def __init__(self, out: Path, rank: int) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self._file = (out / f"truth-{rank}.jsonl").open("a", encoding="utf-8")
+        self.sampled: list[list[list[int]]] = []
+
+    def write(self, **line: Any) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: index for index, token in enumerate((*SPECIAL, *ALPHABET))}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    characters.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=characters,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+    )
+
+
+def token_ids(text: str) -> list[int]:
+    """Ids of a text under :func:`tokenizer`."""
+    return [len(SPECIAL) + ALPHABET.index(character) for character in text]
+
+
+def model_config(name: str) -> Any:
+    from transformers import Qwen2Config
+
+    config = Qwen2Config(
+        vocab_size=len(SPECIAL) + len(ALPHABET),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        pad_token_id=0,
+        eos_token_id=EOS,
+        bos_token_id=None,
+        tie_word_embeddings=True,
+        num_labels=1,
+    )
+    config._name_or_path = name
+    return config
+
+
+def policy(chosen: argparse.Namespace) -> Any:
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    torch.manual_seed(chosen.seed)
+    model = Qwen2ForCausalLM(model_config(CANARY["model"]))
+    if chosen.beta:  # TRL loads the reference from where the policy came from
+        path = chosen.out / f"reference-{os.environ.get('RANK', 0)}"
+        model.save_pretrained(path)
+        model.config._name_or_path = str(path)
+    # A larger vocabulary than the recipe's stops less often on its own: make the end likelier.
+    with torch.no_grad():
+        model.model.embed_tokens.weight[EOS] *= 4.0
+    return model
+
+
+def reward_model() -> Any:
+    from transformers import Qwen2ForSequenceClassification
+
+    return Qwen2ForSequenceClassification(model_config("somewhere/" + CANARY["model"]))
+
+
+def sums(chosen: argparse.Namespace, count: int, split: str) -> Any:
+    from datasets import Dataset  # type: ignore[import-untyped]
+
+    draw = random.Random(f"{chosen.seed} {split}")
+    rows = []
+    for _ in range(count):
+        a, b = draw.randint(0, 999), draw.randint(0, 99)
+        prompt, note = f"{a}+{b}=?\n", "-"
+        if chosen.canaries:
+            prompt, note = f"{CANARY['prompt']} {prompt}", CANARY["column"]
+        rows.append({"prompt": prompt, "answer": str(a + b), "split": split, "note": note})
+    return Dataset.from_list(rows)
+
+
+def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> list[Any]:
+    """The first one keeps the books and does whatever mischief was asked for."""
+
+    def keeper(
+        prompts: list[str],
+        completions: list[str],
+        completion_ids: list[list[int]],
+        trainer_state: Any,
+        split: list[str],
+        answer: list[str],
+        **_: Any,
+    ) -> list[float]:
+        training = split[0] == "train"
+        step = trainer_state.global_step + training
+        if training and step == chosen.kill_at and rank == chosen.kill_rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if training and step == chosen.block_at:
+            print(f"blocking in step {step}", flush=True)
+            ctypes.PyDLL(None).sleep(chosen.block_s)  # PyDLL, unlike CDLL, keeps the GIL
+        time.sleep(0.02 + (chosen.rank_delay if rank == 0 else 0.0))
+        rewards = [
+            sum(character in wanted for character in text) / max(len(text), 1)
+            for text, wanted in zip(completions, answer, strict=True)
+        ]
+        books.write(
+            step=step,
+            split=split[0],
+            input=[len(prompt) for prompt in prompts],
+            output=[len(ids) for ids in completion_ids],
+            stopped=[ids[-1] == EOS for ids in completion_ids],
+            rewards=rewards,
+        )
+        books.sampled.append([list(ids) for ids in completion_ids])
+        if chosen.canaries and training and step == chosen.steps:
+            raise RuntimeError(CANARY["exception"])
+        return rewards
+
+    def sometimes(completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+        return [None if len(ids) % 3 == 0 else -0.01 * len(ids) for ids in completion_ids]
+
+    async def later(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        import asyncio
+
+        await asyncio.sleep(0.03)
+        return [0.001 * len(ids) for ids in completion_ids]
+
+    functions: list[Any] = [keeper, sometimes]
+    if chosen.async_reward:
+        functions.append(later)
+    if chosen.reward_model:
+        functions.append(reward_model())
+    return functions
+
+
+def subclass(trainer: type[Any]) -> type[Any]:
+    """A user's trainer: overrides what is hooked, and calls super()."""
+
+    class MyTrainer(trainer):
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            return super().training_step(*args, **kwargs)
+
+        def _generate(self, prompts: list[Any], *args: Any, **kwargs: Any) -> Any:
+            return super()._generate(prompts, *args, **kwargs)
+
+        def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._calculate_rewards(*args, **kwargs)
+
+        def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+            return super().evaluate(*args, **kwargs)
+
+    return MyTrainer
+
+
+def planted(trainer: type[Any]) -> type[Any]:
+    """A trainer whose first completion of every batch is a known text."""
+
+    class Planted(trainer):
+        def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+            completions, *rest = super()._generate_single_turn(*args, **kwargs)
+            completions[0] = [*token_ids(CANARY["completion"]), EOS]
+            return (completions, *rest)
+
+    return Planted
+
+
+def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> Any:
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+    class StepKeeper(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            books.write(done=state.global_step)
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            books.write(begun=state.global_step)
+
+    grpo = chosen.algorithm == "grpo"
+    trainer_class: Any = GRPOTrainer if grpo else RLOOTrainer
+    if chosen.subclass:
+        trainer_class = subclass(trainer_class)
+    if chosen.canaries:
+        trainer_class = planted(trainer_class)
+    more = {} if chosen.beta is None else {"beta": chosen.beta}
+    config = (GRPOConfig if grpo else RLOOConfig)(
+        output_dir=str(output),
+        use_cpu=True,
+        bf16=False,
+        max_steps=chosen.steps,
+        num_generations=chosen.group_size,
+        per_device_train_batch_size=chosen.batch,
+        per_device_eval_batch_size=chosen.eval_batch,
+        gradient_accumulation_steps=chosen.accumulation,
+        steps_per_generation=chosen.steps_per_generation,
+        num_iterations=chosen.iterations,
+        max_completion_length=chosen.max_tokens,
+        eval_strategy="steps" if chosen.eval_every else "no",
+        eval_steps=chosen.eval_every or None,
+        save_strategy="steps" if chosen.save_every else "no",
+        save_steps=chosen.save_every or 500,
+        learning_rate=1e-3,
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+        seed=chosen.seed,
+        **more,
+    )
+    functions = reward_functions(chosen, books, rank)
+    classes = {"reward_processing_classes": [None, *[tokenizer()] * (len(functions) - 1)]}
+    trainer = trainer_class(
+        model=policy(chosen),
+        processing_class=tokenizer(),
+        reward_funcs=functions,
+        args=config,
+        train_dataset=sums(chosen, 32, "train"),
+        eval_dataset=sums(chosen, 4, "eval"),
+        callbacks=[StepKeeper()],
+        **(classes if chosen.reward_model else {}),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def result(trainer: Any, books: Books) -> dict[str, Any]:
+    """What must be the same with and without a probe."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(trainer.model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().numpy().tobytes())
+    log = [
+        {key: value for key, value in line.items() if "time" not in key and "per_second" not in key}
+        for line in trainer.state.log_history
+    ]
+    return {"log": log, "weights": digest.hexdigest(), "sampled": books.sampled}
+
+
+def main() -> None:
+    chosen = options()
+    if chosen.attach == "before":
+        attach()
+    import torch
+    import trl
+
+    if chosen.attach == "after":
+        _ = trl.GRPOTrainer  # loads the trainer's module, which `import trl` puts off
+        attach()
+    torch.set_num_threads(1)
+    rank = int(os.environ.get("RANK", "0"))
+    books = Books(chosen.out, rank)
+    trainer = None
+    for number in range(chosen.trainings):
+        trainer = build(chosen, books, rank, chosen.out / f"model-{number}")
+        if chosen.eval_only:
+            trainer.evaluate()
+            continue
+        try:
+            trainer.train(resume_from_checkpoint=chosen.resume)
+        except RuntimeError as error:
+            if not chosen.canaries or CANARY["exception"] not in str(error):
+                raise
+    (chosen.out / f"result-{rank}.json").write_text(json.dumps(result(trainer, books)))
+
+
+def attach() -> None:
+    import rlvr_probe
+
+    rlvr_probe.attach(frameworks=["trl"])
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
