@@ -65,16 +65,24 @@ class Config:
             raise ConfigError(
                 f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}"
             )
+        if _flag(environ.get(DISABLED)):
+            # An operator's switch: no other setting is looked at, so none can be unusable.
+            return cls(disabled=True)
         values: dict[str, object] = {}
-        for name in known:
+        for name in known - {"disabled"}:
             text = environ.get(f"RLVR_PROBE_{name.upper()}")
             if arguments.get(name) is not None:
                 values[name] = _convert(name, arguments[name], f"argument {name}")
             elif text:
                 values[name] = _convert(name, text, f"RLVR_PROBE_{name.upper()}")
-        values["disabled"] = _flag(environ.get(DISABLED)) or bool(values.get("disabled", False))
-        config = cls(**values)  # type: ignore[arg-type]
-        return replace(config, out=Path(os.path.abspath(config.out)))
+        config = cls(disabled=bool(arguments.get("disabled")), **values)  # type: ignore[arg-type]
+        try:
+            return replace(config, out=Path(os.path.abspath(config.out)))
+        except OSError:
+            raise ConfigError(
+                f"the working directory is gone, so RLVR_PROBE_OUT={str(config.out)!r} names no "
+                "folder; expected an absolute path"
+            ) from None
 
     def to_environ(self) -> dict[str, str]:
         """Variables that give a child process this configuration and arm its start-up hook."""
@@ -99,21 +107,29 @@ def _flag(text: str | None) -> bool:
 def _convert(name: str, value: object, source: str) -> object:
     try:
         if name == "out":
+            if not str(value):
+                raise ValueError("expected a folder")
             return Path(str(value)).expanduser()
         if name == "run_id":
             return _run_id(str(value))
         if name == "frameworks":
-            parts = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
-            return tuple(str(part).strip() for part in parts if str(part).strip())
+            return _frameworks(value)
         if name == "flush_s":
             return _within(float(str(value)), 0.001, 60.0)
         if name == "queue_rows":
             return int(_within(int(str(value)), 1, 10_000_000))
-        if name == "segment_b":
-            return int(_within(int(str(value)), 4096, 1 << 40))
-        return value if isinstance(value, bool) else _flag(str(value))
+        return int(_within(int(str(value)), 4096, 1 << 40))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{source} is {str(value)!r}: {error}") from None
+
+
+def _frameworks(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        names = tuple(name.strip() for name in value.split(",") if name.strip())
+        if not names:
+            raise ValueError("expected names separated by commas")
+        return names
+    return tuple(str(name) for name in value)  # type: ignore[attr-defined]
 
 
 def _within(value: float, low: float, high: float) -> float:

@@ -1,0 +1,156 @@
+"""Argument, then variable, then default; DISABLED above all; errors that name what is wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlvr_probe.config import Config
+from rlvr_probe.exceptions import ConfigError
+
+VARIABLES = {
+    "RLVR_PROBE_OUT": "/variable",
+    "RLVR_PROBE_RUN_ID": "from-variable",
+    "RLVR_PROBE_FRAMEWORKS": "a, b,",
+    "RLVR_PROBE_FLUSH_S": "0.5",
+    "RLVR_PROBE_QUEUE_ROWS": "10",
+    "RLVR_PROBE_SEGMENT_B": "8192",
+}
+
+
+def test_the_defaults_need_nothing() -> None:
+    assert Config.from_environ({}) == Config(out=Path.cwd() / "rlvr-probe-runs")
+
+
+def test_a_variable_beats_the_default() -> None:
+    assert Config.from_environ(VARIABLES) == Config(
+        out=Path("/variable"),
+        run_id="from-variable",
+        frameworks=("a", "b"),
+        flush_s=0.5,
+        queue_rows=10,
+        segment_b=8192,
+    )
+
+
+def test_an_argument_beats_the_variable() -> None:
+    config = Config.from_environ(
+        VARIABLES,
+        out=Path("/argument"),
+        run_id="from-argument",
+        frameworks=["c"],
+        flush_s=1,
+        queue_rows=20,
+        segment_b=16384,
+    )
+    assert config == Config(Path("/argument"), "from-argument", ("c",), 1.0, 20, 16384)
+
+
+def test_an_argument_of_none_is_not_given() -> None:
+    config = Config.from_environ(VARIABLES, out=None, run_id=None, frameworks=None)
+    assert config == Config.from_environ(VARIABLES)
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_an_empty_variable_is_not_given(variable: str) -> None:
+    assert Config.from_environ({variable: ""}) == Config.from_environ({})
+
+
+@pytest.mark.parametrize("text", ["1", "true", "YES", "on", " 1 ", "anything"])
+def test_disabled_wins_over_everything(text: str) -> None:
+    environ = VARIABLES | {"RLVR_PROBE": "1", "RLVR_PROBE_DISABLED": text}
+    assert Config.from_environ(environ, disabled=False).disabled
+
+
+@pytest.mark.parametrize("text", ["", "0", "false", "No", "off", " 0 "])
+def test_what_reads_as_no_does_not_disable(text: str) -> None:
+    assert not Config.from_environ({"RLVR_PROBE_DISABLED": text}).disabled
+
+
+def test_disabled_can_be_an_argument() -> None:
+    assert Config.from_environ({}, disabled=True).disabled
+
+
+@pytest.mark.parametrize("name", ["out", "run_id", "frameworks", "flush_s", "queue_rows"])
+def test_a_disabled_probe_has_no_unusable_variable(name: str) -> None:
+    environ = {f"RLVR_PROBE_{name.upper()}": "\0 /"}
+    assert Config.from_environ(environ | {"RLVR_PROBE_DISABLED": "1"}).disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("run_id", "a/b"),
+        ("run_id", ".hidden"),
+        ("run_id", "x" * 129),
+        ("run_id", "ü"),
+        ("flush_s", "soon"),
+        ("flush_s", "0"),
+        ("flush_s", "nan"),
+        ("flush_s", "1e9"),
+        ("queue_rows", "0"),
+        ("queue_rows", "1.5"),
+        ("segment_b", "1"),
+        ("segment_b", "64M"),
+        ("frameworks", ","),
+    ],
+)
+def test_an_unusable_value_is_refused_by_the_name_it_came_under(name: str, value: str) -> None:
+    variable = f"RLVR_PROBE_{name.upper()}"
+    with pytest.raises(ConfigError, match=variable):
+        Config.from_environ({variable: value})
+    with pytest.raises(ConfigError, match=f"argument {name}"):
+        Config.from_environ({}, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("out", ""), ("run_id", ""), ("frameworks", 7)])
+def test_an_unusable_argument_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"argument {name}"):
+        Config.from_environ({}, **{name: value})
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown setting 'output'"):
+        Config.from_environ({}, output="x")
+
+
+def test_the_folder_is_made_absolute_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Config.from_environ({}, out="runs/../here")
+    monkeypatch.chdir("/")
+    assert Config.from_environ(config.to_environ()).out == tmp_path / "here"
+
+
+def test_a_folder_in_a_working_directory_that_is_gone_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="working directory"):
+        Config.from_environ({})
+    assert Config.from_environ({}, out="/somewhere").out == Path("/somewhere")
+
+
+def test_a_home_folder_is_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/of")
+    assert Config.from_environ({"RLVR_PROBE_OUT": "~/runs"}).out == Path("/home/of/runs")
+
+
+@pytest.mark.parametrize("environ", [{}, VARIABLES])
+def test_a_child_gets_the_same_configuration(environ: dict[str, str]) -> None:
+    config = Config.from_environ(environ)
+    inherited = config.to_environ()
+    assert Config.from_environ(inherited) == config
+    assert inherited["RLVR_PROBE"] == "1"
+    assert "RLVR_PROBE_DISABLED" not in inherited
+
+
+def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("RLVR_PROBE")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RLVR_PROBE_RUN_ID", "here")
+    assert Config.from_environ().run_id == "here"
