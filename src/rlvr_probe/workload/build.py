@@ -1,0 +1,255 @@
+"""Builds the workload of a run: complete steps, each once, and a list of all that is left out.
+
+A batch is in the workload if the step it was generated in stands: done by every rank, every prompt
+of its batches whole, not thrown away by a resume. Later steps that it also fed need not have been
+done: what was generated is known either way. Steps count towards stage times only if every rank did
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rlvr_probe.exceptions import WorkloadError
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Attempt, Batch, Step, Trace
+from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
+from rlvr_probe.workload.facts import Facts, collect_facts
+from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
+
+__all__ = ["build_workload"]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What has been taken so far."""
+
+    batches: list[WorkloadBatch] = field(default_factory=list)
+    iterations: list[Iteration] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    sessions: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
+    """The workload of ``trace``.
+
+    Args:
+        trace: A recorded run.
+        attempt: Take this attempt alone, as it ran: also the steps a later one did again. By
+            default all attempts are taken, each step once.
+
+    Raises:
+        WorkloadError: Two jobs ran at once and ``attempt`` does not choose, group sizes differ, or
+            no complete step was recorded.
+    """
+    chosen = _choose(trace, attempt)
+    draft = _Draft()
+    for other in trace.attempts:
+        if other in chosen:
+            _add_attempt(trace, other, draft, alone=attempt is not None)
+        else:
+            draft.left_out.append(
+                LeftOut("attempt", "not_chosen", other.index, None, None, _rows(other.steps))
+            )
+    if not draft.batches:
+        raise WorkloadError(f"no complete step in this recording: {_why_empty(trace, draft)}")
+    sizes = sorted({taken.batch.group_size for taken in draft.batches})
+    if len(sizes) > 1:
+        raise WorkloadError(
+            f"group sizes {', '.join(map(str, sizes))} in one recording; expected the same number"
+            " of trajectories per prompt in every batch"
+        )
+    facts = collect_facts(trace, chosen)
+    return _finish(trace, chosen, draft, facts, sizes[0])
+
+
+def _choose(trace: Trace, attempt: int | None) -> list[Attempt]:
+    if attempt is not None:
+        if not 0 <= attempt < len(trace.attempts):
+            known = f"0 to {len(trace.attempts) - 1}" if trace.attempts else "none"
+            raise WorkloadError(f"attempt {attempt} is not in this recording; it has {known}")
+        chosen = [trace.attempts[attempt]]
+    else:
+        chosen = trace.attempts
+        together = [str(one.index) for one in chosen if one.concurrent and not one.mixed]
+        if together:
+            raise WorkloadError(
+                "two jobs ran at the same time under one run id; choose one with"
+                f" --attempt: {', '.join(together)}"
+            )
+    if any(one.mixed for one in chosen):
+        raise WorkloadError(
+            "two processes claim the same rank of one job at the same time: their rows cannot be"
+            " told apart; record each job under its own RLVR_PROBE_RUN_ID"
+        )
+    return list(chosen)
+
+
+def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) -> None:
+    for session in sorted({step.session for step in attempt.steps}):
+        steps = [step for step in attempt.steps if step.session == session]
+        key = (attempt.lineage, session)
+        number = draft.sessions.setdefault(key, len(draft.sessions))
+        standing = list[Step]()
+        for step in steps:
+            for reason in _reasons(step, alone=alone):
+                draft.left_out.append(
+                    LeftOut("step", reason, attempt.index, number, step.number, _rows([step]))
+                )
+                break
+            else:
+                standing.append(step)
+            evaluated = sum(batch.rows for batch in step.evaluations)
+            if evaluated:
+                draft.left_out.append(
+                    LeftOut(
+                        "evaluation", "evaluation", attempt.index, number, step.number, evaluated
+                    )
+                )
+        _add_session(trace, attempt, number, steps, standing, draft)
+
+
+def _reasons(step: Step, *, alone: bool) -> Iterable[str]:
+    """Why a step cannot be taken; nothing if it can, or if there is nothing to take."""
+    if not step.started:
+        return
+    if step.superseded_by is not None and not alone:
+        yield "superseded"
+    if not step.done:
+        yield "incomplete"
+    if any(not batch.complete for batch in step.batches):
+        yield "lost_records"
+    if not step.complete:
+        yield "incomplete"
+
+
+def _add_session(
+    trace: Trace,
+    attempt: Attempt,
+    session: int,
+    steps: Sequence[Step],
+    standing: Sequence[Step],
+    draft: _Draft,
+) -> None:
+    """Take the batches of one training in one attempt."""
+    by_number = {step.number: step for step in standing if step.started}
+    generated = [(step, batch) for step in steps for batch in step.batches]
+    begun = [step.number for step in steps if step.started]
+    fed = fed_steps(
+        [step.number for step, _ in generated],
+        _reuse(attempt, steps[0].session),
+        min(begun, default=0),
+        max(begun, default=0),
+    )
+    used = set[int]()
+    for members, feeds in linked(fed):
+        done = tuple(number for number in feeds if number in by_number)
+        indices = list[int]()
+        for member in members:
+            step, batch = generated[member]
+            if step.number not in by_number:
+                continue
+            taken = _take(trace, attempt, session, len(draft.batches), batch, draft)
+            if taken is not None:
+                draft.batches.append(taken)
+                indices.append(taken.index)
+        if indices:
+            stage_s = _stage_seconds([by_number[number] for number in done])
+            draft.iterations.append(Iteration(tuple(indices), session, done, stage_s))
+            used.update(done)
+    # These trained on a batch that is left out or lost, so there is nothing to replay.
+    draft.left_out += [
+        LeftOut("step", "no_batch", attempt.index, session, number, _rows([by_number[number]]))
+        for number in sorted(by_number.keys() - used)
+    ]
+
+
+def _take(
+    trace: Trace, attempt: Attempt, session: int, index: int, batch: Batch, draft: _Draft
+) -> WorkloadBatch | None:
+    ranks = dict[int, int]()
+    for shard in batch.shards:
+        rank = trace.processes[shard.process].rank if shard.rank is None else shard.rank
+        if rank is None:
+            draft.left_out.append(
+                LeftOut("samples", "unknown_rank", attempt.index, session, batch.step, batch.rows)
+            )
+            return None
+        ranks[shard.process] = rank
+    # Without a rollout span, when the lengths were recorded is the nearest known moment.
+    starts = [
+        moment
+        for shard in batch.shards
+        if (moment := shard.recorded_ns if shard.start_ns is None else shard.start_ns) is not None
+    ]
+    return WorkloadBatch(index, session, batch, ranks, min(starts, default=0))
+
+
+def _reuse(attempt: Attempt, session: int) -> Reuse | None:
+    for one in attempt.sessions:
+        if one.session == session:
+            facts = Facts(dict(one.facts), ())
+            per_generation, per_step = (
+                facts.count("steps_per_generation"),
+                facts.count("accumulation"),
+            )
+            if per_generation and per_step:
+                return Reuse(per_generation * (facts.count("iterations") or 1), per_step)
+    return None
+
+
+def _stage_seconds(steps: Sequence[Step]) -> dict[str, float]:
+    """Wall seconds by stage: per step the slowest rank, summed over the steps."""
+    total = dict[str, float]()
+    for step in steps:
+        for stage in (names.STEP.name, *names.STAGES):
+            by_rank = step.stage_seconds(stage)
+            if by_rank:
+                total[stage] = total.get(stage, 0.0) + max(by_rank.values())
+    return total
+
+
+def _rows(steps: Iterable[Step]) -> int:
+    return sum(batch.rows for step in steps for batch in step.batches)
+
+
+def _why_empty(trace: Trace, draft: _Draft) -> str:
+    reasons = sorted({f"{one.what} {one.reason}" for one in draft.left_out})
+    if not any(step.started for attempt in trace.attempts for step in attempt.steps):
+        return "no training step was recorded at all"
+    return "left out were: " + (", ".join(reasons) or "steps without trajectories")
+
+
+def _finish(
+    trace: Trace, chosen: Sequence[Attempt], draft: _Draft, facts: Facts, group_size: int
+) -> Workload:
+    lost = sum(trace.lost.values())
+    notes = list(facts.notes)
+    if lost:
+        notes.append(f"{lost} records of this run were lost")
+    if len(draft.sessions) > 1:
+        notes.append(f"{len(draft.sessions)} trainings in one run, one after the other")
+    ranks = max((step.ranks for attempt in chosen for step in attempt.steps), default=1)
+    return Workload(
+        framework=facts.text("framework"),
+        framework_version=facts.text("framework_version"),
+        algorithm=facts.text("algorithm"),
+        engine=facts.text("engine"),
+        model_type=facts.text("model_type"),
+        world_size=facts.count("world_size") or ranks,
+        rollout_tp=facts.count("rollout_tp") or 1,
+        group_size=group_size,
+        max_prompt_tokens=facts.count("max_prompt_tokens"),
+        max_response_tokens=facts.count("max_response_tokens"),
+        steps_per_generation=facts.count("steps_per_generation"),
+        iterations_per_batch=facts.count("iterations"),
+        accumulation=facts.count("accumulation"),
+        reward_functions=facts.texts("reward_functions"),
+        batches=tuple(draft.batches),
+        iterations=tuple(draft.iterations),
+        left_out=tuple(draft.left_out),
+        notes=tuple(notes),
+        lost_records=lost,
+        probe=next((one.probe for one in trace.processes if one.probe), ""),
+    )
