@@ -239,26 +239,29 @@ class Recorder:
     def flush(self) -> None:
         """Write everything that waits. Any thread may call it; the flush thread does so."""
         with self._drain_lock:
-            cpu = time.thread_time_ns()
-            writer = self._writer
-            if writer is None:
-                return
-            rows = self.rows
-            while rows:
-                chunk: list[tuple[Any, ...]] = []
-                try:
-                    while len(chunk) < _CHUNK:
-                        chunk.append(rows.popleft())
-                except IndexError:
-                    pass
-                writer.write(chunk)
-            now = monotonic_ns()
-            extra = self._housekeeping(now)
-            if extra:
-                writer.write(extra)
-            if self._table is not None:
-                self._table.beat(now)
-            self.own_ns += time.thread_time_ns() - cpu
+            self._drain()
+
+    def _drain(self) -> None:
+        cpu = time.thread_time_ns()
+        writer = self._writer
+        if writer is None:
+            return
+        rows = self.rows
+        while rows:
+            chunk: list[tuple[Any, ...]] = []
+            try:
+                while len(chunk) < _CHUNK:
+                    chunk.append(rows.popleft())
+            except IndexError:
+                pass
+            writer.write(chunk)
+        now = monotonic_ns()
+        extra = self._housekeeping(now)
+        if extra:
+            writer.write(extra)
+        if self._table is not None:
+            self._table.beat(now)
+        self.own_ns += time.thread_time_ns() - cpu
 
     def _housekeeping(self, now: int) -> list[Sequence[Any]]:
         """Rows about the recording itself: open spans, totals that changed, the level."""
@@ -325,23 +328,25 @@ class Recorder:
             return
         if thread is not threading.current_thread() and thread.is_alive():
             thread.join(timeout_s)
-            if thread.is_alive():
-                return
-        self._finish(reason)
+        # A thread that hangs in a write to a dead disk holds the lock: leave it alone.
+        if self._drain_lock.acquire(timeout=timeout_s):
+            try:
+                self._finish(reason)
+            finally:
+                self._drain_lock.release()
 
     @guard.fail_open("recorder.close")
     def _finish(self, reason: str) -> None:
-        self.flush()
+        self._drain()
         now = monotonic_ns()
         time_ns = now - self._mono_ns
         writer = self._writer
         if writer is None:
             return
-        with self._drain_lock:
-            writer.write([*self._totals(time_ns), ("end", time_ns, reason)])
-            writer.close()
-            if self._table is not None:
-                self._table.beat(now, ended=True)
+        writer.write([*self._totals(time_ns), ("end", time_ns, reason)])
+        writer.close()
+        if self._table is not None:
+            self._table.beat(now, ended=True)
 
     def after_fork(self) -> None:
         """Start over in a forked child; what the parent queued, the parent writes."""

@@ -79,7 +79,8 @@ def test_the_very_exception_reaches_the_caller(sink: Sink) -> None:
     with pytest.raises(KeyError) as caught:
         wrap(fails, Hook(POINT))()
     assert caught.value is error
-    assert error.__context__ is None and error.__cause__ is None
+    assert error.__context__ is None
+    assert error.__cause__ is None
     assert spans(sink) == [("KeyError",)]
 
 
@@ -150,14 +151,13 @@ def test_a_generator_stays_lazy_and_is_timed_to_its_end(sink: Sink) -> None:
 
     def stream(n: int) -> Iterator[int]:
         ran.append(n)
-        got = yield from range(n)
-        assert got is None
-        return
+        yield from range(n)
 
     wrapped = wrap(stream, Hook(BARE))
     assert inspect.isgeneratorfunction(wrapped)
     iterator = wrapped(3)
-    assert ran == [] and not sink.rows
+    assert ran == []
+    assert not sink.rows
     assert next(iterator) == 0
     assert CURRENT.get() == 0, "the consumer does not run inside the generator's span"
     assert list(iterator) == [1, 2]
@@ -267,7 +267,8 @@ class AsyncVerifier:
 def test_a_callable_object_keeps_its_state_type_and_kind(sink: Sink) -> None:
     original = Verifier()
     wrapped = wrap(original, Hook(POINT))
-    assert wrapped([1]) == [1] and wrapped.calls == original.calls == 1
+    assert wrapped([1]) == [1]
+    assert wrapped.calls == original.calls == 1
     wrapped.calls = 9
     assert original.calls == 9
     assert isinstance(wrapped, Verifier)
@@ -282,7 +283,7 @@ def test_a_callable_object_keeps_its_state_type_and_kind(sink: Sink) -> None:
 
 def test_a_class_pickled_by_value_keeps_its_hook(sink: Sink) -> None:
     module = types.ModuleType("__generated__")
-    exec("class Worker:\n    def work(self, xs):\n        return xs\n", vars(module))  # noqa: S102
+    exec("class Worker:\n    def work(self, xs):\n        return xs\n", vars(module))
     module.Worker.work = wrap(module.Worker.work, Hook(POINT))
     module.Worker.__module__ = "__main__"
     copy = cloudpickle.loads(cloudpickle.dumps(module.Worker))
@@ -320,7 +321,8 @@ def test_a_user_subclass_is_recorded_once_per_call(sink: Sink) -> None:
     plain, mine = Base(), Mine()
     for instance in (plain, mine, Mine(), Base()):
         assert probe.instrument(instance, [point, HookPoint("missing", names.ROLLOUT)]) == 1
-    assert mine.generate([1, 2]) == [1, 2] and mine.log == ["mine", "base"]
+    assert mine.generate([1, 2]) == [1, 2]
+    assert mine.log == ["mine", "base"]
     assert plain.generate([1]) == [1]
     assert spans(sink) == [(None, 2), (None, 1)]
     patches.undo()
@@ -367,7 +369,8 @@ def test_an_item_is_replaced_once_and_restored_by_identity(sink: Sink) -> None:
     assert spans(sink) == [(None, 2)]
     functions.reverse()
     patches.undo()
-    assert functions == [second, first] and functions[1] is first
+    assert functions == [second, first]
+    assert functions[1] is first
 
 
 def test_an_error_in_an_adapter_is_counted_and_nothing_else(sink: Sink) -> None:
@@ -392,7 +395,8 @@ def test_an_error_in_an_adapter_is_counted_and_nothing_else(sink: Sink) -> None:
 def test_when_says_no_the_call_is_left_alone(sink: Sink) -> None:
     wrapped = wrap(lambda: 1, Hook(HookPoint("t", names.ROLLOUT, when=lambda call: False)))
     assert wrapped() == 1
-    assert not sink.rows and not sink.open
+    assert not sink.rows
+    assert not sink.open
 
 
 def test_levels_drop_fine_spans_first_then_all(sink: Sink) -> None:

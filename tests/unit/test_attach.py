@@ -1,0 +1,177 @@
+"""attach() and detach() on a toy framework with a third party's integration."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlvr_probe
+from rlvr_probe import exceptions, registry
+from rlvr_probe.registry import inside
+from tests import toy
+from tests.unit.test_recorder import rows
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "site"
+    toy.install(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    importlib.invalidate_caches()
+    yield tmp_path / "runs"
+    rlvr_probe.detach()
+    for name in ("toyrl", "rlvr_probe_toyrl"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("first", ["attach", "import"])
+def test_attach_works_before_and_after_the_import(installed: Path, first: str) -> None:
+    if first == "import":
+        importlib.import_module("toyrl")
+    attachment = rlvr_probe.attach(out=installed, frameworks=["toyrl"])
+    toyrl = importlib.import_module("toyrl")
+    status = attachment.frameworks["toyrl"]
+    assert (status.state, status.version, status.hook_points) == ("attached", "1.2.3", 3)
+    assert str(attachment).endswith("toyrl 1.2.3 attached, 3 hook points")
+    toyrl.Trainer(lambda rows: [1.0] * len(rows)).train()
+    rlvr_probe.detach()
+    defined = {row[1]: row[3] for row in rows(attachment.folder, "def")}
+    recorded = [defined[row[0]] for row in rows(attachment.folder)]
+    assert {name: recorded.count(name) for name in sorted(set(recorded))} == {
+        "reward_fn": 3, "rollout": 3, "session": 1, "step": 3, "trajectories": 3,
+    }  # fmt: skip
+
+
+def test_waiting_is_not_called_attached(installed: Path) -> None:
+    attachment = rlvr_probe.attach(out=installed, frameworks=["toyrl"])
+    assert attachment.frameworks["toyrl"].state == "waiting"
+    assert "toyrl" not in sys.modules
+
+
+def test_attach_twice_is_attach_once(installed: Path) -> None:
+    first = rlvr_probe.attach(out=installed, frameworks=["toyrl"])
+    assert rlvr_probe.attach(out=installed) is first
+    toyrl = importlib.import_module("toyrl")
+    toyrl.Trainer(lambda rows: [0.0], steps=1).train()
+    rlvr_probe.detach()
+    defined = {row[1]: row[3] for row in rows(first.folder, "def")}
+    assert [defined[row[0]] for row in rows(first.folder)].count("step") == 1
+
+
+def test_detach_restores_everything(installed: Path) -> None:
+    toyrl = importlib.import_module("toyrl")
+    before = dict(vars(toyrl.Trainer))
+    environ = dict(os.environ)
+    threads = set(threading.enumerate())
+    trainer = toyrl.Trainer(lambda rows: [0.0], steps=2)
+    for _ in range(2):
+        attachment = rlvr_probe.attach(out=installed, frameworks=["toyrl"])
+        assert os.environ["RLVR_PROBE"] == "1"
+        assert os.environ["RLVR_PROBE_RUN_ID"] == attachment.run
+        trainer.train()
+        rlvr_probe.detach()
+        rlvr_probe.detach()
+        assert dict(vars(toyrl.Trainer)) == before
+        assert dict(os.environ) == environ
+        assert set(threading.enumerate()) == threads
+        recorded = len(rows(attachment.folder))
+        trainer.train()
+        assert len(rows(attachment.folder)) == recorded
+
+
+def test_disabled_wins_over_everything(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLVR_PROBE_DISABLED", "1")
+    toyrl = importlib.import_module("toyrl")
+    before = dict(vars(toyrl.Trainer))
+    attachment = rlvr_probe.attach(out=installed, frameworks=["toyrl", "no_such_framework"])
+    assert not attachment.enabled
+    assert str(attachment) == "rlvr-probe: disabled"
+    toyrl.Trainer(lambda rows: [0.0]).train()
+    with rlvr_probe.span("mine"):
+        pass
+    assert dict(vars(toyrl.Trainer)) == before
+    assert not installed.exists()
+
+
+def test_a_framework_asked_for_by_name_must_be_there(installed: Path) -> None:
+    with pytest.raises(exceptions.NotAttachable, match=r"no_such.*installed are: .*toyrl"):
+        rlvr_probe.attach(out=installed, frameworks=["no_such"])
+    assert "RLVR_PROBE" not in os.environ
+
+
+def test_an_absent_framework_is_no_error_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site"
+    toy.install(folder)
+    (folder / "toyrl.py").unlink()
+    for file in (folder / "toyrl-1.2.3.dist-info").iterdir():
+        file.unlink()
+    (folder / "toyrl-1.2.3.dist-info").rmdir()
+    monkeypatch.syspath_prepend(str(folder))
+    attachment = rlvr_probe.attach(out=tmp_path / "runs")
+    assert str(attachment.frameworks["toyrl"]) == "toyrl absent: toyrl is not installed"
+
+
+def test_an_untested_version_is_attached_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.install(tmp_path / "site", version="2.0.0")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    importlib.invalidate_caches()
+    attachment = rlvr_probe.attach(out=tmp_path / "runs", frameworks=["toyrl"])
+    importlib.import_module("toyrl")
+    sys.modules.pop("toyrl")
+    sys.modules.pop("rlvr_probe_toyrl")
+    assert attachment.frameworks["toyrl"].state == "attached"
+    assert attachment.frameworks["toyrl"].reason == "tested with toyrl>=1,<2 only"
+
+
+def test_two_integrations_of_one_name_are_reported_and_neither_is_used(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "other" / "other-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[rlvr_probe.integrations]\ntoyrl = other:Adapter\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "other"))
+    status = registry.discover(["toyrl"])["toyrl"]
+    assert status.state == "failed"
+    assert status.reason == (
+        "two integrations claim it: other:Adapter and rlvr_probe_toyrl:ToyAdapter"
+    )
+
+
+def test_a_broken_integration_breaks_nothing_else(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (installed.parent / "site" / "rlvr_probe_toyrl.py").write_text("raise RuntimeError('secret')")
+    attachment = rlvr_probe.attach(out=installed)
+    assert attachment.frameworks["toyrl"].state == "failed"
+    assert "secret" not in str(attachment)
+    toyrl = importlib.import_module("toyrl")
+    assert len(toyrl.Trainer(lambda rows: [0.0]).train()) == 3
+
+
+def test_a_hook_point_that_is_gone_is_said(installed: Path) -> None:
+    source = installed.parent / "site" / "toyrl.py"
+    source.write_text(source.read_text().replace("one_step", "another_name"))
+    attachment = rlvr_probe.attach(out=installed, frameworks=["toyrl"])
+    importlib.import_module("toyrl")
+    status = attachment.frameworks["toyrl"]
+    assert (status.state, status.hook_points) == ("attached", 2)
+    assert status.reason == "toyrl:Trainer.one_step does not exist in 1.2.3"
+
+
+def test_versions_are_compared_by_their_release_numbers() -> None:
+    assert inside("1.16.0", ">=1.16,<1.17")
+    assert inside("1.16.0.dev3", "==1.16")
+    assert not inside("1.17", ">=1.16,<1.17")
+    assert not inside("0.20.0", ">=1.0")
+    assert inside("1.10", ">1.9")

@@ -1,0 +1,117 @@
+"""Every way a disk can fail, met by the writer alone."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.journal import JournalWriter, OpenTable, opentable
+from rlvr_probe.journal import writer as writer_module
+
+HEADER: dict[str, Any] = {"journal": "rlvr-probe"}
+DEFINITION = ("def", 0, "event", "rewards", ["values"])
+
+
+def make(folder: Path, segment_b: int = 1 << 20) -> JournalWriter:
+    return JournalWriter(folder, "a" * 16, HEADER, lambda n: [DEFINITION][n:], segment_b)
+
+
+def parsed(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:7]))
+    writer = make(tmp_path / "run")
+    writer.write([(0, i) for i in range(50)])
+    writer.close()
+    assert parsed(next((tmp_path / "run").glob("*.jsonl")))[2:] == [[0, i] for i in range(50)]
+    assert not writer.lost
+
+
+def test_a_disk_that_fills_up_keeps_whole_lines_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, room = os.write, [10_000]
+
+    def write(fd: int, data: Any) -> int:
+        if room[0] <= 0:
+            raise OSError(errno.ENOSPC, "full")
+        done = real(fd, bytes(data)[: room[0]])
+        room[0] -= done
+        return done
+
+    monkeypatch.setattr(os, "write", write)
+    writer = make(tmp_path / "run")
+    writer.write([(0, i) for i in range(100)])
+    writer.write([(0, i) for i in range(100, 5_000)])
+    writer.write([(0, i) for i in range(5_000, 5_100)])
+    room[0] = 1 << 20
+    writer.write([(0, i) for i in range(5_100, 5_200)])
+    writer.close()
+    got = [row[1] for row in parsed(next((tmp_path / "run").glob("*.jsonl")))[2:]]
+    assert got[:100] == list(range(100))
+    assert got[-100:] == list(range(5_100, 5_200))
+    assert got == sorted(set(got))
+    assert writer.lost == {"disk_full": 5_200 - len(got)}
+
+
+def test_a_deleted_folder_is_noticed_counted_and_made_again(tmp_path: Path) -> None:
+    writer = make(tmp_path / "run")
+    writer.write([(0, 1)] * 30)
+    shutil.rmtree(tmp_path / "run")
+    writer.write([(0, 2)] * 5)
+    writer.close()
+    path = next((tmp_path / "run").glob("*.jsonl"))
+    assert path.name.endswith(".0001.jsonl")
+    assert parsed(path)[0]["segment"] == 1
+    assert parsed(path)[2:] == [[0, 2]] * 5
+    assert writer.lost == {"deleted": 30}
+
+
+def test_a_folder_that_cannot_be_made_costs_the_recording_only(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    writer = make(blocked / "run")
+    for _ in range(writer_module._RETRY_CHUNKS + 1):
+        writer.write([(0, 1)] * 2)
+    assert writer.refused == "enotdir"
+    assert sum(writer.lost.values()) == 2 * (writer_module._RETRY_CHUNKS + 1)
+    blocked.unlink()
+    writer.write([(0, 7)])
+    writer.close()
+    assert parsed(next((blocked / "run").glob("*.jsonl")))[2:] == [[0, 7]]
+
+
+def test_a_file_of_another_process_is_never_appended_to(tmp_path: Path) -> None:
+    first = make(tmp_path)
+    first.write([(0, 1)])
+    first.close()
+    second = make(tmp_path)
+    second.write([(0, 2)])
+    assert second.refused == "eexist"
+    assert parsed(next(tmp_path.glob("*.jsonl")))[2:] == [[0, 1]]
+
+
+def test_the_open_table_refuses_a_network_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = os.stat(tmp_path).st_dev
+    line = f"9 1 {os.major(device)}:{os.minor(device)} / /x rw - nfs4 server:/x rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda *a, **k: line)
+    with pytest.raises(OSError, match="network"):
+        OpenTable(tmp_path / "p.open", "a" * 16)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_open_table_has_its_blocks(tmp_path: Path) -> None:
+    OpenTable(tmp_path / "p.open", "a" * 16)
+    status = os.stat(tmp_path / "p.open")
+    assert status.st_blocks * 512 >= status.st_size

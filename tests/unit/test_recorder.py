@@ -1,0 +1,229 @@
+"""Queue, thread, fork and the end of a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe import guard
+from rlvr_probe import recorder as recorder_module
+from rlvr_probe.clock import monotonic_ns
+from rlvr_probe.model import names, schema
+from rlvr_probe.recorder import OFF, Recorder
+
+Make = Callable[..., Recorder]
+
+
+def lines(folder: Path) -> dict[str, list[Any]]:
+    """Parsed lines of every journal in a run folder, by process and segment."""
+    return {
+        path.name: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted(folder.glob("*.jsonl"))
+    }
+
+
+def rows(folder: Path, kind: str | None = None) -> list[list[Any]]:
+    """Control rows of one kind, or data rows."""
+    found = [row for body in lines(folder).values() for row in body[1:]]
+    if kind is None:
+        return [row for row in found if isinstance(row[0], int)]
+    return [row for row in found if row[0] == kind]
+
+
+def test_nothing_is_written_before_the_first_row(record: Make) -> None:
+    recorder = record()
+    recorder.define(names.STEP, ("step",))
+    assert not recorder.folder.exists()
+    recorder.close("exit")
+    assert not recorder.folder.exists()
+
+
+def test_every_row_is_written_in_order_with_its_definition(record: Make) -> None:
+    recorder = record()
+    definition = recorder.define(names.REWARDS, ("values",))
+    for i in range(2_500):
+        recorder.event_row(definition, 0, ([i],))
+    recorder.close("exit")
+    body = next(iter(lines(recorder.folder).values()))
+    assert body[0]["journal"] == "rlvr-probe"
+    assert set(body[0]) == set(schema.HEADER_KEYS)
+    assert [row[3][0] for row in rows(recorder.folder)] == list(range(2_500))
+    defined = {row[1]: row[2:] for row in rows(recorder.folder, "def")}
+    assert defined[definition] == ["event", "rewards", ["values"]]
+    assert rows(recorder.folder, "end")[0][2] == "exit"
+    assert (recorder.folder.parent / ".gitignore").read_text() == "*\n"
+
+
+def test_a_full_queue_drops_and_counts(record: Make) -> None:
+    recorder = record(queue_rows=10)
+    recorder._start_lock.acquire()  # nothing drains while the rows come
+    definition = recorder.define(names.REWARDS, ("values",))
+    recorder._thread = threading.current_thread()
+    for i in range(25):
+        recorder.event_row(definition, 0, (i,))
+    recorder._thread = None
+    recorder._start_lock.release()
+    recorder.append((definition, 0, 0, 99))
+    assert recorder.lost == {"queue_full": 16}
+    recorder._start()
+    recorder.close("exit")
+    assert len(rows(recorder.folder)) == 10
+    assert rows(recorder.folder, "lost")[-1][2:] == ["queue_full", 16]
+
+
+def test_a_segment_that_is_full_is_followed_by_the_next(record: Make) -> None:
+    recorder = record(segment_b=4096)
+    definition = recorder.define(names.REWARDS, ("values",))
+    for i in range(300):
+        recorder.event_row(definition, 0, ("x" * 60, i))
+        if i % 50 == 0:
+            recorder.flush()
+    recorder.close("exit")
+    files = lines(recorder.folder)
+    assert len(files) >= 3
+    assert [body[0]["segment"] for body in files.values()] == list(range(len(files)))
+    assert all(body[1][0] == "def" for body in files.values())
+    assert [row[-1] for row in rows(recorder.folder)] == list(range(300))
+
+
+def test_a_span_open_for_a_second_is_journaled_as_open_once(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_OPEN_AFTER_NS", 20_000_000)
+    recorder = record()
+    definition = recorder.define(names.TURN, ())
+    span = recorder.begin(names.TURN, definition, monotonic_ns(), 0)
+    recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())
+    time.sleep(0.2)
+    assert [row[3] for row in rows(recorder.folder, "open")] == [span]
+    recorder.end(span, definition, monotonic_ns(), None, ())
+    recorder.close("exit")
+    assert [row[3] for row in rows(recorder.folder, "open")] == [span]
+
+
+def slots(folder: Path) -> dict[int, tuple[str, str, int]]:
+    """span -> (name, detail, step) of every slot in use."""
+    found = {}
+    for path in folder.glob("*.open"):
+        data = path.read_bytes()
+        for slot in range(1, schema.OPEN_SLOTS + 1):
+            span, _, _, _, step, name, detail = schema.OPEN_SLOT.unpack_from(
+                data, slot * schema.OPEN_SLOT_BYTES
+            )
+            if span:
+                text = (field.rstrip(b"\0").decode() for field in (name, detail))
+                found[span] = (*text, step)
+    return found
+
+
+def test_coarse_spans_are_in_the_open_table_while_they_are_open(record: Make) -> None:
+    recorder = record()
+    definition = recorder.define(names.REWARD_FN, ())
+    first = recorder.begin(names.REWARD_FN, definition, 1, 0, "math_verify", 3)
+    second = recorder.begin(names.STEP, definition, 2, first)
+    assert slots(recorder.folder) == {
+        first: ("reward_fn", "math_verify", 3),
+        second: ("step", "", -1),
+    }
+    recorder.end(first, definition, 5, None, ())
+    assert slots(recorder.folder) == {second: ("step", "", -1)}
+
+
+def test_more_open_spans_than_slots_are_counted_not_lost(record: Make) -> None:
+    recorder = record()
+    definition = recorder.define(names.REWARD_FN, ())
+    spans = [recorder.begin(names.REWARD_FN, definition, 1, 0) for _ in range(100)]
+    assert len(slots(recorder.folder)) == schema.OPEN_SLOTS
+    for span in spans:
+        recorder.end(span, definition, 2, None, ())
+    assert not slots(recorder.folder)
+    recorder.close("exit")
+    table = next(recorder.folder.glob("*.open")).read_bytes()
+    magic, process, beat, overflow, count, ended = schema.OPEN_HEADER.unpack_from(table)
+    assert (magic, process.decode()) == (schema.OPEN_MAGIC, recorder.process)
+    assert (overflow, count, ended) == (36, schema.OPEN_SLOTS, 1)
+    assert beat > 0
+
+
+def test_a_value_that_json_cannot_say_costs_one_row(record: Make) -> None:
+    recorder = record()
+    definition = recorder.define(names.REWARDS, ("values",))
+    for value in (1, object(), 2, "\ud800", 3, float("nan")):
+        recorder.event_row(definition, 0, (value,))
+    recorder.close("exit")
+    assert [row[3] for row in rows(recorder.folder)] == [1, 2, 3, None]
+    assert rows(recorder.folder, "lost")[-1][2:] == ["unencodable", 2]
+
+
+def test_faults_are_written_without_their_message(record: Make) -> None:
+    recorder = record()
+    guard.note("place", ValueError("secret"))
+    recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())
+    recorder.close("exit")
+    assert rows(recorder.folder, "fault")[-1][2:] == ["place", "ValueError", 1]
+    assert "secret" not in str(lines(recorder.folder))
+
+
+def test_too_much_own_time_records_less_then_nothing(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_WINDOW_NS", 10_000_000)
+    monkeypatch.setattr(recorder_module, "_OPEN_AFTER_NS", 1_000_000)
+    recorder = record()
+    definition = recorder.define(names.REWARDS, ())
+    for _ in range(4):
+        recorder.event_row(definition, 0, ())
+        recorder.own_ns += 50_000_000
+        time.sleep(0.04)
+    assert recorder.level == OFF
+    recorder.close("exit")
+    assert [row[2] for row in rows(recorder.folder, "level")] == ["stages", "off"]
+
+
+def test_a_forked_child_writes_a_file_of_its_own_and_leaves_the_parents_alone(record: Make) -> None:
+    from rlvr_probe import hooks
+
+    recorder = record()
+    hooks.activate(recorder)
+    definition = recorder.define(names.STEP, ("step",))
+    parent_span = recorder.begin(names.STEP, definition, monotonic_ns(), 0, "", 1)
+    recorder.event_row(definition, 0, ("parent",))
+    parent = recorder.process
+    pid = os.fork()
+    if pid == 0:
+        try:
+            assert recorder.process != parent
+            recorder.end(parent_span, definition, monotonic_ns(), None, ())  # not the child's
+            recorder.event_row(definition, 0, ("child",))
+            recorder.close("exit")
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert list(slots(recorder.folder)) == [parent_span]
+    recorder.end(parent_span, definition, monotonic_ns(), None, (1,))
+    recorder.close("exit")
+    files = lines(recorder.folder)
+    assert len(files) == 2
+    owners = {body[0]["process"]: body[0]["owner"] for body in files.values()}
+    assert owners[parent] is None
+    assert set(owners.values()) == {None, parent}
+    texts = {name: [row[3] for row in body if len(row) == 4 and isinstance(row[0], int)]
+             for name, body in files.items()}  # fmt: skip
+    assert texts[f"p{parent}.0000.jsonl"] == ["parent"]
+    assert sorted(texts.values()) == [["child"], ["parent"]]
+
+
+def test_close_does_not_wait_for_a_disk_that_hangs(record: Make) -> None:
+    recorder = record()
+    recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())
+    with recorder._drain_lock:
+        begin = time.monotonic()
+        recorder.close("exit", timeout_s=0.2)
+        assert time.monotonic() - begin < 1.5
