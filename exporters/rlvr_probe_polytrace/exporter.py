@@ -1,0 +1,49 @@
+"""The exporter ``polytrace``: what ``rlvr-probe convert`` and ``rlvr-probe validate`` call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlvr_probe.exporter import Problem, Written
+from rlvr_probe.model.workload import Workload
+from rlvr_probe_polytrace.layout import STEP_NAME
+from rlvr_probe_polytrace.validation import validate_directory
+from rlvr_probe_polytrace.writer import write_workload
+
+__all__ = ["PolyTraceExporter"]
+
+
+class PolyTraceExporter:
+    """Workloads in the format of PolyTrace: packed lengths, reward timings, multi-turn records."""
+
+    name = "polytrace"
+
+    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
+        """Write ``workload`` into ``directory``, which exists and is empty.
+
+        Raises:
+            WorkloadError: The format cannot say this workload.
+        """
+        return write_workload(workload, directory, keep_names=keep_names)
+
+    def recognizes(self, directory: Path) -> bool:
+        """Whether ``directory`` holds step files of PolyTrace, judged by their names."""
+        try:
+            return any(STEP_NAME.fullmatch(path.name) for path in directory.iterdir())
+        except OSError:
+            return False
+
+    def validate(self, directory: Path, *, steps: Sequence[int] | None = None) -> Sequence[Problem]:
+        """Every problem found in ``directory``, in file and line order; empty if it is sound.
+
+        Args:
+            directory: Read as a stream; nothing in it is trusted.
+            steps: Judge these workload steps only, and expect each to be there. By default every
+                step is judged, and a hole in their numbers is only a warning unless another file
+                refers to the missing step: a trainer that counts validation leaves holes.
+
+        Raises:
+            ValidationError: It cannot be read, or holds no step file.
+        """
+        return validate_directory(directory, steps)

@@ -1,0 +1,171 @@
+"""Checks of ``packed_lengths_step_N.jsonl``: what PolyTrace's readers take for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlvr_probe_polytrace.fields import COUNT, FLAG, LENGTH, LENGTHS, Place, integer, integers
+from rlvr_probe_polytrace.findings import Findings, shown
+from rlvr_probe_polytrace.layout import SCHEMA_VERSION
+from rlvr_probe_polytrace.reading import FileReader
+from rlvr_probe_polytrace.records import Share
+
+__all__ = ["Limits", "PackedStep", "check_packed"]
+
+_KEYS = {
+    "step": COUNT,
+    "rank": COUNT,
+    "dp_rank": COUNT,
+    "tp_rank": COUNT,
+    "local_index": COUNT,
+    "input": LENGTH,
+    "output": LENGTHS,
+    "n_sampling": LENGTH,
+    "validate": FLAG,
+}
+
+_MAX_FIELD = 60
+"""Longest field name taken over from a file into a report, characters."""
+
+
+@dataclass(slots=True)
+class Limits:
+    """What must be the same in every step file of a directory.
+
+    Attributes:
+        response_cap: Longest response allowed, tokens; None if unknown.
+        tp: Tensor-parallel size, from the first record that shows one.
+        tp_from: File and line of that record.
+    """
+
+    response_cap: int | None = None
+    tp: int | None = None
+    tp_from: str = ""
+
+
+@dataclass(slots=True)
+class PackedStep:
+    """What one packed file holds, for the checks across files.
+
+    Attributes:
+        step: Its number.
+        n: Samples per prompt, of the first sound record; None if there was none.
+        shares: By data-parallel rank.
+        ranks: Global rank by data-parallel rank.
+        sound: Whether every record could be counted.
+    """
+
+    step: int
+    n: int | None = None
+    shares: dict[int, Share] = field(default_factory=dict)
+    ranks: dict[int, int] = field(default_factory=dict)
+    sound: bool = True
+
+    @property
+    def prompts(self) -> int:
+        """Records counted."""
+        return sum(share.prompts for share in self.shares.values())
+
+
+def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findings) -> PackedStep:
+    """Check one packed file and sum it up."""
+    found = PackedStep(step)
+    indices: dict[int, set[int]] = {}
+    for line, record in reader.records():
+        place = Place(findings, reader.name, line)
+        if not place.check(record, _KEYS):
+            found.sound = False
+            continue
+        dp_rank, local_index = integer(record, "dp_rank"), integer(record, "local_index")
+        outputs = integers(record, "output")
+        _check_record(place, record, found, outputs)
+        _check_rank(place, record, dp_rank, limits)
+        if limits.response_cap is not None and max(outputs) > limits.response_cap:
+            place.report("cap", "output", max(outputs), f"at most {limits.response_cap} tokens")
+        if "x_rlvr" in record:
+            _check_extension(place.within("x_rlvr"), record["x_rlvr"], len(outputs))
+        taken = indices.setdefault(dp_rank, set())
+        if local_index in taken:
+            place.report("unique", "local_index", local_index, f"each once on dp_rank {dp_rank}")
+        taken.add(local_index)
+        found.ranks.setdefault(dp_rank, integer(record, "rank"))
+        found.shares.setdefault(dp_rank, Share()).add(integer(record, "input"), outputs)
+    if reader.sha256 is None:
+        found.sound = False
+    _check_shares(Place(findings, reader.name, None), found, indices)
+    return found
+
+
+def _check_record(
+    place: Place, record: Mapping[str, object], found: PackedStep, outputs: list[int]
+) -> None:
+    place.equal(record, "step", found.step, " as in the file name")
+    place.equal(record, "validate", False, ": validation is no workload")
+    place.equal(record, "tp_rank", 0)
+    place.equal(record, "n_sampling", len(outputs), ", the length of output")
+    if found.n is None:
+        found.n = len(outputs)
+    elif len(outputs) != found.n:
+        place.report(
+            "uniform n", "output", f"{len(outputs)} samples", f"{found.n} as on the lines before"
+        )
+
+
+def _check_rank(place: Place, record: Mapping[str, object], dp_rank: int, limits: Limits) -> None:
+    """The global rank is the data-parallel rank times one tensor-parallel size."""
+    rank = integer(record, "rank")
+    if dp_rank == 0:
+        if rank != 0:
+            place.report("rank", "rank", rank, "0, because dp_rank is 0")
+        return
+    tp, rest = divmod(rank, dp_rank)
+    if rest or tp < 1:
+        place.report("rank", "rank", rank, f"a multiple of dp_rank {dp_rank}, at least {dp_rank}")
+    elif limits.tp is None:
+        limits.tp, limits.tp_from = tp, f"{place.file}:{place.line}"
+    elif tp != limits.tp:
+        expected = f"{dp_rank * limits.tp}: dp_rank times {limits.tp} as in {limits.tp_from}"
+        place.report("rank", "rank", rank, expected)
+
+
+def _check_shares(place: Place, found: PackedStep, indices: Mapping[int, set[int]]) -> None:
+    """Data-parallel ranks are dense, hold equally many prompts, and number them from 0."""
+    if not indices:
+        return
+    if sorted(indices) != list(range(len(indices))):
+        place.report("dp ranks", "dp_rank", sorted(indices), "every rank from 0, without a gap")
+    for dp_rank, taken in sorted(indices.items()):
+        if len(taken) != max(taken) + 1:
+            missing = next(index for index in range(max(taken)) if index not in taken)
+            place.report(
+                "local index",
+                "local_index",
+                f"{len(taken)} values up to {max(taken)}, without {missing}, on dp_rank {dp_rank}",
+                "every index from 0, without a gap",
+            )
+    counts = {dp_rank: share.prompts for dp_rank, share in sorted(found.shares.items())}
+    if len(set(counts.values())) > 1:
+        place.report("shares", "dp_rank", counts, "equally many prompts on every dp_rank")
+
+
+def _check_extension(place: Place, value: object, n: int) -> None:
+    """The ``x_rlvr`` object: of our version, and every list as long as ``output``."""
+    if not isinstance(value, dict):
+        place.report("extension", None, shown(value), "an object")
+        return
+    version = value.get("v")
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+        place.report("extension", "v", shown(version), f"a version from 1 to {SCHEMA_VERSION}")
+        return
+    for key, item in value.items():
+        columns = item.items() if isinstance(item, dict) else [(None, item)]
+        for name, column in columns:
+            if isinstance(column, list) and len(column) != n:
+                field_name = key if name is None else f"{key}.{name}"
+                place.report(
+                    "extension",
+                    ascii(field_name)[1:-1][:_MAX_FIELD],
+                    f"{len(column)} values",
+                    f"{n}, one per sample",
+                )
