@@ -220,8 +220,11 @@ class Recorder:
             self.level, self._thread = level, thread
             ready.wait(_TABLE_WAIT_S)
 
-    @guard.fail_open("recorder.open_table")
-    def _open_table(self) -> None:
+    @guard.fail_open("recorder.open_files")
+    def _open_files(self) -> None:
+        """Header and open-span table at once: the first step may already hang."""
+        if self._writer is not None:
+            self._writer.write(())
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"p{self.process}{schema.OPEN_SUFFIX}"
@@ -230,7 +233,7 @@ class Recorder:
             self.lost["open_table"] += 1
 
     def _run(self, ready: threading.Event) -> None:
-        self._open_table()
+        self._open_files()
         ready.set()
         while not self._stop.wait(self._config.flush_s):
             self.flush()
