@@ -136,12 +136,15 @@ def _close(probe: Probe, training: Training, error: str | None) -> None:
 def add_optimizer_hooks(probe: Probe) -> None:
     """Follow every optimizer step that a hooked trainer makes, until a detach."""
     # Never by wrapping `step`: learning-rate schedulers rebind it and unwrap what is around it.
-    from torch.optim import optimizer
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
 
     before = probe.guarded(partial(_optimizer_begin, probe))
     after = probe.guarded(partial(_optimizer_end, probe))
-    probe.on_detach(optimizer.register_optimizer_step_pre_hook(before).remove)
-    probe.on_detach(optimizer.register_optimizer_step_post_hook(after).remove)
+    probe.on_detach(register_optimizer_step_pre_hook(before).remove)
+    probe.on_detach(register_optimizer_step_post_hook(after).remove)
 
 
 def _optimizer_begin(probe: Probe, *_: Any) -> None:

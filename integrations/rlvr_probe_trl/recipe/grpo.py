@@ -119,6 +119,7 @@ def train(chosen: argparse.Namespace, output: str) -> None:
         eval_strategy="steps" if chosen.eval_every else "no",
         eval_steps=chosen.eval_every or None,
         save_strategy="steps" if chosen.output else "no",
+        beta=0.0,  # no reference model, which TRL would load from a folder or the hub
         learning_rate=1e-3,
         logging_strategy="no",
         report_to="none",

@@ -136,7 +136,8 @@ def policy(chosen: argparse.Namespace) -> Any:
 
     torch.manual_seed(chosen.seed)
     model = Qwen2ForCausalLM(model_config(CANARY["model"]))
-    if chosen.beta:  # TRL loads the reference from where the policy came from
+    # TRL loads the reference from where the policy came from; RLOO has one by default.
+    if chosen.beta or (chosen.beta is None and chosen.algorithm == "rloo"):
         path = chosen.out / f"reference-{os.environ.get('RANK', 0)}"
         model.save_pretrained(path)
         model.config._name_or_path = str(path)
@@ -147,8 +148,10 @@ def policy(chosen: argparse.Namespace) -> Any:
 
 
 def reward_model() -> Any:
+    import torch
     from transformers import Qwen2ForSequenceClassification
 
+    torch.manual_seed(1)
     return Qwen2ForSequenceClassification(model_config("somewhere/" + CANARY["model"]))
 
 
@@ -181,6 +184,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
         training = split[0] == "train"
         step = trainer_state.global_step + training
         if training and step == chosen.kill_at and rank == chosen.kill_rank:
+            time.sleep(0.5)  # longer than it takes to write what was recorded so far
             os.kill(os.getpid(), signal.SIGKILL)
         if training and step == chosen.block_at:
             print(f"blocking in step {step}", flush=True)

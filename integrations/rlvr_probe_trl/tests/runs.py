@@ -1,0 +1,184 @@
+"""Real trainings for the conformance tests: which, how they are started, and what they left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from rlvr_probe_trl.tests.truth import Truth, read_truth
+
+from rlvr_probe.exporter import Written
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import read_run
+from rlvr_probe.workload import build_workload
+
+__all__ = ["SCENARIOS", "Finished", "Runner", "Scenario"]
+
+TRAIN = Path(__file__).with_name("train.py")
+LAUNCHER = Path(sys.executable).with_name("rlvr-probe")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One training.
+
+    Attributes:
+        arguments: Of ``train.py``.
+        how: ``attach`` (the script attaches itself), ``launcher`` or ``bare`` (no probe).
+        ranks: More than one are started with torchrun.
+        group_size: Completions per prompt.
+        stages: Stages that must be there, besides those of every training.
+        exit_status: What the training ends with.
+        then: Arguments of a second process of the same run.
+    """
+
+    arguments: str = ""
+    how: str = "attach"
+    ranks: int = 1
+    group_size: int = 4
+    stages: frozenset[str] = frozenset()
+    exit_status: int = 0
+    then: str | None = None
+
+    @property
+    def bare(self) -> Scenario:
+        """The same training without a probe."""
+        return Scenario(self.arguments, "bare", self.ranks, self.group_size)
+
+
+MANY = "--steps 4 --eval-every 2 --save-every 2 --subclass --async-reward --reward-model --beta 0.1"
+
+SCENARIOS = {
+    "many": Scenario(MANY, stages=frozenset({"ref_logprob", "eval", "checkpoint"})),
+    "n8_truncated": Scenario("--group-size 8 --batch 16 --max-tokens 8", "launcher", group_size=8),
+    "two_ranks": Scenario("--rank-delay 0.2 --eval-every 2", ranks=2, stages=frozenset({"eval"})),
+    "straddling": Scenario("--group-size 8 --batch 4", "launcher", ranks=2, group_size=8),
+    "reuse": Scenario(
+        "--steps-per-generation 2 --iterations 2 --steps 8",
+        stages=frozenset({"old_logprob"}),
+    ),
+    "two_batches": Scenario("--steps-per-generation 1 --accumulation 2", "launcher"),
+    "rloo": Scenario("--algorithm rloo", stages=frozenset({"old_logprob", "ref_logprob"})),
+    "resumed": Scenario(
+        "--steps 6 --save-every 3 --kill-at 5", exit_status=-9, then="--steps 6 --resume"
+    ),
+}
+"""Trainings whose workload must hold exactly what happened."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a training left behind."""
+
+    scenario: Scenario
+    folder: Path
+    output: str
+    recordings: list[Path] = field(default_factory=list)
+
+    @cached_property
+    def truth(self) -> Truth:
+        """What the training wrote down itself."""
+        return read_truth(self.folder / "books", self.scenario.group_size)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What was recorded."""
+        [recording] = self.recordings
+        return read_run(recording)
+
+    @cached_property
+    def results(self) -> list[Any]:
+        """Losses, weights and tokens of every rank."""
+        paths = sorted((self.folder / "books").glob("result-*.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+    @cached_property
+    def workload(self) -> tuple[Written, Path]:
+        """The workload written from the recording, judged sound by its own exporter."""
+        # By entry point, as the command line does it: a plugin imports no other one.
+        [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
+        exporter = found.load()()
+        directory = self.folder / "workload"
+        directory.mkdir()
+        written = exporter.write(build_workload(self.trace), directory, keep_names=False)
+        assert list(exporter.validate(directory)) == []
+        return written, directory
+
+
+class Runner:
+    """Starts each training once, at most two at a time: more would slow each other down."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._pool = ThreadPoolExecutor(2)
+        self._runs: dict[Scenario, Future[Finished]] = {}
+
+    def start(self, scenarios: Iterable[Scenario]) -> None:
+        """Begin without waiting."""
+        for scenario in scenarios:
+            if scenario not in self._runs:
+                folder = self._root / f"run-{len(self._runs)}"
+                self._runs[scenario] = self._pool.submit(_run, scenario, folder)
+
+    def finished(self, scenario: Scenario) -> Finished:
+        """The training once it is over."""
+        self.start([scenario])
+        return self._runs[scenario].result()
+
+    def close(self) -> None:
+        """Begin no further one and wait for those that run."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _run(scenario: Scenario, folder: Path) -> Finished:
+    folder.mkdir()
+    output = _train(scenario, folder, scenario.arguments, scenario.exit_status)
+    if scenario.then is not None:
+        output += _train(scenario, folder, scenario.then, 0)
+    recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
+    folders = [path for path in recordings if path.is_dir()]
+    return Finished(scenario, folder, output, folders)
+
+
+def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -> str:
+    python = [sys.executable]
+    if scenario.ranks > 1:
+        python += ["-m", "torch.distributed.run", "--standalone"]
+        python += ["--nproc-per-node", str(scenario.ranks)]
+    attach = "before" if scenario.how == "attach" else "no"
+    command = [*python, str(TRAIN), "--out", str(folder / "books"), "--attach", attach]
+    if scenario.how == "launcher":
+        command = [str(LAUNCHER), "run", "--", *command]
+    done = subprocess.run(
+        [*command, *arguments.split()],
+        cwd=folder,
+        env=_environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == exit_status, done.stdout[-4000:]
+    return done.stdout
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    ours = ("RLVR_PROBE", "PYTEST_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {
+        "RLVR_PROBE_OUT": str(folder / "recordings"),
+        # What a resumed job has in common with the one it goes on from: here its run id.
+        "RLVR_PROBE_RUN_ID": "conformance",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
