@@ -219,11 +219,16 @@ class Training:
         self.ordinals[step, mode] = ordinal + 1
         prompts, responses = self.lengths(step)
         journal.span(
-            names.ROLLOUT, begin, begin + 2 * unit, parent=batch, **where, policy_version=step - 1
+            names.ROLLOUT,
+            begin,
+            begin + 2 * unit,
+            parent=batch,
+            **where,
+            policy_version=max(0, step - 1),
         )
         journal.event(
             names.TRAJECTORIES, begin + 2 * unit, parent=batch, **where, batch=batch,
-            ordinal=ordinal, policy_version=step - 1, offset=self.rank * self.per_rank,
+            ordinal=ordinal, policy_version=max(0, step - 1), offset=self.rank * self.per_rank,
             total=self.ranks * self.per_rank, group_size=self.group_size, prompt_tokens=prompts,
             response_tokens=responses, truncated=[int(length >= 64) for length in responses],
         )  # fmt: skip

@@ -1,0 +1,112 @@
+"""A report before it is drawn: lines and tables, in no terminal's language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "BAR",
+    "Block",
+    "Column",
+    "Grid",
+    "Line",
+    "Style",
+    "bar",
+    "clean",
+    "duration",
+    "grid",
+    "seconds",
+]
+
+BAR = "▇"
+
+Style = Literal["plain", "title", "quiet", "alarm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A paragraph."""
+
+    text: str
+    style: Style = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: heading and whether it holds numbers."""
+
+    heading: str
+    number: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table; a row of one cell runs across it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[str]]
+    style: Style = "plain"
+
+
+Block = Line | Grid
+
+
+def clean(text: object, width: int = 48) -> str:
+    """``text`` from a recording, safe to print: nothing that moves a cursor, not too long."""
+    shown = "".join(c if c.isprintable() else "?" for c in str(text)[: width + 1])
+    return shown if len(shown) <= width else shown[: width - 1] + "…"
+
+
+def seconds(value: float | None) -> str:
+    """A number of seconds with as many digits as say something; '' if unknown."""
+    if value is None:
+        return ""
+    digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 1000 else 0
+    return f"{value:,.{digits}f}"
+
+
+def duration(value: float) -> str:
+    """A time span with its unit, for reading."""
+    if value < 120:
+        return f"{seconds(value)} s"
+    minutes, hours = value / 60, value / 3600
+    if minutes < 120:
+        return f"{minutes:.1f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def bar(share: float | None, width: int = 20) -> str:
+    """A share, 0..1, as a bar; '' if unknown."""
+    return "" if share is None else BAR * round(min(max(share, 0.0), 1.0) * width)
+
+
+def grid(
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    *,
+    head: int,
+    tail: int,
+    what: str,
+    style: Style = "plain",
+) -> Grid:
+    """A table of the columns that say something, and of its first and last rows.
+
+    Args:
+        title: What it shows.
+        columns: One per cell of a row.
+        rows: Cells.
+        head: Rows to show from the beginning.
+        tail: Rows to show from the end.
+        what: What a row is, in the plural, to say how many lie between.
+        style: How loud it is.
+    """
+    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    cells = [[row[i] for i in used] for row in rows]
+    if len(cells) > head + tail + 1:
+        between = [f"… {len(cells) - head - tail:,} more {what}"]
+        cells = [*cells[:head], between, *cells[len(cells) - tail :]]
+    return Grid(title, tuple(columns[i] for i in used), cells, style)

@@ -1,0 +1,325 @@
+"""What ``rlvr-probe show`` says, in which order: the answer, then what is wrong, then tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr_probe.report.document import (
+    Block,
+    Column,
+    Line,
+    bar,
+    clean,
+    duration,
+    grid,
+    seconds,
+)
+
+__all__ = ["lay_out"]
+
+_Summary = Mapping[str, Any]
+
+
+def lay_out(summary: _Summary) -> list[Block]:
+    """The report on a summary."""
+    return [
+        *_heading(summary),
+        *_open_spans(summary),
+        *_losses(summary),
+        *_notes(summary),
+        *_attempts(summary),
+        *_steps(summary),
+        *_stages(summary),
+        *_rewards(summary),
+        *_processes(summary),
+    ]
+
+
+def _heading(summary: _Summary) -> list[Block]:
+    facts = summary["training"] or {}
+    parts = [clean(summary["run"], 64)]
+    if facts.get("framework"):
+        version = f" {clean(facts['framework_version'], 16)}" if facts["framework_version"] else ""
+        parts.append(f"{clean(facts['framework'], 16)}{version}")
+    if facts.get("algorithm"):
+        parts.append(clean(facts["algorithm"], 16).upper())
+    if facts.get("world_size"):
+        parts.append(_count(facts["world_size"], "rank"))
+    parts.append(_states(summary["process_list"]))
+    blocks: list[Block] = [Line(" · ".join(parts), "title")]
+    steps = _count(summary["steps"], "step")
+    if summary["unfinished_steps"]:
+        steps += f" (+{summary['unfinished_steps']} unfinished)"
+    sizes = f" of {facts['group_size']}" if facts.get("group_size") else ""
+    blocks.append(
+        Line(
+            f"{steps} in {duration(summary['duration_s'])}, "
+            f"{_count(summary['trajectories'], 'trajectory', 'trajectories')} in "
+            f"{_count(summary['groups'], 'group')}{sizes}, "
+            f"{summary['prompt_tokens']:,} prompt and "
+            f"{summary['response_tokens']:,} response tokens"
+        )
+    )
+    evaluation = summary["evaluation"]
+    if evaluation["trajectories"]:
+        blocks.append(
+            Line(
+                f"evaluation apart: {evaluation['trajectories']:,} trajectories,"
+                f" {evaluation['response_tokens']:,} response tokens"
+            )
+        )
+    if summary["redone_steps"]:
+        blocks.append(Line(_redone(summary)))
+    return blocks
+
+
+def _states(processes: Sequence[_Summary]) -> str:
+    states = Counter(one["state"] for one in processes)
+    if len(states) == 1:
+        [(state, count)] = states.items()
+        return f"{_count(count, 'process', 'processes')} {state}"
+    return _count(len(processes), "process", "processes") + (
+        ": " + ", ".join(f"{count} {state}" for state, count in states.most_common())
+        if states
+        else ""
+    )
+
+
+def _redone(summary: _Summary) -> str:
+    numbers = sorted({one["step"] for one in summary["redone"]})
+    shown = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
+    count = summary["redone_steps"]
+    verb = "step was" if count == 1 else "steps were"
+    return (
+        f"{count} {verb} redone after a resume"
+        f" ({'step' if len(numbers) == 1 else 'steps'} {shown}): not counted above"
+    )
+
+
+def _open_spans(summary: _Summary) -> list[Block]:
+    spans = sorted(summary["open_span_list"], key=lambda one: -(one["age_s"] or 0.0))
+    if not spans:
+        return []
+    live = all(one["state"] == "running" for one in spans)
+    title = "OPEN NOW" if live else "OPEN SPANS: never ended"
+    rows = [
+        [
+            clean(one["name"]),
+            clean(one["detail"], 24),
+            _text(one["step"]),
+            _text(one["rank"]),
+            one["state"],
+            seconds(one["age_s"]),
+        ]
+        for one in spans
+    ]
+    columns = (
+        Column("span", number=False),
+        Column("detail", number=False),
+        Column("step"),
+        Column("rank"),
+        Column("process", number=False),
+        Column("open for, s"),
+    )
+    return [grid(title, columns, rows, head=10, tail=2, what="open spans", style="alarm")]
+
+
+def _losses(summary: _Summary) -> list[Block]:
+    blocks: list[Block] = []
+    if summary["lost"]:
+        reasons = ", ".join(
+            f"{count:,} {clean(reason)}" for reason, count in _most(summary["lost"])
+        )
+        blocks.append(
+            Line(f"LOST: {_count(summary['lost_records'], 'record')} ({reasons})", "alarm")
+        )
+    if summary["faults"]:
+        places = ", ".join(
+            f"{count:,} in {clean(at, 72)}" for at, count in _most(summary["faults"])
+        )
+        blocks.append(Line(f"FAULTS inside the probe, hidden from the run: {places}", "alarm"))
+    lowered = [one for one in summary["process_list"] if one["level"] != "full"]
+    if lowered:
+        levels = ", ".join(sorted({clean(one["level"]) for one in lowered}))
+        blocks.append(
+            Line(f"REDUCED: {_count(len(lowered), 'process', 'processes')} at {levels}", "alarm")
+        )
+    return blocks
+
+
+def _notes(summary: _Summary) -> list[Block]:
+    return [Line(f"note: {clean(note, 400)}", "quiet") for note in summary["notes"]]
+
+
+def _attempts(summary: _Summary) -> list[Block]:
+    attempts = summary["attempt_list"]
+    if len(attempts) < 2:
+        return []
+    rows = [
+        [
+            str(one["attempt"]),
+            seconds(one["start_s"]),
+            seconds(one["last_seen_s"]),
+            str(len(one["processes"])),
+            ", ".join(f"{count} {state}" for state, count in one["states"].items()),
+            _text(one["resumed_step"]),
+            "" if one["first_step"] is None else f"{one['first_step']}-{one['last_step']}",
+            str(one["steps"]),
+            str(one["redone_steps"]),
+        ]
+        for one in attempts
+    ]
+    columns = (
+        Column("attempt"),
+        Column("from, s"),
+        Column("to, s"),
+        Column("processes"),
+        Column("state", number=False),
+        Column("resumed at"),
+        Column("steps"),
+        Column("done"),
+        Column("redone"),
+    )
+    return [grid("Attempts", columns, rows, head=12, tail=6, what="attempts")]
+
+
+def _steps(summary: _Summary) -> list[Block]:
+    steps = summary["step_list"]
+    if not steps:
+        return [Line("no training step was recorded", "quiet")]
+    attempts = len({one["attempt"] for one in steps}) > 1
+    sessions = len({one["session"] for one in steps}) > 1
+    rows = []
+    for one in steps:
+        lengths = one["lengths"]["response_tokens"] or {}
+        share = one["lengths"]["truncated_share"]
+        stages = one["stage_s"]
+        rows.append(
+            [
+                str(one["attempt"]) if attempts else "",
+                str(one["session"]) if sessions else "",
+                str(one["step"]),
+                f"{one['trajectories']:,}",
+                *(f"{lengths[name]:,.0f}" if lengths else "" for name in ("p50", "p90", "max")),
+                "" if share is None else f"{share:.1%}",
+                *(seconds(stages.get(name)) for name in ("rollout", "reward", "update_actor")),
+                seconds(stages.get("step")),
+                "" if one["done"] else f"{one['ranks_done']}/{one['ranks']} ranks done",
+            ]
+        )
+    columns = (
+        Column("attempt"),
+        Column("session"),
+        Column("step"),
+        Column("samples"),
+        Column("len p50"),
+        Column("p90"),
+        Column("max"),
+        Column("trunc"),
+        Column("rollout s"),
+        Column("reward s"),
+        Column("update s"),
+        Column("step s"),
+        Column("", number=False),
+    )
+    title = "Steps (response tokens; seconds of the slowest rank)"
+    return [grid(title, columns, rows, head=12, tail=12, what="steps")]
+
+
+def _stages(summary: _Summary) -> list[Block]:
+    stages = summary["stages"]
+    if not stages:
+        return []
+    ranks = any(one["slowest_rank"] not in (None, 0) for one in stages)
+    rows = [
+        [
+            one["stage"],
+            seconds(one["mean_s"]),
+            *([seconds(one["max_s"]), _text(one["slowest_rank"])] if ranks else ["", ""]),
+            f"{one['steps']:,}",
+            "" if one["share"] is None else f"{one['share']:.1%}",
+            "" if one["stage"] == "step" else bar(one["share"]),
+        ]
+        for one in stages
+    ]
+    columns = (
+        Column("stage", number=False),
+        Column("mean s"),
+        Column("slowest rank s"),
+        Column("which"),
+        Column("steps"),
+        Column("of step time"),
+        Column("", number=False),
+    )
+    title = "Stages (per step; a wait lies inside another stage)"
+    return [grid(title, columns, rows, head=24, tail=0, what="stages")]
+
+
+def _rewards(summary: _Summary) -> list[Block]:
+    rows = [
+        [
+            clean(one["function"] or "?"),
+            "" if one["mean"] is None else f"{one['mean']:.3f}",
+            f"{one['values']:,}",
+            f"{one['calls']:,}",
+            seconds(one["total_s"] / one["calls"]) if one["calls"] else "",
+        ]
+        for one in summary["rewards"]
+    ]
+    if not rows:
+        return []
+    columns = (
+        Column("reward function", number=False),
+        Column("mean"),
+        Column("values"),
+        Column("calls"),
+        Column("s per call"),
+    )
+    return [grid("Rewards", columns, rows, head=16, tail=2, what="functions")]
+
+
+def _processes(summary: _Summary) -> list[Block]:
+    processes = summary["process_list"]
+    hosts = {one["host"] for one in processes}
+    rows = [
+        [
+            str(one["index"]),
+            clean(one["host"], 20) if len(hosts) > 1 else "",
+            _text(one["rank"]),
+            str(one["pid"]),
+            one["state"],
+            seconds(one["last_seen_s"] - one["start_s"]),
+            seconds(one["silent_s"]),
+            "" if one["own_share"] is None else f"{one['own_share']:.2%}",
+            f"{sum(one['lost'].values()):,}",
+        ]
+        for one in processes
+    ]
+    columns = (
+        Column("process"),
+        Column("host", number=False),
+        Column("rank"),
+        Column("pid"),
+        Column("state", number=False),
+        Column("recorded s"),
+        Column("silent s"),
+        Column("probe's own time"),
+        Column("lost"),
+    )
+    if not rows:
+        return []
+    return [grid("Processes", columns, rows, head=8, tail=4, what="processes")]
+
+
+def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return Counter(counts).most_common(6)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else clean(value, 16)
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {several or one + 's'}"

@@ -1,0 +1,103 @@
+"""Draws a report: with rich on a terminal, as plain text anywhere else."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rlvr_probe.report.document import BAR, Block, Grid, Line
+from rlvr_probe.report.layout import lay_out
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["render"]
+
+_WIDTH = 100
+_STYLES = {"plain": "", "title": "bold", "quiet": "dim", "alarm": "bold red"}
+
+
+def render(summary: Mapping[str, Any], file: TextIO, *, color: bool | None = None) -> None:
+    """Write the report on a summary to ``file``, at most 100 columns wide.
+
+    Args:
+        summary: From :func:`~rlvr_probe.report.summarize`.
+        file: Where to; a stream that cannot say a character gets a question mark.
+        color: Draw with rich; by default if ``file`` is a terminal and rich is installed.
+    """
+    blocks = lay_out(summary)
+    wanted = _is_terminal(file) if color is None else color
+    if wanted:
+        try:
+            _draw(blocks, file)
+        except ImportError:
+            pass
+        else:
+            return
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    for line in _plain(blocks):
+        file.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def _is_terminal(file: TextIO) -> bool:
+    return file.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _draw(blocks: Sequence[Block], file: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=file, highlight=False, force_terminal=True)
+    console.width = min(console.width, _WIDTH)
+    for block in blocks:
+        if isinstance(block, Line):
+            console.print(Text(block.text, style=_STYLES[block.style]))
+        else:
+            console.print()
+            console.print(Text(block.title, style=_STYLES[block.style] or "bold cyan"))
+            console.print(_table(block))
+
+
+def _table(grid: Grid) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    style = "red" if grid.style == "alarm" else "cyan"
+    table = Table(box=box.SIMPLE_HEAD, border_style=style, header_style="bold", pad_edge=False)
+    for column in grid.columns:
+        table.add_column(column.heading, justify="right" if column.number else "left", no_wrap=True)
+    for row in grid.rows:
+        # Text: a name in a recording may look like markup.
+        if len(row) == len(grid.columns):
+            table.add_row(*(Text(cell) for cell in row))
+        else:
+            # A cell across the table would widen a column.
+            table.add_row(*(Text("…", style="dim") for _ in grid.columns))
+            table.caption, table.caption_justify = Text(row[0], style="dim"), "left"
+    return table
+
+
+def _plain(blocks: Sequence[Block]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Line):
+            yield from textwrap.wrap(block.text, _WIDTH, subsequent_indent="  ") or [""]
+            continue
+        yield ""
+        yield block.title
+        wide = [row for row in block.rows if len(row) == len(block.columns)]
+        widths = [
+            max(len(column.heading), *(len(row[i]) for row in wide)) if wide else 0
+            for i, column in enumerate(block.columns)
+        ]
+        for row in ([column.heading for column in block.columns], *block.rows):
+            if len(row) != len(block.columns):
+                yield "  " + row[0]
+                continue
+            cells = [
+                cell.rjust(width) if column.number else cell.ljust(width)
+                for cell, width, column in zip(row, widths, block.columns, strict=True)
+            ]
+            yield ("  " + "  ".join(cells)).rstrip()[:_WIDTH].replace(BAR, "#")
