@@ -183,7 +183,7 @@ class Training:
 
     def begin(self, **facts: Any) -> None:
         """The ``session`` event."""
-        known = {
+        known: dict[str, Any] = {
             "session": self.session,
             "framework": "trl",
             "framework_version": "1.16.0",
@@ -212,7 +212,7 @@ class Training:
     def generate(self, step: int, *, mode: str = "train", end: bool = True) -> int:
         """Experience with rollout, reward and lengths; its span id. Takes half a step."""
         journal, begin = self.journal, self.now_s
-        where = {"session": self.session, "step": step, "mode": mode}
+        where: dict[str, Any] = {"session": self.session, "step": step, "mode": mode}
         batch, reward = journal.next_span(), journal.next_span()
         unit = self.step_s / 8
         ordinal = self.ordinals.get((step, mode), 0)
@@ -252,7 +252,7 @@ class Training:
     def step(self, step: int, *, generate: bool = True, finish: bool = True) -> None:
         """One trainer step; with ``finish`` false the process was killed after its rollout."""
         begin = self.now_s
-        where = {"session": self.session, "step": step}
+        where: dict[str, Any] = {"session": self.session, "step": step}
         if generate:
             self.generate(step)
         if finish:
@@ -265,7 +265,7 @@ class Training:
         """An evaluation that carries the number ``step``."""
         begin = self.now_s
         self.generate(step, mode="eval")
-        where = {"session": self.session, "step": step, "mode": "eval"}
+        where: dict[str, Any] = {"session": self.session, "step": step, "mode": "eval"}
         self.journal.span(names.EVAL, begin, self.now_s, **where)
 
 

@@ -1,0 +1,99 @@
+"""The command line: ``rlvr-probe run | show | convert | validate``.
+
+Each command is a module with ``add_parser(subparsers)`` and ``execute(args) -> int``. What a
+command needs is imported when it is executed, so that ``run`` starts fast.
+
+Exit codes, the same for every command but ``run``, which passes on that of its command:
+
+====  =========================================================================================
+0     done
+1     the thing examined is not sound: ``validate`` found problems
+2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
+      in the way, a full disk
+130   interrupted
+====  =========================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from rlvr_probe.exceptions import ProbeError
+
+__all__ = ["OK", "UNABLE", "UNSOUND", "main"]
+
+OK = 0
+UNSOUND = 1
+UNABLE = 2
+INTERRUPTED = 130
+
+COMMANDS = ("run", "show", "convert", "validate")
+
+_EPILOG = """\
+exit codes: 0 done; 1 the thing examined is not sound (validate found problems); 2 it could not be
+done (wrong usage, no such recording, nothing to convert, a folder in the way, a full disk);
+130 interrupted. 'run' exits with the code of its command."""
+
+
+class _Version(argparse.Action):
+    """Prints the version; looks it up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"rlvr-probe {version('rlvr-probe')}")
+        parser.exit()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in ``argv`` and return its exit code.
+
+    Args:
+        argv: Arguments without the program name; by default those of this process.
+    """
+    parser = argparse.ArgumentParser(
+        prog="rlvr-probe",
+        description="The flight recorder of RL post-training.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        importlib.import_module(f"rlvr_probe.cli.{command}").add_parser(subparsers)
+    args = parser.parse_args(argv)
+    try:
+        code: int = args.execute(args)
+        # A reader that went away shows only when the rest is flushed.
+        sys.stdout.flush()
+    except ProbeError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        # Python would try to flush again at its end and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        return _fail(_about(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _about(error: OSError) -> str:
+    """What the system said, without a path that the user did not give."""
+    name = os.path.basename(str(error.filename)) if error.filename else ""
+    return f"{name}: {error.strerror}" if name else str(error.strerror or error)
+
+
+def _fail(message: str) -> int:
+    line = "".join(c if c.isprintable() else " " for c in message)
+    encoding = sys.stderr.encoding or "utf-8"
+    print(f"rlvr-probe: {line.encode(encoding, 'replace').decode(encoding)}", file=sys.stderr)
+    return UNABLE

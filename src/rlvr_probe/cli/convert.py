@@ -1,0 +1,101 @@
+"""``rlvr-probe convert``: a recorded run as a workload that others can replay."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_probe.exceptions import ProbeError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from rlvr_probe.model.workload import LeftOut
+
+__all__ = ["add_parser", "execute"]
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``convert``."""
+    parser = subparsers.add_parser(
+        "convert",
+        help="turn a recorded run into a workload that others can replay",
+        description="Turn the complete steps of a recorded run into a workload, each step once. "
+        "Names of models, tools, rewards and data become aliases, so that it can be shared.",
+    )
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
+    )
+    parser.add_argument("--to", metavar="FORMAT", required=True, help="format, e.g. polytrace")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="directory to make; must not exist"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace DIR if it is empty or such a workload"
+    )
+    parser.add_argument(
+        "--keep-names", action="store_true", help="keep names instead of aliases: do not share it"
+    )
+    parser.add_argument(
+        "--attempt", metavar="K", type=int, help="this attempt alone, as numbered by show"
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Convert the run and return the exit code."""
+    from rlvr_probe.cli.exporters import find_exporter
+    from rlvr_probe.cli.placing import check_free, placed
+    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.trace import find_run, read_run
+    from rlvr_probe.workload import build_workload
+
+    exporter = find_exporter(args.to)
+    check_free(args.out, force=args.force, replaceable=exporter.recognizes)
+    with ReadingProgress() as progress:
+        trace = read_run(find_run(args.run), progress=progress)
+    workload = build_workload(trace, attempt=args.attempt)
+    # By default SIGTERM would end us without removing what is half written.
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with placed(args.out, force=args.force, replaceable=exporter.recognizes) as directory:
+            written = exporter.write(workload, directory, keep_names=args.keep_names)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "; nothing was left behind" if full else ""
+        raise ProbeError(f"{args.out} cannot be written: {error.strerror or error}{hint}") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    print(
+        f"{args.out}: {exporter.name} workload of {written.steps:,} batches,"
+        f" {written.groups:,} groups, {written.trajectories:,} trajectories"
+        f" ({written.files:,} files)"
+    )
+    # The format repeats the notes it writes down itself.
+    for line in dict.fromkeys((*_left_out(workload.left_out), *workload.notes, *written.notes)):
+        print(f"  {line}")
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _left_out(items: Sequence[LeftOut]) -> list[str]:
+    """One line per kind of thing left out, with how often and how many trajectories."""
+    times, rows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for item in items:
+        times[item.what, item.reason] += 1
+        rows[item.what, item.reason] += item.count
+    return [
+        f"left out: {count:,} x {what}"
+        + ("" if reason == what else f" ({reason.replace('_', ' ')})")
+        + f", {rows[what, reason]:,} trajectories"
+        for (what, reason), count in times.items()
+    ]

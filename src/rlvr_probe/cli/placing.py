@@ -1,0 +1,76 @@
+"""Makes a directory appear under its name whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlvr_probe.exceptions import ProbeError
+
+__all__ = ["check_free", "placed"]
+
+
+def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> None:
+    """Refuse a target that is in the way.
+
+    Args:
+        target: Where the directory shall appear, as the user gave it.
+        force: The user agrees to replace what is there.
+        replaceable: Whether a directory is of the kind that may be replaced.
+
+    Raises:
+        ProbeError: It must not be replaced.
+    """
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise ProbeError(f"{target} exists; --force replaces it")
+    if target.is_symlink() or not target.is_dir():
+        raise ProbeError(f"{target} is not a directory of its own; --force does not replace it")
+    if any(target.iterdir()) and not replaceable(target):
+        raise ProbeError(
+            f"{target} is neither empty nor such a workload; --force does not replace it"
+        )
+
+
+@contextmanager
+def placed(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> Iterator[Path]:
+    """A new empty directory that becomes ``target`` if the block ends well, and vanishes otherwise.
+
+    With ``force`` what is there is set aside by one rename and removed after the other one, so it
+    is never half of the old and half of the new.
+
+    Raises:
+        ProbeError: ``target`` is in the way, see :func:`check_free`.
+        OSError: The file system refuses.
+    """
+    final = Path(os.path.abspath(target))
+    made = [folder for folder in (final.parent, *final.parent.parents) if not folder.exists()]
+    mark = os.urandom(6).hex()
+    work = final.parent / f".{final.name}.{mark}.tmp"
+    aside = final.parent / f".{final.name}.{mark}.old"
+    placed_it = False
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        work.mkdir()
+        yield work
+        # Looked at again: writing may have taken minutes.
+        check_free(target, force=force, replaceable=replaceable)
+        if force and final.exists():
+            os.rename(final, aside)
+        try:
+            os.rename(work, final)
+        except OSError:
+            if aside.exists():
+                os.rename(aside, final)
+            raise
+        placed_it = True
+    finally:
+        shutil.rmtree(aside if placed_it else work, ignore_errors=True)
+        if not placed_it:
+            for folder in made:
+                with suppress(OSError):
+                    folder.rmdir()

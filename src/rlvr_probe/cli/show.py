@@ -1,0 +1,45 @@
+"""``rlvr-probe show``: what a run did and what it is doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+__all__ = ["add_parser", "execute"]
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``show``."""
+    parser = subparsers.add_parser(
+        "show",
+        help="show what a run did: steps, lengths, stage times, open spans, what was lost",
+        description="Show what a recorded run did, or is doing: processes, attempts, steps, "
+        "lengths, stage times, open spans and what was lost.",
+    )
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (documented, stable)")
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Show the run and return the exit code."""
+    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.report import render, summarize
+    from rlvr_probe.trace import find_run, read_run
+
+    with ReadingProgress() as progress:
+        summary = summarize(read_run(find_run(args.run), progress=progress))
+    if args.json:
+        json.dump(summary, sys.stdout, indent=2, allow_nan=False)
+        print()
+    else:
+        render(summary, sys.stdout)
+    return 0

@@ -1,0 +1,127 @@
+"""``rlvr-probe validate``: whether a workload directory keeps to its format."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_probe.exceptions import ProbeError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+    from collections.abc import Callable, Sequence
+
+    from rlvr_probe.exporter import Problem, WorkloadExporter
+
+__all__ = ["add_parser", "execute"]
+
+SCHEMA_VERSION = 1
+_SHOWN = 100
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``validate``."""
+    parser = subparsers.add_parser(
+        "validate",
+        help="check a workload directory against its format",
+        description="Check a workload directory against its format: names file, line, field, what "
+        "was found and what was expected. Exits 1 if there is a problem; a warning is none.",
+    )
+    parser.add_argument("directory", metavar="DIR", type=Path, help="a workload directory")
+    parser.add_argument("--format", metavar="FORMAT", help="its format (default: recognized)")
+    parser.add_argument(
+        "--steps", metavar="0,1", type=_steps, help="judge these steps only; each must be there"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Validate the directory and return the exit code."""
+    if not args.directory.is_dir():
+        what = "is not a directory" if args.directory.exists() else "does not exist"
+        raise ProbeError(f"{args.directory} {what}; expected a workload directory")
+    exporter = _exporter(args.directory, args.format)
+    problems = _validate(exporter, args.directory, args.steps)
+    unsound = any(not problem.warning for problem in problems)
+    if args.json:
+        _print_json(args.directory, exporter, problems)
+    else:
+        _print_text(args.directory, exporter, problems)
+    return int(unsound)
+
+
+def _steps(text: str) -> list[int]:
+    try:
+        steps = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers like 0,1") from None
+    if steps[0] < 0:
+        raise argparse.ArgumentTypeError("steps count from 0")
+    return steps
+
+
+def _exporter(directory: Path, name: str | None) -> WorkloadExporter:
+    from rlvr_probe.cli.exporters import all_exporters, find_exporter
+
+    if name is not None:
+        return find_exporter(name)
+    known = all_exporters()
+    fitting = [exporter for exporter in known if exporter.recognizes(directory)]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(exporter.name for exporter in fitting or known) or "none is installed"
+    if fitting:
+        raise ProbeError(f"{directory} looks like several formats; choose with --format: {names}")
+    raise ProbeError(f"{directory} is no workload of a known format ({names})")
+
+
+def _validate(
+    exporter: WorkloadExporter, directory: Path, steps: Sequence[int] | None
+) -> Sequence[Problem]:
+    validate: Callable[..., Sequence[Problem]] = exporter.validate
+    if steps is None:
+        return validate(directory)
+    if "steps" not in inspect.signature(validate).parameters:
+        raise ProbeError(f"format {exporter.name!r} cannot judge single steps: leave out --steps")
+    return validate(directory, steps=steps)
+
+
+def _print_json(directory: Path, exporter: WorkloadExporter, problems: Sequence[Problem]) -> None:
+    found = {
+        "schema_version": SCHEMA_VERSION,
+        "directory": str(directory),
+        "format": exporter.name,
+        "sound": all(problem.warning for problem in problems),
+        "problems": [
+            {
+                "file": problem.file,
+                "line": problem.line,
+                "field": problem.field,
+                "found": problem.found,
+                "expected": problem.expected,
+                "warning": problem.warning,
+            }
+            for problem in problems
+        ],
+    }
+    json.dump(found, sys.stdout, indent=2)
+    print()
+
+
+def _print_text(directory: Path, exporter: WorkloadExporter, problems: Sequence[Problem]) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    for problem in problems[:_SHOWN]:
+        text = f"{'warning: ' if problem.warning else ''}{problem}"
+        shown = "".join(c if c.isprintable() else "?" for c in text)
+        print(shown.encode(encoding, "replace").decode(encoding))
+    if len(problems) > _SHOWN:
+        print(f"... {len(problems) - _SHOWN:,} more; --json prints all")
+    warnings = sum(problem.warning for problem in problems)
+    counts = f"{len(problems) - warnings:,} problems, {warnings:,} warnings"
+    verdict = "sound" if warnings == len(problems) else "NOT SOUND"
+    print(f"{directory}: {exporter.name} workload, {verdict}: {counts}")
