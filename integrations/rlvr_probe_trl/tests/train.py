@@ -38,7 +38,7 @@ CANARY = {
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 ALPHABET = string.digits + string.ascii_letters + string.punctuation + " \n"
-EOS = 1
+PAD, EOS = 0, 1  # TRL takes a completion that ends on either for one that ended by itself
 
 
 def options() -> argparse.Namespace:
@@ -120,7 +120,7 @@ def model_config(name: str) -> Any:
         num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=256,
-        pad_token_id=0,
+        pad_token_id=PAD,
         eos_token_id=EOS,
         bos_token_id=None,
         tie_word_embeddings=True,
@@ -199,7 +199,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
             split=split[0],
             input=[len(prompt) for prompt in prompts],
             output=[len(ids) for ids in completion_ids],
-            stopped=[ids[-1] == EOS for ids in completion_ids],
+            stopped=[ids[-1] in (PAD, EOS) for ids in completion_ids],
             rewards=rewards,
         )
         books.sampled.append([list(ids) for ids in completion_ids])
