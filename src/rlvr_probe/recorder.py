@@ -288,7 +288,8 @@ class Recorder:
         """Running totals that changed since they were last written."""
         rows: list[Sequence[Any]] = []
         written = self._writer.lost if self._writer is not None else Counter[str]()
-        for reason, total in (self.lost + written).items():
+        # A copy: users' threads count while this one reads.
+        for reason, total in (Counter(dict(self.lost)) + written).items():
             if self._reported.get(("lost", reason)) != total:
                 self._reported["lost", reason] = total
                 rows.append(("lost", time_ns, reason, total))

@@ -45,7 +45,7 @@ def _read15(call: Call) -> tuple[Any, ...]:
 def _hooked(name: Name, count: int) -> Callable[[int], int]:
     read = {0: None, 5: _read5, 15: _read15}[count]
     point = HookPoint("bench", name, _ATTRIBUTES[:count], read=read)
-    return wrap(_work, Hook(point))  # type: ignore[no-any-return]
+    return wrap(_work, Hook(point))
 
 
 def _otel(count: int) -> tuple[Callable[[int], int], Callable[[], None]]:
@@ -69,7 +69,8 @@ def _otel(count: int) -> tuple[Callable[[int], int], Callable[[], None]]:
     def call(a: int) -> int:
         with tracer.start_as_current_span("bench") as span:
             result = _work(a)
-            for name, value in zip(names, ("train", 17, a, result, 4096) * 3, strict=False):
+            values: tuple[Any, ...] = ("train", 17, a, result, 4096) * 3
+            for name, value in zip(names, values, strict=False):
                 span.set_attribute(name, value)
         return result
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.journal import JournalWriter, OpenTable, opentable
+from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal import writer as writer_module
 
 HEADER: dict[str, Any] = {"journal": "rlvr-probe"}
