@@ -29,7 +29,7 @@ from rlvr_probe_trl.reading import attribute, lengths, number, size, stop_ids, t
 from rlvr_probe_trl.rewards import read_place, rewards_begin, rewards_end
 from rlvr_probe_trl.training import BATCH, Batch, Training, Where, training_of
 
-__all__ = ["METHODS", "WEIGHT_SYNC_POINT", "is_online", "named"]
+__all__ = ["METHODS", "WEIGHT_SYNC_POINT", "is_online", "is_reference", "named"]
 
 WHERE = ("session", "step", "mode")
 
@@ -176,8 +176,8 @@ def _in_experience(call: Call) -> bool:
     return _online(call) and _training(call).batch is not None
 
 
-def _is_reference(trainer: Any, model: object, batch: Batch) -> bool:
-    """Which of the two passes of TRL 1.16 this is; its order: old policy first, then reference."""
+def is_reference(trainer: Any, model: object, batch: Batch) -> bool:
+    """Whether this pass is of the reference policy; TRL 1.16 makes it after that of the old one."""
     reference = attribute(trainer, "ref_model")
     if reference is not None:
         return model is reference
@@ -198,7 +198,7 @@ def _logprob_begin(call: Call) -> None:
     if batch is None:
         return
     model = call.args[1] if len(call.args) > 1 else call.kwargs.get("model")
-    reference = _is_reference(trainer, model, batch)
+    reference = is_reference(trainer, model, batch)
     batch.old_seen = batch.old_seen or not reference
     name = REF_LOGPROB if reference else OLD_LOGPROB
     call.state = call.probe.begin(name, step=batch.where[1], activate=True)

@@ -39,6 +39,7 @@ class Scenario:
         stages: Stages that must be there, besides those of every training.
         exit_status: What the training ends with.
         then: Arguments of a second process of the same run.
+        environment: Variables for it, as ``NAME=value``; ``{folder}`` is its working directory.
     """
 
     arguments: str = ""
@@ -48,6 +49,7 @@ class Scenario:
     stages: frozenset[str] = frozenset()
     exit_status: int = 0
     then: str | None = None
+    environment: tuple[str, ...] = ()
 
     @property
     def bare(self) -> Scenario:
@@ -182,4 +184,7 @@ def _environment(folder: Path, scenario: Scenario) -> dict[str, str]:
     }
     if scenario.then is not None:  # ranks of one process start find their run id by themselves
         given["RLVR_PROBE_RUN_ID"] = "conformance"
+    for assignment in scenario.environment:
+        name, _, value = assignment.format(folder=folder).partition("=")
+        given[name] = value
     return kept | given

@@ -17,7 +17,8 @@ from rlvr_probe_trl.reading import (
     truncated,
 )
 from rlvr_probe_trl.session import Sessions, algorithm, facts, foreign_ids, reward_names
-from rlvr_probe_trl.training import Training
+from rlvr_probe_trl.stages import is_reference
+from rlvr_probe_trl.training import Batch, Training
 
 
 class OnDevice:
@@ -171,3 +172,39 @@ def test_batches_are_counted_from_0_at_each_place() -> None:
     training = Training()
     places = [(0, 1, "train"), (0, 1, "train"), (0, 1, "eval"), (0, 2, "train")]
     assert [training.ordinal(place) for place in places] == [0, 1, 0, 0]
+
+
+POLICY, REFERENCE = object(), object()
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "old_seen", "expected"),
+    [
+        ({"ref_model": REFERENCE, "beta": 0.1}, REFERENCE, False, True),
+        ({"ref_model": REFERENCE, "beta": 0.1}, POLICY, False, False),
+        ({"ref_model": None, "beta": 0.0}, POLICY, False, False),
+        # PEFT: the reference is the policy without its adapter, after the pass of the old policy
+        # if there is one.
+        ({"ref_model": None, "beta": 0.1}, POLICY, False, True),
+        ({"ref_model": None, "beta": 0.1, "num_iterations": 2}, POLICY, False, False),
+        ({"ref_model": None, "beta": 0.1, "num_iterations": 2}, POLICY, True, True),
+        (
+            {
+                "ref_model": None,
+                "beta": 0.1,
+                "use_vllm": True,
+                "vllm_importance_sampling_correction": True,
+            },
+            POLICY,
+            False,
+            False,
+        ),
+    ],
+)
+def test_a_pass_of_the_reference_is_told_from_one_of_the_old_policy(
+    given: dict[str, Any], model: object, old_seen: bool, expected: bool
+) -> None:
+    args = SimpleNamespace(gradient_accumulation_steps=1, steps_per_generation=1)
+    trainer = SimpleNamespace(**{"num_iterations": 1, "args": args, **given})
+    batch = Batch(trainer, 1, (0, 1, "train"), old_seen=old_seen)
+    assert is_reference(trainer, model, batch) is expected
