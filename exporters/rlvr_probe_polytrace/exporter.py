@@ -34,7 +34,13 @@ class PolyTraceExporter:
         except OSError:
             return False
 
-    def validate(self, directory: Path, *, steps: Sequence[int] | None = None) -> Sequence[Problem]:
+    def validate(
+        self,
+        directory: Path,
+        *,
+        steps: Sequence[int] | None = None,
+        response_cap: int | None = None,
+    ) -> Sequence[Problem]:
         """Every problem found in ``directory``, in file and line order; empty if it is sound.
 
         Args:
@@ -42,8 +48,10 @@ class PolyTraceExporter:
             steps: Judge these workload steps only, and expect each to be there. By default every
                 step is judged, and a hole in their numbers is only a warning unless another file
                 refers to the missing step: a trainer that counts validation leaves holes.
+            response_cap: Longest response allowed, tokens; by default that of the manifest, or
+                none where there is no manifest.
 
         Raises:
             ValidationError: It cannot be read, or holds no step file.
         """
-        return validate_directory(directory, steps)
+        return validate_directory(directory, steps, response_cap)

@@ -92,8 +92,8 @@ class Place:
     ) -> None:
         """Add a problem; a ``found`` that is no text is shortened into one."""
         text = found if isinstance(found, str) else shown(found)
-        name = None if field is None else self.prefix + field
-        self.findings.add(kind, self.file, self.line, name, text, expected, warning=warning)
+        name = self.prefix.rstrip(".") if field is None else self.prefix + field
+        self.findings.add(kind, self.file, self.line, name or None, text, expected, warning=warning)
 
     def within(self, field: str) -> Place:
         """The place of an object inside this one."""

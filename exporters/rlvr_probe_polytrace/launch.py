@@ -27,6 +27,10 @@ _STAGES = (
 """Our stages and the timers that PolyTrace compares."""
 
 
+_STEP_GROUPS_B = 100_000
+"""Longest ``step_groups``, bytes. Linux takes 128 KiB for one environment variable."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch of PolyTrace: benchmark groups of one shape.
@@ -73,13 +77,22 @@ def make_launch(workload: Workload, plan: Plan) -> Launch | None:
     chosen = tuple(
         iteration for iteration, its in zip(plan.iterations, shapes, strict=True) if its == shape
     )
-    skipped = tuple(position for position, its in enumerate(shapes) if its != shape)
+    skipped = [position for position, its in enumerate(shapes) if its != shape]
     notes: list[str] = []
     if skipped:
         notes.append(
             f"{len(skipped)} of {len(shapes)} iterations are not in the suite config: their batch "
             f"sizes differ from {list(shape)} prompts, and PolyTrace has one batch size per launch"
         )
+    fit = _fitting(chosen)
+    if fit < len(chosen):
+        notes.append(
+            f"only the first {fit} of {len(chosen)} groups are in the suite config: no more fit "
+            "into an environment variable"
+        )
+        replayed = [position for position, its in enumerate(shapes) if its == shape]
+        skipped = sorted(skipped + replayed[fit:])
+        chosen = chosen[:fit]
     # rllm's workers count their own calls and sleep for that step, whatever step is replayed: only
     # the groups 0, 1, 2, ... sleep for their own.
     dense = [iteration.batches for iteration in chosen] == [(n,) for n in range(len(chosen))]
@@ -89,16 +102,31 @@ def make_launch(workload: Workload, plan: Plan) -> Launch | None:
             "replayed as verl, without reward time: rllm takes one batch per group, in groups "
             "counted from 0"
         )
+    if flavor == "rllm":
+        notes.append(
+            "rllm counts the reward time into its gen; formal.log keeps them apart, so compare its "
+            "gen with the sum of gen and reward"
+        )
     return Launch(
         name=_name(workload),
         flavor=flavor,
         iterations=chosen,
-        not_replayed=skipped,
+        not_replayed=tuple(skipped),
         prompts=shape[0],
         timed=all(_timings(iteration) for iteration in chosen),
         overrides=_overrides(workload, plan, chosen, shape, flavor),
         notes=tuple(notes),
     )
+
+
+def _fitting(iterations: Sequence[Iteration]) -> int:
+    """How many groups the text of ``step_groups`` can name."""
+    size = 0
+    for count, iteration in enumerate(iterations):
+        size += sum(len(str(index)) + 1 for index in iteration.batches)
+        if size > _STEP_GROUPS_B:
+            return count
+    return len(iterations)
 
 
 def _name(workload: Workload) -> str:

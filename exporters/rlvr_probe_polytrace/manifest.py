@@ -112,7 +112,7 @@ def manifest_text(
         "redaction": {
             "names": "kept" if keep_names else "aliased",
             "aliased": [] if keep_names else ["reward functions"],
-            "never_recorded_here": [
+            "absent": [
                 "text", "token ids", "hosts", "users", "paths", "absolute times", "GPU UUIDs",
             ],
         },

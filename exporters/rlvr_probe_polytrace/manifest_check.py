@@ -40,7 +40,7 @@ _KEYS = {
     "replay": _REPLAY,
     "files": _OBJECT,
 }
-_TOTALS = dict.fromkeys(
+_TOTALS: dict[str, Kind] = dict.fromkeys(
     (
         "batches",
         "trainer_steps",

@@ -91,9 +91,10 @@ def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findin
         taken.add(local_index)
         found.ranks.setdefault(dp_rank, integer(record, "rank"))
         found.shares.setdefault(dp_rank, Share()).add(integer(record, "input"), outputs)
-    if reader.sha256 is None:
-        found.sound = False
-    _check_shares(Place(findings, reader.name, None), found, indices)
+    found.sound = found.sound and reader.whole
+    if found.sound:
+        # Otherwise a record that could not be read would be reported again as a gap.
+        _check_shares(Place(findings, reader.name, None), found, indices)
     return found
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -56,8 +57,8 @@ def loads(data: bytes) -> object:
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise MalformedJson(f"key {json.dumps(twice)[:60]} twice")
     return found
 
@@ -131,6 +132,7 @@ class FileReader:
         name: As reported.
         lines, size_b: Read so far.
         sha256: Hex digest of the file; None until it was read to its end.
+        whole: Whether every line was a record; meant for after the last one.
     """
 
     def __init__(self, directory: Path, name: str, findings: Findings) -> None:
@@ -138,6 +140,7 @@ class FileReader:
         self.lines = 0
         self.size_b = 0
         self.sha256: str | None = None
+        self.whole = False
         self._path = directory / name
         self._findings = findings
 
@@ -158,6 +161,7 @@ class FileReader:
         digest = hashlib.sha256()
         last = b"\n"
         empty = True
+        broken = 0
         while line := file.readline(_LINE_B + 1):
             self.lines += 1
             if len(line) > _LINE_B:
@@ -173,18 +177,22 @@ class FileReader:
             empty = False
             if b"\r" in text or text.startswith(b"\x00"):
                 # PolyTrace's readers would end the line there.
+                broken += 1
                 self._report("json", "a carriage return or NUL inside", "one JSON object per line")
                 continue
             try:
                 value = loads(text)
             except MalformedJson as error:
+                broken += 1
                 self._report("json", str(error), "one JSON object per line")
                 continue
             if not isinstance(value, dict):
+                broken += 1
                 self._report("json", f"a JSON {_kind(value)}", "a JSON object")
                 continue
             yield self.lines, value
         self.sha256 = digest.hexdigest()
+        self.whole = not broken
         if empty:
             self._findings.add("empty", self.name, None, None, "no record", "at least one")
         elif not last.endswith(b"\n"):

@@ -17,7 +17,9 @@ __all__ = ["Suite", "check_formal_log", "check_suite", "read_json"]
 _JSON_B = 256 * 2**20
 """Largest manifest, config or log read whole, bytes: about a million steps."""
 
-_KEYS = dict.fromkeys(("name", "repo", "repo_path", "benchmark_script", "benchmark_log_path"), TEXT)
+_KEYS: dict[str, Kind] = dict.fromkeys(
+    ("name", "repo", "repo_path", "benchmark_script", "benchmark_log_path"), TEXT
+)
 _GROUPS = Kind(
     lambda value: (
         isinstance(value, str) and bool(re.fullmatch(r"\d{1,9}([,;]\d{1,9})*", value, re.ASCII))

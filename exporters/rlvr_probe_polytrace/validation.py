@@ -34,7 +34,9 @@ _SHARD = re.compile(r"(\d+)_rank_\d+", re.ASCII)
 _NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 
 
-def validate_directory(directory: Path, steps: Sequence[int] | None) -> list[Problem]:
+def validate_directory(
+    directory: Path, steps: Sequence[int] | None = None, response_cap: int | None = None
+) -> list[Problem]:
     """Every problem of ``directory``; see :meth:`PolyTraceExporter.validate`.
 
     Raises:
@@ -47,7 +49,7 @@ def validate_directory(directory: Path, steps: Sequence[int] | None) -> list[Pro
             f"{directory}: found nothing readable ({os.strerror(error.errno or 0)}), expected a "
             "directory; give the folder that holds the step files"
         ) from None
-    return _Validation(directory, names, steps).run()
+    return _Validation(directory, names, steps).run(response_cap)
 
 
 class _Validation:
@@ -89,11 +91,13 @@ class _Validation:
                 f"{step_file(PACKED, 0)} or {step_file(MULTITURN, 0)}; give the folder of one run"
             )
 
-    def run(self) -> list[Problem]:
-        """Judge everything."""
+    def run(self, response_cap: int | None) -> list[Problem]:
+        """Judge everything; a cap that is not given is that of the manifest."""
         manifest = read_manifest(self.directory, self.findings) if MANIFEST in self.names else None
         self._check_numbers(manifest)
-        limits = Limits(None if manifest is None else manifest.response_cap)
+        if response_cap is None and manifest is not None:
+            response_cap = manifest.response_cap
+        limits = Limits(response_cap)
 
         def packed(reader: FileReader, step: int) -> None:
             self.packed[step] = check_packed(reader, step, limits, self.findings)

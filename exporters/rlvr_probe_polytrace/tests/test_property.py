@@ -1,0 +1,79 @@
+"""Any workload: what is written is sound, and every length comes back in its place."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rlvr_probe_polytrace.tests.workloads import packed, read_back, shard, truth, workload, write
+
+from rlvr_probe.model.trace import Batch, BatchShard
+from rlvr_probe.model.workload import Workload, WorkloadBatch
+
+lengths = st.integers(1, 2**31 - 1)
+
+
+@st.composite
+def batches(draw: st.DrawFn, index: int, n: int, ranks: int, functions: int) -> WorkloadBatch:
+    groups = draw(st.integers(1, 6))
+    total = groups * n
+    prompts = draw(st.lists(lengths, min_size=groups, max_size=groups))
+    responses = draw(st.lists(lengths, min_size=total, max_size=total))
+    cuts = sorted(draw(st.lists(st.integers(0, total), min_size=ranks - 1, max_size=ranks - 1)))
+    if draw(st.booleans()) and total % ranks == 0:
+        cuts = [total // ranks * rank for rank in range(1, ranks)]
+    shards: list[BatchShard] = []
+    for rank, (first, after) in enumerate(zip([0, *cuts], [*cuts, total], strict=True)):
+        rows = range(first, after)
+        part = shard(
+            rank,
+            first,
+            [prompts[row // n] for row in rows],
+            responses[first:after],
+            functions=[f"f{index}" for index in range(functions)],
+            calls=draw(st.booleans()),
+        )
+        shards.append(replace(part, truncated=None) if draw(st.booleans()) else part)
+    inner = Batch("train", index + 1, 0, index, n, total, shards)
+    known = {10 + rank: rank for rank in range(ranks)} if draw(st.booleans()) else {}
+    return WorkloadBatch(index, draw(st.integers(0, 1)), inner, known, draw(st.integers(0, 10**12)))
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    n, ranks, functions = (draw(st.integers(*span)) for span in ((1, 5), (1, 5), (0, 3)))
+    count = draw(st.integers(1, 3))
+    stages = draw(
+        st.dictionaries(st.sampled_from(["step", "rollout", "reward"]), st.floats(), max_size=3)
+    )
+    return workload(
+        [draw(batches(index, n, ranks, functions)) for index in range(count)],
+        stages=stages,
+        reward_functions=tuple(f"f{index}" for index in range(functions)),
+        rollout_tp=draw(st.sampled_from([1, 1, 2])),
+        max_response_tokens=draw(st.none() | lengths),
+        iterations_per_batch=draw(st.none() | st.integers(1, 3)),
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(workloads(), st.booleans())
+def test_every_workload_is_written_soundly(made: Workload, keep_names: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        directory = write(made, Path(folder) / "w", keep_names=keep_names)
+        assert read_back(directory, len(made.batches)) == truth(made)
+        for one in made.batches:
+            ranks = [
+                part.process - 10
+                for part in one.batch.shards
+                for _ in range(len(part.response_tokens))
+            ]
+            found = [
+                rank
+                for record in packed(directory, one.index)
+                for rank in record["x_rlvr"].get("engine_id", [])
+            ]
+            assert found == [rank // made.rollout_tp for rank in ranks]
