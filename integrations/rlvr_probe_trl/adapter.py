@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe_trl.rewards import MODEL_POINTS, restore_functions
+from rlvr_probe_trl.rewards import restore_functions
 from rlvr_probe_trl.stages import METHODS, WEIGHT_SYNC_POINT, is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks
 
@@ -24,7 +24,7 @@ class TrlAdapter:
 
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """The constructor that all trainers share; their methods are hooked once one is built."""
-        return (_CONSTRUCTOR, WEIGHT_SYNC_POINT, *MODEL_POINTS)
+        return (_CONSTRUCTOR, WEIGHT_SYNC_POINT)
 
 
 def built(call: Call) -> None:

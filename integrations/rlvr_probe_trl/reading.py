@@ -7,7 +7,7 @@ returns text, a token id or anything derived from one but its count.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 __all__ = [
@@ -96,25 +96,21 @@ def reward_values(rewards: object) -> list[float | None] | None:
         rewards = rewards.tolist()
     if not isinstance(rewards, _LISTS):
         return None
-    if not all(_on_host(reward) for reward in rewards):
-        return None
-    return _floats(rewards)
-
-
-def _on_host(value: object) -> bool:
-    device = getattr(value, "device", None)  # a str with NumPy 2, an object with torch
-    return getattr(device, "type", device) in (None, "cpu")
-
-
-def _floats(rewards: Sequence[Any]) -> list[float | None] | None:
     values: list[float | None] = []
     for reward in rewards:
         if reward is None:
             values.append(None)
             continue
+        if not isinstance(reward, (float, int)) and not _on_host(reward):
+            return None
         try:
             value = float(reward)
         except (TypeError, ValueError, RuntimeError):
             return None
         values.append(value if math.isfinite(value) else None)
     return values
+
+
+def _on_host(value: object) -> bool:
+    device = getattr(value, "device", None)  # a str with NumPy 2, an object with torch
+    return getattr(device, "type", device) in (None, "cpu")

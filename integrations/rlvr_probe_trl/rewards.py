@@ -15,7 +15,7 @@ from rlvr_probe_trl.reading import is_module, number, reward_values, size
 from rlvr_probe_trl.session import reward_names
 from rlvr_probe_trl.training import BATCH, Batch, training_of
 
-__all__ = ["MODEL_POINTS", "read_place", "restore_functions", "rewards_begin", "rewards_end"]
+__all__ = ["read_place", "restore_functions", "rewards_begin", "rewards_end"]
 
 
 class _Swapped(list[tuple[list[Any], int, Any, Any]]):
@@ -41,6 +41,7 @@ def rewards_begin(call: Call) -> None:
     batch = training_of(call.probe, trainer).batch
     if batch is None or not isinstance(functions, list):
         return
+    batch.names = reward_names(trainer)
     for index, function in enumerate(functions):
         if is_module(function):
             # As `trl.extras.profiling.profiling_context` spells it.
@@ -51,6 +52,10 @@ def rewards_begin(call: Call) -> None:
         if wrapper is not None:
             swapped.append((functions, index, function, wrapper))
             functions[index] = wrapper
+    if batch.models:
+        from trl.extras.profiling import ProfilingContext
+
+        call.probe.instrument(ProfilingContext.__new__(ProfilingContext), _MODEL)
 
 
 def rewards_end(call: Call) -> None:
@@ -84,7 +89,7 @@ def _put_back(swapped: _Swapped) -> None:
 
 def _function_name(call: Call) -> str | None:
     batch, index = BATCH.get(), call.state["index"]
-    names = reward_names(batch.trainer) if batch is not None else ()
+    names = batch.names if batch is not None else ()
     return names[index] if index < len(names) else None
 
 
@@ -172,19 +177,9 @@ def _model_values(call: Call, batch: Batch) -> None:
         call.probe.emit(REWARDS, values, parent=call.span)
 
 
-# TRL >= 0.28 times each reward model by this context manager; the name is that of the model.
-MODEL_POINTS = (
-    HookPoint(
-        "trl.extras.profiling:ProfilingContext.__enter__",
-        after=_model_begin,
-        when=_is_model,
-        optional=True,
-    ),
-    HookPoint(
-        "trl.extras.profiling:ProfilingContext.__exit__",
-        before=_model_end,
-        when=_is_model,
-        optional=True,
-    ),
+# TRL >= 0.28 times each reward model by this context manager; the name is that of the model. Hooked
+# once there is a reward model: TRL times much else by it, and each of those would cost a little.
+_MODEL = (
+    HookPoint("__enter__", after=_model_begin, when=_is_model),
+    HookPoint("__exit__", before=_model_end, when=_is_model),
 )
-"""Hook points around a reward model; for anything else that TRL times, ``when`` is false."""

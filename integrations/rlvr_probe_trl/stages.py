@@ -133,6 +133,8 @@ def _rollout_end(call: Call) -> None:
     rank = number(trainer, "accelerator", "process_index")
     ranks = number(trainer, "accelerator", "num_processes")
     size_of = "num_generations" if where[2] == "train" else "num_generations_eval"
+    if training.stops is None:
+        training.stops = stop_ids(trainer)
     values = {
         **named(where),
         "batch": batch.span if batch is not None else None,
@@ -143,7 +145,7 @@ def _rollout_end(call: Call) -> None:
         "group_size": number(trainer, size_of),
         "prompt_tokens": prompt_tokens,
         "response_tokens": response_tokens,
-        "truncated": truncated(responses, stop_ids(trainer)),
+        "truncated": truncated(responses, training.stops),
     }
     call.probe.emit(TRAJECTORIES, values, parent=call.span)
 

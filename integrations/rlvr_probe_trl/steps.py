@@ -57,6 +57,7 @@ class Steps:
         probe, trainer, training = self._known()
         _abandon(probe, training)
         training.session = SESSIONS.begin(state.global_step)
+        training.stops = None
         given = {**facts(trainer), "resumed_step": state.global_step}
         probe.emit(SESSION, {"session": training.session, **given})
 

@@ -30,6 +30,7 @@ class Batch:
         old_seen: Whether the log-probabilities of the sampling policy were computed.
         function_end_ns: When the last reward function returned.
         rewards_end_ns: When the rewards of all ranks were there.
+        names: Names of the reward functions, in the order of the trainer.
         models: Position of each reward model, by the name under which TRL times it.
         model_spans: Open spans of reward models, by the same name.
     """
@@ -41,6 +42,7 @@ class Batch:
     old_seen: bool = False
     function_end_ns: int = 0
     rewards_end_ns: int = 0
+    names: list[str] = field(default_factory=list)
     models: dict[str, int] = field(default_factory=dict)
     model_spans: dict[str, int] = field(default_factory=dict)
 
@@ -65,6 +67,8 @@ class Training:
         evaluating: Inside an evaluation.
         batch: The batch that is being made.
         place: Place of the last generation, and how many were made there.
+        stops: Token ids that end a completion; None before they are known. Asking a tokenizer for
+            one takes longer than all other counting.
     """
 
     session: int | None = None
@@ -77,6 +81,7 @@ class Training:
     evaluating: bool = False
     batch: Batch | None = None
     place: tuple[Where | None, int] = (None, 0)
+    stops: frozenset[int] | None = None
 
     def where(self, trainer: Any, mode: str | None = None) -> Where:
         """Place of something that happens now: the step in work, or the last one if evaluating."""
