@@ -17,7 +17,7 @@ from rlvr_probe.recorder import CURRENT, OFF, Recorder
 __all__ = ["span"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_Open = tuple[Recorder, int, int, int]
+_Open = tuple[Recorder, int, int]
 
 
 class span:
@@ -46,7 +46,7 @@ class span:
         self._label = name
         self._attributes = ("label", *attributes)
         self._values = (name, *map(_plain, attributes.values()))
-        self._open: list[_Open] = []
+        self._open: dict[int, _Open] = {}
 
     def __call__(self, function: _F) -> _F:
         """Record every call of ``function``."""
@@ -91,22 +91,20 @@ class span:
         parent = CURRENT.get()
         definition = recorder.define(USER, self._attributes)
         opened = recorder.begin(USER, definition, monotonic_ns(), parent, self._label)
-        self._open.append((recorder, opened, parent, definition))
+        self._open[opened] = (recorder, parent, definition)
         CURRENT.set(opened)
 
     @guard.fail_open("span.end")
     def _end(self, kind: type[BaseException] | None) -> None:
         now = monotonic_ns()
         # One object entered twice, by threads or tasks: each ends the one its own context began.
-        current = CURRENT.get()
-        for position in range(len(self._open) - 1, -1, -1):
-            if self._open[position][1] == current:
-                recorder, opened, parent, definition = self._open.pop(position)
-                CURRENT.set(parent)
-                recorder.end(
-                    opened, definition, now, None if kind is None else kind.__name__, self._values
-                )
-                return
+        opened = CURRENT.get()
+        found = self._open.pop(opened, None)
+        if found is not None:
+            recorder, parent, definition = found
+            CURRENT.set(parent)
+            error = None if kind is None else kind.__name__
+            recorder.end(opened, definition, now, error, self._values)
 
 
 def _detail(label: str, _: Call) -> str:
