@@ -55,7 +55,7 @@ def _heading(summary: _Summary) -> list[Block]:
     sizes = f" of {facts['group_size']}" if facts.get("group_size") else ""
     blocks.append(
         Line(
-            f"{steps} in {duration(summary['duration_s'])}, "
+            f"{steps} recorded over {duration(summary['duration_s'])}, "
             f"{_count(summary['trajectories'], 'trajectory', 'trajectories')} in "
             f"{_count(summary['groups'], 'group')}{sizes}, "
             f"{summary['prompt_tokens']:,} prompt and "
@@ -206,7 +206,7 @@ def _steps(summary: _Summary) -> list[Block]:
                 "" if share is None else f"{share:.1%}",
                 *(seconds(stages.get(name)) for name in ("rollout", "reward", "update_actor")),
                 seconds(stages.get("step")),
-                "" if one["done"] else f"{one['ranks_done']}/{one['ranks']} ranks done",
+                "" if one["done"] else f"{one['ranks_done']} of {one['ranks']}",
             ]
         )
     columns = (
@@ -222,7 +222,7 @@ def _steps(summary: _Summary) -> list[Block]:
         Column("reward s"),
         Column("update s"),
         Column("step s"),
-        Column("", number=False),
+        Column("ranks done", number=False),
     )
     title = "Steps (response tokens; seconds of the slowest rank)"
     return [grid(title, columns, rows, head=12, tail=12, what="steps")]

@@ -66,7 +66,9 @@ def _table(grid: Grid) -> Table:
     from rich.text import Text
 
     style = "red" if grid.style == "alarm" else "cyan"
-    table = Table(box=box.SIMPLE_HEAD, border_style=style, header_style="bold", pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD, border_style=style, header_style="bold", padding=(0, 0, 0, 1)
+    )
     for column in grid.columns:
         table.add_column(column.heading, justify="right" if column.number else "left", no_wrap=True)
     for row in grid.rows:

@@ -1,0 +1,278 @@
+"""What of a run becomes a workload, what is left out, and which steps a batch feeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.exceptions import WorkloadError
+from rlvr_probe.model import names
+from rlvr_probe.model.workload import Workload
+from rlvr_probe.trace import read_run
+from rlvr_probe.workload import build_workload
+from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
+from tests.journals import JournalFile, Training, simple_run
+
+
+def workload(folder: Path, attempt: int | None = None) -> Workload:
+    return build_workload(read_run(folder), attempt=attempt)
+
+
+def left_out(found: Workload) -> list[tuple[str, str, int | None, int]]:
+    return [(one.what, one.reason, one.step, one.count) for one in found.left_out]
+
+
+def test_a_finished_run_becomes_one_batch_and_iteration_per_step(tmp_path: Path) -> None:
+    simple_run(tmp_path, ranks=2, steps=3)
+    found = workload(tmp_path)
+    assert [(one.index, one.batch.step, dict(one.ranks)) for one in found.batches] == [
+        (0, 1, {0: 0, 1: 1}),
+        (1, 2, {0: 0, 1: 1}),
+        (2, 3, {0: 0, 1: 1}),
+    ]
+    assert [(one.batches, one.steps) for one in found.iterations] == [
+        ((0,), (1,)),
+        ((1,), (2,)),
+        ((2,), (3,)),
+    ]
+    assert found.iterations[0].stage_s == {
+        "step": 1.0,
+        "rollout": 0.25,
+        "reward": 0.25,
+        "update_actor": 0.5,
+    }
+    assert (found.framework, found.algorithm, found.world_size) == ("trl", "grpo", 2)
+    assert (found.group_size, found.max_response_tokens, found.rollout_tp) == (4, 64, 1)
+    assert (found.reward_functions, found.left_out, found.lost_records) == (("accuracy",), (), 0)
+
+
+def test_a_batch_counts_its_times_from_its_first_rollout(tmp_path: Path) -> None:
+    simple_run(tmp_path, ranks=2, steps=1)
+    assert workload(tmp_path).batches[0].origin_ns == 500_000_000
+
+
+def test_stage_times_are_those_of_the_slowest_rank(tmp_path: Path) -> None:
+    for rank, step_s in ((0, 1.0), (1, 2.0)):
+        training = Training(JournalFile(tmp_path, rank + 1), rank=rank, ranks=2, step_s=step_s)
+        training.begin()
+        training.step(1)
+        training.journal.close()
+    assert workload(tmp_path).iterations[0].stage_s["step"] == 2.0
+
+
+def test_an_unfinished_step_is_left_out_with_its_count(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.step(1)
+    training.step(2, finish=False)
+    training.journal.close(end=False)
+    found = workload(tmp_path)
+    assert [one.batch.step for one in found.batches] == [1]
+    assert left_out(found) == [("step", "incomplete", 2, 8)]
+
+
+def test_a_step_that_one_rank_did_not_finish_is_left_out(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        training = Training(JournalFile(tmp_path, rank + 1), rank=rank, ranks=2)
+        training.begin()
+        training.step(1)
+        training.step(2, finish=rank == 0)
+        training.journal.close(end=False)
+    assert left_out(workload(tmp_path)) == [("step", "incomplete", 2, 16)]
+
+
+def test_a_step_with_lost_lengths_is_left_out_as_such(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        training = Training(JournalFile(tmp_path, rank + 1), rank=rank, ranks=2)
+        training.begin()
+        training.step(1, generate=rank == 0)
+        training.step(2)
+        training.journal.close()
+    found = workload(tmp_path)
+    assert [one.batch.step for one in found.batches] == [2]
+    assert left_out(found) == [("step", "lost_records", 1, 8)]
+
+
+def test_a_step_done_again_is_there_once(tmp_path: Path) -> None:
+    for number, job, resumed, steps in ((1, "a", 0, range(1, 6)), (2, "b", 3, range(4, 7))):
+        training = Training(JournalFile(tmp_path, number, start_s=99.0 * number))
+        training.journal.header["job"] = job
+        training.begin(resumed_step=resumed)
+        for step in steps:
+            training.step(step)
+        training.journal.close(end=number == 2)
+    found = workload(tmp_path)
+    assert [one.batch.step for one in found.batches] == [1, 2, 3, 4, 5, 6]
+    assert {one.session for one in found.batches} == {0}
+    assert left_out(found) == [("step", "superseded", 4, 8), ("step", "superseded", 5, 8)]
+    alone = workload(tmp_path, attempt=0)
+    assert [one.batch.step for one in alone.batches] == [1, 2, 3, 4, 5]
+    assert left_out(alone) == [("attempt", "not_chosen", None, 24)]
+
+
+def test_evaluation_is_left_out_and_listed(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.evaluate(0)
+    training.step(1)
+    training.evaluate(1)
+    training.journal.close()
+    found = workload(tmp_path)
+    assert [one.batch.mode for one in found.batches] == ["train"]
+    assert left_out(found) == [
+        ("evaluation", "evaluation", 0, 8),
+        ("evaluation", "evaluation", 1, 8),
+    ]
+
+
+def test_one_batch_that_feeds_two_steps_is_one_iteration(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(steps_per_generation=2, iterations=1, accumulation=1)
+    for step in range(1, 5):
+        training.step(step, generate=step % 2 == 1)
+    training.journal.close()
+    found = workload(tmp_path)
+    assert [(one.batches, one.steps) for one in found.iterations] == [
+        ((0,), (1, 2)),
+        ((1,), (3, 4)),
+    ]
+    assert found.iterations[0].stage_s["step"] == pytest.approx(2.0)
+    assert found.left_out == ()
+
+
+def test_several_batches_of_one_step_are_one_iteration(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(accumulation=2)
+    for step in (1, 2):
+        training.generate(step)
+        training.step(step)
+    training.journal.close()
+    found = workload(tmp_path)
+    assert [(one.batches, one.steps) for one in found.iterations] == [
+        ((0, 1), (1,)),
+        ((2, 3), (2,)),
+    ]
+
+
+def test_a_whole_batch_stays_if_a_later_step_it_feeds_was_not_done(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(steps_per_generation=2)
+    training.step(1)
+    where: dict[str, Any] = {"session": 0, "step": 2, "mode": "train"}
+    training.journal.span(names.UPDATE_ACTOR, 2.0, 2.1, **where)
+    training.journal.close(end=False)
+    found = workload(tmp_path)
+    assert [(one.batches, one.steps) for one in found.iterations] == [((0,), (1,))]
+    assert left_out(found) == [("step", "incomplete", 2, 0)]
+
+
+def test_a_step_that_trained_on_a_batch_that_is_gone_is_left_out(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.step(1, generate=False)
+    training.step(2)
+    training.journal.close()
+    assert left_out(workload(tmp_path)) == [("step", "no_batch", 1, 0)]
+
+
+def test_jobs_at_once_need_a_choice(tmp_path: Path) -> None:
+    for number, job in ((1, "a"), (2, "b")):
+        training = Training(JournalFile(tmp_path, number))
+        training.journal.header["job"] = job
+        training.begin()
+        training.step(1)
+        training.journal.close()
+    with pytest.raises(WorkloadError, match=r"--attempt: 0, 1"):
+        workload(tmp_path)
+    assert len(workload(tmp_path, attempt=1).batches) == 1
+    with pytest.raises(WorkloadError, match=r"attempt 2 is not in this recording; it has 0 to 1"):
+        workload(tmp_path, attempt=2)
+
+
+def test_jobs_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
+    for number in range(4):
+        training = Training(JournalFile(tmp_path, number + 1), rank=number % 2, ranks=2)
+        training.begin()
+        training.step(1)
+        training.journal.close()
+    for attempt in (None, 0):
+        with pytest.raises(WorkloadError, match="cannot be told apart"):
+            workload(tmp_path, attempt)
+
+
+def test_two_trainings_are_numbered(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    for session in (0, 1):
+        training.session = session
+        training.ordinals.clear()
+        training.begin()
+        training.step(1)
+    training.journal.close()
+    found = workload(tmp_path)
+    assert [(one.session, one.batch.step) for one in found.batches] == [(0, 1), (1, 1)]
+    assert found.notes == ("2 trainings in one run, one after the other",)
+
+
+def test_group_sizes_that_differ_are_refused(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.step(1)
+    training.group_size = 2
+    training.step(2)
+    training.journal.close()
+    with pytest.raises(WorkloadError, match="group sizes 2, 4"):
+        workload(tmp_path)
+
+
+def test_a_recording_without_a_complete_step_says_why(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.journal.close()
+    with pytest.raises(WorkloadError, match="no training step was recorded at all"):
+        workload(tmp_path)
+    training = Training(JournalFile(tmp_path))
+    training.step(1, finish=False)
+    training.journal.close()
+    with pytest.raises(WorkloadError, match="left out were: step incomplete"):
+        workload(tmp_path)
+
+
+def test_lost_records_are_stated(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.step(1)
+    training.journal.row("lost", 5, "queue_full", 7)
+    training.journal.close()
+    found = workload(tmp_path)
+    assert (found.lost_records, found.notes) == (7, ("7 records of this run were lost",))
+
+
+@pytest.mark.parametrize(
+    ("generated", "reuse", "last", "expected"),
+    [
+        # One batch per step; a batch for two steps, by fact and without.
+        ([1, 2, 3], None, 3, [[1], [2], [3]]),
+        ([1, 3], Reuse(2, 1), 4, [[1, 2], [3, 4]]),
+        ([1, 3], None, 5, [[1, 2], [3, 4, 5]]),
+        # The last batch feeds no more than it can.
+        ([1, 3], Reuse(2, 1), 9, [[1, 2], [3, 4]]),
+        # Two batches in one step.
+        ([1, 1, 2, 2], Reuse(1, 2), 2, [[1], [1], [2], [2]]),
+        # Three micro steps per batch, two per step: the second batch begins inside step 2.
+        ([1, 2], Reuse(3, 2), 3, [[1, 2], [2, 3]]),
+        # A short last accumulation of an epoch shifts everything: what was recorded counts.
+        ([1, 4], Reuse(2, 1), 9, [[1, 2, 3], [4, 5]]),
+        ([], None, 0, []),
+    ],
+)
+def test_the_steps_a_batch_feeds(
+    generated: list[int], reuse: Reuse | None, last: int, expected: list[list[int]]
+) -> None:
+    assert [list(steps) for steps in fed_steps(generated, reuse, 1, last)] == expected
+
+
+def test_batches_that_share_a_step_are_linked() -> None:
+    fed = [range(1, 3), range(2, 4), range(4, 5)]
+    assert linked(fed) == [([0, 1], range(1, 4)), ([2], range(4, 5))]
