@@ -102,11 +102,6 @@ def make_launch(workload: Workload, plan: Plan) -> Launch | None:
             "replayed as verl, without reward time: rllm takes one batch per group, in groups "
             "counted from 0"
         )
-    if flavor == "rllm":
-        notes.append(
-            "rllm counts the reward time into its gen; formal.log keeps them apart, so compare its "
-            "gen with the sum of gen and reward"
-        )
     return Launch(
         name=_name(workload),
         flavor=flavor,

@@ -170,5 +170,7 @@ def _replay(launch: Launch) -> dict[str, object]:
         "overrides": list(launch.overrides),
         "not_replayed": list(launch.not_replayed),
         "formal_log": launch.timed,
+        # The sleep for the reward lies inside rllm's gen; the formal log keeps them apart.
+        "gen_includes_reward": launch.flavor == "rllm",
         "notes": list(launch.notes),
     }

@@ -71,7 +71,7 @@ def write_workload(workload: Workload, directory: Path, *, keep_names: bool) -> 
     text = manifest_text(workload, plan, launch, totals, files, keep_names=keep_names)
     write_lines(directory, MANIFEST, [text])
     return Written(
-        steps=totals.trainer_steps,
+        steps=totals.batches,
         groups=totals.groups,
         trajectories=totals.trajectories,
         files=len(files) + 1,
