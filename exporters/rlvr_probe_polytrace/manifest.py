@@ -71,7 +71,8 @@ def manifest_text(
             "framework": workload.framework,
             "framework_version": workload.framework_version,
             "algorithm": workload.algorithm,
-            "model_type": workload.model_type,
+            # A private architecture has a private name.
+            **({"model_type": workload.model_type} if keep_names else {}),
             "engine": workload.engine,
         },
         "parallelism": {
@@ -112,6 +113,7 @@ def manifest_text(
         "redaction": {
             "names": "kept" if keep_names else "aliased",
             "aliased": [] if keep_names else ["reward functions"],
+            "left_out": [] if keep_names else ["model_type"],
             "absent": [
                 "text", "token ids", "hosts", "users", "paths", "absolute times", "GPU UUIDs",
             ],

@@ -84,8 +84,19 @@ class WorkloadExporter(Protocol):
         """Whether ``directory`` looks like this format, cheaply, from its file names."""
         ...
 
-    def validate(self, directory: Path) -> Sequence[Problem]:
+    def validate(
+        self,
+        directory: Path,
+        *,
+        steps: Sequence[int] | None = None,
+        response_cap: int | None = None,
+    ) -> Sequence[Problem]:
         """Every problem found in ``directory``, in file and line order; empty if it is sound.
+
+        Args:
+            directory: Read as a stream; nothing in it is trusted.
+            steps: Judge these workload steps only, and expect each to be there.
+            response_cap: Longest response allowed, tokens; by default what the directory says.
 
         Raises:
             ValidationError: It cannot be read at all.

@@ -215,9 +215,12 @@ class Recorder:
             thread = threading.Thread(
                 target=self._run, args=(ready,), name="rlvr-probe", daemon=True
             )
-            level, self.level = self.level, OFF
-            thread.start()  # where no thread can be started, recording stays off
-            self.level, self._thread = level, thread
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be started: nothing would ever be written
+                self.level = OFF
+                raise
+            self._thread = thread
             ready.wait(_TABLE_WAIT_S)
 
     @guard.fail_open("recorder.open_files")

@@ -30,8 +30,9 @@ BESIDE = {
     "integrations": ("adapter.py", "README.md", "recipe/run.sh", "tests/test_conformance.py"),
     "exporters": ("exporter.py", "README.md", "tests"),
 }
-# What `import rlvr_probe` may load besides the standard library. No GPU library is among it.
-CORE_IMPORTS = {"msgspec", "rlvr_probe", "wrapt"}
+# What `import rlvr_probe` may load besides the standard library; msgspec takes typing_extensions
+# where it is installed. No GPU library is among it.
+CORE_IMPORTS = {"msgspec", "rlvr_probe", "typing_extensions", "wrapt"}
 
 
 def plugin_folders(kind: str) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rlvr_probe.exporter import Problem, WorkloadExporter
 
@@ -36,6 +35,9 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--steps", metavar="0,1", type=_steps, help="judge these steps only; each must be there"
     )
+    parser.add_argument(
+        "--response-length", metavar="N", type=int, help="longest response allowed, tokens"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(execute=execute, parser=parser)
 
@@ -46,7 +48,9 @@ def execute(args: argparse.Namespace) -> int:
         what = "is not a directory" if args.directory.exists() else "does not exist"
         raise ProbeError(f"{args.directory} {what}; expected a workload directory")
     exporter = _exporter(args.directory, args.format)
-    problems = _validate(exporter, args.directory, args.steps)
+    problems = exporter.validate(
+        args.directory, steps=args.steps, response_cap=args.response_length
+    )
     unsound = any(not problem.warning for problem in problems)
     if args.json:
         _print_json(args.directory, exporter, problems)
@@ -78,17 +82,6 @@ def _exporter(directory: Path, name: str | None) -> WorkloadExporter:
     if fitting:
         raise ProbeError(f"{directory} looks like several formats; choose with --format: {names}")
     raise ProbeError(f"{directory} is no workload of a known format ({names})")
-
-
-def _validate(
-    exporter: WorkloadExporter, directory: Path, steps: Sequence[int] | None
-) -> Sequence[Problem]:
-    validate: Callable[..., Sequence[Problem]] = exporter.validate
-    if steps is None:
-        return validate(directory)
-    if "steps" not in inspect.signature(validate).parameters:
-        raise ProbeError(f"format {exporter.name!r} cannot judge single steps: leave out --steps")
-    return validate(directory, steps=steps)
 
 
 def _print_json(directory: Path, exporter: WorkloadExporter, problems: Sequence[Problem]) -> None:
