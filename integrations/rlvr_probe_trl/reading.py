@@ -85,7 +85,7 @@ def is_module(value: object) -> bool:
     )
 
 
-def reward_values(rewards: object) -> list[float | None] | None:
+def reward_values(rewards: Any) -> list[float | None] | None:
     """Rewards as plain floats; None for a sample without one (also NaN, which JSON cannot hold).
 
     Unknown for what is no sequence (a generator must reach TRL unread) or lives on an accelerator.

@@ -89,7 +89,7 @@ def _put_back(swapped: _Swapped) -> None:
 
 def _function_name(call: Call) -> str | None:
     batch, index = BATCH.get(), call.state["index"]
-    names = batch.names if batch is not None else ()
+    names = [] if batch is None else batch.names
     return names[index] if index < len(names) else None
 
 

@@ -46,7 +46,7 @@ def named(where: Where) -> dict[str, Any]:
 
 
 def _online(call: Call) -> bool:
-    # `get_batch_samples` and others belong to transformers.Trainer, which every trainer shares.
+    # Some methods belong to transformers.Trainer, which every trainer shares.
     return is_online(call.args[0])
 
 
@@ -175,7 +175,7 @@ def _read_turn(call: Call) -> tuple[Any, ...]:
 
 def _in_experience(call: Call) -> bool:
     # The same method computes the policy loss, which is part of the update.
-    return _online(call) and _training(call).batch is not None
+    return _training(call).batch is not None
 
 
 def is_reference(trainer: Any, model: object, batch: Batch) -> bool:
@@ -260,7 +260,6 @@ METHODS = (
         step=_step_now,
         before=_experience_begin,
         after=_experience_end,
-        when=_online,
     ),
     HookPoint(
         "_generate",
@@ -269,14 +268,12 @@ METHODS = (
         _read_rollout,
         step=_step_now,
         after=_rollout_end,
-        when=_online,
     ),
     HookPoint(
         "_generate_single_turn",
         TURN,
         ("batch", "samples", "prompt_tokens", "response_tokens"),
         _read_turn,
-        when=_online,
         optional=True,
     ),
     HookPoint(
@@ -287,7 +284,6 @@ METHODS = (
         step=_step_now,
         before=rewards_begin,
         after=rewards_end,
-        when=_online,
     ),
     HookPoint(
         "_get_per_token_logps_and_entropies",
