@@ -350,7 +350,7 @@ def test_a_wrapper_somebody_else_wrapped_stays_and_is_inert(sink: Sink) -> None:
     module.f = lambda xs: xs  # type: ignore[attr-defined]
     patches.function(module, "f", POINT)
     ours = module.f
-    module.f = theirs = lambda xs: ours(xs)  # type: ignore[attr-defined]
+    module.f = theirs = lambda xs: ours(xs)
     patches.undo()
     assert module.f is theirs
     hooks.activate(None)

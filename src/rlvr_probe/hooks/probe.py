@@ -86,7 +86,6 @@ class HookProbe:
         self._begun[span] = (name, outer, activate)
         if activate:
             CURRENT.set(span)
-        recorder.own_ns += monotonic_ns() - now
         return span
 
     @guard.fail_open("probe.end")
@@ -105,7 +104,6 @@ class HookProbe:
         given = {} if values is None else values
         definition = recorder.define(name, tuple(given))
         recorder.end(span, definition, now, error, tuple(given.values()))
-        recorder.own_ns += monotonic_ns() - now
 
     @guard.fail_open("probe.record")
     def record(
@@ -138,9 +136,13 @@ class HookProbe:
         """See ``adapter.Probe.current``."""
         return CURRENT.get()
 
-    @guard.fail_open("probe.state", {})
     def state(self, owner: object) -> dict[str, Any]:
         """See ``adapter.Probe.state``."""
+        state = self._state(owner)
+        return {} if state is None else state
+
+    @guard.fail_open("probe.state")
+    def _state(self, owner: object) -> dict[str, Any] | None:
         state = self._states.get(owner)
         if state is None:
             state = self._states.setdefault(owner, {})
