@@ -57,11 +57,11 @@ def _heading(summary: _Summary) -> list[Block]:
         Line(
             f"{steps} recorded over {duration(summary['duration_s'])}, "
             f"{_count(summary['trajectories'], 'trajectory', 'trajectories')} in "
-            f"{_count(summary['groups'], 'group')}{sizes}, "
-            f"{summary['prompt_tokens']:,} prompt and "
-            f"{summary['response_tokens']:,} response tokens"
+            f"{_count(summary['groups'], 'group')}{sizes}"
         )
     )
+    if summary["trajectories"]:
+        blocks.append(Line(_tokens(summary)))
     evaluation = summary["evaluation"]
     if evaluation["trajectories"]:
         blocks.append(
@@ -73,6 +73,17 @@ def _heading(summary: _Summary) -> list[Block]:
     if summary["redone_steps"]:
         blocks.append(Line(_redone(summary)))
     return blocks
+
+
+def _tokens(summary: _Summary) -> str:
+    lengths = summary["lengths"]
+    parts = [
+        f"{summary[f'{kind}_tokens']:,} {kind} tokens (p50 {found['p50']:,}, max {found['max']:,})"
+        for kind in ("prompt", "response")
+        if (found := lengths[f"{kind}_tokens"]) is not None
+    ]
+    share = lengths["truncated_share"]
+    return ", ".join(parts) + ("" if share is None else f", {share:.1%} truncated")
 
 
 def _states(processes: Sequence[_Summary]) -> str:

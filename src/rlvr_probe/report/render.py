@@ -47,17 +47,20 @@ def _is_terminal(file: TextIO) -> bool:
 
 def _draw(blocks: Sequence[Block], file: TextIO) -> None:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
 
     console = Console(file=file, highlight=False, force_terminal=True)
     console.width = min(console.width, _WIDTH)
-    for block in blocks:
+    for before, block in zip((None, *blocks), blocks, strict=False):
         if isinstance(block, Line):
+            if isinstance(before, Grid):
+                console.print()
             console.print(Text(block.text, style=_STYLES[block.style]))
         else:
             console.print()
             console.print(Text(block.title, style=_STYLES[block.style] or "bold cyan"))
-            console.print(_table(block))
+            console.print(Padding(_table(block), (0, 0, 0, 2)))
 
 
 def _table(grid: Grid) -> Table:
@@ -67,14 +70,18 @@ def _table(grid: Grid) -> Table:
 
     style = "red" if grid.style == "alarm" else "cyan"
     table = Table(
-        box=box.SIMPLE_HEAD, border_style=style, header_style="bold", padding=(0, 0, 0, 1)
+        box=box.SIMPLE_HEAD,
+        border_style=style,
+        header_style="bold",
+        show_edge=False,
+        padding=(0, 0, 0, 1),
     )
     for column in grid.columns:
         table.add_column(column.heading, justify="right" if column.number else "left", no_wrap=True)
     for row in grid.rows:
         # Text: a name in a recording may look like markup.
         if len(row) == len(grid.columns):
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(cell, style="cyan" if BAR in cell else "") for cell in row))
         else:
             # A cell across the table would widen a column.
             table.add_row(*(Text("…", style="dim") for _ in grid.columns))
@@ -83,8 +90,10 @@ def _table(grid: Grid) -> Table:
 
 
 def _plain(blocks: Sequence[Block]) -> Iterator[str]:
-    for block in blocks:
+    for before, block in zip((None, *blocks), blocks, strict=False):
         if isinstance(block, Line):
+            if isinstance(before, Grid):
+                yield ""
             yield from textwrap.wrap(block.text, _WIDTH, subsequent_indent="  ") or [""]
             continue
         yield ""

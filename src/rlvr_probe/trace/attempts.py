@@ -65,14 +65,21 @@ class _Lifetimes:
 
 
 def rank_of(process: Recorded) -> int | None:
-    """Global rank of a process; 0 for the only one of a training; None if unknown."""
+    """Global rank of a process; None if unknown.
+
+    Where neither is recorded, one that generated a whole batch is the only one of its training.
+    """
     for session in process.journal.sessions:
         rank = session.facts.get("rank")
         if type(rank) is int:
             return rank
     if process.header.rank is not None:
         return process.header.rank
-    return 0 if world_size_of(process) in (None, 1) else None
+    size = world_size_of(process)
+    if size is None:
+        rows = process.journal.trajectories
+        return 0 if rows and all(len(row.response_tokens) == row.total for row in rows) else None
+    return 0 if size == 1 else None
 
 
 def world_size_of(process: Recorded, session: int | None = None) -> int | None:

@@ -1,0 +1,313 @@
+"""The commands as a user meets them: what they print, what they leave behind, how they end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe import cli
+from rlvr_probe.cli import exporters
+from rlvr_probe.cli.placing import placed
+from rlvr_probe.exceptions import ProbeError, WorkloadError
+from rlvr_probe.exporter import Problem, Written
+from rlvr_probe.model.workload import Workload
+from tests.journals import JournalFile, Training, simple_run
+
+
+class ToyExporter:
+    """Writes one file; fails as told by the environment."""
+
+    name = "toy"
+
+    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
+        (directory / "toy.txt").write_text(f"{len(workload.batches)} {keep_names}")
+        failure = os.environ.get("TOY")
+        if failure == "format":
+            raise WorkloadError("toys have no steps")
+        if failure == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if failure == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Written(len(workload.batches), 1, 2, 1, ("a note",))
+
+    def recognizes(self, directory: Path) -> bool:
+        return (directory / "toy.txt").exists()
+
+    def validate(
+        self,
+        directory: Path,
+        *,
+        steps: Sequence[int] | None = None,
+        response_cap: int | None = None,
+    ) -> list[Problem]:
+        text = (directory / "toy.txt").read_text()
+        problems = [Problem("toy.txt", 1, "a.b", f"{steps}", "no steps", warning=True)]
+        return (
+            [] if text.startswith("3") else [*problems, Problem("toy.txt", None, None, text, "3")]
+        )
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("toy", f"{__name__}:ToyExporter", exporters.GROUP)]
+    monkeypatch.setattr(EntryPoint, "load", lambda _: ToyExporter)
+    monkeypatch.setattr(exporters, "entry_points", lambda group: points)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    simple_run(tmp_path / "runs" / "run-1", ranks=1, steps=3)
+    return str(tmp_path / "runs")
+
+
+def convert(run: str, out: Path, *more: str) -> int:
+    return cli.main(["convert", run, "--to", "toy", "--out", str(out), *more])
+
+
+def left_behind(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "runs")
+
+
+def test_show_prints_text_and_json(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["show", run]) == 0
+    assert "3 steps recorded over" in capsys.readouterr().out
+    assert cli.main(["show", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 3
+
+
+def test_an_error_is_one_line_on_stderr_and_names_the_path_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["show", "nowhere"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("rlvr-probe: nowhere does not exist")
+    assert str(tmp_path) not in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["show"], ["nonsense"], ["validate", "x", "--steps", "a"]]
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments)
+    assert raised.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_help_states_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["--help"])
+    assert raised.value.code == 0
+    assert "exit codes: 0 done; 1 the thing examined is not sound" in capsys.readouterr().out
+
+
+def test_convert_makes_the_directory_and_nothing_else(
+    tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(run, tmp_path / "out", "--keep-names") == 0
+    assert (tmp_path / "out" / "toy.txt").read_text() == "3 True"
+    assert left_behind(tmp_path) == ["out"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / 'out'}: toy workload of 3 batches, 1 groups, 2 trajectories (1 files)",
+        "  a note",
+    ]
+
+
+def test_convert_says_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = Training(JournalFile(tmp_path / "runs"))
+    training.begin()
+    training.step(1)
+    training.evaluate(1)
+    training.step(2, finish=False)
+    training.journal.close(end=False)
+    assert convert(str(tmp_path / "runs"), tmp_path / "out") == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "  left out: 1 x evaluation, 8 trajectories",
+        "  left out: 1 x step (incomplete), 8 trajectories",
+    ]
+
+
+def test_an_existing_directory_is_refused_without_force(
+    tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert convert(run, out) == 2
+    assert capsys.readouterr().err == f"rlvr-probe: {out} exists; --force replaces it\n"
+    assert convert(run, out, "--force") == 0
+    (out / "stale").touch()
+    assert convert(run, out, "--force") == 0
+    assert left_behind(tmp_path) == ["out"]
+    assert left_behind(out) == ["toy.txt"]
+
+
+def test_force_never_replaces_what_is_no_workload(tmp_path: Path, run: str) -> None:
+    thesis = tmp_path / "thesis"
+    thesis.mkdir()
+    (thesis / "chapter1.tex").write_text("years of work")
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to(thesis)
+    file.write_text("mine")
+    for out in (thesis, link, file):
+        assert convert(run, out, "--force") == 2
+    assert (thesis / "chapter1.tex").read_text() == "years of work"
+    assert left_behind(tmp_path) == ["file", "link", "thesis"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "message"),
+    [
+        ("format", 2, "toys have no steps"),
+        ("full", 2, "cannot be written: No space left on device; nothing was left behind"),
+        ("signal", 130, ""),
+    ],
+)
+def test_a_conversion_that_fails_leaves_nothing_behind_and_keeps_what_was_there(
+    tmp_path: Path,
+    run: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failure: str,
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.setenv("TOY", failure)
+    assert convert(run, tmp_path / "a" / "b" / "out") == code
+    assert left_behind(tmp_path) == []
+    assert message in capsys.readouterr().err
+    monkeypatch.delenv("TOY")
+    assert convert(run, tmp_path / "out") == 0
+    monkeypatch.setenv("TOY", failure)
+    assert convert(run, tmp_path / "out", "--force") == code
+    assert left_behind(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "toy.txt").read_text() == "3 False"
+
+
+def test_a_parent_that_is_a_file_is_a_clean_error(
+    tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert convert(run, tmp_path / "file" / "out") == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_what_appeared_while_it_was_written_is_not_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def write() -> None:
+        with placed(out, force=False, replaceable=lambda _: True) as work:
+            (work / "new").touch()
+            out.mkdir()
+            (out / "theirs").touch()
+
+    with pytest.raises(ProbeError, match="exists"):
+        write()
+    assert left_behind(tmp_path) == ["out"]
+    assert left_behind(out) == ["theirs"]
+
+
+def test_an_unknown_format_names_the_known_ones(
+    tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["convert", run, "--to", "tar", "--out", str(tmp_path / "out")]) == 2
+    assert "no exporter is called 'tar'; known are toy" in capsys.readouterr().err
+
+
+def test_two_exporters_of_one_name_are_a_clash_that_names_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = [EntryPoint("toy", value, exporters.GROUP) for value in ("a:A", "b:B")]
+    monkeypatch.setattr(exporters, "entry_points", lambda group: points)
+    with pytest.raises(ProbeError, match=r"2 exporters are called 'toy': a:A of .*, b:B of"):
+        exporters.find_exporter("toy")
+
+
+def test_one_exporter_found_twice_is_no_clash(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("toy", "a:A", exporters.GROUP)] * 2
+    monkeypatch.setattr(exporters, "entry_points", lambda group: points)
+    assert exporters.find_exporter("toy").name == "toy"
+
+
+def test_an_exporter_that_cannot_be_loaded_is_an_error_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(_: EntryPoint) -> Any:
+        raise ImportError("No module named 'arrow'")
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    with pytest.raises(ProbeError, match="cannot be loaded: No module named 'arrow'"):
+        exporters.find_exporter("toy")
+
+
+def test_validate_ends_with_0_or_1_and_a_warning_is_no_problem(
+    tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    convert(run, out)
+    capsys.readouterr()
+    assert cli.main(["validate", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: toy workload, sound: 0 problems, 0 warnings\n"
+    (out / "toy.txt").write_text("\x1b[2J")
+    assert cli.main(["validate", str(out), "--steps", "1,0"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "warning: toy.txt:1: a.b found [0, 1], expected no steps",
+        "toy.txt: found ?[2J, expected 3",
+        f"{out}: toy workload, NOT SOUND: 1 problems, 1 warnings",
+    ]
+    assert cli.main(["validate", str(out), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sound"], found["format"], len(found["problems"])) == (False, "toy", 2)
+
+
+def test_validate_refuses_what_is_no_workload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for path, message in (
+        (tmp_path, "is no workload of a known format (toy)"),
+        (tmp_path / "gone", "does not exist"),
+        (tmp_path / "file", "is not a directory"),
+    ):
+        assert cli.main(["validate", str(path)]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error(run: str) -> None:
+    script = f"{sys.executable} -m rlvr_probe.cli show {run} --json | head -c 10"
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr, len(ended.stdout)) == (0, "", 10)
+
+
+def test_the_command_line_starts_without_what_the_commands_need() -> None:
+    script = (
+        "import sys, rlvr_probe; before = set(sys.modules); import rlvr_probe.cli as cli;"
+        "[__import__(f'rlvr_probe.cli.{name}') for name in cli.COMMANDS];"
+        "print([m for m in sorted(set(sys.modules) - before)"
+        " if m.partition('.')[0] in ('rich', 'msgspec')"
+        " or m.startswith(('rlvr_probe.trace', 'rlvr_probe.report', 'rlvr_probe.launch'))])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "[]\n"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert re.fullmatch(r"rlvr-probe \d\S*\n", capsys.readouterr().out)
