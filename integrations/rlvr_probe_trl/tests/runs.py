@@ -21,7 +21,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 
-__all__ = ["SCENARIOS", "Finished", "Runner", "Scenario"]
+__all__ = ["LAUNCHER", "SCENARIOS", "TRAIN", "Finished", "Runner", "Scenario", "environment"]
 
 TRAIN = Path(__file__).with_name("train.py")
 LAUNCHER = Path(sys.executable).with_name("rlvr-probe")
@@ -163,7 +163,7 @@ def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -
     done = subprocess.run(
         [*command, *arguments.split()],
         cwd=folder,
-        env=_environment(folder, scenario),
+        env=environment(folder, scenario),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -174,7 +174,8 @@ def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -
     return done.stdout
 
 
-def _environment(folder: Path, scenario: Scenario) -> dict[str, str]:
+def environment(folder: Path, scenario: Scenario) -> dict[str, str]:
+    """Variables of a training that records into ``folder/recordings``."""
     ours = ("RLVR_PROBE", "PYTEST_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     given = {
