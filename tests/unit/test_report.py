@@ -173,9 +173,11 @@ def test_without_rich_a_terminal_gets_plain_text(
 
 def test_a_recording_without_training_can_be_shown(tmp_path: Path) -> None:
     journal = JournalFile(tmp_path)
-    journal.span(names.USER, 1.0, 2.0, label="mine")
+    for start in (1.0, 3.0):
+        journal.span(names.USER, start, start * 2, label="mine")
     journal.close()
     shown = text(summary(tmp_path))
+    assert re.search(r"Your spans\n.*\n +mine +2 +2\.00 +3\.00 +4\.00\n", shown)
     assert "no training step was recorded" in shown
     assert "1 process exited" in shown
 

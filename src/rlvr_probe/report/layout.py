@@ -33,6 +33,7 @@ def lay_out(summary: _Summary) -> list[Block]:
         *_steps(summary),
         *_stages(summary),
         *_rewards(summary),
+        *_user_spans(summary),
         *_processes(summary),
     ]
 
@@ -122,7 +123,8 @@ def _open_spans(summary: _Summary) -> list[Block]:
             _text(one["step"]),
             _text(one["rank"]),
             one["state"],
-            seconds(one["age_s"]),
+            # Of a process that ended, only how long it was seen.
+            ("" if one["state"] == "running" else ">= ") + seconds(one["age_s"]),
         ]
         for one in spans
     ]
@@ -289,6 +291,29 @@ def _rewards(summary: _Summary) -> list[Block]:
         Column("s per call"),
     )
     return [grid("Rewards", columns, rows, head=16, tail=2, what="functions")]
+
+
+def _user_spans(summary: _Summary) -> list[Block]:
+    rows = [
+        [
+            clean(one["label"] or "?"),
+            f"{one['count']:,}",
+            seconds(one["total_s"] / one["count"]),
+            seconds(one["max_s"]),
+            seconds(one["total_s"]),
+        ]
+        for one in summary["user_spans"]
+    ]
+    if not rows:
+        return []
+    columns = (
+        Column("span", number=False),
+        Column("count"),
+        Column("mean s"),
+        Column("max s"),
+        Column("total s"),
+    )
+    return [grid("Your spans", columns, rows, head=16, tail=2, what="spans")]
 
 
 def _processes(summary: _Summary) -> list[Block]:

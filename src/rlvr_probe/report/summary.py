@@ -50,6 +50,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "lengths": _lengths(batches),
         "stages": _stages(trace, standing),
         "rewards": _rewards(batches),
+        "user_spans": _user_spans(trace),
         "step_list": [_step(step) for step in started],
         "attempt_list": [_attempt(trace, attempt) for attempt in trace.attempts],
         "process_list": [_process(trace, one) for one in trace.processes],
@@ -182,6 +183,18 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
         }
         for function in dict.fromkeys((*values, *calls))
     ]  # fmt: skip
+
+
+def _user_spans(trace: Trace) -> list[dict[str, Any]]:
+    """Per label of ``rlvr_probe.span``: how often, and how long."""
+    found = dict[str, list[float]]()
+    for span in trace.user_spans:
+        label = span.attributes.get("label")
+        found.setdefault(label if isinstance(label, str) else "", []).append(span.seconds)
+    return [
+        {"label": label, "count": len(times), "total_s": sum(times), "max_s": max(times)}
+        for label, times in found.items()
+    ]
 
 
 def _attempt(trace: Trace, attempt: Attempt) -> dict[str, Any]:
