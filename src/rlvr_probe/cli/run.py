@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,11 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.launch import launch
 
     try:
-        return launch(command, out=args.out, run_id=args.run_id, frameworks=args.frameworks)
+        status = launch(command, out=args.out, run_id=args.run_id, frameworks=args.frameworks)
     except ConfigError as error:
         print(f"rlvr-probe run: error: {error}", file=sys.stderr)
         return USAGE
+    if sys.stdout is None:
+        # Closed by whoever started us. What ends every command flushes it.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for good
+    return status

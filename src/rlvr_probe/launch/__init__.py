@@ -74,7 +74,8 @@ def launch(
         _say(
             environ,
             "nothing was recorded: no Python process of the command imported a supported "
-            "framework, or its Python has no rlvr-probe installed",
+            "framework, its Python has no rlvr-probe installed, or nothing could be written to "
+            + quote(os.path.dirname(shown)),
         )
     return status
 
@@ -83,22 +84,28 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         return foreground.run(command, environ)
     except FileNotFoundError:
-        print(f"rlvr-probe: {command[0]}: command not found", file=sys.stderr)
+        _print(f"{command[0]}: command not found")
         return NOT_FOUND
     except OSError as error:
-        print(f"rlvr-probe: {command[0]}: {error.strerror}", file=sys.stderr)
+        _print(f"{command[0]}: {error.strerror}")
         return NOT_EXECUTABLE
 
 
 def _say(environ: Mapping[str, str], text: str) -> None:
     """One line on stderr, from one launcher of the job."""
     rank = identity.rank(environ)
-    if (rank if rank is not None else identity.slurm_rank(environ)) or sys.stderr is None:
-        return
-    try:
-        print(f"rlvr-probe: {text}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass  # closed, or its reader is gone; the exit status stays that of the command
+    if not (rank if rank is not None else identity.slurm_rank(environ)):
+        _print(text)
+
+
+def _print(text: str) -> None:
+    # Not through sys.stderr, which keeps what it could not write and would turn the exit status
+    # into 120 at the end; but only if it was open at the start: 2 may be another file since.
+    if sys.stderr is not None:
+        try:
+            os.write(sys.stderr.fileno(), os.fsencode(f"rlvr-probe: {text}\n"))
+        except (OSError, ValueError):
+            pass
 
 
 def _writable(folder: Path) -> bool:

@@ -148,8 +148,9 @@ def _stop(number: int) -> None:
     it, who knows nothing of us: we would stay stopped.
     """
     if number in _TERMINAL_STOPS:
-        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        # Sent while blocked, it merges with the terminal's own, which may still be pending: one stop.
         os.kill(os.getpid(), number)
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
