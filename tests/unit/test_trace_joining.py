@@ -12,6 +12,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.workload import build_workload
 from tests.journals import BOOT, EPOCH_NS, SECOND, JournalFile, Training
 
 
@@ -130,6 +131,33 @@ def test_two_trainings_of_one_process_are_two_sessions(tmp_path: Path) -> None:
     training.journal.close()
     [attempt] = read_run(tmp_path).attempts
     assert [(step.session, step.number) for step in attempt.steps] == [(0, 1), (1, 1)]
+
+
+def test_a_process_may_go_back_to_a_checkpoint_without_a_restart(tmp_path: Path) -> None:
+    for number in (0, 1):
+        training = Training(JournalFile(tmp_path, 1 + number), rank=number, ranks=2)
+        training.begin()
+        for step in (1, 2, 3, 4):
+            training.step(step)
+        training.ordinals.clear()
+        training.begin(resumed_step=2)
+        for step in (3, 4, 5):
+            training.step(step)
+        training.journal.close()
+    trace = read_run(tmp_path)
+    assert trace.lost == {}
+    assert [(step.life, step.number) for step in trace.redone] == [(0, 3), (0, 4)]
+    assert [(step.life, step.number) for step in trace.steps()] == [
+        (0, 1),
+        (0, 2),
+        (1, 3),
+        (1, 4),
+        (1, 5),
+    ]
+    for attempt in (None, 0):
+        workload = build_workload(trace, attempt=attempt)
+        assert [taken.batch.step for taken in workload.batches] == [1, 2, 3, 4, 5]
+        assert [one.steps for one in workload.iterations] == [(1,), (2,), (3,), (4,), (5,)]
 
 
 def test_a_process_that_did_not_train_joins_its_owner_its_parent_or_the_only_job_at_the_time(

@@ -334,7 +334,10 @@ class Step:
     ranks: int
     """Ranks that should have done it."""
     superseded_by: int | None = None
-    """Attempt that resumed from before this step, so that its weights were thrown away."""
+    """Attempt that resumed from before this step, so that its weights were thrown away; its own
+    where the processes themselves went back to a checkpoint."""
+    life: int = 0
+    """How often the processes had begun this session before: they may resume without a restart."""
 
     @property
     def started(self) -> bool:
@@ -383,7 +386,7 @@ class Attempt:
     processes: list[int]
     sessions: list[Session]
     steps: list[Step]
-    """By session and number."""
+    """By session, life and number."""
     concurrent: bool = False
     """Another attempt ran at the same time: two jobs share this run id."""
     mixed: bool = False

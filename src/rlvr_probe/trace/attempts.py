@@ -13,7 +13,7 @@ from rlvr_probe.model import names
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["Launch", "find_launches", "rank_of", "resumed_step", "world_size_of"]
+__all__ = ["Launch", "find_launches", "life_at", "rank_of", "resumed_step", "world_size_of"]
 
 _CLOCK_SLACK_NS = 5_000_000_000
 """Overlap that two machines' wall clocks can feign, ns."""
@@ -91,15 +91,31 @@ def world_size_of(process: Recorded, session: int | None = None) -> int | None:
     return process.header.world_size
 
 
-def resumed_step(processes: Iterable[Recorded], session: int) -> int | None:
-    """Trainer steps that were done when ``session`` began; None if nobody recorded it."""
-    found = [
-        row.facts["resumed_step"]
-        for process in processes
+def life_at(process: Recorded, session: int, time_ns: int) -> int:
+    """How often ``process`` had begun ``session`` before the time it was in at ``time_ns``.
+
+    A script may catch an error and resume from a checkpoint in the same process.
+    """
+    begun = sum(
+        row.time_ns <= time_ns and row.facts.get("session", 0) == session
         for row in process.journal.sessions
-        if row.facts.get("session", 0) == session and type(row.facts.get("resumed_step")) is int
-    ]
-    return min((step for step in found if isinstance(step, int)), default=None)
+    )
+    return max(0, begun - 1)
+
+
+def resumed_step(processes: Iterable[Recorded], session: int, life: int = 0) -> int | None:
+    """Trainer steps that were done when ``session`` began; None if nobody recorded it."""
+    found = list[int]()
+    for process in processes:
+        begun = [
+            row.facts.get("resumed_step")
+            for row in process.journal.sessions
+            if row.facts.get("session", 0) == session
+        ]
+        step = begun[life] if life < len(begun) else None
+        if type(step) is int:
+            found.append(step)
+    return min(found, default=None)
 
 
 def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[Launch], list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Batch, BatchShard, RewardCall, RewardColumn
+from rlvr_probe.trace.attempts import life_at
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.decode import Journal, SpanRow, TrajectoryRow
 from rlvr_probe.trace.load import Recorded
@@ -45,23 +46,27 @@ def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
 
 def join_batches(
     members: Sequence[Member], clock: RunClock, skipped: Counter[str]
-) -> dict[int, list[Batch]]:
-    """Batches of one attempt by session, each in the order of step and ordinal.
+) -> dict[tuple[int, int], list[Batch]]:
+    """Batches of one attempt by session and life, each in the order of step and ordinal.
 
     Args:
         members: Processes of the attempt.
         clock: Clock of the run.
         skipped: Gets the rows that could not be joined, by reason.
     """
-    parts = dict[tuple[int, int, int, str], list[_Part]]()
+    parts = dict[tuple[int, int, int, int, str], list[_Part]]()
     for member in members:
         for part in _parts(member, clock, skipped):
             row = part.row
-            parts.setdefault((row.session, row.step, row.ordinal, row.mode), []).append(part)
-    batches = dict[int, list[Batch]]()
-    for (session, step, ordinal, mode), found in sorted(parts.items()):
+            life = life_at(member.recorded, row.session, row.time_ns)
+            key = (row.session, life, row.step, row.ordinal, row.mode)
+            parts.setdefault(key, []).append(part)
+    batches = dict[tuple[int, int], list[Batch]]()
+    for (session, life, step, ordinal, mode), found in sorted(
+        parts.items(), key=lambda item: item[0]
+    ):
         batch = _batch(mode, step, ordinal, found, skipped)
-        batches.setdefault(session, []).append(batch)
+        batches.setdefault((session, life), []).append(batch)
     return batches
 
 

@@ -98,30 +98,37 @@ def _supersede(
     throws nothing away.
     """
     for later in attempts:
-        if later.concurrent:
-            continue
-        for session in {step.session for step in later.steps}:
-            began = _began_after(later, session, launches, processes)
+        before = [
+            step
+            for earlier in attempts[: later.index]
+            if not later.concurrent and not earlier.concurrent
+            if earlier.lineage == later.lineage
+            for step in earlier.steps
+        ]
+        for session, life in sorted({(step.session, step.life) for step in later.steps}):
+            began = _began_after(later, session, life, launches, processes)
             if began is None:
                 continue
-            for earlier in attempts[: later.index]:
-                if earlier.concurrent or earlier.lineage != later.lineage:
-                    continue
-                for step in earlier.steps:
-                    unmarked = step.superseded_by is None
-                    if unmarked and step.session == session and step.number > began:
-                        step.superseded_by = later.index
+            own = [step for step in later.steps if step.life < life]
+            for step in (*before, *own):
+                unmarked = step.superseded_by is None
+                if unmarked and step.session == session and step.number > began:
+                    step.superseded_by = later.index
 
 
 def _began_after(
-    attempt: Attempt, session: int, launches: list[Launch], processes: Sequence[Recorded]
+    attempt: Attempt, session: int, life: int, launches: list[Launch], processes: Sequence[Recorded]
 ) -> int | None:
     """The step that the attempt resumed from; None if it did none of its own."""
-    started: list[Step] = [s for s in attempt.steps if s.session == session and s.started]
+    started: list[Step] = [
+        step
+        for step in attempt.steps
+        if (step.session, step.life) == (session, life) and step.started
+    ]
     if not started:
         return None
     members = (processes[i] for i in launches[attempt.index].trainers)
-    recorded = resumed_step(members, session)
+    recorded = resumed_step(members, session, life)
     return min(step.number for step in started) - 1 if recorded is None else recorded
 
 

@@ -94,7 +94,8 @@ def _intervals(processes: Sequence[Recorded], shift_ns: int) -> _Intervals:
             start, end = span.start_ns + shift_ns, span.end_ns + shift_ns
             before = found.get(key, (start, end))
             found[key] = (max(before[0], start), min(before[1], end))
-    return found
+    # A step done again after a restart took place twice: it bounds nothing.
+    return {key: times for key, times in found.items() if times[0] < times[1]}
 
 
 def _bounds(reference: _Intervals, other: _Intervals) -> tuple[int | None, int | None]:

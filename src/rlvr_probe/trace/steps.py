@@ -7,21 +7,21 @@ from collections.abc import Sequence
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Span, Step
-from rlvr_probe.trace.attempts import world_size_of
+from rlvr_probe.trace.attempts import life_at, world_size_of
 from rlvr_probe.trace.batches import Member, ancestors, join_batches
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.decode import SpanRow
 
 __all__ = ["build_steps"]
 
-_Place = tuple[int, int]
-"""Session and step."""
+_Place = tuple[int, int, int]
+"""Session, life and step."""
 
 
 def build_steps(
     attempt: int, members: Sequence[Member], clock: RunClock, skipped: Counter[str]
 ) -> tuple[list[Step], list[Span], list[Span]]:
-    """Steps of one attempt by session and number, its user spans, and spans without a step.
+    """Steps of one attempt by session, life and number, its user spans, and spans without a step.
 
     Step 0 holds what happened before the first step, for example an evaluation.
 
@@ -36,15 +36,15 @@ def build_steps(
 
     def step_at(place: _Place) -> Step:
         if place not in steps:
-            session, number = place
+            session, life, number = place
             if session not in sizes:
                 sizes[session] = _ranks(members, session)
-            steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session])
+            steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    for session, batches in join_batches(members, clock, skipped).items():
+    for (session, life), batches in join_batches(members, clock, skipped).items():
         for batch in batches:
-            step = step_at((session, batch.step))
+            step = step_at((session, life, batch.step))
             (step.evaluations if batch.mode == "eval" else step.batches).append(batch)
     user, unplaced = list[Span](), list[Span]()
     done = dict[_Place, set[int]]()
@@ -92,6 +92,13 @@ def _places(member: Member) -> list[tuple[SpanRow, _Place | None]]:
     default = only if type(only) is int else 0
 
     def place_of(span: SpanRow) -> _Place | None:
+        found = around(span)
+        if found is None:
+            return None
+        # Its end: what a training does first may begin before it says that it begins.
+        return (found[0], life_at(member.recorded, found[0], span.end_ns), found[1])
+
+    def around(span: SpanRow) -> tuple[int, int] | None:
         session: object = None
         for one in (span, *ancestors(span, by_id)):
             session = one.attributes.get("session") if session is None else session

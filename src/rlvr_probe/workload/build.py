@@ -87,8 +87,8 @@ def _choose(trace: Trace, attempt: int | None) -> list[Attempt]:
 
 
 def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) -> None:
-    for session in sorted({step.session for step in attempt.steps}):
-        steps = [step for step in attempt.steps if step.session == session]
+    for session, life in sorted({(step.session, step.life) for step in attempt.steps}):
+        steps = [step for step in attempt.steps if (step.session, step.life) == (session, life)]
         key = (attempt.lineage, session)
         number = draft.sessions.setdefault(key, len(draft.sessions))
         standing = list[Step]()
@@ -114,7 +114,8 @@ def _reasons(step: Step, *, alone: bool) -> Iterable[str]:
     """Why a step cannot be taken; nothing if it can, or if there is nothing to take."""
     if not step.started:
         return
-    if step.superseded_by is not None and not alone:
+    # Alone, an attempt is taken as it ran; what it went back on itself is still there twice.
+    if step.superseded_by is not None and not (alone and step.superseded_by != step.attempt):
         yield "superseded"
     if not step.done:
         yield "incomplete"
