@@ -346,8 +346,8 @@ def test_undo_restores_static_and_class_methods_and_inherited_ones() -> None:
 
 def test_a_wrapper_somebody_else_wrapped_stays_and_is_inert(sink: Sink) -> None:
     patches = Patches()
-    module = types.ModuleType("m")
-    module.f = lambda xs: xs  # type: ignore[attr-defined]
+    module: Any = types.ModuleType("m")
+    module.f = lambda xs: xs
     patches.function(module, "f", POINT)
     ours = module.f
     module.f = theirs = lambda xs: ours(xs)
@@ -432,8 +432,8 @@ def test_a_guarded_plugin_function_never_raises_and_stops_with_the_probe(sink: S
         calls.append(x)
         raise ValueError("secret")
 
-    safe = HookProbe(sink, Patches()).guarded(callback)
-    assert safe(1) is None  # type: ignore[func-returns-value]
+    safe: Any = HookProbe(sink, Patches()).guarded(callback)
+    assert safe(1) is None
     sink.level = OFF
     safe(2)
     assert calls == [1]

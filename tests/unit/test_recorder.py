@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -13,10 +14,9 @@ from typing import Any
 import pytest
 
 from rlvr_probe import guard
-from rlvr_probe import recorder as recorder_module
 from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import OFF, Recorder
+from rlvr_probe.recorder import OFF, Recorder, bookkeeping
 
 Make = Callable[..., Recorder]
 
@@ -96,7 +96,7 @@ def test_a_segment_that_is_full_is_followed_by_the_next(record: Make) -> None:
 def test_a_span_open_for_a_second_is_journaled_as_open_once(
     record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "_OPEN_AFTER_NS", 20_000_000)
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 20_000_000)
     recorder = record()
     definition = recorder.define(names.TURN, ())
     span = recorder.begin(names.TURN, definition, monotonic_ns(), 0)
@@ -152,6 +152,20 @@ def test_more_open_spans_than_slots_are_counted_not_lost(record: Make) -> None:
     assert beat > 0
 
 
+def test_a_deleted_open_table_is_made_again_with_what_is_open(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 10_000_000)
+    recorder = record()
+    definition = recorder.define(names.STEP, ())
+    span = recorder.begin(names.STEP, definition, monotonic_ns(), 0, "", 7)
+    shutil.rmtree(recorder.folder)
+    time.sleep(0.2)
+    assert slots(recorder.folder) == {span: ("step", "", 7)}
+    recorder.end(span, definition, monotonic_ns(), None, ())
+    assert not slots(recorder.folder)
+
+
 def test_a_value_that_json_cannot_say_costs_one_row(record: Make) -> None:
     recorder = record()
     definition = recorder.define(names.REWARDS, ("values",))
@@ -174,8 +188,8 @@ def test_faults_are_written_without_their_message(record: Make) -> None:
 def test_too_much_own_time_records_less_then_nothing(
     record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "_WINDOW_NS", 10_000_000)
-    monkeypatch.setattr(recorder_module, "_OPEN_AFTER_NS", 1_000_000)
+    monkeypatch.setattr(bookkeeping, "WINDOW_NS", 10_000_000)
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 1_000_000)
     recorder = record()
     definition = recorder.define(names.REWARDS, ())
     for _ in range(4):

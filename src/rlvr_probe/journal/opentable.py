@@ -16,6 +16,7 @@ from rlvr_probe.model import schema
 
 __all__ = ["OpenTable"]
 
+_SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
 _SPAN = struct.Struct("<Q")
 _NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
@@ -39,20 +40,8 @@ class OpenTable:
         """
         if _is_network(path.parent):
             raise OSError(f"no open-span table on a network file system: {path.parent.name}")
-        size = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(path, flags, 0o666)
-        try:
-            if os.write(fd, bytes(size)) != size:
-                raise OSError("no room for the open-span table")
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, size)
-            self._map: mmap.mmap | None = mmap.mmap(fd, size)
-        except OSError:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(fd)
+        self._path = path
+        self._map: mmap.mmap | None = _mapped(path, bytes(_SIZE))
         self._process = process.encode()
         self._free = list(range(schema.OPEN_SLOTS, 0, -1))
         self._overflow = 0
@@ -105,9 +94,35 @@ class OpenTable:
                 int(ended),
             )
 
+    def restore(self) -> None:
+        """Make the file again, with what it said, if it was deleted.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        if self._map is not None and not self._path.exists():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._map = _mapped(self._path, bytes(self._map))
+
     def abandon(self) -> None:
         """Never touch the file again: it belongs to the parent of this forked process."""
         self._map = None
+
+
+def _mapped(path: Path, content: bytes) -> mmap.mmap:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    fd = os.open(path, flags, 0o666)
+    try:
+        if os.write(fd, content) != len(content):
+            raise OSError("no room for the open-span table")
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, len(content))
+        return mmap.mmap(fd, len(content))
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
 
 
 def _is_network(folder: Path) -> bool:

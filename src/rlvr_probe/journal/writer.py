@@ -72,19 +72,27 @@ class JournalWriter:
         """Name of the error that keeps the journal from being opened, or None."""
         return self._refused
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Append ``rows``, all or only the first of them, and count the rest as lost."""
+    def write(self, rows: Sequence[Row], *, records: bool = True) -> None:
+        """Append ``rows``, all or only the first of them, and count the rest as lost.
+
+        Args:
+            rows: Rows in the shape of the schema.
+            records: False for rows about the recording itself, which nobody misses.
+        """
         if self._fd >= 0:
             self._check_deleted()
             if self._size >= self._segment_b:
                 self.close()
         if self._fd < 0 and not self._open():
-            self.lost[f"unwritable_{self._refused}"] += len(rows)
+            if records:
+                self.lost[f"unwritable_{self._refused}"] += len(rows)
             return
         definitions = self._definitions(self._defined)
         written = self._append([*definitions, *rows])
         self._defined += min(written, len(definitions))
         kept = max(0, written - len(definitions))
+        if not records:
+            return
         self._rows += kept
         if kept < len(rows):
             self.lost[self._why] += len(rows) - kept

@@ -26,11 +26,9 @@ from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import schema
 from rlvr_probe.model.names import Name
+from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
 
-__all__ = ["CURRENT", "FULL", "OFF", "STAGES", "Recorder"]
-
-OFF, STAGES, FULL = 0, 1, 2
-_LEVELS = ("off", "stages", "full")
+__all__ = ["CURRENT", "Recorder"]
 
 CURRENT: ContextVar[int] = ContextVar("rlvr_probe_span", default=0)
 """Span id that new spans of this context get as parent; 0 for none."""
@@ -42,10 +40,6 @@ _TABLE_WAIT_S = 0.05
 """Once per process: so that the first step is in the open-span table, even a slow disk may not cost
 the run more than this."""
 
-_OPEN_AFTER_NS = 1_000_000_000
-_WINDOW_NS = 30_000_000_000
-_OWN_SHARE = 0.01
-
 _definitions: list[tuple[str, int, str, str, tuple[str, ...]]] = []
 _definition_ids: dict[tuple[str, tuple[str, ...]], int] = {}
 _definition_lock = threading.Lock()
@@ -56,6 +50,9 @@ class Recorder:
 
     Attributes:
         level: FULL, STAGES (coarse spans and events only) or OFF.
+        mono_ns: CLOCK_MONOTONIC at time 0 of this process's journal.
+        open: Open spans by id: definition, start (CLOCK_MONOTONIC), parent, slot in the table.
+        lost: Rows dropped before they reached the journal, by reason.
         process: Key of this process start, 16 hex digits.
         own_ns: Time spent inside hooks on users' threads and in the flush thread, ns.
     """
@@ -78,7 +75,7 @@ class Recorder:
     def _start_over(self) -> None:
         """State of one process start. Also runs in a forked child, where no thread exists yet."""
         self.process = os.urandom(8).hex()
-        self._mono_ns, self._epoch_ns = epoch_pair()
+        self.mono_ns, self._epoch_ns = epoch_pair()
         self.rows: deque[tuple[Any, ...]] = deque()
         self.open: dict[int, tuple[int, int, int, int]] = {}
         self.lost: Counter[str] = Counter()
@@ -91,9 +88,7 @@ class Recorder:
         self._drain_lock = threading.Lock()
         self._stop = threading.Event()
         self._closed = False
-        self._reported: dict[Any, int] = {}
-        self._window = (self._mono_ns, 0)
-        self._looked_ns = 0
+        self._books = Bookkeeping(self.mono_ns)
 
     # ---------------------------------------------------------------- hot path
 
@@ -147,7 +142,7 @@ class Recorder:
         if slot and self._table is not None:
             self._table.close(slot)
         self.append(
-            (definition, start_ns - self._mono_ns, end_ns - start_ns, span, parent, error, *values)
+            (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
 
     def append(self, row: tuple[Any, ...]) -> None:
@@ -170,13 +165,13 @@ class Recorder:
     ) -> int:
         """Queue a span whose two ends are known; returns its id."""
         span = self.next_id()
-        begin = start_ns - self._mono_ns
+        begin = start_ns - self.mono_ns
         self.append((definition, begin, end_ns - start_ns, span, parent, None, *values))
         return span
 
     def event_row(self, definition: int, parent: int, values: Sequence[Any]) -> None:
         """Queue an event of this moment."""
-        self.append((definition, monotonic_ns() - self._mono_ns, parent, *values))
+        self.append((definition, monotonic_ns() - self.mono_ns, parent, *values))
 
     # ---------------------------------------------------------------- life
 
@@ -199,7 +194,7 @@ class Recorder:
                 process=self.process,
                 run=self.run,
                 owner=self._owner,
-                mono_ns=self._mono_ns,
+                mono_ns=self.mono_ns,
                 epoch_ns=self._epoch_ns,
             )
             self._writer = JournalWriter(
@@ -262,60 +257,14 @@ class Recorder:
                 pass
             writer.write(chunk)
         now = monotonic_ns()
-        extra = self._housekeeping(now)
+        extra = self._books.rows(self, now, writer.lost)
         if extra:
-            writer.write(extra)
+            writer.write(extra, records=False)
         if self._table is not None:
+            if extra is not None:
+                self._table.restore()
             self._table.beat(now)
         self.own_ns += time.thread_time_ns() - cpu
-
-    def _housekeeping(self, now: int) -> list[Sequence[Any]]:
-        """Rows about the recording itself: open spans, totals that changed, the level."""
-        time_ns = now - self._mono_ns
-        rows: list[Sequence[Any]] = []
-        if now - self._looked_ns < _OPEN_AFTER_NS:
-            return rows
-        self._looked_ns = now
-        for span, (definition, start_ns, parent, _) in list(self.open.items()):
-            key = ("open", span)
-            if now - start_ns >= _OPEN_AFTER_NS and key not in self._reported:
-                self._reported[key] = 1
-                rows.append(("open", definition, start_ns - self._mono_ns, span, parent))
-        for key in [k for k in self._reported if k[0] == "open" and k[1] not in self.open]:
-            del self._reported[key]
-        self._watch_own_time(now, rows)
-        rows.extend(self._totals(time_ns))
-        return rows
-
-    def _totals(self, time_ns: int) -> list[Sequence[Any]]:
-        """Running totals that changed since they were last written."""
-        rows: list[Sequence[Any]] = []
-        written = self._writer.lost if self._writer is not None else Counter[str]()
-        # A copy: users' threads count while this one reads.
-        for reason, total in (Counter(dict(self.lost)) + written).items():
-            if self._reported.get(("lost", reason)) != total:
-                self._reported["lost", reason] = total
-                rows.append(("lost", time_ns, reason, total))
-        for (place, error), total in guard.faults().items():
-            if self._reported.get(("fault", place, error)) != total:
-                self._reported["fault", place, error] = total
-                rows.append(("fault", time_ns, place, error, total))
-        if self._reported.get(("own",), -1) + 1_000_000 < self.own_ns:
-            self._reported["own",] = self.own_ns
-            rows.append(("own", time_ns, self.own_ns))
-        return rows
-
-    def _watch_own_time(self, now: int, rows: list[Sequence[Any]]) -> None:
-        """Above 1 % of wall time over 30 s, record less: stages only, then nothing."""
-        begin, own = self._window
-        if now - begin < _WINDOW_NS:
-            return
-        share = (self.own_ns - own) / (now - begin)
-        self._window = (now, self.own_ns)
-        if share > _OWN_SHARE and self.level > OFF:
-            self.level -= 1
-            reason = f"own_time {share:.4f}"
-            rows.append(("level", now - self._mono_ns, _LEVELS[self.level], reason))
 
     def close(self, reason: str, timeout_s: float = 2.0) -> None:
         """Stop the thread, write what waits and the closing row. Idempotent.
@@ -346,11 +295,12 @@ class Recorder:
     def _finish(self, reason: str) -> None:
         self._drain()
         now = monotonic_ns()
-        time_ns = now - self._mono_ns
+        time_ns = now - self.mono_ns
         writer = self._writer
         if writer is None:
             return
-        writer.write([*self._totals(time_ns), ("end", time_ns, reason)])
+        totals = self._books.totals(self, time_ns, writer.lost)
+        writer.write([*totals, ("end", time_ns, reason)], records=False)
         writer.close()
         if self._table is not None:
             self._table.beat(now, ended=True)
