@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -174,6 +175,34 @@ def test_a_value_that_json_cannot_say_costs_one_row(record: Make) -> None:
     recorder.close("exit")
     assert [row[3] for row in rows(recorder.folder)] == [1, 2, 3, None]
     assert rows(recorder.folder, "lost")[-1][2:] == ["unencodable", 2]
+
+
+def test_a_loss_is_reported_once_there_is_room_again(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 1_000_000)
+    full = threading.Event()
+    real = os.write
+
+    def write(fd: int, data: Any) -> int:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "full")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    recorder = record()
+    definition = recorder.define(names.REWARDS, ("values",))
+    recorder.event_row(definition, 0, (1,))
+    time.sleep(0.1)
+    full.set()
+    for i in range(7):
+        recorder.event_row(definition, 0, (i,))
+    time.sleep(0.2)
+    full.clear()
+    time.sleep(0.1)
+    assert rows(recorder.folder, "lost")[-1][2:] == ["disk_full", 7]
+    recorder.close("exit")
+    assert [row[3] for row in rows(recorder.folder)] == [1]
 
 
 def test_faults_are_written_without_their_message(record: Make) -> None:

@@ -72,12 +72,15 @@ class JournalWriter:
         """Name of the error that keeps the journal from being opened, or None."""
         return self._refused
 
-    def write(self, rows: Sequence[Row], *, records: bool = True) -> None:
+    def write(self, rows: Sequence[Row], *, records: bool = True) -> bool:
         """Append ``rows``, all or only the first of them, and count the rest as lost.
 
         Args:
             rows: Rows in the shape of the schema.
-            records: False for rows about the recording itself, which nobody misses.
+            records: False for rows about the recording itself, which are not counted.
+
+        Returns:
+            Whether all of them were written.
         """
         if self._fd >= 0:
             self._check_deleted()
@@ -86,16 +89,16 @@ class JournalWriter:
         if self._fd < 0 and not self._open():
             if records:
                 self.lost[f"unwritable_{self._refused}"] += len(rows)
-            return
+            return False
         definitions = self._definitions(self._defined)
         written = self._append([*definitions, *rows])
         self._defined += min(written, len(definitions))
         kept = max(0, written - len(definitions))
-        if not records:
-            return
-        self._rows += kept
-        if kept < len(rows):
-            self.lost[self._why] += len(rows) - kept
+        if records:
+            self._rows += kept
+            if kept < len(rows):
+                self.lost[self._why] += len(rows) - kept
+        return kept == len(rows)
 
     def close(self) -> None:
         """Close the current segment; a later write opens the next one."""

@@ -79,6 +79,10 @@ class Bookkeeping:
             rows.append(("own", time_ns, recording.own_ns))
         return rows
 
+    def forget(self) -> None:
+        """Give every total again: what was given last did not reach the disk."""
+        self._totals.clear()
+
     def _changed(self, total: int, *key: str) -> bool:
         changed = self._totals.get(key) != total
         self._totals[key] = total

@@ -258,8 +258,8 @@ class Recorder:
             writer.write(chunk)
         now = monotonic_ns()
         extra = self._books.rows(self, now, writer.lost)
-        if extra:
-            writer.write(extra, records=False)
+        if extra and not writer.write(extra, records=False):
+            self._books.forget()
         if self._table is not None:
             if extra is not None:
                 self._table.restore()
@@ -299,6 +299,7 @@ class Recorder:
         writer = self._writer
         if writer is None:
             return
+        self._books.forget()
         totals = self._books.totals(self, time_ns, writer.lost)
         writer.write([*totals, ("end", time_ns, reason)], records=False)
         writer.close()
