@@ -121,6 +121,30 @@ def test_a_second_training_of_one_script_supersedes_nothing(tmp_path: Path) -> N
     assert [attempt.lineage for attempt in trace.attempts] == [0, 1]
 
 
+def test_a_training_from_scratch_after_one_that_returned_is_another_one(tmp_path: Path) -> None:
+    for number, returned in ((1, True), (2, False), (3, False)):
+        journal = JournalFile(tmp_path, number, start_s=60.0 * number)
+        journal.header["job"] = f"job-{number}"
+        training = Training(journal)
+        training.begin()
+        training.step(1)
+        if returned:
+            journal.event(names.SESSION_END, 3.0, session=0, step=1)
+        journal.close()
+    trace = read_run(tmp_path)
+    assert [attempt.lineage for attempt in trace.attempts] == [0, 1, 1]
+    assert [(step.attempt, step.superseded_by) for step in trace.redone] == [(1, 2)]
+
+
+def test_a_step_known_only_from_the_open_span_table_was_begun(tmp_path: Path) -> None:
+    rank(tmp_path, 1, steps=range(1, 5), end=False)
+    journal = JournalFile(tmp_path, 1)
+    journal.open_table((99, 50.0, "step", ""), beat_s=51.0, step=5)
+    rank(tmp_path, 2, steps=range(4, 7), resumed=3, start_s=60, job="job-2")
+    trace = read_run(tmp_path)
+    assert [(step.number, step.complete) for step in trace.redone] == [(4, True), (5, False)]
+
+
 def test_two_trainings_of_one_process_are_two_sessions(tmp_path: Path) -> None:
     training = Training(JournalFile(tmp_path))
     for session in (0, 1):

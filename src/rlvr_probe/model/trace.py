@@ -338,6 +338,8 @@ class Step:
     where the processes themselves went back to a checkpoint."""
     life: int = 0
     """How often the processes had begun this session before: they may resume without a restart."""
+    open: bool = False
+    """Some rank was inside it when last seen."""
 
     @property
     def started(self) -> bool:
@@ -345,7 +347,7 @@ class Step:
 
         Fetching data, evaluating and saving happen between steps and only carry a step's number.
         """
-        return bool(self.batches) or any(
+        return self.open or bool(self.batches) or any(
             span.name in _WORK and span.attributes.get("mode") != "eval" for span in self.spans
         )
 

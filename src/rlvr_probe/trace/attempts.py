@@ -264,9 +264,9 @@ def _mark_concurrent(
 def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> None:
     """Tell a resumed or repeated training from a second one that the same launch began.
 
-    A new launch under the same run id continues the training. Inside one launch, a process that
-    starts from scratch after its predecessor closed in an orderly way is the next training of a
-    script of several.
+    A new launch under the same run id continues the training, unless it starts from scratch after
+    its predecessor returned by itself: a script or a sweep of several trainings. Inside one launch
+    a predecessor that closed in an orderly way is enough.
     """
     last: Launch | None = None
     count = 0
@@ -274,8 +274,10 @@ def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> N
         continues = False
         if last is not None and not launch.concurrent:
             fresh = not resumed_step((processes[i] for i in launch.trainers), 0)
+            returned = any(processes[i].journal.returned for i in last.trainers)
             orderly = all(processes[i].state == "exited" for i in last.trainers)
-            continues = launch.component != last.component or not (fresh and orderly)
+            over = returned or (orderly and launch.component == last.component)
+            continues = not (fresh and over)
         if last is not None and continues:
             launch.lineage = last.lineage
         else:

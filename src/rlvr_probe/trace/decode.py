@@ -99,6 +99,8 @@ class Journal:
         reported: Rows the process itself dropped, by reason: running totals, the last one counts.
         skipped: Rows this reader could not use, by reason.
         finished: Ids among the watched ones whose span has finished.
+        ended: The journal was closed in an orderly way.
+        returned: A training returned by itself.
         last_ns: Time of the last row; 0 if there was none.
     """
 
@@ -115,6 +117,7 @@ class Journal:
     level: str = "full"
     own_ns: int | None = None
     ended: bool = False
+    returned: bool = False
     last_ns: int = 0
 
 
@@ -221,6 +224,8 @@ class RowDecoder:
             journal.rewards.append(_rewards(parent, values))
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
+        elif definition.name == names.SESSION_END.name:
+            journal.returned = True
         journal.last_ns = max(journal.last_ns, time_ns)
 
     def _time(self, value: object) -> int:

@@ -69,6 +69,8 @@ def build_steps(
                 if row.name == names.STEP.name and row.error is None:
                     rank = -1 - member.index if member.rank is None else member.rank
                     done.setdefault(place, set()).add(rank)
+        for place in _begun(member):
+            step_at(place).open = True
     for place, step in steps.items():
         # Outer spans first where two begin together.
         step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
@@ -80,6 +82,23 @@ def _ranks(members: Sequence[Member], session: int) -> int:
     known = [world_size_of(one.recorded, session) for one in members if one.recorded.trained]
     sizes = [size for size in known if size is not None and size > 0]
     return max(sizes) if sizes else sum(one.recorded.trained for one in members)
+
+
+def _begun(member: Member) -> list[_Place]:
+    """The step that is open, known from the open-span table only: a kill may leave nothing else."""
+    journal, table = member.recorded.journal, member.recorded.table
+    if table is None or not journal.sessions:
+        return []
+    last = journal.sessions[-1]
+    session = last.facts.get("session", 0)
+    if type(session) is not int:
+        return []
+    life = life_at(member.recorded, session, last.time_ns)
+    return [
+        (session, life, slot.step)
+        for slot in table.slots
+        if slot.name == names.STEP.name and slot.step and slot.span not in journal.finished
+    ]
 
 
 def _places(member: Member) -> list[tuple[SpanRow, _Place | None]]:
