@@ -1,9 +1,11 @@
 """How `make docs` builds: nitpicky, warnings are errors, examples are run."""
 
+import re
 from importlib.metadata import version as installed_version
+from typing import Any
 
 project = "rlvr-probe"
-author = "The rlvr-probe authors"
+author = project_copyright = "The rlvr-probe authors"
 release = version = installed_version("rlvr-probe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon"]
@@ -16,6 +18,7 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -26,4 +29,26 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(abc|collections|contextlib|contextvars|dataclasses|enum|os|pathlib|types|typing)\..*",
     ),
+    # Attributes that a class describes in its own docstring have no entry of their own.
+    (r"py:attr", r"folder|frameworks|Trace\.processes"),
+    (r"py:class", r"rlvr_probe\.model\.trace\.Trace"),
+    # The type variable of a decorator.
+    (r"py:class", r"rlvr_probe\.spans\._F"),
 ]
+
+
+def _as_meant(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking words before a colon or a comma for the type of an attribute."""
+    if what in ("attribute", "data", "property") and lines:
+        lines[0] = lines[0].replace(": ", " \N{EN DASH} ")
+    for index, line in enumerate(lines):
+        # An entry for two attributes: ``args, kwargs: both of them``.
+        several = re.match(r"( +\w+(?:, \w+)+: )", line)
+        if several:
+            names = several[1].lstrip()
+            lines[index] = line.replace(names, names.rstrip().replace(", ", ",") + " ", 1)
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _as_meant, priority=400)

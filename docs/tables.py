@@ -1,0 +1,184 @@
+"""The tables of the reference that are made from the code.
+
+    .venv/bin/python docs/tables.py
+
+writes them into the pages, between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+``tests/unit/test_docs.py`` fails where a page no longer says what the code says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from rlvr_probe.cli import COMMANDS
+from rlvr_probe.config import Config
+from rlvr_probe.model import names, schema
+
+__all__ = ["TABLES", "command_parser", "fill", "pages", "settings"]
+
+DOCS = Path(__file__).resolve().parent
+_BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_OPEN_HEADER = {
+    "magic": f"`{schema.OPEN_MAGIC.decode()}`",
+    "process": "process key, 16 hex digits",
+    "heartbeat": "CLOCK_MONOTONIC of the last sign of life, ns",
+    "overflow": "spans that found no free slot",
+    "slots": "number of slots",
+    "ended": "1 once the journal was closed in an orderly way",
+}
+_OPEN_SLOT = {
+    "span": "id of the span; 0 if the slot is free. Written last, cleared first",
+    "parent": "id of its parent, 0 for none",
+    "start": "CLOCK_MONOTONIC, ns",
+    "thread": "native thread id",
+    "step": "trainer step, -1 if unknown",
+    "name": "name of the span",
+    "detail": "a few words, for example the reward function",
+}
+_CODES = {"Q": "uint64", "I": "uint32", "q": "int64"}
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.strip() for cell in line) + " |" for line in lines)
+
+
+def names_table() -> str:
+    """Every span and event."""
+    rows = []
+    for name in names.ALL:
+        kind = "event" if name.event else "stage" if name.stage else "span"
+        table = "yes" if name.coarse else ""
+        otel = f"`{name.otel}`" if name.otel else ""
+        rows.append((f"[`{name.name}`](#{name.name})", kind, table, otel, name.meaning))
+    return _table(("name", "kind", "open table", "OpenTelemetry", "meaning"), rows)
+
+
+def attributes_table() -> str:
+    """What each span and event may carry."""
+    parts = []
+    for name in names.ALL:
+        parts.append(f"### {name.name}\n\n{name.meaning[0].upper()}{name.meaning[1:]}.\n")
+        if name.attributes:
+            rows = [(f"`{one.name}`", one.unit, one.meaning) for one in name.attributes]
+            parts.append(_table(("attribute", "unit", "meaning"), rows) + "\n")
+        else:
+            parts.append("It carries no attributes.\n")
+    return "\n".join(parts).rstrip()
+
+
+def settings() -> dict[str, str]:
+    """Meaning of each field of ``Config``, from its docstring."""
+    text = (Config.__doc__ or "").partition("Attributes:")[2]
+    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", text, re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", meaning).strip() for name, meaning in found}
+
+
+def settings_table() -> str:
+    """Every setting with its variable and default."""
+    meanings = settings()
+    options = {
+        action.dest: action.option_strings[0]
+        for action in command_parser("run")._actions
+        if action.option_strings
+    }
+    rows = []
+    for one in fields(Config):
+        variable = f"RLVR_PROBE_{one.name.upper()}"
+        # The sentence that names the variable is the column beside it.
+        meaning = re.sub(rf" ``{variable}``[^.]*\.", "", meanings[one.name])
+        if one.name == "frameworks":
+            meaning += " In a variable or option they are separated by commas."
+        option = f"`{options[one.name]}`" if one.name in options else ""
+        default = "" if one.default is None else f"`{one.default}`"
+        if one.default is False:
+            default = "off"
+        rows.append((f"`{one.name}`", f"`{variable}`", option, default, meaning))
+    return _table(("setting", "variable", "option of `run`", "default", "meaning"), rows)
+
+
+def header_table() -> str:
+    """Keys of a journal's first line."""
+    rows = [(f"`{key}`", meaning) for key, meaning in schema.HEADER_KEYS.items()]
+    return _table(("key", "what it holds"), rows)
+
+
+def _layout(form: struct.Struct, meanings: dict[str, str]) -> str:
+    codes = re.findall(r"\d*[a-zA-Z]", form.format)
+    rows = []
+    for index, (code, (name, meaning)) in enumerate(zip(codes, meanings.items(), strict=True)):
+        offset = struct.calcsize("<" + "".join(codes[:index]))
+        kind = _CODES.get(code, f"{code[:-1]} bytes")
+        rows.append((str(offset), kind, name, meaning))
+    return _table(("offset", "type", "field", "meaning"), rows)
+
+
+def open_header_table() -> str:
+    """First block of an open-span table."""
+    return _layout(schema.OPEN_HEADER, _OPEN_HEADER)
+
+
+def open_slot_table() -> str:
+    """One slot of an open-span table."""
+    return _layout(schema.OPEN_SLOT, _OPEN_SLOT)
+
+
+def command_parser(command: str) -> argparse.ArgumentParser:
+    """The parser of one command, as the command line makes it."""
+    subparsers = argparse.ArgumentParser(prog="rlvr-probe").add_subparsers()
+    importlib.import_module(f"rlvr_probe.cli.{command}").add_parser(subparsers)
+    found: argparse.ArgumentParser = subparsers.choices[command]
+    return found
+
+
+def commands_table() -> str:
+    """Every command with its arguments."""
+    parts = []
+    for command in COMMANDS:
+        parser = command_parser(command)
+        parts.append(f"## {command}\n\n{parser.description}\n")
+        rows = []
+        for action in parser._actions:
+            if action.dest in ("help", "command"):
+                continue
+            word = action.metavar if isinstance(action.metavar, str) else ""
+            name = " ".join((*action.option_strings[:1], word)).strip()
+            need = "required" if action.required else ""
+            rows.append((f"`{name}`", need, action.help or ""))
+        if command == "run":
+            rows.append(("`-- COMMAND...`", "required", "the command and its arguments"))
+        parts.append(_table(("argument", "", "meaning"), rows) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+TABLES = {
+    "names": names_table,
+    "attributes": attributes_table,
+    "settings": settings_table,
+    "header": header_table,
+    "open_header": open_header_table,
+    "open_slot": open_slot_table,
+    "commands": commands_table,
+}
+
+
+def fill(text: str) -> str:
+    """``text`` with every marked table as the code has it."""
+    return _BLOCK.sub(lambda m: f"{m[1]}\n{TABLES[m[2]]()}\n\n{m[3]}", text)
+
+
+def pages() -> list[Path]:
+    """Pages that hold a table."""
+    return [page for page in sorted(DOCS.rglob("*.md")) if _BLOCK.search(page.read_text("utf-8"))]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(fill(page.read_text("utf-8")), "utf-8")
