@@ -1,0 +1,136 @@
+"""What the documentation says of commands, options, names and links is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs import tables
+from rlvr_probe import cli, launch
+from rlvr_probe.config import Config
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "integrations/*/*.md", "exporters/*/*.md")
+    for path in sorted(ROOT.glob(pattern))
+    if "_build" not in path.parts
+]
+FENCE = re.compile(r"^```+\{?(\w*)[^\n]*\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+every_page = pytest.mark.parametrize("page", PAGES)
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def prose(page: str) -> str:
+    return FENCE.sub("", read(page))
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in headings}
+
+
+@every_page
+def test_every_relative_link_leads_somewhere(page: str) -> None:
+    broken = []
+    for link in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@every_page
+def test_no_page_names_a_folder_of_somebody_s_machine(page: str) -> None:
+    assert re.findall(r"(?<![\w.}])/(?:work|root|home|Users)/\S*", read(page)) == []
+
+
+def shell_lines(page: str) -> Iterator[str]:
+    """Command lines of a page's shell blocks."""
+    for language, body in FENCE.findall(read(page)):
+        lines = body.replace("\\\n", " ").splitlines()
+        if language == "console":
+            yield from (line[2:] for line in lines if line.startswith("$ "))
+        elif language == "bash":
+            yield from lines
+
+
+def of_the_probe(line: str) -> list[str] | None:
+    """Arguments of the ``rlvr-probe`` in a command line, None if there is none."""
+    words = shlex.split(line, comments=True)
+    found = [index for index, word in enumerate(words) if Path(word).name == "rlvr-probe"]
+    return words[found[0] + 1 :] if found else None
+
+
+COMMANDS = [
+    (page, line) for page in PAGES for line in shell_lines(page) if of_the_probe(line) is not None
+]
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_every_command_line_is_one_that_the_program_takes(page: str, line: str) -> None:
+    command, *arguments = of_the_probe(line) or []
+    assert command in cli.COMMANDS
+    parsed = tables.command_parser(command).parse_args(arguments)
+    if command == "run":
+        assert [word for word in parsed.command if word != "--"], "no command to record"
+
+
+@every_page
+def test_every_command_named_in_a_sentence_exists_with_its_options(page: str) -> None:
+    for words in re.findall(r"`(?:\.venv/bin/)?rlvr-probe ([^`]+)`", prose(page)):
+        command, *arguments = words.partition(" -- ")[0].split()
+        if command == "--version":
+            continue
+        assert command in cli.COMMANDS, words
+        known = tables.command_parser(command)._option_string_actions
+        options = {word.strip("[]") for word in arguments if word.startswith(("--", "[--"))}
+        assert options <= {"--", *known}, words
+
+
+def test_the_documented_commands_are_all_there_are() -> None:
+    usage = FENCE.findall(read("docs/reference/cli.md"))[0][1]
+    documented = {}
+    for command in cli.COMMANDS:
+        [line] = re.findall(rf"^rlvr-probe {command} (.*)$", usage, re.MULTILINE)
+        documented[command] = set(re.findall(r"--[a-z][a-z-]*", line))
+    real = {
+        command: set(tables.command_parser(command)._option_string_actions) - {"-h", "--help"}
+        for command in cli.COMMANDS
+    }
+    assert documented == real
+
+
+@pytest.mark.parametrize("page", [path.relative_to(ROOT).as_posix() for path in tables.pages()])
+def test_a_table_made_from_the_code_is_as_the_code_has_it(page: str) -> None:
+    # Out of date: .venv/bin/python docs/tables.py
+    assert read(page) == tables.fill(read(page))
+
+
+def test_every_table_is_on_a_page() -> None:
+    text = "".join(path.read_text("utf-8") for path in tables.pages())
+    assert [name for name in tables.TABLES if f"<!-- table: {name} -->" not in text] == []
+
+
+def test_every_setting_is_described_where_it_is_defined() -> None:
+    assert list(tables.settings()) == list(Config.__dataclass_fields__)
+
+
+def test_every_exit_code_is_documented() -> None:
+    codes = [cli.OK, cli.UNSOUND, cli.UNABLE, cli.INTERRUPTED]
+    codes += [launch.NOT_FOUND, launch.NOT_EXECUTABLE]
+    rows = set(re.findall(r"^\| (\d+) \|", read("docs/reference/cli.md"), re.MULTILINE))
+    assert rows == {str(code) for code in codes}
