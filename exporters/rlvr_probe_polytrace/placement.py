@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from rlvr_probe.model.trace import BatchShard
+from rlvr_probe.model.batch import BatchShard
 from rlvr_probe.model.workload import WorkloadBatch
 
 __all__ = ["Placement", "engine_of", "place"]

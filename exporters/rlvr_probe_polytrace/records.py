@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rlvr_probe.exceptions import WorkloadError
-from rlvr_probe.model.trace import Group, RewardCall, Trajectory
+from rlvr_probe.model.batch import Group, RewardCall, Trajectory
 from rlvr_probe.model.workload import WorkloadBatch
 from rlvr_probe_polytrace.layout import SCHEMA_VERSION
 from rlvr_probe_polytrace.placement import Placement, engine_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlvr_probe_polytrace.tests.workloads import packed, read_back, shard, truth, workload, write
 
-from rlvr_probe.model.trace import Batch, BatchShard
+from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.workload import Workload, WorkloadBatch
 
 lengths = st.integers(1, 2**31 - 1)

@@ -28,7 +28,7 @@ from rlvr_probe_polytrace.tests.workloads import (
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.exporter import WorkloadExporter
-from rlvr_probe.model.trace import Batch, RewardCall, RewardColumn, Turn
+from rlvr_probe.model.batch import Batch, RewardCall, RewardColumn, Turn
 from rlvr_probe.model.workload import Iteration, WorkloadBatch
 
 KEYS = [

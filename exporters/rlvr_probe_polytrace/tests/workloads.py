@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr_probe_polytrace import PolyTraceExporter
 
-from rlvr_probe.model.trace import Batch, BatchShard, RewardCall, RewardColumn
+from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
 
 STAGES = {

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from rlvr_probe_trl.tests.runs import SCENARIOS, Finished, Runner
 
+from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.names import STAGES
-from rlvr_probe.model.trace import Batch, Span, Step
+from rlvr_probe.model.trace import Span, Step
 
 pytestmark = pytest.mark.conformance
 

@@ -148,7 +148,7 @@ def _stop(number: int) -> None:
     it, who knows nothing of us: we would stay stopped.
     """
     if number in _TERMINAL_STOPS:
-        # Sent while blocked, it merges with the terminal's own, which may still be pending: one stop.
+        # Sent while blocked, it merges with the terminal's own if that is still pending: one stop.
         os.kill(os.getpid(), number)
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -163,7 +163,14 @@ def _reached(child: int, caught: _Signal, witness: _Witness | None) -> bool:
         # A terminal that goes away tells its session leader alone.
         hangup = caught.number in (signal.SIGHUP, signal.SIGCONT)
         return together and not (hangup and os.getsid(0) == os.getpid())
-    return together and witness is not None and witness.saw(caught)
+    if together and witness is not None and witness.saw(caught):
+        return True
+    # A stop takes back a pending continue and the reverse: to the command, and to the witness
+    # before it could report. What came later counts.
+    pending = signal.sigpending()
+    return (caught.number == signal.SIGCONT and signal.SIGTSTP in pending) or (
+        caught.number == signal.SIGTSTP and signal.SIGCONT in pending
+    )
 
 
 class _Witness:

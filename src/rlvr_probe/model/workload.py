@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlvr_probe.model.trace import Batch
+from rlvr_probe.model.batch import Batch
 
 __all__ = ["Iteration", "LeftOut", "Workload", "WorkloadBatch"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from rlvr_probe.model.trace import Batch
+from rlvr_probe.model.batch import Batch
 
 __all__ = ["column", "quantiles", "truncated_share"]
 

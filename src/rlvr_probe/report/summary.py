@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any
 
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Attempt, Batch, Process, Step, Trace
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.trace import Attempt, Process, Step, Trace
 from rlvr_probe.report.lengths import column, quantiles, truncated_share
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Batch, BatchShard, RewardCall, RewardColumn
+from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.trace.attempts import life_at
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.decode import Journal, SpanRow, TrajectoryRow

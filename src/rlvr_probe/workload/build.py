@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Attempt, Batch, Step, Trace
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
 from rlvr_probe.workload.facts import Facts, collect_facts
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked

@@ -1,0 +1,211 @@
+"""The lengths of a run: batch, group, trajectory, turn, and what reward functions gave them.
+
+Token counts are exact counts of what the engine saw, times are ns on the clock of the run, unknown
+is ``None``, never 0. Lengths live in columns, one list per batch and rank; :class:`Group` and
+:class:`Trajectory` are views made while iterating, so that a million trajectories stay cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = [
+    "Batch",
+    "BatchShard",
+    "Group",
+    "Reward",
+    "RewardCall",
+    "RewardColumn",
+    "Trajectory",
+    "Turn",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What one reward function gave one trajectory."""
+
+    function: str
+    value: float | None
+    verify_s: float | None
+    """Time of this one verification, s; None where the function verifies a whole batch at once."""
+    index: int = 0
+    """Position of the function in the trainer's list: two functions may share a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One engine call of one trajectory."""
+
+    index: int
+    prompt_tokens: int | None
+    response_tokens: int | None
+    cached_tokens: int | None
+    start_ns: int | None
+    end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One sampled completion of one prompt."""
+
+    row: int
+    """Row in the batch over all ranks."""
+    sample: int
+    """Position in its group, 0..n-1."""
+    process: int
+    prompt_tokens: int
+    response_tokens: int
+    truncated: bool | None
+    policy_version: int | None
+    start_ns: int | None
+    end_ns: int | None
+    rewards: tuple[Reward, ...]
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trajectories of one prompt, in sample order; short if some were not recorded."""
+
+    index: int
+    """Position of the prompt in the batch, from 0."""
+    size: int
+    """Trajectories it should hold."""
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trajectory was recorded."""
+        return len(self.trajectories) == self.size
+
+
+@dataclass(frozen=True, slots=True)
+class RewardColumn:
+    """Values of one reward function for the rows of one shard."""
+
+    function: str
+    index: int
+    values: Sequence[float | None]
+    verify_s: Sequence[float | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCall:
+    """One call of one reward function on one rank."""
+
+    process: int
+    function: str
+    start_ns: int
+    end_ns: int
+    samples: int | None
+
+
+@dataclass(slots=True)
+class BatchShard:
+    """The rows of a batch that one process generated."""
+
+    process: int
+    rank: int | None
+    offset: int
+    prompt_tokens: Sequence[int]
+    response_tokens: Sequence[int]
+    truncated: Sequence[int] | None
+    start_ns: int | None
+    """Start of the rollout span, ns."""
+    end_ns: int | None
+    rewards: list[RewardColumn] = field(default_factory=list)
+    calls: list[RewardCall] = field(default_factory=list)
+    turns: Mapping[int, tuple[Turn, ...]] = field(default_factory=dict)
+    """By row in the shard; empty where turns are not recorded per trajectory."""
+    recorded_ns: int | None = None
+    """When its lengths were recorded: after its rollout, ns."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One generation batch over all ranks."""
+
+    mode: str
+    step: int
+    """Trainer step it was generated in."""
+    ordinal: int
+    policy_version: int | None
+    group_size: int
+    total: int
+    """Rows it should hold."""
+    shards: list[BatchShard]
+    """By offset."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that were recorded."""
+        return sum(len(shard.response_tokens) for shard in self.shards)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row of every rank was recorded."""
+        return self.rows == self.total
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row was recorded and every prompt has all its trajectories."""
+        return self.complete and self.total % self.group_size == 0
+
+    def count_groups(self) -> tuple[int, int]:
+        """Prompts with at least one recorded trajectory, and with all of them.
+
+        Cost is in shards, not rows.
+        """
+        size = self.group_size
+        members: dict[int, int] = {}
+        inside = 0
+        for shard in self.shards:
+            first, end = shard.offset, shard.offset + len(shard.response_tokens)
+            head, tail = first // size, (end - 1) // size
+            inside += max(0, tail - head - 1)
+            for group in {head, tail}:
+                held = min(end, (group + 1) * size) - max(first, group * size)
+                members[group] = members.get(group, 0) + held
+        full = sum(held == size for held in members.values())
+        return len(members) + inside, full + inside
+
+    def groups(self) -> Iterator[Group]:
+        """The prompts of the batch in their order; a group may straddle shards."""
+        size = self.group_size
+        index, members = 0, list[Trajectory]()
+        for shard in self.shards:
+            for local in range(len(shard.response_tokens)):
+                row = shard.offset + local
+                if row // size != index and members:
+                    yield Group(index, size, tuple(members))
+                    members = []
+                index = row // size
+                members.append(self._trajectory(shard, local))
+        if members:
+            yield Group(index, size, tuple(members))
+
+    def _trajectory(self, shard: BatchShard, local: int) -> Trajectory:
+        row = shard.offset + local
+        return Trajectory(
+            row=row,
+            sample=row % self.group_size,
+            process=shard.process,
+            prompt_tokens=shard.prompt_tokens[local],
+            response_tokens=shard.response_tokens[local],
+            truncated=None if shard.truncated is None else bool(shard.truncated[local]),
+            policy_version=self.policy_version,
+            start_ns=shard.start_ns,
+            end_ns=shard.end_ns,
+            rewards=tuple(
+                Reward(
+                    column.function,
+                    column.values[local],
+                    None if column.verify_s is None else column.verify_s[local],
+                    column.index,
+                )
+                for column in shard.rewards
+            ),
+            turns=shard.turns.get(local, ()),
+        )
