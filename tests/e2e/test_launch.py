@@ -573,6 +573,8 @@ def test_a_shell_stops_and_continues_it(environ: dict[str, str], terminals: list
     for resumed in ("two", "three"):
         terminal.type("\x1a")
         terminal.expect("Stopped")
+        terminal.expect("$ ")
+        time.sleep(0.3)  # bash is still setting up its terminal: what is typed now may be lost
         terminal.type("echo the sh''ell\n")
         terminal.expect("the shell")
         terminal.type("fg\n")
