@@ -1,0 +1,88 @@
+"""What the start-up hook costs every Python process: ``python tests/bench/startup.py [ROUNDS]``.
+
+One round starts each kind of process once, so that drift of the machine hits all alike; a figure
+is the median of the paired differences with the 95 % interval of that median.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["measure"]
+
+_ARMED = {"RLVR_PROBE": "1", "RLVR_PROBE_OUT": os.devnull}
+
+
+def measure(rounds: int = 100) -> dict[str, Any]:
+    """Milliseconds that a Python process and the launcher take longer, over ``rounds`` rounds.
+
+    ``off``: the ``.pth`` line is there and RLVR_PROBE is not set. ``armed``: it is, in a process
+    that imports nothing else. ``armed_third_party``: in one that imports a package, which reads the
+    installed integrations. ``launcher``: ``rlvr-probe run -- true`` against ``true``.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        # -S and then the packages without .pth lines, against the same with ours alone.
+        packages = next(path for path in sys.path if path.endswith("site-packages"))
+        hook = next(Path(packages).glob("rlvr_probe_boot.pth")).read_bytes()
+        (Path(folder) / "rlvr_probe_boot.pth").write_bytes(hook)
+        empty = Path(folder) / "empty"
+        empty.mkdir()
+        add = "import site; site.addsitedir({!r})"
+        bare = [sys.executable, "-S", "-c", add.format(str(empty))]
+        line = [sys.executable, "-S", "-c", add.format(folder)]
+        plain, package = ([sys.executable, "-c", code] for code in ("pass", "import iniconfig"))
+        launcher = [str(Path(sys.executable).with_name("rlvr-probe")), "run", "--", "true"]
+        kinds: dict[str, tuple[list[str], dict[str, str]]] = {
+            "bare": (bare, {}),
+            "off": (line, {}),
+            "plain": (plain, {}),
+            "armed": (plain, _ARMED),
+            "package": (package, {}),
+            "armed_third_party": (package, _ARMED),
+            "true": (["true"], {}),
+            "launcher": (launcher, {"RLVR_PROBE_OUT": folder}),
+        }
+        times: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(rounds):
+            for kind, (command, environ) in kinds.items():
+                times[kind].append(_start_ms(command, environ))
+    figures: dict[str, Any] = {"rounds": rounds, "python_ms": statistics.median(times["plain"])}
+    pairs = {
+        "off": "bare",
+        "armed": "plain",
+        "armed_third_party": "package",
+        "launcher": "true",
+    }
+    for kind, base in pairs.items():
+        added = sorted(a - b for a, b in zip(times[kind], times[base], strict=True))
+        low, high = _interval(len(added))
+        figures[f"{kind}_adds_ms"] = statistics.median(added)
+        figures[f"{kind}_adds_low_ms"] = added[low]
+        figures[f"{kind}_adds_high_ms"] = added[high]
+    return figures
+
+
+def _start_ms(command: list[str], environ: dict[str, str]) -> float:
+    environ = {"PATH": os.environ.get("PATH", os.defpath), **environ}
+    start = time.perf_counter()
+    subprocess.run(command, env=environ, check=True, capture_output=True)
+    return (time.perf_counter() - start) * 1e3
+
+
+def _interval(count: int) -> tuple[int, int]:
+    """Positions of the 95 % interval of the median in a sorted list (normal approximation)."""
+    half = 0.98 * count**0.5
+    low = max(0, int(count / 2 - half))
+    return low, count - 1 - low
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]) if sys.argv[1:] else 100), indent=1))
