@@ -10,6 +10,7 @@ release = version = installed_version("rlvr-probe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
+highlight_language = "text"
 html_theme = "furo"
 html_title = f"rlvr-probe {release}"
 
