@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ __all__ = ["Attachment", "arm", "attach", "detach"]
 
 _lock = threading.RLock()
 _current: Attachment | None = None
+_attaching = False
 
 
 class Attachment:
@@ -131,44 +133,49 @@ def attach(
     """
     if config is None:
         config = Config.from_environ(out=out, run_id=run_id, frameworks=frameworks)
+    else:
+        config, frameworks = config.checked(os.environ), config.frameworks
     with _lock:
-        if _current is not None:
-            return _current
-        attachment = _attach(config)
+        before = _current
+        attachment = _attach(config) if before is None else before
     if frameworks is not None and attachment.enabled:
+        known = attachment.frameworks
         for name in frameworks:
-            framework = attachment.frameworks[name]
-            if framework.state in ("absent", "failed"):
-                detach()
-                raise NotAttachable(f"{name} cannot be attached: {framework.reason}")
+            framework = known[name] if name in known else discover([name])[name]
+            if framework.state in ("absent", "failed") or name not in known:
+                if before is None:
+                    detach()
+                why = framework.reason or "an earlier attach() left it out; detach() first"
+                raise NotAttachable(f"{name} cannot be attached: {why}")
     return attachment
 
 
 def arm(config: Config) -> None:
     """What the start-up hook calls when a framework is about to be imported. Never raises."""
     with _lock:
-        if _current is None:
+        if _current is None and not _attaching:
             _attach(config)
 
 
 def _attach(config: Config) -> Attachment:
+    global _attaching
+    # Looking for a framework asks the start-up hook's finder, which would arm again.
+    _attaching = True
+    try:
+        return _attach_once(config)
+    finally:
+        _attaching = False
+
+
+def _attach_once(config: Config) -> Attachment:
     global _current
     run = identity.run_id(config, os.environ)
     attachment = Attachment(config, run)
     if attachment.enabled:
         attachment.frameworks = discover(config.frameworks)
         # Children that start Python anew are reached through the start-up hook, with this run's id.
-        environ = Config.from_environ(
-            {},
-            out=config.out,
-            run_id=run,
-            frameworks=config.frameworks,
-            flush_s=config.flush_s,
-            queue_rows=config.queue_rows,
-            segment_b=config.segment_b,
-        ).to_environ()
         _current = attachment
-        attachment._hook(environ)
+        attachment._hook(replace(config, run_id=run).to_environ())
         atexit.register(_at_exit)
         attachment._disarm.append(when_imported("multiprocessing.util", _after_mp_fork))
     return attachment

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 from rlvr_probe.exceptions import ConfigError
 
@@ -23,6 +24,8 @@ DISABLED = "RLVR_PROBE_DISABLED"
 
 OWNER = "RLVR_PROBE_OWNER"
 """Process key of the recording process that started this one."""
+
+_N = TypeVar("_N", int, float)
 
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
@@ -84,6 +87,16 @@ class Config:
                 "folder; expected an absolute path"
             ) from None
 
+    def checked(self, environ: Mapping[str, str]) -> Config:
+        """This configuration as it is, unless an operator's ``RLVR_PROBE_DISABLED`` forbids it.
+
+        Raises:
+            ConfigError: A setting cannot be used.
+        """
+        switch = {DISABLED: environ.get(DISABLED, "")}
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Config.from_environ(switch, **settings)
+
     def to_environ(self) -> dict[str, str]:
         """Variables that give a child process this configuration and arm its start-up hook."""
         environ = {
@@ -115,10 +128,10 @@ def _convert(name: str, value: object, source: str) -> object:
         if name == "frameworks":
             return _frameworks(value)
         if name == "flush_s":
-            return _within(float(str(value)), 0.001, 60.0)
+            return _within(float, value, 0.001, 60.0)
         if name == "queue_rows":
-            return int(_within(int(str(value)), 1, 10_000_000))
-        return int(_within(int(str(value)), 4096, 1 << 40))
+            return _within(int, value, 1, 10_000_000)
+        return _within(int, value, 4096, 1 << 40)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{source} is {str(value)!r}: {error}") from None
 
@@ -132,10 +145,15 @@ def _frameworks(value: object) -> tuple[str, ...]:
     return tuple(str(name) for name in value)  # type: ignore[attr-defined]
 
 
-def _within(value: float, low: float, high: float) -> float:
-    if not low <= value <= high:
-        raise ValueError(f"expected a number from {low} to {high}")
-    return value
+def _within(kind: type[_N], value: object, low: _N, high: _N) -> _N:
+    expected = f"expected {'a whole' if kind is int else 'a'} number from {low} to {high}"
+    try:
+        number = kind(str(value))
+    except ValueError:
+        raise ValueError(expected) from None
+    if not low <= number <= high:
+        raise ValueError(expected)
+    return number
 
 
 def _run_id(text: str) -> str:

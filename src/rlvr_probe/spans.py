@@ -31,7 +31,7 @@ class span:
         with rlvr_probe.span("compile", kernels=3):
             ...
 
-    Functions, coroutines and generators are wrapped alike. Costs about a microsecond; without
+    Functions, coroutines and generators are wrapped alike. Costs a few microseconds; without
     ``attach()`` it does nothing. Attribute values are recorded as given: numbers, booleans, and
     text of which you know that it may be in a recording. Other types are left out.
     """

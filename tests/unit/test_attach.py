@@ -99,6 +99,33 @@ def test_disabled_wins_over_everything(installed: Path, monkeypatch: pytest.Monk
     assert not installed.exists()
 
 
+def test_disabled_wins_over_a_configuration_made_by_hand(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLVR_PROBE_DISABLED", "1")
+    assert not rlvr_probe.attach(config=rlvr_probe.Config(out=installed)).enabled
+
+
+def test_a_configuration_made_by_hand_is_checked_and_made_absolute(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(installed.parent)
+    monkeypatch.setenv("RLVR_PROBE_RUN_ID", "not-this-one")
+    with pytest.raises(exceptions.ConfigError, match="argument flush_s is '-1'"):
+        rlvr_probe.attach(config=rlvr_probe.Config(flush_s=-1))
+    attachment = rlvr_probe.attach(config=rlvr_probe.Config(out=Path("here"), run_id="mine"))
+    assert attachment.folder == installed.parent / "here" / "mine"
+
+
+def test_a_second_attach_asking_for_what_is_not_there_raises_and_changes_nothing(
+    installed: Path,
+) -> None:
+    first = rlvr_probe.attach(out=installed)
+    with pytest.raises(exceptions.NotAttachable, match="no_such cannot be attached"):
+        rlvr_probe.attach(frameworks=["no_such"])
+    assert rlvr_probe.attach() is first
+
+
 def test_a_framework_asked_for_by_name_must_be_there(installed: Path) -> None:
     with pytest.raises(exceptions.NotAttachable, match=r"no_such.*installed are: .*toyrl"):
         rlvr_probe.attach(out=installed, frameworks=["no_such"])

@@ -6,6 +6,7 @@ What import-linter cannot say about folders it has not been told of. Nothing her
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -134,8 +135,33 @@ def test_importing_a_plugin_loads_nothing_but_the_core(kind: str, plugin: str) -
     assert loaded_by(f"import {plugin}") - CORE_IMPORTS == {plugin}
 
 
-def test_importing_the_package_loads_no_more_than_its_hot_path_needs() -> None:
-    assert loaded_by("import rlvr_probe") - CORE_IMPORTS == set()
+def test_using_the_package_loads_no_more_than_its_hot_path_needs() -> None:
+    assert loaded_by("import rlvr_probe; rlvr_probe.attach") - CORE_IMPORTS == set()
+
+
+def test_the_package_itself_loads_nothing() -> None:
+    # The start-up hook imports it in every Python process below a launcher.
+    code = "import sys; old = set(sys.modules); import rlvr_probe; print(*set(sys.modules) - old)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["rlvr_probe"]
+
+
+def test_an_armed_process_that_imports_no_framework_loads_the_hook_only() -> None:
+    code = "import sys; print(*sorted(name for name in sys.modules if 'rlvr_probe' in name))"
+    environ = {**os.environ, "RLVR_PROBE": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout.split() == ["rlvr_probe", "rlvr_probe._boot"]
+
+
+def test_the_exported_names_are_these() -> None:
+    import rlvr_probe
+
+    assert rlvr_probe.__all__ == ["Attachment", "Config", "attach", "detach", "span"]
+    assert all(getattr(rlvr_probe, name) is not None for name in rlvr_probe.__all__)
+    assert set(rlvr_probe.__all__) <= set(dir(rlvr_probe))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = rlvr_probe.nothing
 
 
 def test_the_start_up_hook_is_installed_beside_the_packages() -> None:

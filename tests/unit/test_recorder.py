@@ -221,11 +221,14 @@ def test_too_much_own_time_records_less_then_nothing(
     monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 1_000_000)
     recorder = record()
     definition = recorder.define(names.REWARDS, ())
+    recorder.begin(names.STEP, recorder.define(names.STEP, ()), monotonic_ns(), 0, "", 3)
     for _ in range(4):
         recorder.event_row(definition, 0, ())
         recorder.own_ns += 50_000_000
         time.sleep(0.04)
     assert recorder.level == OFF
+    assert not recorder.open
+    assert not slots(recorder.folder)
     recorder.close("exit")
     assert [row[2] for row in rows(recorder.folder, "level")] == ["stages", "off"]
 

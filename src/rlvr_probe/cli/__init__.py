@@ -72,12 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.execute(args)
         # A reader that went away shows only when the rest is flushed.
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except ProbeError as error:
         return _fail(str(error))
     except BrokenPipeError:
         # Python would try to flush again at its end and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except OSError as error:
         return _fail(_about(error))

@@ -83,7 +83,7 @@ class Patches:
         if found is _ABSENT:
             return False
         kind = type(found) if isinstance(found, (staticmethod, classmethod)) else None
-        original = found.__func__ if kind is not None else found
+        original: Any = getattr(found, "__func__", found) if kind is not None else found
         if not callable(original):
             return False
         if _has(original, hook.point):

@@ -167,6 +167,15 @@ class Step:
         """Whether every rank finished it and every batch is whole."""
         return self.done and all(batch.whole for batch in self.batches)
 
+    def within(self, stage: str) -> bool:
+        """Whether ``stage`` was seen inside the step; TRL evaluates and saves between two steps."""
+        whole = {span.process: span for span in self.spans if span.name == names.STEP.name}
+        return any(
+            whole[span.process].start_ns <= span.start_ns < whole[span.process].end_ns
+            for span in self.spans
+            if span.name == stage and span.process in whole
+        )
+
     def stage_seconds(self, stage: str) -> dict[int, float]:
         """Summed duration of the spans of ``stage`` by process, s.
 

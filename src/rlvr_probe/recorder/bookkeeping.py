@@ -30,6 +30,9 @@ class Recording(Protocol):
     open: dict[int, tuple[int, int, int, int]]
     lost: Counter[str]
 
+    def forget_open(self) -> None:
+        """Nobody will end what is open."""
+
 
 class Bookkeeping:
     """Remembers what was written, so that each fact is written when it changes. One thread only."""
@@ -108,5 +111,7 @@ class Bookkeeping:
         if share <= OWN_SHARE or recording.level == OFF:
             return []
         recording.level -= 1
+        if recording.level == OFF:
+            recording.forget_open()
         reason = f"own_time {share:.4f}"
         return [("level", now_ns - recording.mono_ns, _LEVELS[recording.level], reason)]

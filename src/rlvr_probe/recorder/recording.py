@@ -145,6 +145,13 @@ class Recorder:
             (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
 
+    def forget_open(self) -> None:
+        """Forget every open span: recording is off, so that nobody will end them."""
+        for span in list(self.open):
+            found = self.open.pop(span, None)
+            if found is not None and self._table is not None:
+                self._table.close(found[3])
+
     def append(self, row: tuple[Any, ...]) -> None:
         """Queue a finished row, or drop and count it if too many wait."""
         rows = self.rows
@@ -285,7 +292,7 @@ class Recorder:
         if thread is not threading.current_thread() and thread.is_alive():
             thread.join(timeout_s)
         # A thread that hangs in a write to a dead disk holds the lock: leave it alone.
-        if self._drain_lock.acquire(timeout=timeout_s):
+        if self._drain_lock.acquire(timeout=0.1):
             try:
                 self._finish(reason)
             finally:

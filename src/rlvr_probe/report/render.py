@@ -77,7 +77,7 @@ def _table(grid: Grid) -> Table:
         padding=(0, 0, 0, 1),
     )
     for column in grid.columns:
-        table.add_column(column.heading, justify="right" if column.number else "left", no_wrap=True)
+        table.add_column(column.heading, justify="right" if column.number else "left")
     for row in grid.rows:
         # Text: a name in a recording may look like markup.
         if len(row) == len(grid.columns):

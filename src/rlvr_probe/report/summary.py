@@ -133,11 +133,13 @@ def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
         by_rank = dict[int | None, float]()
         seen = 0
         total = 0.0
+        within = False
         for step in steps:
             if step.started and not step.done:
                 continue
             seconds = step.stage_seconds(stage)
             seen += bool(seconds)
+            within = within or step.within(stage)
             # The mean first: ranks of two attempts may differ in number.
             total += sum(seconds.values()) / len(seconds) if seconds else 0.0
             for process, value in seconds.items():
@@ -155,7 +157,7 @@ def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
                 "mean_s": total / seen,
                 "max_s": by_rank[slowest] / seen,
                 "slowest_rank": slowest,
-                "share": total / whole if whole else None,
+                "share": total / whole if whole and within else None,
             }
         )
     return found

@@ -57,7 +57,7 @@ def read_run(
         ],
         user_spans=sorted(user, key=lambda span: span.start_ns),
         lost=_lost(loaded),
-        notes=[*notes, *_overflows(processes), *clock.notes, *loaded.notes],
+        notes=[*notes, *_reduced(processes), *_overflows(processes), *clock.notes, *loaded.notes],
         unplaced=sorted(unplaced, key=lambda span: span.start_ns),
         totals=_totals(processes),
     )
@@ -199,6 +199,16 @@ def _sum(*counts: dict[str, int]) -> dict[str, int]:
     for one in counts:
         total.update(one)
     return {reason: count for reason, count in sorted(total.items()) if count}
+
+
+def _reduced(processes: Sequence[Recorded]) -> list[str]:
+    levels = {"stages": "stages only", "off": "nothing any more"}
+    return [
+        f"process {index} recorded {levels[one.journal.level]} from some time on: "
+        "the probe took too much of its time"
+        for index, one in enumerate(processes)
+        if one.journal.level in levels
+    ]
 
 
 def _overflows(processes: Sequence[Recorded]) -> list[str]:

@@ -228,6 +228,9 @@ def _finish(
 ) -> Workload:
     lost = sum(trace.lost.values())
     notes = list(facts.notes)
+    reduced = sum(process.level != "full" for process in trace.processes)
+    if reduced:
+        notes.append(f"{reduced} processes recorded less from some time on, to cost less")
     if lost:
         notes.append(f"{lost} records of this run were lost")
     if len(draft.sessions) > 1:
