@@ -32,6 +32,7 @@ _OPEN_HEADER = {
     "overflow": "spans that found no free slot",
     "slots": "number of slots",
     "ended": "1 once the journal was closed in an orderly way",
+    "lost": "rows lost so far",
 }
 _OPEN_SLOT = {
     "span": "id of the span; 0 if the slot is free. Written last, cleared first",

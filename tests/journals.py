@@ -138,6 +138,7 @@ class JournalFile:
         beat_s: float = 0.0,
         step: int = -1,
         overflow: int = 0,
+        lost: int = 0,
         ended: bool = False,
     ) -> Path:
         """An open-span table with slots of (span, start in s, name, detail)."""
@@ -146,7 +147,15 @@ class JournalFile:
         beat_ns = mono_ns + round(beat_s * SECOND)
         process = self.header["process"].encode()
         schema.OPEN_HEADER.pack_into(
-            data, 0, schema.OPEN_MAGIC, process, beat_ns, overflow, schema.OPEN_SLOTS, int(ended)
+            data,
+            0,
+            schema.OPEN_MAGIC,
+            process,
+            beat_ns,
+            overflow,
+            schema.OPEN_SLOTS,
+            int(ended),
+            lost,
         )
         for place, (span, start_s, name, detail) in enumerate(slots, 1):
             start_ns = mono_ns + round(start_s * SECOND)

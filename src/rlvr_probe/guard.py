@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["attempt", "fail_open", "faults", "note", "place", "reset", "set_strict"]
+__all__ = ["attempt", "fail_open", "faults", "foreign", "note", "place", "reset", "set_strict"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("rlvr_probe")
@@ -49,6 +50,23 @@ def note(where: str, error: BaseException) -> None:
         pass
 
 
+def foreign(error: BaseException) -> bool:
+    """Whether a signal handler of the user raised it while our line happened to run.
+
+    A verifier's alarm is meant for the verifier's caller: it must get through.
+    """
+    handlers = {
+        getattr(getattr(handler, "__func__", handler), "__code__", None)
+        for handler in map(signal.getsignal, signal.valid_signals())
+    }
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def attempt(function: Callable[[Any], Any], argument: Any, default: Any) -> Any:
     """``function(argument)``, or ``default`` after an error, counted under the function's name.
 
@@ -57,6 +75,8 @@ def attempt(function: Callable[[Any], Any], argument: Any, default: Any) -> Any:
     try:
         return function(argument)
     except Exception as error:
+        if foreign(error):
+            raise
         note(place(function), error)
         if _strict:
             raise
@@ -82,6 +102,8 @@ def fail_open(where: str, default: Any = None) -> Callable[[_F], _F]:
             try:
                 return function(*args, **kwargs)
             except Exception as error:
+                if foreign(error):
+                    raise
                 note(where, error)
                 if _strict:
                     raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -18,6 +19,8 @@ __all__ = ["span"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Open = tuple[Recorder, int, int]
+_entered: ContextVar[tuple[tuple[int, int], ...]] = ContextVar("rlvr_probe_entered", default=())
+"""(id of the span object, span id) of what this context is in, outermost first."""
 
 
 class span:
@@ -43,9 +46,11 @@ class span:
             name: A word that stays the same from call to call.
             attributes: Further values of this span.
         """
-        self._label = name
-        self._attributes = ("label", *attributes)
-        self._values = (name, *map(_plain, attributes.values()))
+        if not isinstance(name, str):
+            raise TypeError(f"span() takes a name, found {type(name).__name__}: @span('name')")
+        self._label = _text(name)
+        self._attributes = ("label", *map(_text, attributes))
+        self._values = (self._label, *map(_plain, attributes.values()))
         self._open: dict[int, _Open] = {}
 
     def __call__(self, function: _F) -> _F:
@@ -92,19 +97,34 @@ class span:
         definition = recorder.define(USER, self._attributes)
         opened = recorder.begin(USER, definition, monotonic_ns(), parent, self._label)
         self._open[opened] = (recorder, parent, definition)
+        _entered.set((*_entered.get(), (id(self), opened)))
         CURRENT.set(opened)
 
     @guard.fail_open("span.end")
     def _end(self, kind: type[BaseException] | None) -> None:
         now = monotonic_ns()
-        # One object entered twice, by threads or tasks: each ends the one its own context began.
-        opened = CURRENT.get()
+        opened = self._leave()
         found = self._open.pop(opened, None)
-        if found is not None:
-            recorder, parent, definition = found
+        if found is None:
+            return
+        recorder, parent, definition = found
+        if recorder.is_inside(CURRENT.get(), opened):
             CURRENT.set(parent)
-            error = None if kind is None else kind.__name__
-            recorder.end(opened, definition, now, error, self._values)
+        error = None if kind is None else kind.__name__
+        recorder.end(opened, definition, now, error, self._values)
+
+    def _leave(self) -> int:
+        """The span this context entered last through this object.
+
+        Spans do not always end in order: a generator that is left suspended keeps its own open. If
+        this context entered none, the object was handed over from another one.
+        """
+        entered = _entered.get()
+        for position in range(len(entered) - 1, -1, -1):
+            if entered[position][0] == id(self):
+                _entered.set((*entered[:position], *entered[position + 1 :]))
+                return entered[position][1]
+        return next(reversed(self._open), 0)
 
 
 def _detail(label: str, _: Call) -> str:
@@ -112,4 +132,11 @@ def _detail(label: str, _: Call) -> str:
 
 
 def _plain(value: object) -> str | float | bool | None:
-    return value if isinstance(value, (str, int, float, bool)) else None
+    if isinstance(value, str):
+        return _text(value)
+    return value if isinstance(value, (int, float, bool)) else None
+
+
+def _text(text: str) -> str:
+    """Without lone surrogates, which no file can hold."""
+    return str(text).encode("utf-8", "replace").decode()

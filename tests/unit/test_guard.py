@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 
 import pytest
 
@@ -58,6 +59,29 @@ def test_a_logging_handler_that_raises_does_no_harm() -> None:
     finally:
         logger.removeHandler(handler)
     assert guard.faults() == {("place", "ValueError"): 1}
+
+
+def test_an_alarm_of_the_user_gets_through_our_code() -> None:
+    guard.set_strict(False)
+
+    class TooSlow(Exception): ...
+
+    def handler(number: int, frame: object) -> None:
+        raise TooSlow
+
+    @guard.fail_open("place")
+    def slow() -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(TooSlow):
+            slow()
+        with pytest.raises(TooSlow):
+            guard.attempt(lambda _: slow(), 0, None)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not guard.faults()
 
 
 def test_an_attempt_is_counted_under_the_name_of_its_function() -> None:

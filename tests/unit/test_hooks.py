@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import gc
 import inspect
 import pickle
+import signal
 import sys
+import threading
 import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,10 +19,12 @@ from typing import Any
 
 import cloudpickle
 import pytest
+import wrapt
 
 from rlvr_probe import guard, hooks
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
+from rlvr_probe.hooks.wrapping import find_hook
 from rlvr_probe.model import names
 from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
 
@@ -326,8 +331,8 @@ def test_a_user_subclass_is_recorded_once_per_call(sink: Sink) -> None:
     assert plain.generate([1]) == [1]
     assert spans(sink) == [(None, 2), (None, 1)]
     patches.undo()
-    assert not hasattr(Base.generate, "__rlvr_probe__")
-    assert not hasattr(Mine.generate, "__rlvr_probe__")
+    assert find_hook(Base.generate) is None
+    assert find_hook(Mine.generate) is None
 
 
 def test_undo_restores_static_and_class_methods_and_inherited_ones() -> None:
@@ -355,6 +360,158 @@ def test_a_wrapper_somebody_else_wrapped_stays_and_is_inert(sink: Sink) -> None:
     assert module.f is theirs
     hooks.activate(None)
     assert module.f([1]) == [1]
+    assert not sink.rows
+
+
+def test_interleaved_generator_methods_are_all_recorded(sink: Sink) -> None:
+    class Stream:
+        def rows(self) -> Iterator[int]:
+            yield from range(3)
+
+        async def later(self) -> AsyncIterator[int]:
+            for i in range(3):
+                yield i
+
+    probe = HookProbe(sink, Patches())
+    one, other = Stream(), Stream()
+    points = [HookPoint(name, names.ROLLOUT) for name in ("rows", "later")]
+    assert [probe.instrument(stream, points) for stream in (one, other)] == [2, 2]
+    for _ in range(5):
+        first, second = one.rows(), other.rows()
+        next(first), next(second)
+        first.close(), second.close()  # type: ignore[attr-defined]
+
+    async def broken_off() -> None:
+        for _ in range(10):
+            async for _ in one.later():
+                break
+
+    asyncio.run(broken_off())
+    gc.collect()
+    assert len(sink.rows) == 20
+
+
+def test_a_context_manager_that_ends_in_another_thread_leaves_its_context_alone(
+    sink: Sink,
+) -> None:
+    @contextlib.contextmanager
+    def timer() -> Iterator[None]:
+        yield
+
+    handed = wrap(timer, Hook(BARE))()
+    contextvars.copy_context().run(handed.__enter__)
+    seen = []
+
+    def end() -> None:
+        CURRENT.set(77)
+        handed.__exit__(None, None, None)
+        seen.append(CURRENT.get())
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    assert seen == [77]
+    assert len(sink.rows) == 1
+
+
+def test_a_call_that_outlives_a_detach_ends_where_it_began(record: Make) -> None:
+    first, second = record(), record()
+    hooks.activate(first, HookProbe(first, Patches()))
+
+    def switches() -> None:
+        hooks.activate(second, HookProbe(second, Patches()))
+        wrap(lambda: None, Hook(HookPoint("inner", names.TURN)))()
+
+    wrap(switches, Hook(BARE))()
+    hooks.activate(None)
+    assert not first.open
+    assert not second.open
+    assert [len(one.rows) for one in (first, second)] != [0, 2]
+
+
+def test_methods_under_other_instrumentation_keep_their_self(sink: Sink) -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.n = 2
+
+        def generate(self, x: list[int]) -> list[int]:
+            return x * self.n
+
+        async def later(self, x: list[int]) -> list[int]:
+            return x * self.n
+
+    @wrapt.decorator
+    def traced(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        return wrapped(*args, **kwargs)
+
+    Trainer.generate = traced(Trainer.generate)  # type: ignore[method-assign]
+    Trainer.later = traced(Trainer.later)  # type: ignore[method-assign]
+    points = [HookPoint(n, names.ROLLOUT, ("samples",), read=_size) for n in ("generate", "later")]
+    assert HookProbe(sink, Patches()).instrument(Trainer(), points) == 2
+    assert Trainer().generate([1]) == [1, 1]
+    assert inspect.iscoroutinefunction(Trainer.later)
+    assert asyncio.run(Trainer().later([1])) == [1, 1]
+    assert spans(sink) == [(None, 2)] * 2
+
+
+def test_an_override_that_copies_attributes_of_a_hooked_method_is_hooked_itself(
+    sink: Sink,
+) -> None:
+    probe = HookProbe(sink, Patches())
+    point = HookPoint("generate", names.ROLLOUT, ("samples",), read=_size)
+    probe.instrument(Base(), [point])
+
+    class Copied(Base): ...
+
+    @functools.wraps(Base.generate)
+    def generate(self: Copied, xs: list[int]) -> list[int]:
+        return [*xs, 1]
+
+    setattr(Copied, "generate", generate)  # noqa: B010 - of another type than the one above
+    probe.instrument(Copied(), [point])
+    assert Copied().generate([1]) == [1, 1]
+    assert spans(sink) == [(None, 2)]
+
+
+def test_odd_answers_of_an_adapter_cost_values_never_spans(sink: Sink) -> None:
+    def nothing(call: Call) -> Any:
+        return None
+
+    answers: list[Any] = [nothing, lambda call: "x", lambda call: 1.5, lambda call: 1 << 70]
+    for odd in answers:
+        point: Any = HookPoint("t", names.ROLLOUT, ("samples",), read=odd, step=odd, detail=odd)
+        assert wrap(lambda: 5, Hook(point))() == 5
+    assert spans(sink) == [(None,)] * 4
+    assert not sink.open
+
+
+def test_a_cached_function_keeps_its_cache(sink: Sink) -> None:
+    cached = wrap(functools.lru_cache(_size), Hook(BARE))
+    cached.cache_clear()
+    assert cached.cache_info().hits == 0
+
+
+def test_an_alarm_inside_our_code_leaves_nothing_open(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard.set_strict(False)
+
+    class TooSlow(Exception): ...
+
+    def handler(number: int, frame: object) -> None:
+        raise TooSlow
+
+    def before(call: Call) -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(TooSlow):
+            wrap(lambda: 1, Hook(HookPoint("t", names.ROLLOUT, before=before)))()
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert CURRENT.get() == 0
+    assert not sink.open
     assert not sink.rows
 
 

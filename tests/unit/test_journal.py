@@ -76,6 +76,61 @@ def test_a_deleted_folder_is_noticed_counted_and_made_again(tmp_path: Path) -> N
     assert writer.lost == {"deleted": 30}
 
 
+def test_rows_of_earlier_segments_that_were_deleted_are_counted(tmp_path: Path) -> None:
+    writer = make(tmp_path / "run", segment_b=100)
+    for _ in range(5):
+        writer.write([(0, "x" * 100)] * 10)
+    shutil.rmtree(tmp_path / "run")
+    writer.write([(0, 2)])
+    writer.close()
+    assert writer.lost == {"deleted": 50}
+
+
+def test_a_descriptor_that_the_user_closed_and_reused_is_never_touched_again(
+    tmp_path: Path,
+) -> None:
+    writer = make(tmp_path / "run")
+    writer.write([(0, 1)] * 3)
+    os.close(writer._fd)
+    with open(tmp_path / "checkpoint", "wb") as users:
+        assert users.fileno() == writer._fd
+        writer.write([(0, 2)] * 3)
+        writer.close()
+        users.write(b"weights")
+    assert (tmp_path / "checkpoint").read_bytes() == b"weights"
+    found = [row for path in sorted((tmp_path / "run").glob("*.jsonl")) for row in parsed(path)[2:]]
+    assert found == [[0, 1]] * 3 + [[0, 2]] * 3
+    assert not writer.lost
+
+
+def test_a_limit_on_the_size_of_files_begins_the_next_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, limit = os.write, 2_000
+
+    def write(fd: int, data: Any) -> int:
+        room = limit - os.fstat(fd).st_size
+        if room <= 0:
+            raise OSError(errno.EFBIG, "too large")
+        return real(fd, bytes(data)[:room])
+
+    monkeypatch.setattr(os, "write", write)
+    writer = make(tmp_path / "run")
+    for i in range(100):
+        writer.write([(0, "x" * 50, i)])
+    writer.close()
+    found = [row for path in sorted((tmp_path / "run").glob("*.jsonl")) for row in parsed(path)[2:]]
+    assert [row[2] for row in found] == list(range(100))
+    assert not writer.lost
+
+
+def test_the_folder_around_a_run_is_left_as_it_is(tmp_path: Path) -> None:
+    writer = make(tmp_path / "run")
+    writer.write([(0, 1)])
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (tmp_path / "run" / ".gitignore").read_text() == "*\n"
+
+
 def test_a_folder_that_cannot_be_made_costs_the_recording_only(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")

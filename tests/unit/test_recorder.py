@@ -16,8 +16,10 @@ import pytest
 
 from rlvr_probe import guard
 from rlvr_probe.clock import monotonic_ns
+from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import OFF, Recorder, bookkeeping
+from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, recording
+from rlvr_probe.trace import read_run
 
 Make = Callable[..., Recorder]
 
@@ -59,7 +61,7 @@ def test_every_row_is_written_in_order_with_its_definition(record: Make) -> None
     defined = {row[1]: row[2:] for row in rows(recorder.folder, "def")}
     assert defined[definition] == ["event", "rewards", ["values"]]
     assert rows(recorder.folder, "end")[0][2] == "exit"
-    assert (recorder.folder.parent / ".gitignore").read_text() == "*\n"
+    assert (recorder.folder / ".gitignore").read_text() == "*\n"
 
 
 def test_a_full_queue_drops_and_counts(record: Make) -> None:
@@ -109,6 +111,10 @@ def test_a_span_open_for_a_second_is_journaled_as_open_once(
     assert [row[3] for row in rows(recorder.folder, "open")] == [span]
 
 
+class Number(float):
+    """Like numpy.float64, a subclass of float."""
+
+
 def slots(folder: Path) -> dict[int, tuple[str, str, int]]:
     """span -> (name, detail, step) of every slot in use."""
     found = {}
@@ -147,7 +153,7 @@ def test_more_open_spans_than_slots_are_counted_not_lost(record: Make) -> None:
     assert not slots(recorder.folder)
     recorder.close("exit")
     table = next(recorder.folder.glob("*.open")).read_bytes()
-    magic, process, beat, overflow, count, ended = schema.OPEN_HEADER.unpack_from(table)
+    magic, process, beat, overflow, count, ended, _ = schema.OPEN_HEADER.unpack_from(table)
     assert (magic, process.decode()) == (schema.OPEN_MAGIC, recorder.process)
     assert (overflow, count, ended) == (36, schema.OPEN_SLOTS, 1)
     assert beat > 0
@@ -167,14 +173,17 @@ def test_a_deleted_open_table_is_made_again_with_what_is_open(
     assert not slots(recorder.folder)
 
 
-def test_a_value_that_json_cannot_say_costs_one_row(record: Make) -> None:
+def test_a_value_that_json_cannot_say_is_absent_and_counted(record: Make) -> None:
     recorder = record()
     definition = recorder.define(names.REWARDS, ("values",))
-    for value in (1, object(), 2, "\ud800", 3, float("nan")):
+    for value in (1, object(), Number(2.5), "\ud800", 3, float("nan")):
         recorder.event_row(definition, 0, (value,))
     recorder.close("exit")
-    assert [row[3] for row in rows(recorder.folder)] == [1, 2, 3, None]
-    assert rows(recorder.folder, "lost")[-1][2:] == ["unencodable", 2]
+    assert [row[3] for row in rows(recorder.folder)] == [1, None, 2.5, 3, None]
+    assert {tuple(row[2:]) for row in rows(recorder.folder, "lost")} == {
+        ("unencodable", 1),
+        ("unencodable_value", 1),
+    }
 
 
 def test_a_loss_is_reported_once_there_is_room_again(
@@ -264,6 +273,70 @@ def test_a_forked_child_writes_a_file_of_its_own_and_leaves_the_parents_alone(re
              for name, body in files.items()}  # fmt: skip
     assert texts[f"p{parent}.0000.jsonl"] == ["parent"]
     assert sorted(texts.values()) == [["child"], ["parent"]]
+
+
+def test_a_loss_is_known_even_if_the_disk_is_full_to_the_end(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record()
+    definition = recorder.define(names.USER, ("label",))
+    recorder.span_row(definition, 0, 1, 0, ("x",))
+    recorder.flush()
+
+    def write(fd: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", write)
+    for _ in range(1_000):
+        recorder.span_row(definition, 0, 1, 0, ("x",))
+    recorder.close("exit")
+    [process] = read_run(recorder.folder).processes
+    assert process.lost == {"unreported": 1_000}
+
+
+def test_a_signal_handler_may_record_while_recording_starts(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record()
+    definition = recorder.define(names.REWARDS, ("values",))
+    real = build_header
+
+    def interrupted(**known: Any) -> Any:
+        recorder.event_row(definition, 0, ("handler",))
+        return real(**known)
+
+    monkeypatch.setattr(recording, "build_header", interrupted)
+    recorder.event_row(definition, 0, ("first",))
+    recorder.close("exit")
+    assert [row[3] for row in rows(recorder.folder)] == ["first", "handler"]
+
+
+def test_a_disk_that_hangs_at_the_first_write_does_not_keep_the_process(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record()
+    hangs = threading.Event()
+    real = os.write
+
+    def write(fd: int, data: Any) -> int:
+        hangs.wait(20)
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())
+    begin = time.monotonic()
+    recorder.close("exit", timeout_s=0.3)
+    assert time.monotonic() - begin < 2
+    hangs.set()
+
+
+def test_a_forked_child_says_that_it_records_less(record: Make) -> None:
+    recorder = record()
+    recorder.level = STAGES
+    recorder.after_fork()
+    recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())
+    recorder.close("exit")
+    assert rows(recorder.folder, "level")[0][2:] == ["stages", "inherited"]
 
 
 def test_close_does_not_wait_for_a_disk_that_hangs(record: Make) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import cloudpickle
@@ -104,6 +105,48 @@ def test_one_object_serves_many_threads_and_tasks(recorder: Recorder) -> None:
     assert len({span[0] for span in spans}) == len(spans)
     assert not recorder.open
     assert not shared._open
+
+
+def test_a_suspended_generator_does_not_keep_the_stage_around_it_open(recorder: Recorder) -> None:
+    def suspended() -> Generator[int, None, None]:
+        with rlvr_probe.span("inner"):
+            yield 1
+
+    generator = suspended()
+    with rlvr_probe.span("outer"):
+        next(generator)
+    with rlvr_probe.span("after"):
+        generator.close()
+        with rlvr_probe.span("last"):
+            pass
+    spans = {span[3]: span for span in recorded(recorder)}
+    assert set(spans) == {"outer", "inner", "after", "last"}
+    assert spans["inner"][1] == spans["outer"][0]
+    assert (spans["after"][1], spans["last"][1]) == (0, spans["after"][0])
+    assert not recorder.open
+
+
+def test_a_stage_may_end_in_another_thread(recorder: Recorder) -> None:
+    handed = rlvr_probe.span("handed")
+    contextvars.copy_context().run(handed.__enter__)
+
+    def end() -> None:
+        with rlvr_probe.span("of the thread"):
+            handed.__exit__(None, None, None)
+            with rlvr_probe.span("inside"):
+                pass
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    spans = {span[3]: span for span in recorded(recorder)}
+    assert set(spans) == {"handed", "of the thread", "inside"}
+    assert spans["inside"][1] == spans["of the thread"][0]
+
+
+def test_a_decorator_without_a_name_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match=r"@span\('name'\)"):
+        rlvr_probe.span(len)  # type: ignore[arg-type]
 
 
 def test_other_values_are_left_out(recorder: Recorder) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
 from collections.abc import Callable, MutableSequence
 from types import ModuleType
 from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks.wrapping import Hook, wrap
+from rlvr_probe.hooks.wrapping import Hook, find_hook, wrap
 
 __all__ = ["Patches"]
 
 _ABSENT = object()
+_METHODS = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 class Patches:
@@ -79,7 +83,9 @@ class Patches:
 
     def _attribute(self, owner: Any, name: str, hook: Hook, inherited: bool = False) -> bool:
         held = vars(owner).get(name, _ABSENT)
-        found = getattr(owner, name, _ABSENT) if held is _ABSENT and inherited else held
+        found = held
+        if held is _ABSENT and inherited:
+            found = inspect.getattr_static(owner, name, _ABSENT)
         if found is _ABSENT:
             return False
         kind = type(found) if isinstance(found, (staticmethod, classmethod)) else None
@@ -88,6 +94,8 @@ class Patches:
             return False
         if _has(original, hook.point):
             return True
+        if isinstance(owner, type) and kind is None and not isinstance(original, _METHODS):
+            original = _bound_late(original)
         wrapper = wrap(original, hook)
         replacement = wrapper if kind is None else kind(wrapper)
         setattr(owner, name, replacement)
@@ -110,11 +118,28 @@ def _call(undo: Callable[[], None]) -> None:
 
 def _has(function: Any, point: HookPoint) -> bool:
     """Whether ``function`` is, or wraps, a wrapper of this very hook point."""
-    for _ in range(16):
-        try:
-            hook, function = function.__rlvr_probe__
-        except (AttributeError, TypeError, ValueError):
-            return False
+    found = find_hook(function)
+    while found is not None:
+        hook, function = found
         if hook.point == point:
             return True
+        found = find_hook(function)
     return False
+
+
+def _bound_late(descriptor: Any) -> Any:
+    """A plain function that binds ``descriptor`` at the call, as the class would have done.
+
+    Other instrumentation (wrapt, and what is built on it) puts descriptors in the place of methods,
+    which take no self when they are called as they are.
+    """
+
+    def late(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return descriptor.__get__(self, type(self))(*args, **kwargs)
+
+    async def late_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await descriptor.__get__(self, type(self))(*args, **kwargs)
+
+    return functools.wraps(descriptor)(
+        late_async if inspect.iscoroutinefunction(descriptor) else late
+    )

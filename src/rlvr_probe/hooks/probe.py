@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import weakref
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from typing import Any
@@ -58,9 +59,9 @@ class HookProbe:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             if recorder.level != OFF:
-                begin = monotonic_ns()
+                begin = time.thread_time_ns()
                 safe(*args, **kwargs)
-                recorder.own_ns += monotonic_ns() - begin
+                recorder.own_ns += time.thread_time_ns() - begin
 
         return run
 

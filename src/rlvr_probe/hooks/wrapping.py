@@ -12,18 +12,23 @@ import contextlib
 import functools
 import inspect
 import os
+import time
+import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
 
-__all__ = ["Hook", "activate", "recorder", "wrap"]
+__all__ = ["Hook", "activate", "find_hook", "recorder", "wrap"]
 
 Function = Callable[..., Any]
+
+_SAMPLE = 31
+"""One call in so many is timed, by CPU time: waiting for the interpreter lock is not our own."""
 
 _recorder: Recorder | None = None
 _probe: Probe | None = None
@@ -87,16 +92,23 @@ class Hook:
 class _Live(Call):
     """A call while it runs, with what only the core needs."""
 
-    __slots__ = ("entered_ns", "nested", "parent", "switch")
+    __slots__ = ("key", "parent", "recorder", "same_context", "switch")
 
+    recorder: Recorder
     parent: int
-    entered_ns: int
     switch: bool
-    nested: tuple[tuple[str, int], ...] | None
+    same_context: bool
+    key: tuple[str, int] | None
 
 
 @guard.fail_open("hooks.enter")
-def enter(hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], switch: bool) -> _Live | None:
+def enter(
+    hook: Hook,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    switch: bool,
+    same_context: bool = True,
+) -> _Live | None:
     """Begin a recorded call; None if this one is to pass untouched.
 
     Args:
@@ -105,6 +117,7 @@ def enter(hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], switch: boo
         kwargs: Keyword arguments of the user's call.
         switch: Make the span the parent of what begins inside (not for bare generators, whose
             body shares its context with the consumer).
+        same_context: The end comes in the same context as the begin.
     """
     recorder = _recorder
     if recorder is None or recorder.level == OFF:
@@ -113,71 +126,103 @@ def enter(hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], switch: boo
     name = point.name
     if recorder.level == STAGES and name is not None and not name.coarse:
         return None
+    sampled = recorder.tick() % _SAMPLE == 0
+    cpu = time.thread_time_ns() if sampled else 0
     entered = monotonic_ns()
     call = _Live()
+    call.recorder = recorder
+    call.same_context = same_context
+    call.key = None
     call.probe = _probe  # type: ignore[assignment]
     call.args = args
     call.kwargs = kwargs
     call.result = call.error = None
     call.state = None if hook.index is None else {"index": hook.index}
     call.span = call.end_ns = call.start_ns = 0
-    call.entered_ns = entered
-    call.nested = None
     if point.when is not None and not guard.attempt(point.when, call, False):
         return None
-    nested = _running.get()
-    key = (point.target, id(args[0])) if hook.method else None
-    if key in nested:
+    # A generator shares its context with its consumer: calls of it nest in no order.
+    key = (point.target, id(args[0])) if hook.method and args and switch else None
+    if key is not None and key in _running.get():
         return None
     call.parent = CURRENT.get()
     call.switch = switch and name is not None
-    if name is not None:
-        definition = hook.definition
-        if definition is None:
-            definition = hook.definition = recorder.define(name, point.attributes)
-        detail = "" if point.detail is None else guard.attempt(point.detail, call, "")
-        step = None if point.step is None else guard.attempt(point.step, call, None)
-        call.span = recorder.begin(name, definition, entered, call.parent, detail, step)
-    # From here on nothing may fail before ``return``: the context is changed.
-    if key is not None:
-        call.nested = nested
-        _running.set((*nested, key))
-    if call.switch:
-        CURRENT.set(call.span)
-    if point.before is not None:
-        guard.attempt(point.before, call, None)
-    call.start_ns = monotonic_ns()
-    recorder.own_ns += call.start_ns - entered
+    try:
+        if name is not None:
+            if hook.definition is None:
+                hook.definition = recorder.define(name, point.attributes)
+            detail = "" if point.detail is None else guard.attempt(point.detail, call, "")
+            step = None if point.step is None else guard.attempt(point.step, call, None)
+            call.span = recorder.begin(
+                name,
+                hook.definition,
+                entered,
+                call.parent,
+                detail if isinstance(detail, str) else "",
+                step if type(step) is int and 0 <= step < 1 << 63 else None,
+            )
+        if key is not None:
+            call.key = key
+            _running.set((*_running.get(), key))
+        if call.switch:
+            CURRENT.set(call.span)
+        if point.before is not None:
+            guard.attempt(point.before, call, None)
+        call.start_ns = monotonic_ns()
+    except BaseException:
+        # An error of ours, or the user's own ^C or alarm: the call is not recorded.
+        _leave_context(call)
+        recorder.drop(call.span)
+        raise
+    if sampled:
+        recorder.own_ns += _SAMPLE * (time.thread_time_ns() - cpu)
     return call
+
+
+def _leave_context(call: _Live) -> None:
+    if call.key is not None:
+        _running.set(tuple(key for key in _running.get() if key != call.key))
+    # A context manager may end in another context than it began in: leave that one alone.
+    if call.switch and (call.same_context or CURRENT.get() == call.span):
+        CURRENT.set(call.parent)
 
 
 @guard.fail_open("hooks.leave")
 def leave(hook: Hook, call: _Live, result: Any, error: BaseException | None) -> None:
     """End a recorded call. Runs after the user's function, with its result or exception."""
-    call.end_ns = end = monotonic_ns()
-    if call.nested is not None:
-        _running.set(call.nested)
-    if call.switch:
-        CURRENT.set(call.parent)
-    recorder = _recorder
-    if recorder is None:
-        return
+    call.end_ns = monotonic_ns()
+    recorder = call.recorder
+    sampled = recorder.tick() % _SAMPLE == 0
+    cpu = time.thread_time_ns() if sampled else 0
+    _leave_context(call)
     point = hook.point
     call.result = result
     call.error = error
     try:
         values = hook.constant
         if error is None and point.read is not None:
-            values = (*values, *guard.attempt(point.read, call, ()))
+            given = guard.attempt(point.read, call, ())
+            values = (*values, *given) if isinstance(given, tuple) else values
         if call.span and hook.definition is not None:
             kind = None if error is None else type(error).__name__
-            recorder.end(call.span, hook.definition, end, kind, values)
+            recorder.end(call.span, hook.definition, call.end_ns, kind, values)
     finally:
         if point.after is not None:
             guard.attempt(point.after, call, None)
         # The exception holds the frames that hold this call: a cycle would keep tensors alive.
         call.result = call.error = None
-        recorder.own_ns += monotonic_ns() - end
+        if sampled:
+            recorder.own_ns += _SAMPLE * (time.thread_time_ns() - cpu)
+
+
+_FUNCTIONS = (
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    functools.partial,
+)
 
 
 def wrap(original: Any, hook: Hook) -> Any:
@@ -190,18 +235,18 @@ def wrap(original: Any, hook: Hook) -> Any:
     code = getattr(original, "__code__", None)
     if code is _CM_CODE:
         inner = _generator(original.__wrapped__, hook, switch=True)
-        return _mark(functools.wraps(original)(contextlib.contextmanager(inner)), original, hook)
+        return functools.wraps(original)(contextlib.contextmanager(inner))
     if code is _ASYNC_CM_CODE:
         async_inner = _async_generator(original.__wrapped__, hook, switch=True)
         manager = functools.wraps(original)(contextlib.asynccontextmanager(async_inner))
-        return _mark(manager, original, hook)
+        return manager
     if inspect.isasyncgenfunction(original):
         return _async_generator(original, hook, switch=False)
     if inspect.isgeneratorfunction(original):
         return _generator(original, hook, switch=False)
     if inspect.iscoroutinefunction(original):
         return _coroutine(original, hook)
-    if inspect.isroutine(original) or isinstance(original, functools.partial):
+    if isinstance(original, _FUNCTIONS):
         return _function(original, hook)
     return _object(original, hook)
 
@@ -220,7 +265,7 @@ def _function(original: Function, hook: Hook) -> Function:
         leave(hook, call, result, None)
         return result
 
-    return _mark(wrapper, original, hook)
+    return wrapper
 
 
 def _coroutine(original: Function, hook: Hook) -> Function:
@@ -237,13 +282,13 @@ def _coroutine(original: Function, hook: Hook) -> Function:
         leave(hook, call, result, None)
         return result
 
-    return _mark(wrapper, original, hook)
+    return wrapper
 
 
 def _generator(original: Function, hook: Hook, switch: bool) -> Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        call = enter(hook, args, kwargs, switch)
+        call = enter(hook, args, kwargs, switch, False)
         if call is None:
             return (yield from original(*args, **kwargs))
         try:
@@ -254,13 +299,13 @@ def _generator(original: Function, hook: Hook, switch: bool) -> Function:
         leave(hook, call, result, None)
         return result
 
-    return _mark(wrapper, original, hook)
+    return wrapper
 
 
 def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
     @functools.wraps(original)
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        call = enter(hook, args, kwargs, switch)
+        call = enter(hook, args, kwargs, switch, False)
         stream = original(*args, **kwargs)
         try:
             step = stream.__anext__()
@@ -285,7 +330,7 @@ def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
         if call is not None:
             leave(hook, call, None, None)
 
-    return _mark(wrapper, original, hook)
+    return wrapper
 
 
 def _object(original: Any, hook: Hook) -> Any:
@@ -310,9 +355,16 @@ class _StandIn:
     def __getattribute__(self, name: str) -> Any:
         if name in _OWN:
             return object.__getattribute__(self, name)
-        if name == "__rlvr_probe__":
-            return object.__getattribute__(self, "_rlvr_probe_call").__rlvr_probe__
         return getattr(object.__getattribute__(self, "_rlvr_probe_original"), name)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(object.__getattribute__(self, "_rlvr_probe_original"), name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(object.__getattribute__(self, "_rlvr_probe_original") == other)
+
+    def __hash__(self) -> int:
+        return hash(object.__getattribute__(self, "_rlvr_probe_original"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(object.__getattribute__(self, "_rlvr_probe_original"), name, value)
@@ -333,9 +385,25 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _mark(wrapper: Any, original: Function, hook: Hook) -> Function:
-    wrapper.__rlvr_probe__ = (hook, original)
-    return cast("Function", wrapper)
+def find_hook(function: Any) -> tuple[Hook, Any] | None:
+    """The hook of one of our wrappers and what it wraps; None for anything else.
+
+    Looks into the closure: an attribute would be copied by ``functools.wraps`` onto functions of
+    others, and a wrapper that came by value from another process has its closure, too.
+    """
+    if type(function) in (_StandIn, _AsyncStandIn):
+        function = object.__getattribute__(function, "_rlvr_probe_call")
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    cells = dict(zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False))
+    if code in (_CM_CODE, _ASYNC_CM_CODE) and "func" in cells:
+        return find_hook(cells["func"].cell_contents)
+    if "hook" in cells and "original" in cells:
+        hook = cells["hook"].cell_contents
+        if type(hook) is Hook:
+            return hook, cells["original"].cell_contents
+    return None
 
 
 @guard.fail_open("hooks.after_fork")

@@ -19,8 +19,11 @@ __all__ = ["OpenTable"]
 _SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
 _SPAN = struct.Struct("<Q")
 _NETWORK = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
-)
+    (
+        "9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre",
+        "nfs", "nfs4", "panfs", "pvfs2", "smb3", "virtiofs", "wekafs",
+    )
+)  # fmt: skip
 
 
 class OpenTable:
@@ -45,7 +48,7 @@ class OpenTable:
         self._process = process.encode()
         self._free = list(range(schema.OPEN_SLOTS, 0, -1))
         self._overflow = 0
-        self.beat(0)
+        self.beat(0, 0)
 
     def open(
         self, span: int, parent: int, start_ns: int, step: int | None, name: bytes, detail: str
@@ -59,17 +62,21 @@ class OpenTable:
         except IndexError:
             self._overflow += 1
             return 0
-        schema.OPEN_SLOT.pack_into(
-            table,
-            slot * schema.OPEN_SLOT_BYTES,
-            0,
-            parent,
-            start_ns,
-            threading.get_native_id(),
-            -1 if step is None else step,
-            name,
-            detail.encode("utf-8", "replace")[:48] if detail else b"",
-        )
+        try:
+            schema.OPEN_SLOT.pack_into(
+                table,
+                slot * schema.OPEN_SLOT_BYTES,
+                0,
+                parent,
+                start_ns,
+                threading.get_native_id(),
+                -1 if step is None else step,
+                name,
+                detail.encode("utf-8", "replace")[:48] if detail else b"",
+            )
+        except (struct.error, AttributeError, TypeError):
+            self._free.append(slot)
+            raise
         _SPAN.pack_into(table, slot * schema.OPEN_SLOT_BYTES, span)
         return slot
 
@@ -80,8 +87,14 @@ class OpenTable:
             _SPAN.pack_into(table, slot * schema.OPEN_SLOT_BYTES, 0)
             self._free.append(slot)
 
-    def beat(self, now_ns: int, ended: bool = False) -> None:
-        """Note that the process was alive at ``now_ns`` (CLOCK_MONOTONIC)."""
+    def beat(self, now_ns: int, lost: int, ended: bool = False) -> None:
+        """Note that the process was alive at ``now_ns`` (CLOCK_MONOTONIC).
+
+        Args:
+            now_ns: The moment.
+            lost: Rows lost so far. A disk that is full to the end has no room to say so elsewhere.
+            ended: Whether it closed its journal in an orderly way.
+        """
         if self._map is not None:
             schema.OPEN_HEADER.pack_into(
                 self._map,
@@ -92,6 +105,7 @@ class OpenTable:
                 self._overflow,
                 schema.OPEN_SLOTS,
                 int(ended),
+                lost,
             )
 
     def restore(self) -> None:

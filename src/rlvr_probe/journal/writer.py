@@ -57,8 +57,11 @@ class JournalWriter:
         self._header = header
         self._definitions = definitions
         self._segment_b = segment_b
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(enc_hook=self._plain)
         self._fd = -1
+        self._file = (0, 0)
+        self._path = folder
+        self._closed: list[tuple[Path, int]] = []
         self._segment = -1
         self._size = 0
         self._rows = 0
@@ -82,18 +85,14 @@ class JournalWriter:
         Returns:
             Whether all of them were written.
         """
-        if self._fd >= 0:
-            self._check_deleted()
-            if self._size >= self._segment_b:
-                self.close()
-        if self._fd < 0 and not self._open():
+        if not self._ready():
             if records:
                 self.lost[f"unwritable_{self._refused}"] += len(rows)
             return False
-        definitions = self._definitions(self._defined)
-        written = self._append([*definitions, *rows])
-        self._defined += min(written, len(definitions))
-        kept = max(0, written - len(definitions))
+        kept = self._append_rows(rows)
+        if kept < len(rows) and self._why == "write_efbig" and self._next_segment():
+            # A limit on the size of files (RLIMIT_FSIZE) below ours.
+            kept += self._append_rows(rows[kept:])
         if records:
             self._rows += kept
             if kept < len(rows):
@@ -102,36 +101,89 @@ class JournalWriter:
 
     def close(self) -> None:
         """Close the current segment; a later write opens the next one."""
+        if self._fd < 0:
+            return
+        self._closed.append((self._path, self._rows))
+        fd, self._fd = self._fd, -1
+        if self._is_ours(fd):
+            os.close(fd)
+        self._count_deleted()
+
+    def abandon(self) -> None:
+        """Close this forked process's copy of the descriptor and forget it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0 and self._is_ours(fd):
+            os.close(fd)
+
+    def _ready(self) -> bool:
+        """Whether there is an open segment with room, opening the next one if need be."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            if not self._is_ours(self._fd):
+                # The user's program closed every descriptor, or reused this number: it is not
+                # ours any more, not even to close. What was written stays.
+                self._closed.append((self._path, self._rows))
+                self._fd = -1
+            elif os.fstat(self._fd).st_nlink == 0 or self._size >= self._segment_b:
+                # A write to a deleted file succeeds silently.
+                self.close()
+        return self._fd >= 0 or self._open()
+
+    def _next_segment(self) -> bool:
+        self.close()
+        return self._open()
+
+    def _is_ours(self, fd: int) -> bool:
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file
+
+    def _count_deleted(self) -> None:
+        """Count the rows of closed segments that are gone."""
+        gone = [(path, rows) for path, rows in self._closed if not path.exists()]
+        if gone:
+            self.lost["deleted"] += sum(rows for _, rows in gone)
+            self._closed = [one for one in self._closed if one not in gone]
 
     def _open(self) -> bool:
         if self._wait:
             self._wait -= 1
             return False
+        path = self._folder / schema.segment_name(self._process, self._segment + 1)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            _ignore(self._folder.parent)
-            path = self._folder / schema.segment_name(self._process, self._segment + 1)
+            _ignore(self._folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
             self._fd = os.open(path, flags, 0o666)
+            status = os.fstat(self._fd)
         except OSError as error:
             self._refused = errno.errorcode.get(error.errno or 0, "unknown").lower()
             self._wait = _RETRY_CHUNKS
             return False
+        self._file = (status.st_dev, status.st_ino)
+        self._path = path
         self._refused = None
         self._segment += 1
         self._size = self._rows = self._defined = 0
         if self._append([{**self._header, "segment": self._segment}]) == 1:
             return True
         # A file without a header says nothing; the number is free again.
-        os.close(self._fd)
-        self._fd = -1
+        self.abandon()
         self._segment -= 1
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink()
+        except OSError:
+            self._segment += 1
         self._refused, self._wait = "enospc", _RETRY_CHUNKS
         return False
+
+    def _append_rows(self, rows: Sequence[Row]) -> int:
+        """Write rows, and the definitions they may need first; how many of ``rows`` are kept."""
+        definitions = self._definitions(self._defined)
+        written = self._append([*definitions, *rows])
+        self._defined += min(written, len(definitions))
+        return max(0, written - len(definitions))
 
     def _append(self, lines: Sequence[Any]) -> int:
         """Write whole lines and return how many; a torn one is cut off again."""
@@ -154,11 +206,21 @@ class JournalWriter:
         self._size += done
         return len(lines)
 
+    def _plain(self, value: object) -> object:
+        """JSON form of a value that is no plain type; what has none is absent, and counted."""
+        for kind in (bool, int, float, str):
+            if isinstance(value, kind):
+                return kind(value)
+        self.lost["unencodable_value"] += 1
+        return None
+
     def _encode(self, lines: Sequence[Any]) -> tuple[bytes, int]:
         """JSON Lines, and how many rows were left out because they cannot be encoded."""
+        before = self.lost["unencodable_value"]
         try:
             return self._encoder.encode_lines(lines), 0
         except (TypeError, ValueError, OverflowError, RecursionError):
+            self.lost["unencodable_value"] = before
             good = bytearray()
             bad = 0
             for line in lines:
@@ -169,15 +231,12 @@ class JournalWriter:
             self.lost["unencodable"] += bad
             return bytes(good), bad
 
-    def _check_deleted(self) -> None:
-        """A write to a deleted file succeeds silently: look, count, begin a new file."""
-        if os.fstat(self._fd).st_nlink == 0:
-            self.lost["deleted"] += self._rows
-            self.close()
-
 
 def _ignore(folder: Path) -> None:
-    """Keep recordings out of the user's repository and out of what Ray uploads."""
+    """Keep a run out of the user's repository, and out of what Ray and hub clients upload.
+
+    In the run's own folder: the one around it may be the user's.
+    """
     try:
         with open(folder / ".gitignore", "x", encoding="ascii") as file:
             file.write("*\n")

@@ -100,9 +100,10 @@ def segment_name(process: str, segment: int) -> str:
 
 
 OPEN_MAGIC: Final = b"RLVROPN1"
-OPEN_HEADER: Final = struct.Struct("<8s16sQQII")
+OPEN_HEADER: Final = struct.Struct("<8s16sQQIIQ")
 """magic, process (hex), heartbeat (CLOCK_MONOTONIC ns), coarse spans that found no free slot,
-number of slots, 1 once the process closed its journal in an orderly way. At offset 0."""
+number of slots, 1 once the process closed its journal in an orderly way, rows lost so far. At
+offset 0."""
 
 OPEN_SLOTS: Final = 64
 OPEN_SLOT: Final = struct.Struct("<QQQQq32s48s")

@@ -37,10 +37,11 @@ class Recording(Protocol):
 class Bookkeeping:
     """Remembers what was written, so that each fact is written when it changes. One thread only."""
 
-    def __init__(self, mono_ns: int) -> None:
-        """Begin at ``mono_ns``, time 0 of the journal."""
+    def __init__(self, mono_ns: int, level: int) -> None:
+        """Begin at ``mono_ns``, time 0 of the journal; a forked child may inherit a lower level."""
         self._totals: dict[tuple[str, ...], int] = {}
         self._open: set[int] = set()
+        self._inherited = level == STAGES
         self._window = (mono_ns, 0)
         self._looked_ns = 0
 
@@ -71,6 +72,9 @@ class Bookkeeping:
         # A copy: users' threads count while this one reads.
         lost = Counter(dict(recording.lost)) + Counter(written)
         rows: list[Sequence[Any]] = []
+        if self._inherited:
+            rows.append(("level", time_ns, _LEVELS[STAGES], "inherited"))
+            self._inherited = False
         for reason, total in lost.items():
             if self._changed(total, "lost", reason):
                 rows.append(("lost", time_ns, reason, total))

@@ -9,6 +9,7 @@ One recorder lives per process. A forked child starts over: new process key, new
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -40,9 +41,12 @@ _TABLE_WAIT_S = 0.05
 """Once per process: so that the first step is in the open-span table, even a slow disk may not cost
 the run more than this."""
 
+_ids = itertools.count(1)
+"""Span ids of this process, never the same for two recorders: a call may outlive a detach."""
+
 _definitions: list[tuple[str, int, str, str, tuple[str, ...]]] = []
 _definition_ids: dict[tuple[str, tuple[str, ...]], int] = {}
-_definition_lock = threading.Lock()
+_numbers = itertools.count()
 
 
 class Recorder:
@@ -68,8 +72,8 @@ class Recorder:
         self._config = config
         self.run = run
         self._owner = os.environ.get(OWNER)
-        self._ids = itertools.count(1)
-        self.next_id = self._ids.__next__
+        self.next_id = _ids.__next__
+        self.tick = itertools.count().__next__
         self._start_over()
 
     def _start_over(self) -> None:
@@ -84,11 +88,13 @@ class Recorder:
         self._table: OpenTable | None = None
         self._writer: JournalWriter | None = None
         self._thread: threading.Thread | None = None
-        self._start_lock = threading.Lock()
+        # Re-entrant: a signal handler may record while its own thread starts the recording.
+        self._start_lock = threading.RLock()
+        self._starting = False
         self._drain_lock = threading.Lock()
         self._stop = threading.Event()
         self._closed = False
-        self._books = Bookkeeping(self.mono_ns)
+        self._books = Bookkeeping(self.mono_ns, self.level)
 
     # ---------------------------------------------------------------- hot path
 
@@ -97,13 +103,12 @@ class Recorder:
         key = (name.name, tuple(attributes))
         number = _definition_ids.get(key)
         if number is None:
-            with _definition_lock:
-                number = _definition_ids.get(key)
-                if number is None:
-                    number = len(_definitions)
-                    kind = "event" if name.event else "span"
-                    _definitions.append(("def", number, kind, *key))
-                    _definition_ids[key] = number
+            # No lock, which a signal handler could meet again: two numbers for one layout do no
+            # harm, one number for two layouts would.
+            number = next(_numbers)
+            kind = "event" if name.event else "span"
+            _definitions.append(("def", number, kind, *key))
+            _definition_ids[key] = number
         return number
 
     def begin(
@@ -145,12 +150,23 @@ class Recorder:
             (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
 
+    def is_inside(self, span: int, ancestor: int) -> bool:
+        """Whether ``span`` is ``ancestor`` or lies in it; both are open."""
+        while span and span != ancestor:
+            found = self.open.get(span)
+            span = 0 if found is None else found[2]
+        return span == ancestor
+
+    def drop(self, span: int) -> None:
+        """Forget a span that was begun and will not be recorded; 0 is ignored."""
+        found = self.open.pop(span, None)
+        if found is not None and self._table is not None:
+            self._table.close(found[3])
+
     def forget_open(self) -> None:
         """Forget every open span: recording is off, so that nobody will end them."""
         for span in list(self.open):
-            found = self.open.pop(span, None)
-            if found is not None and self._table is not None:
-                self._table.close(found[3])
+            self.drop(span)
 
     def append(self, row: tuple[Any, ...]) -> None:
         """Queue a finished row, or drop and count it if too many wait."""
@@ -195,8 +211,9 @@ class Recorder:
     @guard.fail_open("recorder.start")
     def _start(self) -> None:
         with self._start_lock:
-            if self._thread is not None or self._closed:
+            if self._thread is not None or self._closed or self._starting:
                 return
+            self._starting = True
             header = build_header(
                 process=self.process,
                 run=self.run,
@@ -228,14 +245,14 @@ class Recorder:
     @guard.fail_open("recorder.open_files")
     def _open_files(self) -> None:
         """Header and open-span table at once: the first step may already hang."""
-        if self._writer is not None:
-            self._writer.write(())
-        try:
+        with self._drain_lock:  # where the disk hangs here already, close() must not wait for it
+            if self._writer is not None:
+                self._writer.write(())
+        # Without a table (a network file system, a full disk) spans still become "open" rows.
+        with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"p{self.process}{schema.OPEN_SUFFIX}"
             self._table = OpenTable(path, self.process)
-        except OSError:
-            self.lost["open_table"] += 1
 
     def _run(self, ready: threading.Event) -> None:
         self._open_files()
@@ -270,8 +287,12 @@ class Recorder:
         if self._table is not None:
             if extra is not None:
                 self._table.restore()
-            self._table.beat(now)
+            self._table.beat(now, self._lost())
         self.own_ns += time.thread_time_ns() - cpu
+
+    def _lost(self) -> int:
+        written = 0 if self._writer is None else sum(self._writer.lost.values())
+        return written + sum(dict(self.lost).values())
 
     def close(self, reason: str, timeout_s: float = 2.0) -> None:
         """Stop the thread, write what waits and the closing row. Idempotent.
@@ -291,7 +312,9 @@ class Recorder:
             return
         if thread is not threading.current_thread() and thread.is_alive():
             thread.join(timeout_s)
-        # A thread that hangs in a write to a dead disk holds the lock: leave it alone.
+            if thread.is_alive():
+                return
+        # Whoever hangs in a write to a dead disk holds the lock: leave it alone.
         if self._drain_lock.acquire(timeout=0.1):
             try:
                 self._finish(reason)
@@ -311,16 +334,16 @@ class Recorder:
         writer.write([*totals, ("end", time_ns, reason)], records=False)
         writer.close()
         if self._table is not None:
-            self._table.beat(now, ended=True)
+            self._table.beat(now, self._lost(), ended=True)
 
     def after_fork(self) -> None:
         """Start over in a forked child; what the parent queued, the parent writes."""
         if self._table is not None:
             self._table.abandon()
-        if self._writer is not None:
-            self._writer.close()
-            self._owner = self.process
-        global _definition_lock
-        _definition_lock = threading.Lock()
-        guard.reset()
-        self._start_over()
+        try:
+            if self._writer is not None:
+                self._owner = self.process
+                self._writer.abandon()
+        finally:
+            guard.reset()
+            self._start_over()

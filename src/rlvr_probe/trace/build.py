@@ -150,7 +150,7 @@ def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Pr
         start_ns=clock.at(one, header.mono_ns),
         last_seen_ns=clock.at(one, one.heartbeat_ns),
         ids=header.ids,
-        lost=_sum(journal.reported, journal.skipped),
+        lost=_sum(journal.reported, journal.skipped, _unreported(one)),
         faults=journal.faults,
         level=journal.level,
         own_s=None if journal.own_ns is None else journal.own_ns / 1e9,
@@ -201,6 +201,13 @@ def _sum(*counts: dict[str, int]) -> dict[str, int]:
     return {reason: count for reason, count in sorted(total.items()) if count}
 
 
+def _unreported(one: Recorded) -> dict[str, int]:
+    """Losses that only the open-span table tells of: the disk was full to the end."""
+    known = sum(one.journal.reported.values())
+    more = 0 if one.table is None else one.table.lost - known
+    return {"unreported": more} if more > 0 else {}
+
+
 def _reduced(processes: Sequence[Recorded]) -> list[str]:
     levels = {"stages": "stages only", "off": "nothing any more"}
     return [
@@ -213,6 +220,9 @@ def _reduced(processes: Sequence[Recorded]) -> list[str]:
 
 def _overflows(processes: Sequence[Recorded]) -> list[str]:
     notes = list[str]()
+    without = sum(one.table is None and one.state != "exited" for one in processes)
+    if without:
+        notes.append(f"{without} processes have no table of open spans (on a network file system?)")
     missed = sum(one.table.overflow for one in processes if one.table is not None)
     if missed:
         notes.append(f"{missed} spans found no free slot in the table of open spans")

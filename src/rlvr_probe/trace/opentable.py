@@ -37,6 +37,7 @@ class Table:
         ended: The process closed its journal in an orderly way.
         slots: Open spans.
         bad_slots: Slots that hold nonsense.
+        lost: Rows lost, as far as the process knew when it was last seen.
     """
 
     heartbeat_ns: int
@@ -44,6 +45,7 @@ class Table:
     ended: bool
     slots: tuple[Slot, ...]
     bad_slots: int
+    lost: int = 0
 
 
 def read_table(path: Path) -> Table | None:
@@ -56,7 +58,7 @@ def read_table(path: Path) -> Table | None:
         return None
     if len(data) < schema.OPEN_HEADER.size:
         return None
-    magic, _, heartbeat_ns, overflow, count, ended = schema.OPEN_HEADER.unpack_from(data)
+    magic, _, heartbeat_ns, overflow, count, ended, lost = schema.OPEN_HEADER.unpack_from(data)
     if magic != schema.OPEN_MAGIC:
         return None
     slots, bad = list[Slot](), 0
@@ -71,7 +73,7 @@ def read_table(path: Path) -> Table | None:
                 bad += 1
             else:
                 slots.append(slot)
-    return Table(heartbeat_ns, overflow, bool(ended), tuple(slots), bad)
+    return Table(heartbeat_ns, overflow, bool(ended), tuple(slots), bad, lost)
 
 
 def _slot(
