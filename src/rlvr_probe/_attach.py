@@ -27,6 +27,11 @@ _lock = threading.RLock()
 _current: Attachment | None = None
 _attaching = False
 
+# Recorders that may still set OWNER, and what it was before the first of them: one that is being
+# closed while the next is attached must not pass for somebody else's.
+_recording = 0
+_owner: str | None = None
+
 
 class Attachment:
     """What ``attach()`` did. Print it, or look at :attr:`frameworks`.
@@ -55,8 +60,7 @@ class Attachment:
 
     def detach(self) -> None:
         """Same as :func:`rlvr_probe.detach` if this is the attachment in effect."""
-        if _current is self:
-            detach()
+        _detach(self)
 
     def __str__(self) -> str:
         if not self.enabled:
@@ -70,10 +74,14 @@ class Attachment:
     # ---------------------------------------------------------------- wiring
 
     def _hook(self, environ: dict[str, str]) -> None:
+        global _recording, _owner
         for name, value in environ.items():
             self._environ[name] = os.environ.get(name)
             os.environ[name] = value
-        self._environ.setdefault(OWNER, os.environ.get(OWNER))
+        if not _recording:
+            _owner = os.environ.get(OWNER)
+        _recording += 1
+        self._environ[OWNER] = _owner
         hooks.activate(self._recorder, HookProbe(self._recorder, self._patches))
         for framework in self.frameworks.values():
             for point in framework.points:
@@ -93,17 +101,27 @@ class Attachment:
                 if not framework.hook_points:
                     framework.state = "failed"
 
-    def _unhook(self, reason: str) -> None:
+    def _unhook(self) -> None:
         for disarm in self._disarm:
             disarm()
         self._patches.undo()
         hooks.activate(None)
-        self._recorder.close(reason)
         for name, value in self._environ.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            _put(name, value)
+
+    def _disown(self) -> None:
+        """Take back our process key: a call that was under way may have set it once more."""
+        global _recording
+        _recording -= 1
+        if os.environ.get(OWNER) == self._recorder.process:
+            _put(OWNER, _owner)
+
+
+def _put(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def attach(
@@ -135,16 +153,17 @@ def attach(
         config = Config.from_environ(out=out, run_id=run_id, frameworks=frameworks)
     else:
         config, frameworks = config.checked(os.environ), config.frameworks
+    asked = () if frameworks is None else config.frameworks or ()
     with _lock:
         before = _current
         attachment = _attach(config) if before is None else before
-    if frameworks is not None and attachment.enabled:
+    if attachment.enabled:
         known = attachment.frameworks
-        for name in frameworks:
+        for name in asked:
             framework = known[name] if name in known else discover([name])[name]
             if framework.state in ("absent", "failed") or name not in known:
                 if before is None:
-                    detach()
+                    attachment.detach()
                 why = framework.reason or "an earlier attach() left it out; detach() first"
                 raise NotAttachable(f"{name} cannot be attached: {why}")
     return attachment
@@ -183,18 +202,44 @@ def _attach_once(config: Config) -> Attachment:
 
 def detach() -> None:
     """Stop recording and restore everything: functions, environment, threads. Idempotent."""
+    _detach()
+
+
+def _detach(only: Attachment | None = None) -> None:
+    """Detach ``only``, or whatever is in effect."""
     global _current
     with _lock:
-        attachment, _current = _current, None
-    if attachment is not None:
+        attachment = _current
+        if attachment is None or only not in (None, attachment):
+            return
+        # All of it before another thread may attach: what is process-wide would be undone to it.
+        _current = None
         atexit.unregister(_at_exit)
-        attachment._unhook("detach")
+        attachment._unhook()
+    # Not under the lock, which imports of a framework wait for: a dead disk may hold this up.
+    attachment._recorder.close("detach")
+    with _lock:
+        attachment._disown()
 
 
 @guard.fail_open("attach.at_exit")
 def _at_exit() -> None:
     if _current is not None:
         _current._recorder.close("exit")
+
+
+def _after_fork() -> None:
+    """In a forked child: what a thread that is not here was about to do is not done any more."""
+    global _lock, _attaching
+    if _lock.acquire(blocking=False):
+        _lock.release()
+    else:
+        _lock = threading.RLock()
+        _attaching = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _after_mp_fork(module: ModuleType) -> None:

@@ -27,6 +27,9 @@ OWNER = "RLVR_PROBE_OWNER"
 
 _N = TypeVar("_N", int, float)
 
+_NO_FRAMEWORK = "none"
+"""What stands for an empty list of frameworks in a variable: an empty one is not given."""
+
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 
@@ -109,7 +112,7 @@ class Config:
         if self.run_id is not None:
             environ["RLVR_PROBE_RUN_ID"] = self.run_id
         if self.frameworks is not None:
-            environ["RLVR_PROBE_FRAMEWORKS"] = ",".join(self.frameworks)
+            environ["RLVR_PROBE_FRAMEWORKS"] = ",".join(self.frameworks) or _NO_FRAMEWORK
         return environ
 
 
@@ -120,9 +123,10 @@ def _flag(text: str | None) -> bool:
 def _convert(name: str, value: object, source: str) -> object:
     try:
         if name == "out":
-            if not str(value):
+            folder = os.fsdecode(value)  # type: ignore[arg-type]
+            if not folder:
                 raise ValueError("expected a folder")
-            return Path(str(value)).expanduser()
+            return Path(_inheritable(folder)).expanduser()
         if name == "run_id":
             return _run_id(str(value))
         if name == "frameworks":
@@ -141,8 +145,22 @@ def _frameworks(value: object) -> tuple[str, ...]:
         names = tuple(name.strip() for name in value.split(",") if name.strip())
         if not names:
             raise ValueError("expected names separated by commas")
-        return names
-    return tuple(str(name) for name in value)  # type: ignore[attr-defined]
+        if names == (_NO_FRAMEWORK,):
+            return ()
+    else:
+        names = tuple(str(name) for name in value)  # type: ignore[attr-defined]
+    for name in names:
+        if name in ("", _NO_FRAMEWORK) or name != name.strip() or "," in name:
+            raise ValueError(f"{name!r} is no name of an integration")
+        _inheritable(name)
+    return names
+
+
+def _inheritable(text: str) -> str:
+    """``text``, which an environment and the file system can hold."""
+    if b"\0" in os.fsencode(text):
+        raise ValueError("expected no null character")
+    return text
 
 
 def _within(kind: type[_N], value: object, low: _N, high: _N) -> _N:

@@ -51,8 +51,9 @@ def discover(wanted: Sequence[str] | None = None) -> dict[str, Framework]:
 
     No framework is imported; versions come from metadata.
     """
+    installed = _installed()
     entries: dict[str, list[metadata.EntryPoint]] = {}
-    for entry in metadata.entry_points(group=GROUP):
+    for entry in installed:
         if wanted is None or entry.name in wanted:
             same = entries.setdefault(entry.name, [])
             if all(entry.value != other.value for other in same):
@@ -60,10 +61,57 @@ def discover(wanted: Sequence[str] | None = None) -> dict[str, Framework]:
     frameworks = {name: _load(name, found) for name, found in sorted(entries.items())}
     for name in wanted or ():
         if name not in frameworks:
-            known = ", ".join(sorted(e.name for e in metadata.entry_points(group=GROUP))) or "none"
+            known = ", ".join(sorted({entry.name for entry in installed})) or "none"
             reason = f"no integration of this name is installed; installed are: {known}"
             frameworks[name] = Framework(name, state="failed", reason=reason)
     return frameworks
+
+
+def _installed() -> list[metadata.EntryPoint]:
+    """Every entry point of our group, as ``metadata.entry_points`` has them.
+
+    That reads those of every package on the path, and one that is broken fails it for all others.
+    """
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    try:
+        for distribution in metadata.distributions():
+            try:
+                entries = distribution.entry_points
+                ours = [entry for entry in entries if entry.group == GROUP]
+                # The first on the path is the one that is imported; others are hidden by it.
+                if ours:
+                    found.setdefault(distribution.metadata["Name"], ours)
+            except Exception:  # noqa: BLE001, S112 - what is wrong with it is not for us to say
+                continue
+    except Exception:  # noqa: BLE001, S110 - somebody's finder failed; keep what others found
+        pass
+    return [entry for entries in found.values() for entry in entries]
+
+
+def _version(distribution: str) -> str | None:
+    """Installed version, None if there is none or nothing says which.
+
+    The metadata of an uninstall that failed half-way has none, and may hide the real one.
+    """
+    try:
+        for candidate in metadata.distributions(name=distribution):
+            try:
+                version: str | None = candidate.metadata["Version"]
+            except Exception:  # noqa: BLE001, S112 - unreadable: as good as absent
+                continue
+            if version:
+                return version
+    except Exception:  # noqa: BLE001, S110 - as above
+        pass
+    return None
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        # Something was put into sys.modules under this name without having been imported.
+        return False
 
 
 def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
@@ -75,18 +123,20 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
         why = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
         return Framework(name, state="failed", reason=why)
-    version: str
+    version: str | None = None
     reason: str | None = None
     try:
-        version = metadata.version(adapter.distribution)
-    except metadata.PackageNotFoundError:
-        if importlib.util.find_spec(name) is None:
-            return Framework(name, reason=f"{adapter.distribution} is not installed")
-        version = "0"
-    if not inside(version, adapter.tested):
-        reason = f"tested with {adapter.distribution}{adapter.tested} only"
-    try:
-        points = adapter.hook_points(version)
+        distribution, tested = adapter.distribution, adapter.tested
+        version = _version(distribution)
+        if version is None:
+            if not _importable(name):
+                return Framework(name, reason=f"{distribution} is not installed")
+            version = "0"
+        if not inside(version, tested):
+            reason = f"tested with {distribution}{tested} only"
+        points = tuple(adapter.hook_points(version))
+        if not all(isinstance(point, HookPoint) for point in points):
+            raise TypeError
     except Exception as error:  # noqa: BLE001 - as above
         why = f"its integration has no hook points for it ({type(error).__name__})"
         return Framework(name, version, "failed", reason=why)

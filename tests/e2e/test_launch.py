@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -378,6 +380,99 @@ def test_without_a_witness_a_signal_still_arrives(environ: dict[str, str]) -> No
         os.kill(launcher.pid, signal.SIGTERM)
         time.sleep(0.3)
         assert launcher.communicate("\n", timeout=20)[0] == "counts {'SIGTERM': 1}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("pipe2", errno.EMFILE), ("pipe", errno.EMFILE), ("fork", errno.EAGAIN)]
+)
+def test_where_no_witness_can_be_made_the_command_runs_and_signals_arrive(
+    environ: dict[str, str], name: str, error: int
+) -> None:
+    refuse = f"""
+import os, sys
+def refuse(*_):
+    raise OSError({error}, "no more")
+os.{name} = refuse
+before = len(os.listdir("/proc/self/fd"))
+from rlvr_probe.launch import launch
+status = launch(sys.argv[1:])
+assert len(os.listdir("/proc/self/fd")) == before
+sys.exit(status)
+"""
+    code = COUNTER + "sys.exit(5)\n"
+    with subprocess.Popen(
+        [PYTHON, "-c", refuse, PYTHON, "-c", code],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        ready(launcher)
+        os.kill(launcher.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        assert launcher.communicate("\n", timeout=20)[0] == "counts {'SIGTERM': 1}\n"
+    assert launcher.returncode == 5
+
+
+def test_a_command_of_another_user_that_may_not_be_signalled_is_waited_for(
+    environ: dict[str, str],
+) -> None:
+    # A setuid command, as far as the launcher can tell.
+    refuse = """
+import os, sys
+from rlvr_probe.launch import launch
+kill = os.kill
+def refuse(pid, number):
+    if number == 15:
+        raise PermissionError(1, "Operation not permitted")
+    kill(pid, number)
+os.kill = refuse
+sys.exit(launch(sys.argv[1:]))
+"""
+    code = COUNTER + "sys.exit(5)\n"
+    with subprocess.Popen(
+        [PYTHON, "-c", refuse, PYTHON, "-c", code],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        ready(launcher)
+        os.kill(launcher.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        assert launcher.communicate("\n", timeout=20)[0] == "counts {}\n"
+    assert launcher.returncode == 5
+
+
+def test_a_thousand_open_files_do_not_end_the_launcher(environ: dict[str, str]) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip("so many files may not be opened here")
+    # select() knows descriptors below 1024 only.
+    many = f"""
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1200, {hard}))
+for _ in range(1100):
+    os.open(os.devnull, os.O_RDONLY)
+from rlvr_probe.launch import launch
+sys.exit(launch(sys.argv[1:]))
+"""
+    with subprocess.Popen(
+        [PYTHON, "-c", many, PYTHON, "-c", COUNTER],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as launcher:
+        ready(launcher)
+        until(lambda: "signal-witness" in children(launcher.pid).values(), "the witness is there")
+        time.sleep(0.2)
+        for send in (os.kill, os.killpg):
+            send(launcher.pid, signal.SIGTERM)
+            time.sleep(0.3)
+        assert launcher.communicate("\n", timeout=20)[0] == "counts {'SIGTERM': 2}\n"
+    assert launcher.returncode == 0
 
 
 def test_ending_the_launcher_by_its_name_ends_the_command(environ: dict[str, str]) -> None:

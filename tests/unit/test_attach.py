@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rlvr_probe
-from rlvr_probe import exceptions, registry
+from rlvr_probe import _attach, exceptions, hooks, registry
+from rlvr_probe.config import Config
 from rlvr_probe.registry import inside
 from tests import toy
 from tests.unit.test_recorder import rows
@@ -194,6 +198,116 @@ def test_a_hook_point_that_is_gone_is_said(installed: Path) -> None:
     status = attachment.frameworks["toyrl"]
     assert (status.state, status.hook_points) == ("attached", 2)
     assert status.reason == "toyrl:Trainer.one_step does not exist in 1.2.3"
+
+
+def test_an_attach_during_a_detach_by_another_thread_is_in_effect(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rlvr_probe.attach(out=installed, frameworks=())
+    begun, undo = threading.Event(), first._patches.undo
+
+    def slow() -> None:
+        begun.set()
+        time.sleep(0.3)
+        undo()
+
+    monkeypatch.setattr(first._patches, "undo", slow)
+    detaching = threading.Thread(target=rlvr_probe.detach)
+    detaching.start()
+    assert begun.wait(20)
+    second = rlvr_probe.attach(out=installed, frameworks=())
+    detaching.join(20)
+    assert second is not first
+    assert hooks.recorder() is second._recorder
+    assert os.environ["RLVR_PROBE_RUN_ID"] == second.run
+    first.detach()
+    assert hooks.recorder() is second._recorder
+
+
+def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rlvr_probe.attach(out=installed, frameworks=())
+    begun, go = threading.Event(), threading.Event()
+
+    def hang(reason: str) -> None:
+        begun.set()
+        go.wait(20)
+
+    monkeypatch.setattr(first._recorder, "close", hang)
+    environ = os.environ.get("RLVR_PROBE_OWNER")
+    detaching = threading.Thread(target=rlvr_probe.detach)
+    detaching.start()
+    assert begun.wait(20)
+    # As a call that was under way at the detach does, if its row is the first.
+    os.environ["RLVR_PROBE_OWNER"] = first._recorder.process
+    second = rlvr_probe.attach(out=installed, frameworks=())
+    go.set()
+    detaching.join(20)
+    assert hooks.recorder() is second._recorder
+    rlvr_probe.detach()
+    assert os.environ.get("RLVR_PROBE_OWNER") == environ
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_attaches_or_detaches_leaves_a_child_that_can(
+    installed: Path,
+) -> None:
+    rlvr_probe.attach(out=installed, frameworks=())
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with _attach._lock:
+            _attach._attaching = True
+            held.set()
+            go.wait(20)
+            _attach._attaching = False
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(20)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(5)  # ends a child that hangs
+        try:
+            rlvr_probe.detach()
+            _attach.arm(Config.from_environ({}, out=installed))
+            os._exit(0 if hooks.recorder() is not None else 1)
+        finally:
+            os._exit(2)
+    go.set()
+    thread.join(20)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_inside_an_attach_keeps_the_lock_of_its_own_thread(installed: Path) -> None:
+    with _attach._lock:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(5)
+            free: list[bool] = []
+            thread = threading.Thread(target=lambda: free.append(_attach._lock.acquire(False)))
+            thread.start()
+            thread.join()
+            os._exit(0 if free == [False] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_one_framework_may_be_asked_for_as_a_string(installed: Path) -> None:
+    assert rlvr_probe.attach(out=installed, frameworks="toyrl").frameworks.keys() == {"toyrl"}
+
+
+@pytest.mark.parametrize("arguments", [{"out": "a\0b"}, {"out": b"a\0b"}, {"frameworks": ["a\0b"]}])
+def test_what_no_environment_can_hold_is_refused_before_anything_is_set(
+    installed: Path, arguments: dict[str, Any]
+) -> None:
+    environ = dict(os.environ)
+    with pytest.raises(exceptions.ConfigError, match=f"argument {next(iter(arguments))}"):
+        rlvr_probe.attach(**arguments)
+    assert dict(os.environ) == environ
+    assert hooks.recorder() is None
+    assert rlvr_probe.attach(out=installed, frameworks=()).folder.parent == installed
 
 
 def test_versions_are_compared_by_their_release_numbers() -> None:

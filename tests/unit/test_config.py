@@ -135,6 +135,30 @@ def test_a_folder_in_a_working_directory_that_is_gone_is_refused(
     assert Config.from_environ({}, out="/somewhere").out == Path("/somewhere")
 
 
+def test_a_folder_may_be_bytes() -> None:
+    config = Config.from_environ({}, out="/ü/".encode() + b"\xff")
+    assert os.fsencode(config.out) == "/ü/".encode() + b"\xff"
+
+
+@pytest.mark.parametrize("out", ["a\0b", b"a\0b", Path("a\0b"), "\ud800", 7])
+def test_a_folder_that_no_path_can_name_is_refused(out: object) -> None:
+    with pytest.raises(ConfigError, match="argument out"):
+        Config.from_environ({}, out=out)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a,b", " a", "", "none"])
+def test_a_name_of_a_framework_that_children_would_read_otherwise_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="argument frameworks"):
+        Config.from_environ({}, frameworks=[name])
+
+
+def test_a_child_of_a_process_that_uses_no_integration_uses_none() -> None:
+    config = Config.from_environ({}, frameworks=())
+    inherited = config.to_environ()
+    assert inherited["RLVR_PROBE_FRAMEWORKS"] == "none"
+    assert Config.from_environ(inherited) == config
+
+
 def test_a_home_folder_is_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/of")
     assert Config.from_environ({"RLVR_PROBE_OUT": "~/runs"}).out == Path("/home/of/runs")

@@ -73,7 +73,7 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     except OSError:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise
-    witness = _Witness() if hasattr(signal, "sigwaitinfo") else None
+    witness = _witness()
     try:
         while True:
             caught = _next_signal()
@@ -83,7 +83,11 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
                     return status if status >= 0 else 128 - status
             elif not _reached(child, caught, witness):
                 # A zombie until it is reaped above, so its pid is nobody else's.
-                os.kill(child, caught.number)
+                try:
+                    os.kill(child, caught.number)
+                except (PermissionError, ProcessLookupError):
+                    # It runs as another user (sudo). We wait on: its status is still ours to give.
+                    pass
     finally:
         if witness is not None:
             witness.end()
@@ -173,6 +177,16 @@ def _reached(child: int, caught: _Signal, witness: _Witness | None) -> bool:
     )
 
 
+def _witness() -> _Witness | None:
+    """A witness, if there can be one. Without, every signal that is not a key's is passed on."""
+    if not hasattr(signal, "sigwaitinfo"):
+        return None
+    try:
+        return _Witness()
+    except OSError:  # no process or file left for us, while the command has got its own
+        return None
+
+
 class _Witness:
     """A process in our group that reports each signal it gets, until we end."""
 
@@ -180,9 +194,16 @@ class _Witness:
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, int, float]] = []
-        self._reports, report = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        lifeline, self._lifeline = os.pipe()
-        self._pid = os.fork()
+        opened: list[int] = []
+        try:
+            opened += os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            opened += os.pipe()
+            self._pid = os.fork()
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        self._reports, report, lifeline, self._lifeline = opened
         if self._pid == 0:
             try:
                 os.close(self._lifeline)
@@ -203,7 +224,7 @@ class _Witness:
                 self._seen = kept
                 return True
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._reports], [], [], left)[0]:
+            if left <= 0 or not _readable(self._reports, left):
                 return False
             reports = os.read(self._reports, 4096)
             if not reports:  # the witness is gone
@@ -237,7 +258,7 @@ class _Witness:
         signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-        while not select.select([lifeline], [], [], 0)[0]:
+        while not _readable(lifeline, 0):
             info = signal.sigwaitinfo(watched)
             if info.si_code <= 0 and info.si_signo != signal.SIGIO:
                 try:
@@ -246,3 +267,11 @@ class _Witness:
                     )
                 except BlockingIOError:
                     pass
+
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    """Whether there is something to read, or the other end is closed."""
+    # Not select(), which fails from descriptor 1024 on: we may have inherited as many.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
