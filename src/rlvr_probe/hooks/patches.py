@@ -11,7 +11,8 @@ from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks.wrapping import Hook, find_hook, wrap
+from rlvr_probe.hooks.calls import Hook
+from rlvr_probe.hooks.wrapping import find_hook, wrap
 
 __all__ = ["Patches"]
 

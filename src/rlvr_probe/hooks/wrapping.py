@@ -1,9 +1,10 @@
 """Wrapping functions of a framework so that calls are recorded and nothing else changes.
 
 Wrappers are plain closures: Ray silently drops wrapt proxies of classes pickled by value, and a
-closure that carries only a :class:`Hook` travels. The recorder is found through this module at call
-time, never through a cell. Each kind of callable keeps its kind: sync, async, generator, async
-generator, context manager; signature, result, exception and laziness pass through.
+closure that carries only a :class:`Hook` travels. The recorder is found at call time, through
+:mod:`rlvr_probe.hooks.calls`, never through a cell. Each kind of callable keeps its kind: sync,
+async, generator, async generator, context manager; signature, result, exception and laziness pass
+through.
 """
 
 from __future__ import annotations
@@ -11,28 +12,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
-import time
 import types
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextvars import ContextVar
 from typing import Any
 
-from rlvr_probe import guard
-from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.clock import monotonic_ns
-from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
+from rlvr_probe.hooks.calls import Hook, enter, leave
 
-__all__ = ["Hook", "activate", "find_hook", "recorder", "wrap"]
+__all__ = ["find_hook", "wrap"]
 
 Function = Callable[..., Any]
-
-_SAMPLE = 31
-"""One call in so many is timed, by CPU time: waiting for the interpreter lock is not our own."""
-
-_recorder: Recorder | None = None
-_probe: Probe | None = None
-_running: ContextVar[tuple[tuple[str, int], ...]] = ContextVar("rlvr_probe_running", default=())
 
 
 @contextlib.contextmanager
@@ -47,174 +35,6 @@ async def _async_example() -> AsyncGenerator[None, None]:
 
 _CM_CODE = _example.__code__
 _ASYNC_CM_CODE = _async_example.__code__
-
-
-def activate(recorder: Recorder | None, probe: Probe | None = None) -> None:
-    """Make every wrapper of this process record to ``recorder``; None makes all of them inert."""
-    global _recorder, _probe
-    _recorder, _probe = recorder, probe
-
-
-def recorder() -> Recorder | None:
-    """The recorder in use, or None."""
-    return _recorder
-
-
-class Hook:
-    """A hook point in effect: what a wrapper's closure holds. Can be pickled with the wrapper.
-
-    Attributes:
-        point: What to record.
-        method: A call reached again on the same object through ``super()`` passes unrecorded.
-        index: Position in the container it was replaced in, for ``Probe.replace``.
-        constant: Values of the first attributes, known beforehand and recorded even after an error.
-    """
-
-    __slots__ = ("constant", "definition", "index", "method", "point")
-
-    def __init__(
-        self,
-        point: HookPoint,
-        method: bool = False,
-        index: int | None = None,
-        constant: tuple[Any, ...] = (),
-    ) -> None:
-        self.point = point
-        self.method = method
-        self.index = index
-        self.constant = constant
-        self.definition: int | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Hook, (self.point, self.method, self.index, self.constant))
-
-
-class _Live(Call):
-    """A call while it runs, with what only the core needs."""
-
-    __slots__ = ("key", "parent", "recorder", "same_context", "switch")
-
-    recorder: Recorder
-    parent: int
-    switch: bool
-    same_context: bool
-    key: tuple[str, int] | None
-
-
-@guard.fail_open("hooks.enter")
-def enter(
-    hook: Hook,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    switch: bool,
-    same_context: bool = True,
-) -> _Live | None:
-    """Begin a recorded call; None if this one is to pass untouched.
-
-    Args:
-        hook: The hook point.
-        args: Positional arguments of the user's call.
-        kwargs: Keyword arguments of the user's call.
-        switch: Make the span the parent of what begins inside (not for bare generators, whose
-            body shares its context with the consumer).
-        same_context: The end comes in the same context as the begin.
-    """
-    recorder = _recorder
-    if recorder is None or recorder.level == OFF:
-        return None
-    point = hook.point
-    name = point.name
-    if recorder.level == STAGES and name is not None and not name.coarse:
-        return None
-    sampled = recorder.tick() % _SAMPLE == 0
-    cpu = time.thread_time_ns() if sampled else 0
-    entered = monotonic_ns()
-    call = _Live()
-    call.recorder = recorder
-    call.same_context = same_context
-    call.key = None
-    call.probe = _probe  # type: ignore[assignment]
-    call.args = args
-    call.kwargs = kwargs
-    call.result = call.error = None
-    call.state = None if hook.index is None else {"index": hook.index}
-    call.span = call.end_ns = call.start_ns = 0
-    if point.when is not None and not guard.attempt(point.when, call, False):
-        return None
-    # A generator shares its context with its consumer: calls of it nest in no order.
-    key = (point.target, id(args[0])) if hook.method and args and switch else None
-    if key is not None and key in _running.get():
-        return None
-    call.parent = CURRENT.get()
-    call.switch = switch and name is not None
-    try:
-        if name is not None:
-            if hook.definition is None:
-                hook.definition = recorder.define(name, point.attributes)
-            detail = "" if point.detail is None else guard.attempt(point.detail, call, "")
-            step = None if point.step is None else guard.attempt(point.step, call, None)
-            call.span = recorder.begin(
-                name,
-                hook.definition,
-                entered,
-                call.parent,
-                detail if isinstance(detail, str) else "",
-                step if type(step) is int and 0 <= step < 1 << 63 else None,
-            )
-        if key is not None:
-            call.key = key
-            _running.set((*_running.get(), key))
-        if call.switch:
-            CURRENT.set(call.span)
-        if point.before is not None:
-            guard.attempt(point.before, call, None)
-        call.start_ns = monotonic_ns()
-    except BaseException:
-        # An error of ours, or the user's own ^C or alarm: the call is not recorded.
-        _leave_context(call)
-        recorder.drop(call.span)
-        raise
-    if sampled:
-        recorder.own_ns += _SAMPLE * (time.thread_time_ns() - cpu)
-    return call
-
-
-def _leave_context(call: _Live) -> None:
-    if call.key is not None:
-        _running.set(tuple(key for key in _running.get() if key != call.key))
-    # A context manager may end in another context than it began in: leave that one alone.
-    if call.switch and (call.same_context or CURRENT.get() == call.span):
-        CURRENT.set(call.parent)
-
-
-@guard.fail_open("hooks.leave")
-def leave(hook: Hook, call: _Live, result: Any, error: BaseException | None) -> None:
-    """End a recorded call. Runs after the user's function, with its result or exception."""
-    call.end_ns = monotonic_ns()
-    recorder = call.recorder
-    sampled = recorder.tick() % _SAMPLE == 0
-    cpu = time.thread_time_ns() if sampled else 0
-    _leave_context(call)
-    point = hook.point
-    call.result = result
-    call.error = error
-    try:
-        values = hook.constant
-        if error is None and point.read is not None:
-            given = guard.attempt(point.read, call, ())
-            values = (*values, *given) if isinstance(given, tuple) else values
-        if call.span and hook.definition is not None:
-            kind = None if error is None else type(error).__name__
-            recorder.end(call.span, hook.definition, call.end_ns, kind, values)
-    finally:
-        if point.after is not None:
-            guard.attempt(point.after, call, None)
-        # The exception holds the frames that hold this call: a cycle would keep tensors alive.
-        call.result = call.error = None
-        if sampled:
-            recorder.own_ns += _SAMPLE * (time.thread_time_ns() - cpu)
-
-
 _FUNCTIONS = (
     types.FunctionType,
     types.MethodType,
@@ -404,13 +224,3 @@ def find_hook(function: Any) -> tuple[Hook, Any] | None:
         if type(hook) is Hook:
             return hook, cells["original"].cell_contents
     return None
-
-
-@guard.fail_open("hooks.after_fork")
-def _after_fork() -> None:
-    if _recorder is not None:
-        _recorder.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
