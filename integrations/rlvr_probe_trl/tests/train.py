@@ -352,8 +352,8 @@ def main() -> None:
                 raise
     (chosen.out / f"result-{rank}.json").write_text(json.dumps(result(trainer, books)))
     if torch.distributed.is_initialized():
-        # torch 2.13: a rank that ends while its gloo threads run is aborted now and then ("terminate
-        # called without an active exception"), with a probe and without.
+        # torch 2.13: a rank that ends while its gloo threads run is aborted now and then, with a
+        # probe and without: "terminate called without an active exception".
         torch.distributed.destroy_process_group()
 
 
