@@ -77,6 +77,9 @@ class ToyAdapter:
             HookPoint("toyrl:Trainer.generate", names.ROLLOUT, WHERE, read=_step, after=_lengths),
             HookPoint("toyrl:Trainer.of_a_later_release", names.EVAL, optional=True),
         )
+
+    def expected(self, version):
+        return self.hook_points(version)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe_trl.rewards import restore_functions
@@ -10,6 +11,11 @@ from rlvr_probe_trl.stages import METHODS, WEIGHT_SYNC_POINT, is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks
 
 __all__ = ["TrlAdapter", "built"]
+
+_TRAINERS = (
+    "trl.trainer.grpo_trainer:GRPOTrainer",
+    "trl.trainer.rloo_trainer:RLOOTrainer",
+)
 
 _ready: list[Probe] = []
 """The probe that the hooks which are set once per process report to; empty after a detach."""
@@ -25,6 +31,15 @@ class TrlAdapter:
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """The constructor that all trainers share; their methods are hooked once one is built."""
         return (_CONSTRUCTOR, WEIGHT_SYNC_POINT)
+
+    def expected(self, version: str) -> Sequence[HookPoint]:
+        """The methods as well, on TRL's own trainers."""
+        methods = (
+            replace(point, target=f"{trainer}.{point.target}")
+            for trainer in _TRAINERS
+            for point in METHODS
+        )
+        return (*self.hook_points(version), *methods)
 
 
 def built(call: Call) -> None:

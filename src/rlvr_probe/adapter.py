@@ -75,6 +75,9 @@ class HookPoint:
         after: Runs after it, also when it raised; for generators at their end.
         when: Record only if true. Asked before the call; false leaves it entirely alone.
         optional: True if a release without this function is no reason to warn.
+        parameters: Names that ``before``, ``read`` or ``after`` expect the function's first
+            parameters to have, self left out. A release where they differ is one that the adapter
+            does not know; nothing is checked at the call.
     """
 
     target: str
@@ -87,6 +90,7 @@ class HookPoint:
     after: Callable[[Call], None] | None = None
     when: Callable[[Call], bool] | None = None
     optional: bool = False
+    parameters: tuple[str, ...] = ()
 
 
 class Probe(Protocol):
@@ -197,4 +201,13 @@ class Adapter(Protocol):
 
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """Hook points for ``version``, to be set when their modules are imported."""
+        ...
+
+    def expected(self, version: str) -> Sequence[HookPoint]:
+        """Every hook point for ``version`` with its full target.
+
+        Those of :meth:`hook_points`, and those set later on the classes of instances, named on the
+        framework's own classes. Looked up in source, without an import, by ``rlvr-probe doctor``
+        and by the checks of releases; hooking itself never asks.
+        """
         ...
