@@ -7,6 +7,7 @@ are seconds from the start of the process.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,22 @@ SECOND = 1_000_000_000
 def key(number: int) -> str:
     """Process key of test process ``number``."""
     return f"{number:016x}"
+
+
+def summed(lines: Sequence[bytes], chunk: int = 20) -> bytes:
+    """A journal of these lines, in chunks of at most ``chunk`` lines; the first is the header."""
+    data = b""
+    begin = 0
+    while begin < len(lines):
+        end = min(len(lines), begin + chunk) if begin else 1
+        part = b"".join(line + b"\n" for line in lines[begin:end])
+        data += part + schema.sum_row(end, zlib.crc32(part))
+        begin = end
+    return data
+
+
+def _encode(line: object) -> bytes:
+    return line if isinstance(line, bytes) else json.dumps(line, separators=(",", ":")).encode()
 
 
 @dataclass
@@ -63,7 +80,7 @@ class JournalFile:
             "world_size": None,
             "ids": {},
         } | self.header
-        self.rows: list[list[Any]] = []
+        self.rows: list[list[Any] | bytes] = []
         self.spans = 0
         self._definitions: dict[tuple[str, tuple[str, ...]], int] = {}
         self._defined: set[int] = set()
@@ -116,13 +133,16 @@ class JournalFile:
         """Any row, as it is."""
         self.rows.append(list(values))
 
+    def raw(self, line: bytes) -> None:
+        """Any line, as it is."""
+        self.rows.append(line)
+
     def close(self, tail: bytes = b"", *, end: bool = True) -> Path:
         """Write the segment: header, rows, an ``end`` row, ``tail``."""
         if end:
             self.row("end", round(100 * SECOND), "exit")
         lines = [{**self.header, "segment": self.segment}, *self.rows]
-        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-        self.path.write_bytes(text.encode() + tail)
+        self.path.write_bytes(summed([_encode(line) for line in lines]) + tail)
         self.rows.clear()
         self._defined.clear()
         return self.path

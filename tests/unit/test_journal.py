@@ -13,6 +13,9 @@ import pytest
 
 from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal import writer as writer_module
+from rlvr_probe.model import schema
+from rlvr_probe.trace.chunks import Chunks
+from rlvr_probe.trace.lines import Lines
 
 HEADER: dict[str, Any] = {"journal": "rlvr-probe"}
 DEFINITION = ("def", 0, "event", "rewards", ["values"])
@@ -23,7 +26,12 @@ def make(folder: Path, segment_b: int = 1 << 20) -> JournalWriter:
 
 
 def parsed(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """Header and rows of a file in which every chunk has its sum."""
+    with path.open("rb") as file:
+        chunks = Chunks(Lines(file, path.stat().st_size))
+        rows = [json.loads(line) for chunk in chunks for line in chunk]
+    assert (chunks.lines, chunks.damaged, chunks.torn) == (len(rows), 0, 0)
+    return rows
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +69,88 @@ def test_a_disk_that_fills_up_keeps_whole_lines_and_goes_on_when_there_is_room(
     assert got[-100:] == list(range(5_100, 5_200))
     assert got == sorted(set(got))
     assert writer.lost == {"disk_full": 5_200 - len(got)}
+
+
+def test_what_is_left_of_a_chunk_on_a_full_disk_has_its_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    for room_b in range(100, 700, 7):
+
+        def write(fd: int, data: Any, room_b: int = room_b) -> int:
+            room = room_b - os.fstat(fd).st_size
+            if room <= 0:
+                raise OSError(errno.ENOSPC, "full")
+            return real(fd, bytes(data)[:room])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write)
+            writer = make(tmp_path / f"run{room_b}")
+            writer.write([(0, i) for i in range(60)])
+            writer.write([(0, i) for i in range(60, 90)])
+            writer.close()
+        found = [
+            row for path in (tmp_path / f"run{room_b}").glob("*.jsonl") for row in parsed(path)
+        ]
+        kept = [row[1] for row in found[2:]]
+        assert kept == sorted(set(kept))
+        assert len(kept) == 90 - sum(writer.lost.values())
+
+
+def test_where_nothing_can_be_cut_off_the_next_file_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, room = os.write, [400]
+
+    def write(fd: int, data: Any) -> int:
+        if room[0] <= 0:
+            raise OSError(errno.ENOSPC, "full")
+        done = real(fd, bytes(data)[: room[0]])
+        room[0] -= done
+        return done
+
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    writer = make(tmp_path)
+    writer.write([(0, i) for i in range(60)])
+    room[0] = 1 << 20
+    writer.write([(0, 60)])
+    writer.close()
+    assert writer.lost == {"disk_full": 60}
+    first, second = sorted(tmp_path.glob("*.jsonl"))
+    assert parsed(second)[2:] == [[0, 60]]
+    with pytest.raises(AssertionError):
+        parsed(first)
+
+
+def test_a_chunk_that_grew_too_large_is_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "CHUNK_B", 200)
+    writer = make(tmp_path)
+    writer.write([(0, "x" * (300 if i == 5 else 30), i) for i in range(40)])
+    writer.close()
+    [path] = tmp_path.glob("*.jsonl")
+    assert [row[2] for row in parsed(path)[2:]] == list(range(40))
+    sizes = [len(chunk) for chunk in path.read_bytes().split(b'["sum"')]
+    assert all(size < 250 or b"x" * 300 for size in sizes)
+    assert len(sizes) > 10
+
+
+def test_rows_that_cannot_be_encoded_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = make(tmp_path)
+    looped: list[Any] = []
+    looped.append(looped)
+    writer.write([(0, 1), (0, looped), (0, 2)])
+    assert writer.lost == {"unencodable": 1}
+    monkeypatch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(28, "full")))
+    writer.write([(0, 1), (0, looped), (0, 2)])
+    assert writer.lost == {"unencodable": 1, "disk_full": 3}
 
 
 def test_a_deleted_folder_is_noticed_counted_and_made_again(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_top_level_counts_are_of_training_and_each_step_once(tmp_path: Path) -> 
         "lost_records": 4,
     }
     assert (found["evaluation"]["trajectories"], found["evaluation"]["steps"]) == (8, [0])
-    assert found["lost"] == {"queue_full": 3, "torn_line": 1}
+    assert found["lost"] == {"queue_full": 3, "torn_rows": 1}
     assert [one["step"] for one in found["redone"]] == [4, 5]
     assert [one["step"] for one in found["step_list"]] == [1, 2, 3, 4, 5, 6, 7]
 

@@ -2,12 +2,14 @@
 
 Every way a disk can fail is met here: a short write, a full disk, a read-only or deleted folder.
 Rows that cannot be written are dropped and counted by reason, and the next chunk is tried again.
+Whatever happens, a file holds whole chunks, each with its sum, and after a kill part of one more.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +26,9 @@ Row = Sequence[Any]
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_CHUNKS = 32
 """Chunks dropped between two tries to open a file where none can be opened: about 3 s."""
+
+_SUM_B = 48
+"""No sum is longer, bytes."""
 
 
 class JournalWriter:
@@ -64,6 +69,7 @@ class JournalWriter:
         self._closed: list[tuple[Path, int]] = []
         self._segment = -1
         self._size = 0
+        self._lines = 0
         self._rows = 0
         self._defined = 0
         self._wait = 0
@@ -165,7 +171,7 @@ class JournalWriter:
         self._path = path
         self._refused = None
         self._segment += 1
-        self._size = self._rows = self._defined = 0
+        self._size = self._lines = self._rows = self._defined = 0
         if self._append([{**self._header, "segment": self._segment}]) == 1:
             return True
         # A file without a header says nothing; the number is free again.
@@ -179,32 +185,53 @@ class JournalWriter:
         return False
 
     def _append_rows(self, rows: Sequence[Row]) -> int:
-        """Write rows, and the definitions they may need first; how many of ``rows`` are kept."""
+        """Write rows, and the definitions they may need first; how many of ``rows`` are kept.
+
+        Definitions are chunks of their own: damage to rows does not take them along.
+        """
         definitions = self._definitions(self._defined)
-        written = self._append([*definitions, *rows])
-        self._defined += min(written, len(definitions))
-        return max(0, written - len(definitions))
+        written = self._append(definitions)
+        self._defined += written
+        return self._append(rows) if written == len(definitions) else 0
 
     def _append(self, lines: Sequence[Any]) -> int:
-        """Write whole lines and return how many; a torn one is cut off again."""
+        """Write whole lines in chunks and return how many, the first ones, are in the file."""
         data, bad = self._encode(lines)
-        view = memoryview(data)
+        if len(data) > schema.CHUNK_B and len(lines) > 1:
+            half = len(lines) // 2
+            kept = self._append(lines[:half])
+            return kept + (self._append(lines[half:]) if kept == half else 0)
+        room = self._write_chunk(data)
+        if room is not None:
+            data = data[: data.rfind(b"\n", 0, max(0, room - _SUM_B)) + 1]
+            if not data or self._write_chunk(data) is not None:
+                return 0
+        if bad:
+            self.lost["unencodable"] += bad
+        return len(lines) if room is None else data.count(b"\n") + bad
+
+    def _write_chunk(self, data: bytes) -> int | None:
+        """Append ``data`` and its sum; None if done, else how much found room and was cut off."""
+        if not data:
+            return None
+        lines = self._lines + data.count(b"\n")
+        view = memoryview(data + schema.sum_row(lines, zlib.crc32(data)))
         done = 0
         try:
-            while done < len(data):
+            while done < len(view):
                 done += os.write(self._fd, view[done:])
         except OSError as error:
             code = errno.errorcode.get(error.errno or 0, "unknown").lower()
             self._why = "disk_full" if error.errno in _FULL else f"write_{code}"
-            keep = data.rfind(b"\n", 0, done) + 1
             try:
-                os.ftruncate(self._fd, self._size + keep)
+                os.ftruncate(self._fd, self._size)
             except OSError:
                 self.close()
-            self._size += keep
-            return data.count(b"\n", 0, keep) + (bad if keep else 0)
+                return 0
+            return done
         self._size += done
-        return len(lines)
+        self._lines = lines
+        return None
 
     def _plain(self, value: object) -> object:
         """JSON form of a value that is no plain type; what has none is absent, and counted."""
@@ -220,7 +247,8 @@ class JournalWriter:
         try:
             return self._encoder.encode_lines(lines), 0
         except (TypeError, ValueError, OverflowError, RecursionError):
-            self.lost["unencodable_value"] = before
+            if self.lost["unencodable_value"] > before:
+                self.lost["unencodable_value"] = before
             good = bytearray()
             bad = 0
             for line in lines:
@@ -228,7 +256,6 @@ class JournalWriter:
                     good += self._encoder.encode(line) + b"\n"
                 except (TypeError, ValueError, OverflowError, RecursionError):
                     bad += 1
-            self.lost["unencodable"] += bad
             return bytes(good), bad
 
 

@@ -19,22 +19,27 @@ of every segment is the header object (:data:`HEADER_KEYS`). Every other line is
 ``["level", time, level, reason]``                       recording level changed: full, stages, off
 ``["own", time, ns]``                                    time spent inside hooks so far
 ``["end", time, reason]``                                the journal was closed in an orderly way
+``["sum", lines, crc]``                                  checksum of the chunk before it
 =====================================================  ==========================================
 
 Times are ns relative to the header's ``mono_ns`` (CLOCK_MONOTONIC); ``span`` and ``parent`` are
 counters of this process, from 1, parent 0 means none; ``error`` is an exception type name or null.
 ``lost``, ``fault`` and ``own`` carry running totals of the process: the last one counts.
 
-Only the last line of a file can be torn (a process killed inside a write); a reader drops and
-counts it. A file is never appended to by another process start.
+Lines are written in chunks, each in one go with the ``sum`` that ends it (:func:`sum_row`). Lines
+without a ``sum`` that fits are not used but counted: at the end of a file they are what a killed
+process was writing, anywhere else they are damaged. A file is never appended to by another process
+start.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Final
 
 __all__ = [
+    "CHUNK_B",
     "HEADER_KEYS",
     "JOURNAL_SUFFIX",
     "OPEN_HEADER",
@@ -46,10 +51,14 @@ __all__ = [
     "SCHEMA_VERSION",
     "Column",
     "segment_name",
+    "sum_row",
 ]
 
-SCHEMA_VERSION: Final = 1
-"""Version of this shape. A reader refuses a newer one and says so."""
+SCHEMA_VERSION: Final = 2
+"""Version of this shape. A reader refuses another one and says so."""
+
+CHUNK_B: Final = 16 * 1024 * 1024
+"""Size above which a writer splits a chunk of several lines, bytes."""
 
 JOURNAL_SUFFIX: Final = ".jsonl"
 OPEN_SUFFIX: Final = ".open"
@@ -97,6 +106,17 @@ class Column:
 def segment_name(process: str, segment: int) -> str:
     """File name of one segment of a process's journal."""
     return f"p{process}.{segment:04d}{JOURNAL_SUFFIX}"
+
+
+def sum_row(lines: int, crc: int) -> bytes:
+    """The line that ends a chunk; its number covers the chunk and this line up to the number.
+
+    Args:
+        lines: Lines of the file before this one, header included, sums left out.
+        crc: CRC-32 of the lines of the chunk.
+    """
+    head = b'["sum",%d,' % lines
+    return b"%b%d]\n" % (head, zlib.crc32(head, crc))
 
 
 OPEN_MAGIC: Final = b"RLVROPN1"

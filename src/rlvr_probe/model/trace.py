@@ -97,7 +97,7 @@ class Process:
     last_seen_ns: int
     ids: Mapping[str, str]
     lost: Mapping[str, int]
-    """Rows dropped, by reason: ``queue_full``, ``disk_full``, ``torn_line``, ..."""
+    """Rows dropped, by reason: ``queue_full``, ``disk_full``, ``torn_rows``, ..."""
     faults: Mapping[str, int]
     """Errors inside the probe that did not reach the user, by place."""
     level: str

@@ -130,19 +130,20 @@ class _Definition:
 
 
 class RowDecoder:
-    """Decodes the rows of one process, segment by segment, into a :class:`Journal`."""
+    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments."""
 
-    def __init__(self, watched: frozenset[int] = frozenset()) -> None:
+    def __init__(self, mono_ns: int, watched: frozenset[int] = frozenset()) -> None:
         """Start with no definitions.
 
         Args:
+            mono_ns: Time 0 of its rows, CLOCK_MONOTONIC.
             watched: Span ids of the open-span table: whether they finish is noted.
         """
         self.journal = Journal()
         self._watched = watched
         self._decode = msgspec.json.Decoder().decode
         self._definitions: dict[int, _Definition] = {}
-        self._mono_ns = 0
+        self._mono_ns = mono_ns
         self._service: dict[str, Callable[[list[Any]], None]] = {
             "def": self._define,
             "open": self._open,
@@ -152,10 +153,6 @@ class RowDecoder:
             "own": self._own,
             "end": self._end,
         }
-
-    def begin_segment(self, mono_ns: int) -> None:
-        """Take the following rows as relative to ``mono_ns``; definitions stay."""
-        self._mono_ns = mono_ns
 
     def line(self, line: bytes) -> None:
         """Decode one line; count it if it is unsound."""

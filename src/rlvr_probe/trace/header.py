@@ -54,7 +54,7 @@ def parse_header(line: bytes, name: str) -> Header | None:
         name: Name of the file, for messages.
 
     Raises:
-        RecordingError: It is ours, in a newer format than this version reads.
+        RecordingError: It is ours, in another format than this version reads.
     """
     try:
         found = _DECODER.decode(line)
@@ -65,11 +65,13 @@ def parse_header(line: bytes, name: str) -> Header | None:
     version = found.get("schema")
     if type(version) is not int or version < 1:
         return None
-    if version > schema.SCHEMA_VERSION:
+    if version != schema.SCHEMA_VERSION:
+        newer = version > schema.SCHEMA_VERSION
         raise RecordingError(
             f"{name} has journal schema {version}, written by rlvr-probe"
-            f" {_text(found, 'probe') or 'of an unknown version'}; this version reads up to schema"
-            f" {schema.SCHEMA_VERSION}: install a newer rlvr-probe"
+            f" {_text(found, 'probe') or 'of an unknown version'}; this version reads schema"
+            f" {schema.SCHEMA_VERSION}: "
+            + ("install a newer rlvr-probe" if newer else "read it with the version that wrote it")
         )
     process, run = _text(found, "process"), _text(found, "run")
     mono_ns, epoch_ns = _whole(found, "mono_ns"), _whole(found, "epoch_ns")

@@ -7,18 +7,19 @@ from typing import BinaryIO, Final
 
 __all__ = ["LINE_LIMIT_B", "Lines"]
 
-LINE_LIMIT_B: Final = 16 * 1024 * 1024
+LINE_LIMIT_B: Final = 64 * 1024 * 1024
 """A longer line is given up: a row of 1,000 trajectories takes about 10 KB."""
 
-_CHUNK_B: Final = 1024 * 1024
+_BLOCK_B: Final = 1024 * 1024
 
 
 class Lines:
     """Iterates over the complete lines of the first ``size_b`` bytes of a file, once.
 
+    A line that is too long is given up: None stands for it.
+
     Attributes:
         torn: The last line had no end.
-        too_long: Lines given up because of their length.
     """
 
     def __init__(self, file: BinaryIO, size_b: int, limit_b: int = LINE_LIMIT_B) -> None:
@@ -31,32 +32,30 @@ class Lines:
             limit_b: Length beyond which a line is given up, bytes.
         """
         self.torn = False
-        self.too_long = 0
         self._file = file
         self._left = size_b
         self._limit = limit_b
 
-    def __iter__(self) -> Iterator[bytes]:
-        rest, skipping = b"", False
+    def __iter__(self) -> Iterator[bytes | None]:
+        begun, length = list[bytes](), 0
         while self._left > 0:
-            chunk = self._file.read(min(_CHUNK_B, self._left))
-            if not chunk:
+            block = self._file.read(min(_BLOCK_B, self._left))
+            if not block:
                 break
-            self._left -= len(chunk)
-            parts = chunk.split(b"\n")
-            if skipping:
-                if len(parts) == 1:
-                    continue
-                skipping = False
-                self.too_long += 1
-                del parts[0]
+            self._left -= len(block)
+            first, *others = block.split(b"\n")
+            length += len(first)
+            if length <= self._limit:
+                begun.append(first)
             else:
-                parts[0] = rest + parts[0]
-            rest = parts.pop()
-            yield from parts
-            if len(rest) > self._limit:
-                rest, skipping = b"", True
-        if skipping:
-            self.too_long += 1
-        elif rest:
-            self.torn = True
+                begun.clear()
+            if not others:
+                continue
+            yield b"".join(begun) if length <= self._limit else None
+            *whole, rest = others
+            yield from whole
+            begun, length = [rest], len(rest)
+        if length > self._limit:
+            yield None
+        else:
+            self.torn = length > 0

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
-from rlvr_probe.model import names
+from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.trace.chunks import Chunks
 from rlvr_probe.trace.decode import Journal, RowDecoder
 from rlvr_probe.trace.files import RunFiles, Segment
 from rlvr_probe.trace.header import Header, parse_header
-from rlvr_probe.trace.lines import LINE_LIMIT_B, Lines
+from rlvr_probe.trace.lines import Lines
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.opentable import Table, read_table
 
@@ -20,6 +23,9 @@ __all__ = ["Loaded", "Progress", "Recorded", "load"]
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
+
+_HEADER_LIMIT_B: Final = 64 * 1024
+"""A header and its sum take about 1 KB."""
 
 
 @dataclass(slots=True)
@@ -74,6 +80,7 @@ def load(files: RunFiles, machine: Machine, progress: Progress | None = None) ->
         some = ", ".join(files.strangers[:3]) + (", ..." if len(files.strangers) > 3 else "")
         loaded.notes.append(f"{_files(len(files.strangers))} ignored, not of a recording: {some}")
     headers = {process: _headers(parts) for process, parts in files.segments.items()}
+    _leave_out_foreign(files, headers, loaded)
     _check_one_run(files, headers, loaded)
     empty, done, total = 0, 0, files.size_b
     for process, parts in files.segments.items():
@@ -82,9 +89,9 @@ def load(files: RunFiles, machine: Machine, progress: Progress | None = None) ->
             # The table before the journal: a span that ends in between is found as a finished row.
             path = files.tables.get(process)
             table = None if path is None else read_table(path)
-            loaded.recorded.append(_process(header, headers[process], parts, table, machine))
+            loaded.recorded.append(_process(header, parts, table, machine))
         elif all(part.size_b == 0 for part in parts):
-            empty += 1
+            empty += bool(parts)
         else:
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
             loaded.notes.append(f"journal of process {process} has no readable header: left out")
@@ -114,45 +121,54 @@ def _check_one_run(
         loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were left out")
 
 
+def _leave_out_foreign(
+    files: RunFiles, headers: dict[str, list[Header | None]], loaded: Loaded
+) -> None:
+    """Take files out whose header names another process or number: renamed, or copied over."""
+    for process, parts in files.segments.items():
+        mine = [
+            header is None or (header.process, header.segment) == (part.process, part.number)
+            for header, part in zip(headers[process], parts, strict=True)
+        ]
+        for part in (part for part, own in zip(parts, mine, strict=True) if not own):
+            loaded.skipped["foreign_rows"] += _count_lines(part)
+            loaded.notes.append(f"{part.path.name} holds the journal of another file: left out")
+        parts[:] = [part for part, own in zip(parts, mine, strict=True) if own]
+        headers[process] = [one for one, own in zip(headers[process], mine, strict=True) if own]
+
+
 def _headers(parts: list[Segment]) -> list[Header | None]:
-    """The header of each segment; None where it is unreadable or of another process or number."""
+    """The header of each segment; None where it is unreadable or its sum does not fit."""
     headers = list[Header | None]()
     for part in parts:
         try:
             with part.path.open("rb") as file:
-                line = file.readline(LINE_LIMIT_B)
+                data = file.read(_HEADER_LIMIT_B)
         except OSError:
-            line = b""
-        header = parse_header(line.rstrip(b"\n"), part.path.name)
-        mine = header is not None and (header.process, header.segment) == (
-            part.process,
-            part.number,
-        )
-        headers.append(header if mine else None)
+            data = b""
+        first, *_ = lines = data.split(b"\n")
+        header = parse_header(first, part.path.name)
+        fits = len(lines) > 2 and lines[1] + b"\n" == schema.sum_row(1, zlib.crc32(first + b"\n"))
+        headers.append(header if fits else None)
     return headers
 
 
 def _process(
-    header: Header,
-    headers: list[Header | None],
-    parts: list[Segment],
-    table: Table | None,
-    machine: Machine,
+    header: Header, parts: list[Segment], table: Table | None, machine: Machine
 ) -> Recorded:
     watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
-    decoder = RowDecoder(watched)
-    journal, torn = decoder.journal, 0
-    for own, part in zip(headers, parts, strict=True):
+    decoder = RowDecoder(header.mono_ns, watched)
+    journal = decoder.journal
+    for part in parts:
         try:
-            torn = _segment(decoder, own, header, part)
+            _segment(decoder, part)
         except OSError:
             journal.skipped["unreadable_file"] += 1
-        journal.skipped["torn_line"] += torn
     ended = journal.ended or (table is not None and table.ended)
     state = machine.state(header, ended)
     if state == "running":
-        # The writer is in the middle of its last line.
-        journal.skipped["torn_line"] -= torn
+        # The writer is in the middle of its last chunk.
+        del journal.skipped["torn_rows"]
     # Rows of segments whose folder was deleted were counted by the process itself.
     if "deleted" not in journal.reported:
         journal.skipped["missing_segment"] += parts[-1].number + 1 - len(parts)
@@ -160,27 +176,30 @@ def _process(
     return Recorded(header, journal, table, state)
 
 
-def _segment(decoder: RowDecoder, own: Header | None, header: Header, part: Segment) -> int:
-    """Decode one file; 1 if its last line was torn."""
+def _segment(decoder: RowDecoder, part: Segment) -> None:
+    """Decode one file; its header was read before."""
     with part.path.open("rb") as file:
-        lines = Lines(file, part.size_b)
-        rows = iter(lines)
-        first = next(rows, None)
-        if first is not None and own is None:
-            decoder.journal.skipped["bad_line"] += 1
-        decoder.begin_segment((own or header).mono_ns)
-        for line in rows:
-            decoder.line(line)
-    decoder.journal.skipped["long_line"] += lines.too_long
-    return int(lines.torn)
+        chunks = Chunks(Lines(file, part.size_b))
+        for chunk in chunks:
+            if chunks.lines > 1:
+                for line in chunk:
+                    decoder.line(line)
+    decoder.journal.skipped.update(
+        damaged_rows=chunks.damaged,
+        repeated_rows=chunks.repeated,
+        torn_rows=chunks.torn,
+        long_line=chunks.too_long,
+    )
 
 
 def _count_lines(part: Segment) -> int:
-    """Lines after the header that nobody can be told to have written; at least 1."""
+    """Rows of a file that nobody can be told to have written; at least 1."""
     try:
         with part.path.open("rb") as file:
-            lines = Lines(file, part.size_b)
-            return max(1, sum(1 for _ in lines) - 1 + lines.torn + lines.too_long)
+            chunks = Chunks(Lines(file, part.size_b))
+            rows = sum(len(chunk) for chunk in chunks)
+            rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.too_long
+            return max(1, rows - 1)
     except OSError:
         return 1
 

@@ -1,0 +1,87 @@
+"""Chunks of a journal whose sum fits; the rest is counted, and never used.
+
+A sum covers every byte of its chunk and says how many lines there were up to it: what is damaged,
+missing or there twice is told apart and counted, to the line wherever a sum that fits comes later.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from rlvr_probe.model import schema
+from rlvr_probe.trace.lines import LINE_LIMIT_B, Lines
+
+__all__ = ["CHUNK_LIMIT_B", "Chunks"]
+
+CHUNK_LIMIT_B: Final = LINE_LIMIT_B + schema.CHUNK_B
+"""What is longer without a sum is no chunk of ours."""
+
+_SUM = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]')
+
+
+class Chunks:
+    """Iterates over the chunks of a file that are whole, as lists of lines, once.
+
+    The first one of a sound file is the header alone.
+
+    Attributes:
+        lines: Lines that were written up to the last sum that fits, sums left out.
+        damaged: Lines of chunks whose sum does not fit, or that are missing.
+        repeated: Lines of chunks that were there before.
+        torn: Lines behind the last sum, the last of them perhaps without its end.
+        too_long: Lines given up because of their length.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        """Take the lines of a file from its beginning."""
+        self.lines = 0
+        self.damaged = 0
+        self.repeated = 0
+        self.torn = 0
+        self.too_long = 0
+        self._source = lines
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        held, size, unsound, doubtful, long = list[bytes](), 0, False, 0, 0
+        for line in self._source:
+            if line is None:
+                long += 1
+            elif line.startswith(b'["sum",'):
+                total = None if unsound else _total(held, line)
+                if total is None:
+                    doubtful += len(held)
+                elif total - len(held) < self.lines:
+                    self.repeated += len(held)
+                else:
+                    self.damaged += max(0, total - len(held) - self.lines - long)
+                    self.too_long += long
+                    self.lines, doubtful, long = total, 0, 0
+                    yield held
+                held, size, unsound = [], 0, False
+                continue
+            else:
+                held.append(line)
+                size += len(line)
+                if size <= CHUNK_LIMIT_B:
+                    continue
+            doubtful += len(held)
+            held, size, unsound = [], 0, True
+        self.too_long += long
+        self.damaged += doubtful
+        self.torn = len(held) + self._source.torn
+
+
+def _total(held: list[bytes], line: bytes) -> int | None:
+    """Lines of the file up to the sum in ``line``, if it fits the lines before it."""
+    found = _SUM.fullmatch(line)
+    if found is None:
+        return None
+    total = int(found[1])
+    crc = 0
+    for one in held:
+        crc = zlib.crc32(b"\n", zlib.crc32(one, crc))
+    fits = total >= len(held) > 0 and schema.sum_row(total, crc) == line + b"\n"
+    return total if fits else None
