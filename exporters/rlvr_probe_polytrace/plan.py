@@ -54,6 +54,7 @@ def make_plan(workload: Workload, *, keep_names: bool) -> Plan:
         )
     for position, batch in enumerate(workload.batches):
         _check(batch, position, workload.group_size)
+    _refuse_turns(workload)
     batches, iterations, dropped = _without_empty_responses(workload)
     if not batches:
         raise WorkloadError(
@@ -91,17 +92,6 @@ def make_plan(workload: Workload, *, keep_names: bool) -> Plan:
         notes.append(
             "no reward timings: not every data-parallel rank of every batch has a recorded reward "
             "call"
-        )
-    several = sum(
-        len(turns) > 1
-        for batch in batches
-        for shard in batch.batch.shards
-        for turns in shard.turns.values()
-    )
-    if several:
-        notes.append(
-            f"{several} trajectories had several turns: their lengths are written, their turns are "
-            "not"
         )
     return Plan(
         batches=batches,
@@ -165,6 +155,34 @@ def _check(batch: WorkloadBatch, position: int, group_size: int) -> None:
         raise refuse(f"{rows} rows", f"{inner.total}, at least 1")
     if rows % group_size:
         raise refuse(f"{rows} rows", f"whole groups of {group_size}")
+
+
+def _refuse_turns(workload: Workload) -> None:
+    """Refuse trajectories that were not generated in one go.
+
+    PolyTrace replays a packed length as one generation from one prompt. With tools part of it was
+    read, not generated, the rest was generated in pieces, and tools took time in between: the very
+    stage that a replay measures would be another one.
+
+    Raises:
+        WorkloadError: There are such trajectories.
+    """
+    several = foreign = tokens = rows = 0
+    for batch in workload.batches:
+        for shard in batch.batch.shards:
+            rows += len(shard.response_tokens)
+            several += sum(len(turns) > 1 for turns in shard.turns.values())
+            for runs, length in zip(shard.loss_runs or (), shard.response_tokens, strict=False):
+                added = length - sum(runs[::2])
+                foreign += added > 0
+                tokens += added
+    if several or foreign:
+        raise WorkloadError(
+            f"found {several:,} of {rows:,} trajectories with several turns and {foreign:,} whose "
+            f"responses hold tokens that the model did not generate, {tokens:,} in all; expected "
+            "one generation per trajectory, for packed lengths replay each response as one; see "
+            "turns and tool calls with 'rlvr-probe show'"
+        )
 
 
 def _without_empty_responses(

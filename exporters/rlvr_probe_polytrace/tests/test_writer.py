@@ -128,6 +128,32 @@ def test_times_of_turns_are_kept_where_they_were_recorded(tmp_path: Path) -> Non
     assert record["x_rlvr"]["cached_tokens"] == [3, None, None, None]
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        (
+            {"turns": {2: (Turn(0, 5, 7, 3, 1, 2), Turn(1, 15, 7, 3, 3, 4))}},
+            "1 of 4 trajectories with several turns and 0 whose",
+        ),
+        (
+            {"loss_runs": [[7], [4, 2, 1], [7], [0, 7]]},
+            "0 of 4 trajectories with several turns and 2 whose responses hold tokens that the"
+            " model did not generate, 9 in all",
+        ),
+    ],
+)
+def test_trajectories_that_were_not_generated_in_one_go_are_refused(
+    tmp_path: Path, changes: dict[str, Any], found: str
+) -> None:
+    with pytest.raises(WorkloadError, match=found):
+        write(workload([one_shard(response_tokens=[7, 7, 7, 7], **changes)]), tmp_path / "w")
+
+
+def test_a_mask_that_keeps_everything_changes_nothing(tmp_path: Path) -> None:
+    masked = one_shard(response_tokens=[7, 7, 7, 7], loss_runs=[[7]] * 4)
+    assert packed(write(workload([masked]), tmp_path / "w"), 0)[0]["output"] == [7, 7, 7, 7]
+
+
 def test_reward_time_is_the_work_of_the_slowest_rank(tmp_path: Path) -> None:
     directory = write(simple(rows=(8, 8), n=4), tmp_path / "w")
     found = lines(directory / "reward_timings_step_0.jsonl")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rlvr_probe.model.turns import ToolCall, Turn
+
 __all__ = [
     "Batch",
     "BatchShard",
@@ -17,6 +19,7 @@ __all__ = [
     "Reward",
     "RewardCall",
     "RewardColumn",
+    "ToolCall",
     "Trajectory",
     "Turn",
 ]
@@ -35,18 +38,6 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One engine call of one trajectory."""
-
-    index: int
-    prompt_tokens: int | None
-    response_tokens: int | None
-    cached_tokens: int | None
-    start_ns: int | None
-    end_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Trajectory:
     """One sampled completion of one prompt."""
 
@@ -57,12 +48,26 @@ class Trajectory:
     process: int
     prompt_tokens: int
     response_tokens: int
+    """Of the whole response, the results of tools in it included."""
     truncated: bool | None
     policy_version: int | None
     start_ns: int | None
     end_ns: int | None
     rewards: tuple[Reward, ...]
     turns: tuple[Turn, ...]
+    """Empty where they were not recorded one by one."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    loss_runs: tuple[int, ...] | None = None
+    """Response tokens in and out of the loss in turn, those in it first; None without a mask."""
+
+    @property
+    def loss_tokens(self) -> int | None:
+        """Response tokens in the loss, None if it was given no mask.
+
+        The model's own, where the rest came from tools; that a trainer leaves out whole samples,
+        for example truncated ones, is not in it.
+        """
+        return None if self.loss_runs is None else sum(self.loss_runs[::2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,10 @@ class BatchShard:
     calls: list[RewardCall] = field(default_factory=list)
     turns: Mapping[int, tuple[Turn, ...]] = field(default_factory=dict)
     """By row in the shard; empty where turns are not recorded per trajectory."""
+    tool_calls: Mapping[int, tuple[ToolCall, ...]] = field(default_factory=dict)
+    """By row in the shard, in the order of their start."""
+    loss_runs: Sequence[Sequence[int]] | None = None
+    """Per row, response tokens in and out of the loss in turn, those in it first."""
     recorded_ns: int | None = None
     """When its lengths were recorded: after its rollout, ns."""
 
@@ -208,4 +217,6 @@ class Batch:
                 for column in shard.rewards
             ),
             turns=shard.turns.get(local, ()),
+            tool_calls=shard.tool_calls.get(local, ()),
+            loss_runs=None if shard.loss_runs is None else tuple(shard.loss_runs[local]),
         )

@@ -34,6 +34,7 @@ __all__ = [
     "STAGES",
     "STEP",
     "TOOL_CALL",
+    "TOOL_STATUSES",
     "TRAJECTORIES",
     "TURN",
     "UPDATE_ACTOR",
@@ -51,6 +52,10 @@ NAMES_VERSION = 1
 
 MODES = ("train", "eval")
 """Values of the attribute ``mode``."""
+
+TOOL_STATUSES = ("ok", "error", "not_found", "bad_call", "cancelled")
+"""Values of the attribute ``status`` of a tool call: the tool returned; it raised; there is no tool
+of that name; the framework could not make the call; it was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ _BATCH = Attribute("batch", "", "span id of the enclosing experience span, joins
 _POLICY = Attribute("policy_version", "", "optimizer steps the sampling policy had seen")
 _SAMPLES = Attribute("samples", "", "trajectories this rank handled in the call")
 _WHERE = (_SESSION, _STEP, _MODE)
+_LIST_OR_SUM = "a list with one entry per trajectory, or their sum"
 
 
 def _stage(name: str, otel: str, meaning: str, *more: Attribute) -> Name:
@@ -134,20 +140,28 @@ EXPERIENCE = Name(
 )
 TURN = Name(
     "turn",
-    "one call of the inference engine: one turn of one trajectory, or of a whole batch",
+    "one call of the inference engine: one turn of one trajectory, or of many at once",
     (
         _BATCH,
         Attribute("samples", "", "trajectories in the call"),
-        Attribute("prompt_tokens", "tokens", "tokens sent to the engine, summed"),
-        Attribute("response_tokens", "tokens", "tokens generated, summed"),
-        Attribute("cached_tokens", "tokens", "prompt tokens found in the prefix cache, summed"),
+        Attribute("rows", "", "list: their rows in trajectories; absent: all of them, in order"),
+        Attribute("turn", "", "turns they had before, a number for all or a list; absent: unknown"),
+        Attribute("prompt_tokens", "tokens", f"tokens sent to the engine, {_LIST_OR_SUM}"),
+        Attribute("response_tokens", "tokens", f"tokens it generated, {_LIST_OR_SUM}"),
+        Attribute("cached_tokens", "tokens", f"of those sent, found in its cache, {_LIST_OR_SUM}"),
     ),
     otel="chat",
 )
 TOOL_CALL = Name(
     "tool_call",
     "one call of a tool by a trajectory",
-    (_BATCH, Attribute("tool", "", "name of the tool"), Attribute("status", "", "outcome")),
+    (
+        _BATCH,
+        Attribute("row", "", "its row in trajectories"),
+        Attribute("turn", "", "turn that asked for it, from 0"),
+        Attribute("tool", "", "name of the tool; absent where the model made up a name"),
+        Attribute("status", "", "one of " + ", ".join(f"'{status}'" for status in TOOL_STATUSES)),
+    ),
     otel="execute_tool",
 )
 REWARD_FN = Name(
@@ -212,7 +226,13 @@ TRAJECTORIES = Name(
         Attribute("total", "", "rows of the batch over all ranks"),
         Attribute("group_size", "", "trajectories per prompt; row // group_size is the group"),
         Attribute("prompt_tokens", "tokens", "list: prompt length as the engine saw it"),
-        Attribute("response_tokens", "tokens", "list: length up to and including the first EOS"),
+        Attribute("response_tokens", "tokens", "list: its length, results of tools in it included"),
+        Attribute(
+            "loss_runs",
+            "tokens",
+            "list: per response, tokens in and out of the loss in turn, those in it first; absent:"
+            " the model generated all of them",
+        ),
         Attribute("truncated", "", "list of 0/1: stopped by the cap, not by EOS"),
     ),
     event=True,

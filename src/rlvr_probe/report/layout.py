@@ -16,6 +16,7 @@ from rlvr_probe.report.document import (
     grid,
     seconds,
 )
+from rlvr_probe.report.turns import tool_table, turns_line
 
 __all__ = ["lay_out"]
 
@@ -33,6 +34,7 @@ def lay_out(summary: _Summary) -> list[Block]:
         *_steps(summary),
         *_stages(summary),
         *_rewards(summary),
+        *tool_table(summary["tools"]),
         *_user_spans(summary),
         *_processes(summary),
     ]
@@ -63,6 +65,8 @@ def _heading(summary: _Summary) -> list[Block]:
     )
     if summary["trajectories"]:
         blocks.append(Line(_tokens(summary)))
+    if summary["turns"]:
+        blocks.append(Line(turns_line(summary["turns"])))
     evaluation = summary["evaluation"]
     if evaluation["trajectories"]:
         blocks.append(

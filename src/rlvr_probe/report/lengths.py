@@ -1,9 +1,9 @@
-"""Exact quantiles of token counts."""
+"""Exact quantiles of token counts and times."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rlvr_probe.model.batch import Batch
 
@@ -21,7 +21,7 @@ def column(batches: Iterable[Batch], name: str) -> array[int]:
     return array("I", sorted(values))
 
 
-def quantiles(values: array[int]) -> dict[str, float] | None:
+def quantiles(values: Sequence[float]) -> dict[str, float] | None:
     """Mean, quantiles and maximum of sorted ``values``; None if there are none.
 
     A quantile is the nearest rank: the smallest value that at least that share does not exceed.

@@ -11,6 +11,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
 from rlvr_probe.report.lengths import column, quantiles, truncated_share
+from rlvr_probe.report.turns import tool_use, turn_counts
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
 
@@ -51,6 +52,8 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "lengths": _lengths(batches),
         "stages": _stages(trace, standing),
         "rewards": _rewards(batches),
+        "turns": turn_counts(batches),
+        "tools": tool_use(batches),
         "user_spans": _user_spans(trace),
         "step_list": [_step(step) for step in started],
         "attempt_list": [_attempt(trace, attempt) for attempt in trace.attempts],

@@ -10,8 +10,10 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.trace.attempts import life_at
 from rlvr_probe.trace.clock import RunClock
-from rlvr_probe.trace.decode import Journal, SpanRow, TrajectoryRow
+from rlvr_probe.trace.decode import Journal
 from rlvr_probe.trace.load import Recorded
+from rlvr_probe.trace.rows import SpanRow, TrajectoryRow
+from rlvr_probe.trace.turns import join_turns
 
 __all__ = ["Member", "ancestors", "join_batches"]
 
@@ -105,12 +107,14 @@ def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part
             start_ns=None,
             end_ns=None,
             recorded_ns=clock.at(recorded, row.time_ns),
+            loss_runs=row.loss_runs,
         )
         parts.append(_Part(row, shard))
         if row.batch:
             by_batch.setdefault(row.batch, []).append(shard)
     alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
     _add_spans(member, clock, alone)
+    join_turns(recorded, clock, alone, skipped)
     for reward in journal.rewards:
         shard_of = alone.get(reward.batch)
         if shard_of is None:

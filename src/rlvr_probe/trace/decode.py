@@ -5,9 +5,8 @@ Times leave here as CLOCK_MONOTONIC of the machine the process ran on, ns.
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,8 +14,23 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
+from rlvr_probe.trace.rows import (
+    BadRow,
+    RewardRow,
+    SessionRow,
+    SpanRow,
+    ToolRow,
+    TrajectoryRow,
+    TurnRow,
+    checked_id,
+    checked_text,
+    rewards,
+    tool_call,
+    trajectories,
+    turn,
+)
 
-__all__ = ["Journal", "RewardRow", "RowDecoder", "SessionRow", "SpanRow", "TrajectoryRow"]
+__all__ = ["Journal", "RowDecoder"]
 
 _KEPT: Final = frozenset(
     {
@@ -28,65 +42,10 @@ _KEPT: Final = frozenset(
         names.USER.name,
     }
 )
-"""Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are summed."""
+"""Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are summed, and what
+tells of one trajectory is kept in a smaller form."""
 
 _TIME_MAX: Final = 1 << 62
-
-
-class _BadRow(ValueError):
-    """A row that is JSON, but not a row of the schema."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpanRow:
-    """A finished span that is kept."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    id: int
-    parent: int
-    error: str | None
-    attributes: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A ``session`` event."""
-
-    time_ns: int
-    facts: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class TrajectoryRow:
-    """A ``trajectories`` event: columns of equal length."""
-
-    time_ns: int
-    parent: int
-    session: int
-    step: int
-    mode: str
-    batch: int
-    ordinal: int
-    policy_version: int | None
-    offset: int
-    total: int
-    group_size: int
-    prompt_tokens: Sequence[int]
-    response_tokens: Sequence[int]
-    truncated: Sequence[int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class RewardRow:
-    """A ``rewards`` event: columns of equal length."""
-
-    batch: int
-    function: str
-    index: int
-    values: Sequence[float | None]
-    verify_s: Sequence[float | None] | None
 
 
 @dataclass(slots=True)
@@ -108,6 +67,8 @@ class Journal:
     sessions: list[SessionRow] = field(default_factory=list)
     trajectories: list[TrajectoryRow] = field(default_factory=list)
     rewards: list[RewardRow] = field(default_factory=list)
+    turns: list[TurnRow] = field(default_factory=list)
+    tool_calls: list[ToolRow] = field(default_factory=list)
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)
@@ -174,7 +135,7 @@ class RowDecoder:
         if type(tag) is str:
             service = self._service.get(tag)
             if service is None:
-                raise _BadRow(tag)
+                raise BadRow(tag)
             service(row)
             return
         definition = self._definitions.get(tag) if type(tag) is int else None
@@ -189,11 +150,11 @@ class RowDecoder:
         start, duration, span, parent, error = row[Column.START : Column.SPAN_ATTRIBUTES]
         start_ns = self._time(start)
         if type(duration) is not int or not 0 <= duration < _TIME_MAX:
-            raise _BadRow("duration")
-        _id(span)
-        _id(parent, 0)
+            raise BadRow("duration")
+        checked_id(span)
+        checked_id(parent, 0)
         if error is not None and type(error) is not str:
-            raise _BadRow("error")
+            raise BadRow("error")
         attributes = _attributes(definition, row, Column.SPAN_ATTRIBUTES)
         journal = self.journal
         end_ns = start_ns + duration
@@ -207,18 +168,24 @@ class RowDecoder:
                 SpanRow(definition.name, start_ns, end_ns, span, parent, error, attributes)
             )
         else:
+            if definition.name == names.TURN.name:
+                found = turn(start_ns, end_ns, parent, attributes)
+                if found is not None:
+                    journal.turns.append(found)
+            elif definition.name == names.TOOL_CALL.name:
+                journal.tool_calls.append(tool_call(start_ns, end_ns, parent, error, attributes))
             count, total = journal.totals.get(definition.name, (0, 0))
             journal.totals[definition.name] = (count + 1, total + duration)
 
     def _event(self, definition: _Definition, row: list[Any]) -> None:
         time_ns = self._time(row[1])
-        parent = _id(row[Column.EVENT_PARENT], 0)
+        parent = checked_id(row[Column.EVENT_PARENT], 0)
         values = _attributes(definition, row, Column.EVENT_ATTRIBUTES)
         journal = self.journal
         if definition.name == names.TRAJECTORIES.name:
-            journal.trajectories.append(_trajectories(time_ns, parent, values))
+            journal.trajectories.append(trajectories(time_ns, parent, values))
         elif definition.name == names.REWARDS.name:
-            journal.rewards.append(_rewards(parent, values))
+            journal.rewards.append(rewards(parent, values))
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
         elif definition.name == names.SESSION_END.name:
@@ -228,16 +195,16 @@ class RowDecoder:
     def _time(self, value: object) -> int:
         # A span may have begun before the journal did.
         if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
-            raise _BadRow("time")
+            raise BadRow("time")
         return self._mono_ns + value
 
     def _define(self, row: list[Any]) -> None:
         _, number, kind, name, attributes = row
-        _id(number, 0)
+        checked_id(number, 0)
         if kind not in ("span", "event") or type(name) is not str or type(attributes) is not list:
-            raise _BadRow("def")
+            raise BadRow("def")
         if not all(type(attribute) is str for attribute in attributes):
-            raise _BadRow("def")
+            raise BadRow("def")
         self._definitions[number] = _Definition(
             name, tuple(attributes), kind == "event", name in _KEPT
         )
@@ -245,32 +212,32 @@ class RowDecoder:
     def _open(self, row: list[Any]) -> None:
         _, number, start, span, parent = row
         start_ns = self._time(start)
-        _id(parent, 0)
+        checked_id(parent, 0)
         definition = self._definitions.get(number) if type(number) is int else None
         if definition is None:
             self.journal.skipped["unknown_definition"] += 1
             return
-        self.journal.opened[_id(span)] = (definition.name, start_ns, parent)
+        self.journal.opened[checked_id(span)] = (definition.name, start_ns, parent)
         self.journal.last_ns = max(self.journal.last_ns, start_ns)
 
     def _lost(self, row: list[Any]) -> None:
         _, time, reason, total = row
         self._seen(time)
-        self.journal.reported[_text(reason)] = _id(total, 0)
+        self.journal.reported[checked_text(reason)] = checked_id(total, 0)
 
     def _fault(self, row: list[Any]) -> None:
         _, time, place, error, total = row
         self._seen(time)
-        self.journal.faults[f"{_text(place)}: {_text(error)}"] = _id(total, 0)
+        self.journal.faults[f"{checked_text(place)}: {checked_text(error)}"] = checked_id(total, 0)
 
     def _level(self, row: list[Any]) -> None:
         self._seen(row[1])
-        self.journal.level = _text(row[2])
+        self.journal.level = checked_text(row[2])
 
     def _own(self, row: list[Any]) -> None:
         _, time, total = row
         self._seen(time)
-        self.journal.own_ns = _id(total, 0)
+        self.journal.own_ns = checked_id(total, 0)
 
     def _end(self, row: list[Any]) -> None:
         self._seen(row[1])
@@ -284,80 +251,9 @@ def _attributes(definition: _Definition, row: list[Any], begin: int) -> dict[str
     """Attributes that are known, by name; a hook whose reading failed gives none at all."""
     values = row[begin:]
     if values and len(values) != len(definition.attributes):
-        raise _BadRow("attributes")
+        raise BadRow("attributes")
     return {
         name: value
         for name, value in zip(definition.attributes, values, strict=False)
         if value is not None
     }
-
-
-def _trajectories(time_ns: int, parent: int, values: dict[str, Any]) -> TrajectoryRow:
-    prompt_tokens = array("I", values["prompt_tokens"])
-    response_tokens = array("I", values["response_tokens"])
-    truncated = values.get("truncated")
-    mode = values.get("mode", "train")
-    offset, total = _id(values["offset"], 0), _id(values["total"])
-    if mode not in names.MODES or len(prompt_tokens) != len(response_tokens):
-        raise _BadRow("columns")
-    if not response_tokens or offset + len(response_tokens) > total:
-        raise _BadRow("rows")
-    if truncated is not None:
-        # bytes(5) would be five zeros.
-        if type(truncated) is not list or len(truncated) != len(response_tokens):
-            raise _BadRow("columns")
-        truncated = bytes(truncated)
-    return TrajectoryRow(
-        time_ns=time_ns,
-        parent=parent,
-        session=_id(values.get("session", 0), 0),
-        step=_id(values["step"], 0),
-        mode=mode,
-        batch=_id(values.get("batch", parent), 0),
-        ordinal=_id(values.get("ordinal", 0), 0),
-        policy_version=_id(values["policy_version"], 0) if "policy_version" in values else None,
-        offset=offset,
-        total=total,
-        group_size=_id(values["group_size"]),
-        prompt_tokens=prompt_tokens,
-        response_tokens=response_tokens,
-        truncated=truncated,
-    )
-
-
-def _rewards(parent: int, values: dict[str, Any]) -> RewardRow:
-    verify_s = values.get("verify_s")
-    column = _numbers(values["values"])
-    times = None if verify_s is None else _numbers(verify_s)
-    if times is not None and len(times) != len(column):
-        raise _BadRow("columns")
-    return RewardRow(
-        batch=_id(values.get("batch", parent), 0),
-        function=_text(values["function"]),
-        index=_id(values.get("index", 0), 0),
-        values=column,
-        verify_s=times,
-    )
-
-
-def _numbers(values: object) -> Sequence[float | None]:
-    if type(values) is not list:
-        raise _BadRow("column")
-    if None in values:
-        for value in values:
-            if value is not None and type(value) not in (int, float):
-                raise _BadRow("column")
-        return tuple(values)
-    return array("d", values)
-
-
-def _id(value: object, least: int = 1) -> int:
-    if type(value) is not int or not least <= value < _TIME_MAX:
-        raise _BadRow("number")
-    return value
-
-
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise _BadRow("text")
-    return value

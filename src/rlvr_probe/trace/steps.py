@@ -10,7 +10,7 @@ from rlvr_probe.model.trace import Span, Step
 from rlvr_probe.trace.attempts import life_at, world_size_of
 from rlvr_probe.trace.batches import Member, ancestors, join_batches
 from rlvr_probe.trace.clock import RunClock
-from rlvr_probe.trace.decode import SpanRow
+from rlvr_probe.trace.rows import SpanRow
 
 __all__ = ["build_steps"]
 
