@@ -33,6 +33,8 @@ _OPEN_HEADER = {
     "slots": "number of slots",
     "ended": "1 once the journal was closed in an orderly way",
     "lost": "rows lost so far",
+    "written": "lines of the journal in all segments, headers included, `sum` rows left out",
+    "crc": "CRC-32 of everything before it",
 }
 _OPEN_SLOT = {
     "span": "id of the span; 0 if the slot is free. Written last, cleared first",
@@ -42,6 +44,7 @@ _OPEN_SLOT = {
     "step": "trainer step, -1 if unknown",
     "name": "name of the span",
     "detail": "a few words, for example the reward function",
+    "crc": "CRC-32 of everything before it; 0 if the slot is free",
 }
 _CODES = {"Q": "uint64", "I": "uint32", "q": "int64"}
 

@@ -52,6 +52,8 @@ class JournalFile:
     start_s: float = 0.0
     header: dict[str, Any] = field(default_factory=dict)
     segment: int = 0
+    chunk: int = 20
+    lines: int = 0
 
     def __post_init__(self) -> None:
         """Fill in the header."""
@@ -142,7 +144,8 @@ class JournalFile:
         if end:
             self.row("end", round(100 * SECOND), "exit")
         lines = [{**self.header, "segment": self.segment}, *self.rows]
-        self.path.write_bytes(summed([_encode(line) for line in lines]) + tail)
+        self.lines += len(lines)
+        self.path.write_bytes(summed([_encode(line) for line in lines], self.chunk) + tail)
         self.rows.clear()
         self._defined.clear()
         return self.path
@@ -161,14 +164,16 @@ class JournalFile:
         lost: int = 0,
         ended: bool = False,
     ) -> Path:
-        """An open-span table with slots of (span, start in s, name, detail)."""
+        """An open-span table with slots of (span, start in s, name, detail).
+
+        It says that the journal holds what has been written to it until now.
+        """
         data = bytearray((schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES)
         mono_ns = self.header["mono_ns"]
         beat_ns = mono_ns + round(beat_s * SECOND)
         process = self.header["process"].encode()
-        schema.OPEN_HEADER.pack_into(
-            data,
-            0,
+        block = schema.pack_block(
+            schema.OPEN_HEADER,
             schema.OPEN_MAGIC,
             process,
             beat_ns,
@@ -176,12 +181,15 @@ class JournalFile:
             schema.OPEN_SLOTS,
             int(ended),
             lost,
+            self.lines,
         )
+        data[: len(block)] = block
         for place, (span, start_s, name, detail) in enumerate(slots, 1):
             start_ns = mono_ns + round(start_s * SECOND)
             offset = place * schema.OPEN_SLOT_BYTES
             texts = (name.encode()[:32], detail.encode()[:48])
-            schema.OPEN_SLOT.pack_into(data, offset, span, 0, start_ns, 4242, step, *texts)
+            block = schema.pack_block(schema.OPEN_SLOT, span, 0, start_ns, 4242, step, *texts)
+            data[offset : offset + len(block)] = block
         path = self.folder / f"p{self.header['process']}{schema.OPEN_SUFFIX}"
         path.write_bytes(data)
         return path

@@ -121,10 +121,11 @@ def slots(folder: Path) -> dict[int, tuple[str, str, int]]:
     for path in folder.glob("*.open"):
         data = path.read_bytes()
         for slot in range(1, schema.OPEN_SLOTS + 1):
-            span, _, _, _, step, name, detail = schema.OPEN_SLOT.unpack_from(
-                data, slot * schema.OPEN_SLOT_BYTES
-            )
-            if span:
+            block = data[slot * schema.OPEN_SLOT_BYTES :][: schema.OPEN_SLOT.size]
+            if any(block[:8]) or any(block[-4:]):
+                values = schema.unpack_block(schema.OPEN_SLOT, block, 0)
+                assert values is not None
+                span, _, _, _, step, name, detail = values
                 text = (field.rstrip(b"\0").decode() for field in (name, detail))
                 found[span] = (*text, step)
     return found
@@ -153,7 +154,11 @@ def test_more_open_spans_than_slots_are_counted_not_lost(record: Make) -> None:
     assert not slots(recorder.folder)
     recorder.close("exit")
     table = next(recorder.folder.glob("*.open")).read_bytes()
-    magic, process, beat, overflow, count, ended, _ = schema.OPEN_HEADER.unpack_from(table)
+    values = schema.unpack_block(schema.OPEN_HEADER, table, 0)
+    assert values is not None
+    magic, process, beat, overflow, count, ended, _, written = values
+    [path] = recorder.folder.glob("*.jsonl")
+    assert written == len([row for row in path.read_bytes().splitlines() if row[:6] != b'["sum"'])
     assert (magic, process.decode()) == (schema.OPEN_MAGIC, recorder.process)
     assert (overflow, count, ended) == (36, schema.OPEN_SLOTS, 1)
     assert beat > 0

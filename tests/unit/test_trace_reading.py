@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
 from rlvr_probe.trace import lines as lines_module
+from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.lines import Lines
+from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.load import load
 from tests.journals import JournalFile, Training, key, simple_run
 
 
@@ -200,6 +204,64 @@ def test_segments_are_one_journal_and_a_missing_one_is_counted(tmp_path: Path) -
     (tmp_path / schema.segment_name(key(1), 1)).unlink()
     trace = read_run(tmp_path)
     assert ([s.number for s in trace.steps()], trace.lost) == ([1, 3], {"missing_segment": 1})
+
+
+def test_rows_that_a_cut_or_deleted_file_lacks_are_known_from_the_open_table(
+    tmp_path: Path,
+) -> None:
+    training = Training(JournalFile(tmp_path, chunk=5))
+    training.begin()
+    training.step(1)
+    training.journal.rotate()
+    training.step(2)
+    path = training.journal.close(end=False)
+    training.journal.open_table()
+    assert read_run(tmp_path).lost == {}
+    data = path.read_bytes()
+    at_a_sum = data.index(b"\n", data.index(b'["sum",6,')) + 1
+    path.write_bytes(data[:at_a_sum])
+    left = data[at_a_sum:].count(b"\n") - data[at_a_sum:].count(b'["sum"')
+    assert read_run(tmp_path).lost == {"missing_rows": left}
+    path.unlink()
+    lost = read_run(tmp_path).lost
+    assert lost == {"missing_rows": data.count(b"\n") - data.count(b'["sum"')}
+
+
+def test_a_process_whose_journal_is_gone_is_counted_by_its_open_table(tmp_path: Path) -> None:
+    simple_run(tmp_path, ranks=1, steps=1)
+    journal = JournalFile(tmp_path, 2)
+    path = journal.close()
+    journal.open_table()
+    path.unlink()
+    trace = read_run(tmp_path)
+    assert trace.lost == {"missing_rows": 2}
+    assert trace.notes == [f"journal of process {key(2)} is gone"]
+
+
+def test_rows_that_a_process_writes_while_it_is_read_are_not_missing(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path)
+    path = journal.close(end=False)
+    files = list_files(tmp_path)
+    more = b'["own",1,2]\n'
+    path.write_bytes(path.read_bytes() + more + schema.sum_row(2, zlib.crc32(more)))
+    journal.lines += 1
+    journal.open_table()
+    [one] = load(files, Machine()).recorded
+    assert (one.state, one.journal.skipped) == ("unknown", {})
+
+
+@pytest.mark.parametrize("name", ["", "0001"])
+def test_a_file_under_another_name_is_left_out_and_counted(tmp_path: Path, name: str) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin()
+    training.step(1)
+    path = training.journal.close()
+    copy = tmp_path / (schema.segment_name(key(1), 1) if name else schema.segment_name(key(2), 0))
+    copy.write_bytes(path.read_bytes())
+    trace = read_run(tmp_path)
+    assert (len(trace.processes), trajectories(trace)) == (1, 8)
+    assert set(trace.lost) == {"foreign_rows"}
+    assert trace.notes == [f"{copy.name} holds the journal of another file: left out"]
 
 
 def test_a_segment_without_its_header_borrows_that_of_another(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ __all__ = ["OpenTable"]
 
 _SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
 _SPAN = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_CRC_OFFSET = schema.OPEN_SLOT.size - _CRC.size
 _NETWORK = frozenset(
     (
         "9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre",
@@ -48,7 +50,7 @@ class OpenTable:
         self._process = process.encode()
         self._free = list(range(schema.OPEN_SLOTS, 0, -1))
         self._overflow = 0
-        self.beat(0, 0)
+        self.beat(0, 0, 0)
 
     def open(
         self, span: int, parent: int, start_ns: int, step: int | None, name: bytes, detail: str
@@ -63,10 +65,9 @@ class OpenTable:
             self._overflow += 1
             return 0
         try:
-            schema.OPEN_SLOT.pack_into(
-                table,
-                slot * schema.OPEN_SLOT_BYTES,
-                0,
+            block = schema.pack_block(
+                schema.OPEN_SLOT,
+                span,
                 parent,
                 start_ns,
                 threading.get_native_id(),
@@ -77,7 +78,9 @@ class OpenTable:
         except (struct.error, AttributeError, TypeError):
             self._free.append(slot)
             raise
-        _SPAN.pack_into(table, slot * schema.OPEN_SLOT_BYTES, span)
+        offset = slot * schema.OPEN_SLOT_BYTES
+        table[offset + _SPAN.size : offset + len(block)] = block[_SPAN.size :]
+        _SPAN.pack_into(table, offset, span)
         return slot
 
     def close(self, slot: int) -> None:
@@ -85,20 +88,21 @@ class OpenTable:
         table = self._map
         if slot and table is not None:
             _SPAN.pack_into(table, slot * schema.OPEN_SLOT_BYTES, 0)
+            _CRC.pack_into(table, slot * schema.OPEN_SLOT_BYTES + _CRC_OFFSET, 0)
             self._free.append(slot)
 
-    def beat(self, now_ns: int, lost: int, ended: bool = False) -> None:
+    def beat(self, now_ns: int, lost: int, written: int, ended: bool = False) -> None:
         """Note that the process was alive at ``now_ns`` (CLOCK_MONOTONIC).
 
         Args:
             now_ns: The moment.
             lost: Rows lost so far. A disk that is full to the end has no room to say so elsewhere.
+            written: Lines that the journal holds, by which a reader knows whether any are missing.
             ended: Whether it closed its journal in an orderly way.
         """
         if self._map is not None:
-            schema.OPEN_HEADER.pack_into(
-                self._map,
-                0,
+            block = schema.pack_block(
+                schema.OPEN_HEADER,
                 schema.OPEN_MAGIC,
                 self._process,
                 now_ns,
@@ -106,7 +110,9 @@ class OpenTable:
                 schema.OPEN_SLOTS,
                 int(ended),
                 lost,
+                written,
             )
+            self._map[: len(block)] = block
 
     def restore(self) -> None:
         """Make the file again, with what it said, if it was deleted.

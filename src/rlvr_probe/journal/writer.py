@@ -66,7 +66,7 @@ class JournalWriter:
         self._fd = -1
         self._file = (0, 0)
         self._path = folder
-        self._closed: list[tuple[Path, int]] = []
+        self._closed: list[tuple[Path, int, int]] = []
         self._segment = -1
         self._size = 0
         self._lines = 0
@@ -80,6 +80,11 @@ class JournalWriter:
     def refused(self) -> str | None:
         """Name of the error that keeps the journal from being opened, or None."""
         return self._refused
+
+    @property
+    def written(self) -> int:
+        """Lines in its files, as far as they are not known to be deleted; sums left out."""
+        return self._lines + sum(lines for _, _, lines in self._closed)
 
     def write(self, rows: Sequence[Row], *, records: bool = True) -> bool:
         """Append ``rows``, all or only the first of them, and count the rest as lost.
@@ -109,7 +114,7 @@ class JournalWriter:
         """Close the current segment; a later write opens the next one."""
         if self._fd < 0:
             return
-        self._closed.append((self._path, self._rows))
+        self._note_closed()
         fd, self._fd = self._fd, -1
         if self._is_ours(fd):
             os.close(fd)
@@ -127,7 +132,7 @@ class JournalWriter:
             if not self._is_ours(self._fd):
                 # The user's program closed every descriptor, or reused this number: it is not
                 # ours any more, not even to close. What was written stays.
-                self._closed.append((self._path, self._rows))
+                self._note_closed()
                 self._fd = -1
             elif os.fstat(self._fd).st_nlink == 0 or self._size >= self._segment_b:
                 # A write to a deleted file succeeds silently.
@@ -145,11 +150,15 @@ class JournalWriter:
             return False
         return (status.st_dev, status.st_ino) == self._file
 
+    def _note_closed(self) -> None:
+        self._closed.append((self._path, self._rows, self._lines))
+        self._lines = 0
+
     def _count_deleted(self) -> None:
         """Count the rows of closed segments that are gone."""
-        gone = [(path, rows) for path, rows in self._closed if not path.exists()]
+        gone = [one for one in self._closed if not one[0].exists()]
         if gone:
-            self.lost["deleted"] += sum(rows for _, rows in gone)
+            self.lost["deleted"] += sum(rows for _, rows, _ in gone)
             self._closed = [one for one in self._closed if one not in gone]
 
     def _open(self) -> bool:

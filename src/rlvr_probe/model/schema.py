@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "CHUNK_B",
@@ -50,8 +50,10 @@ __all__ = [
     "OPEN_SUFFIX",
     "SCHEMA_VERSION",
     "Column",
+    "pack_block",
     "segment_name",
     "sum_row",
+    "unpack_block",
 ]
 
 SCHEMA_VERSION: Final = 2
@@ -119,16 +121,37 @@ def sum_row(lines: int, crc: int) -> bytes:
     return b"%b%d]\n" % (head, zlib.crc32(head, crc))
 
 
-OPEN_MAGIC: Final = b"RLVROPN1"
-OPEN_HEADER: Final = struct.Struct("<8s16sQQIIQ")
+OPEN_MAGIC: Final = b"RLVROPN2"
+OPEN_HEADER: Final = struct.Struct("<8s16sQQIIQQI")
 """magic, process (hex), heartbeat (CLOCK_MONOTONIC ns), coarse spans that found no free slot,
-number of slots, 1 once the process closed its journal in an orderly way, rows lost so far. At
-offset 0."""
+number of slots, 1 once the process closed its journal in an orderly way, rows lost so far, lines
+that its journal holds (headers included, sums left out), CRC-32 of all this. At offset 0."""
 
 OPEN_SLOTS: Final = 64
-OPEN_SLOT: Final = struct.Struct("<QQQQq32s48s")
+OPEN_SLOT: Final = struct.Struct("<QQQQq32s48sI")
 """span (0 = free; written last, cleared first), parent, start (CLOCK_MONOTONIC ns), native thread
-id, step (-1 unknown), name, detail (both UTF-8, cut, zero-padded). Slot i lies at
-``(i + 1) * OPEN_SLOT_BYTES``; the first block holds the header."""
+id, step (-1 unknown), name, detail (both UTF-8, cut, zero-padded), CRC-32 of all this (0 in a free
+slot). Slot i lies at ``(i + 1) * OPEN_SLOT_BYTES``; the first block holds the header."""
 
 OPEN_SLOT_BYTES: Final = 128
+
+_CRC_BYTES = 4
+
+
+def pack_block(form: struct.Struct, *values: object) -> bytes:
+    """``values`` as ``OPEN_HEADER`` or ``OPEN_SLOT``, with their CRC-32, which is the last field.
+
+    Raises:
+        struct.error: A value does not fit its field.
+    """
+    data = form.pack(*values, 0)[:-_CRC_BYTES]
+    return data + zlib.crc32(data).to_bytes(_CRC_BYTES, "little")
+
+
+def unpack_block(form: struct.Struct, data: bytes, offset: int) -> tuple[Any, ...] | None:
+    """What :func:`pack_block` was given; None if the CRC-32 does not fit, or ``data`` is short."""
+    if offset + form.size > len(data):
+        return None
+    *values, crc = form.unpack_from(data, offset)
+    fits = zlib.crc32(data[offset : offset + form.size - _CRC_BYTES]) == crc
+    return tuple(values) if fits else None

@@ -287,7 +287,7 @@ class Recorder:
         if self._table is not None:
             if extra is not None:
                 self._table.restore()
-            self._table.beat(now, self._lost())
+            self._table.beat(now, self._lost(), writer.written)
         self.own_ns += time.thread_time_ns() - cpu
 
     def _lost(self) -> int:
@@ -334,7 +334,7 @@ class Recorder:
         writer.write([*totals, ("end", time_ns, reason)], records=False)
         writer.close()
         if self._table is not None:
-            self._table.beat(now, self._lost(), ended=True)
+            self._table.beat(now, self._lost(), writer.written, ended=True)
 
     def after_fork(self) -> None:
         """Start over in a forked child; what the parent queued, the parent writes."""

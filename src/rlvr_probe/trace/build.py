@@ -223,6 +223,12 @@ def _overflows(processes: Sequence[Recorded]) -> list[str]:
     without = sum(one.table is None and one.state != "exited" for one in processes)
     if without:
         notes.append(f"{without} processes have no table of open spans (on a network file system?)")
+    damaged = sum(one.table.damaged for one in processes if one.table is not None)
+    if damaged:
+        notes.append(
+            f"{damaged} tables of open spans are damaged: when these processes were last alive is"
+            " known from their journals alone"
+        )
     missed = sum(one.table.overflow for one in processes if one.table is not None)
     if missed:
         notes.append(f"{missed} spans found no free slot in the table of open spans")

@@ -29,6 +29,7 @@ class Chunks:
 
     Attributes:
         lines: Lines that were written up to the last sum that fits, sums left out.
+        seen: The same up to the end of the file, as far as can be told.
         damaged: Lines of chunks whose sum does not fit, or that are missing.
         repeated: Lines of chunks that were there before.
         torn: Lines behind the last sum, the last of them perhaps without its end.
@@ -38,6 +39,7 @@ class Chunks:
     def __init__(self, lines: Lines) -> None:
         """Take the lines of a file from its beginning."""
         self.lines = 0
+        self.seen = 0
         self.damaged = 0
         self.repeated = 0
         self.torn = 0
@@ -72,6 +74,7 @@ class Chunks:
         self.too_long += long
         self.damaged += doubtful
         self.torn = len(held) + self._source.torn
+        self.seen = self.lines + doubtful + long + self.torn
 
 
 def _total(held: list[bytes], line: bytes) -> int | None:

@@ -82,28 +82,44 @@ def load(files: RunFiles, machine: Machine, progress: Progress | None = None) ->
     headers = {process: _headers(parts) for process, parts in files.segments.items()}
     _leave_out_foreign(files, headers, loaded)
     _check_one_run(files, headers, loaded)
-    empty, done, total = 0, 0, files.size_b
+    done, total = 0, files.size_b
     for process, parts in files.segments.items():
         header = next((header for header in headers[process] if header is not None), None)
         if header is not None:
             # The table before the journal: a span that ends in between is found as a finished row.
-            path = files.tables.get(process)
-            table = None if path is None else read_table(path)
+            table = _table(files, process)
             loaded.recorded.append(_process(header, parts, table, machine))
-        elif all(part.size_b == 0 for part in parts):
-            empty += bool(parts)
-        else:
+        elif any(part.size_b for part in parts):
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
             loaded.notes.append(f"journal of process {process} has no readable header: left out")
         done += sum(part.size_b for part in parts)
         if progress is not None:
             progress(done, total)
-    silent = empty + len(files.tables.keys() - files.segments.keys())
+    _count_silent(files, loaded)
+    loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
+    return loaded
+
+
+def _table(files: RunFiles, process: str) -> Table | None:
+    path = files.tables.get(process)
+    return None if path is None else read_table(path, process)
+
+
+def _count_silent(files: RunFiles, loaded: Loaded) -> None:
+    """Say which processes have no journal, and count the lines that they say it held."""
+    silent = 0
+    for process in files.tables.keys() | files.segments.keys():
+        if any(part.size_b for part in files.segments.get(process, ())):
+            continue
+        table = _table(files, process)
+        if table is not None and table.written:
+            loaded.skipped["missing_rows"] += table.written
+            loaded.notes.append(f"journal of process {process} is gone")
+        else:
+            silent += 1
     if silent:
         count = "1 process" if silent == 1 else f"{silent} processes"
         loaded.notes.append(f"{count} began to record and left nothing: not counted")
-    loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
-    return loaded
 
 
 def _check_one_run(
@@ -125,7 +141,7 @@ def _leave_out_foreign(
     files: RunFiles, headers: dict[str, list[Header | None]], loaded: Loaded
 ) -> None:
     """Take files out whose header names another process or number: renamed, or copied over."""
-    for process, parts in files.segments.items():
+    for process, parts in list(files.segments.items()):
         mine = [
             header is None or (header.process, header.segment) == (part.process, part.number)
             for header, part in zip(headers[process], parts, strict=True)
@@ -135,6 +151,8 @@ def _leave_out_foreign(
             loaded.notes.append(f"{part.path.name} holds the journal of another file: left out")
         parts[:] = [part for part, own in zip(parts, mine, strict=True) if own]
         headers[process] = [one for one, own in zip(headers[process], mine, strict=True) if own]
+        if not parts:
+            del files.segments[process]
 
 
 def _headers(parts: list[Segment]) -> list[Header | None]:
@@ -159,9 +177,10 @@ def _process(
     watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
     decoder = RowDecoder(header.mono_ns, watched)
     journal = decoder.journal
+    seen = 0
     for part in parts:
         try:
-            _segment(decoder, part)
+            seen += _segment(decoder, part)
         except OSError:
             journal.skipped["unreadable_file"] += 1
     ended = journal.ended or (table is not None and table.ended)
@@ -169,15 +188,28 @@ def _process(
     if state == "running":
         # The writer is in the middle of its last chunk.
         del journal.skipped["torn_rows"]
+    missing = 0 if table is None else table.written - seen
+    if missing > 0 and state != "running" and not _growing(parts):
+        journal.skipped["missing_rows"] += missing
     # Rows of segments whose folder was deleted were counted by the process itself.
-    if "deleted" not in journal.reported:
+    elif "deleted" not in journal.reported:
         journal.skipped["missing_segment"] += parts[-1].number + 1 - len(parts)
     journal.skipped = +journal.skipped
     return Recorded(header, journal, table, state)
 
 
-def _segment(decoder: RowDecoder, part: Segment) -> None:
-    """Decode one file; its header was read before."""
+def _growing(parts: list[Segment]) -> bool:
+    """Whether a journal was written to since its files were listed: by a process we cannot see."""
+    last = parts[-1]
+    following = last.path.with_name(schema.segment_name(last.process, last.number + 1))
+    try:
+        return following.exists() or last.path.stat().st_size != last.size_b
+    except OSError:
+        return False
+
+
+def _segment(decoder: RowDecoder, part: Segment) -> int:
+    """Decode one file, whose header was read before; lines that it held, as far as can be told."""
     with part.path.open("rb") as file:
         chunks = Chunks(Lines(file, part.size_b))
         for chunk in chunks:
@@ -190,6 +222,7 @@ def _segment(decoder: RowDecoder, part: Segment) -> None:
         torn_rows=chunks.torn,
         long_line=chunks.too_long,
     )
+    return chunks.seen
 
 
 def _count_lines(part: Segment) -> int:

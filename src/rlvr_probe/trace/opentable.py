@@ -11,6 +11,10 @@ from rlvr_probe.model import schema
 __all__ = ["Slot", "Table", "read_table"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
+_FREE = bytes(8)
+_CRC = slice(schema.OPEN_SLOT.size - 4, schema.OPEN_SLOT.size)
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,15 @@ class Table:
 
     Attributes:
         heartbeat_ns: When the process last showed that its flush thread runs, CLOCK_MONOTONIC;
-            0 if never.
+            0 if never, or unknown.
         overflow: Coarse spans that found no free slot.
         ended: The process closed its journal in an orderly way.
         slots: Open spans.
-        bad_slots: Slots that hold nonsense.
+        bad_slots: Slots that are damaged.
         lost: Rows lost, as far as the process knew when it was last seen.
+        written: Lines that its journal held then.
+        damaged: The header is not as it was written, so that only the slots are known, or the file
+            has another size.
     """
 
     heartbeat_ns: int
@@ -46,34 +53,47 @@ class Table:
     slots: tuple[Slot, ...]
     bad_slots: int
     lost: int = 0
+    written: int = 0
+    damaged: bool = False
 
 
-def read_table(path: Path) -> Table | None:
-    """The table in ``path``, or None if it cannot be read or is not one."""
-    whole = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
-    try:
-        with path.open("rb") as file:
-            data = file.read(whole)
-    except OSError:
-        return None
-    if len(data) < schema.OPEN_HEADER.size:
-        return None
-    magic, _, heartbeat_ns, overflow, count, ended, lost = schema.OPEN_HEADER.unpack_from(data)
-    if magic != schema.OPEN_MAGIC:
-        return None
-    slots, bad = list[Slot](), 0
-    for number in range(1, min(count, schema.OPEN_SLOTS) + 1):
-        offset = number * schema.OPEN_SLOT_BYTES
-        if offset + schema.OPEN_SLOT.size > len(data):
+def read_table(path: Path, process: str) -> Table | None:
+    """The table of ``process`` in ``path``, or None if there is none to read."""
+    table: Table | None = None
+    for _ in range(_TRIES):
+        try:
+            with path.open("rb") as file:
+                data = file.read(_SIZE + 1)
+        except OSError:
+            return None
+        table = _parse(data, process)
+        # A live process may write while we read.
+        if not table.damaged and not table.bad_slots:
             break
-        values = schema.OPEN_SLOT.unpack_from(data, offset)
-        if values[0]:
-            slot = _slot(*values)
-            if slot is None:
-                bad += 1
-            else:
-                slots.append(slot)
-    return Table(heartbeat_ns, overflow, bool(ended), tuple(slots), bad, lost)
+    return table
+
+
+def _parse(data: bytes, process: str) -> Table:
+    found = schema.unpack_block(schema.OPEN_HEADER, data, 0)
+    if found is not None and found[1] != process.encode():
+        # Renamed, or copied over: its slots are another's as well.
+        return Table(0, 0, False, (), 0, damaged=True)
+    slots, bad = list[Slot](), 0
+    for offset in range(schema.OPEN_SLOT_BYTES, len(data), schema.OPEN_SLOT_BYTES):
+        block = data[offset : offset + schema.OPEN_SLOT_BYTES]
+        if block.startswith(_FREE) and not any(block[_CRC]):
+            continue
+        values = schema.unpack_block(schema.OPEN_SLOT, block, 0)
+        slot = None if values is None else _slot(*values)
+        if slot is None:
+            bad += 1
+        else:
+            slots.append(slot)
+    if found is None or found[0] != schema.OPEN_MAGIC:
+        return Table(0, 0, False, tuple(slots), bad, damaged=True)
+    _, _, heartbeat_ns, overflow, _, ended, lost, written = found
+    damaged = len(data) != _SIZE
+    return Table(heartbeat_ns, overflow, bool(ended), tuple(slots), bad, lost, written, damaged)
 
 
 def _slot(
