@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe import filesystem
 from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal import writer as writer_module
 from rlvr_probe.model import schema
@@ -250,10 +251,11 @@ def test_the_open_table_refuses_a_network_file_system(
 ) -> None:
     device = os.stat(tmp_path).st_dev
     line = f"9 1 {os.major(device)}:{os.minor(device)} / /x rw - nfs4 server:/x rw\n"
-    monkeypatch.setattr(Path, "read_text", lambda *a, **k: line)
+    (tmp_path / "mountinfo").write_text(line)
+    monkeypatch.setattr(filesystem, "_MOUNTS", str(tmp_path / "mountinfo"))
     with pytest.raises(OSError, match="network"):
         OpenTable(tmp_path / "p.open", "a" * 16)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["mountinfo"]
 
 
 def test_the_open_table_has_its_blocks(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import struct
 import threading
 from pathlib import Path
 
+from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.model import schema
 
 __all__ = ["OpenTable"]
@@ -20,12 +21,6 @@ _SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
 _SPAN = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _CRC_OFFSET = schema.OPEN_SLOT.size - _CRC.size
-_NETWORK = frozenset(
-    (
-        "9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre",
-        "nfs", "nfs4", "panfs", "pvfs2", "smb3", "virtiofs", "wekafs",
-    )
-)  # fmt: skip
 
 
 class OpenTable:
@@ -146,17 +141,7 @@ def _mapped(path: Path, content: bytes) -> mmap.mmap:
 
 
 def _is_network(folder: Path) -> bool:
-    """Whether ``folder`` lies on a network or FUSE file system; unknown counts as local."""
     try:
-        device = os.stat(folder).st_dev
-        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+        return is_network(file_system(folder))
     except OSError:
         return False
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in text.splitlines():
-        left, _, right = line.partition(" - ")
-        fields = left.split()
-        if len(fields) > 2 and fields[2] == wanted and right:
-            kind = right.split()[0]
-            return kind in _NETWORK or kind.startswith("fuse")
-    return False
