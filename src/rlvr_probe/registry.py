@@ -10,7 +10,7 @@ from typing import Literal
 
 from rlvr_probe.adapter import Adapter, HookPoint
 
-__all__ = ["Framework", "discover", "inside"]
+__all__ = ["Framework", "discover", "inside", "installed_version"]
 
 GROUP = "rlvr_probe.integrations"
 """Entry-point group of integrations, our own and third parties' alike."""
@@ -88,8 +88,8 @@ def _installed() -> list[metadata.EntryPoint]:
     return [entry for entries in found.values() for entry in entries]
 
 
-def _version(distribution: str) -> str | None:
-    """Installed version, None if there is none or nothing says which.
+def installed_version(distribution: str) -> str | None:
+    """Installed version of a distribution, None if there is none or nothing says which.
 
     The metadata of an uninstall that failed half-way has none, and may hide the real one.
     """
@@ -127,7 +127,7 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     reason: str | None = None
     try:
         distribution, tested = adapter.distribution, adapter.tested
-        version = _version(distribution)
+        version = installed_version(distribution)
         if version is None:
             if not _importable(name):
                 return Framework(name, reason=f"{distribution} is not installed")

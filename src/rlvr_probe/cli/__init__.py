@@ -1,4 +1,4 @@
-"""The command line: ``rlvr-probe run | show | convert | validate``.
+"""The command line: ``rlvr-probe run | show | convert | validate | doctor``.
 
 Each command is a module with ``add_parser(subparsers)`` and ``execute(args) -> int``. What a
 command needs is imported when it is executed, so that ``run`` starts fast.
@@ -7,7 +7,8 @@ Exit codes, the same for every command but ``run``, which passes on that of its 
 
 ====  =========================================================================================
 0     done
-1     the thing examined is not sound: ``validate`` found problems
+1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that a
+      recording would miss
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
       in the way, a full disk
 130   interrupted
@@ -31,12 +32,13 @@ UNSOUND = 1
 UNABLE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("run", "show", "convert", "validate")
+COMMANDS = ("run", "show", "convert", "validate", "doctor")
 
 _EPILOG = """\
-exit codes: 0 done; 1 the thing examined is not sound (validate found problems); 2 it could not be
-done (wrong usage, no such recording, nothing to convert, a folder in the way, a full disk);
-130 interrupted. 'run' exits with the code of its command."""
+exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
+something that a recording would miss); 2 it could not be done (wrong usage, no such recording,
+nothing to convert, a folder in the way, a full disk); 130 interrupted. 'run' exits with the code
+of its command."""
 
 
 class _Version(argparse.Action):

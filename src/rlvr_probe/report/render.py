@@ -13,7 +13,7 @@ from rlvr_probe.report.layout import lay_out
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["render"]
+__all__ = ["draw", "render"]
 
 _WIDTH = 100
 _STYLES = {"plain": "", "title": "bold", "quiet": "dim", "alarm": "bold red"}
@@ -27,17 +27,30 @@ def render(summary: Mapping[str, Any], file: TextIO, *, color: bool | None = Non
         file: Where to; a stream that cannot say a character gets a question mark.
         color: Draw with rich; by default if ``file`` is a terminal and rich is installed.
     """
-    blocks = lay_out(summary)
+    draw(lay_out(summary), file, color=color)
+
+
+def draw(
+    blocks: Sequence[Block], file: TextIO, *, color: bool | None = None, wrap: bool = True
+) -> None:
+    """Write a report that is laid out, as :func:`render` does.
+
+    Args:
+        blocks: The report.
+        file: Where to.
+        color: As for :func:`render`.
+        wrap: False if its lines are broken where they shall be.
+    """
     wanted = _is_terminal(file) if color is None else color
     if wanted:
         try:
-            _draw(blocks, file)
+            _draw(blocks, file, wrap)
         except ImportError:
             pass
         else:
             return
     encoding = getattr(file, "encoding", None) or "utf-8"
-    for line in _plain(blocks):
+    for line in _plain(blocks, wrap):
         file.write(line.encode(encoding, "replace").decode(encoding) + "\n")
 
 
@@ -45,7 +58,7 @@ def _is_terminal(file: TextIO) -> bool:
     return file.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _draw(blocks: Sequence[Block], file: TextIO) -> None:
+def _draw(blocks: Sequence[Block], file: TextIO, wrap: bool) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
@@ -56,7 +69,7 @@ def _draw(blocks: Sequence[Block], file: TextIO) -> None:
         if isinstance(block, Line):
             if isinstance(before, Grid):
                 console.print()
-            console.print(Text(block.text, style=_STYLES[block.style]))
+            console.print(Text(block.text, style=_STYLES[block.style]), soft_wrap=not wrap)
         else:
             console.print()
             console.print(Text(block.title, style=_STYLES[block.style] or "bold cyan"))
@@ -89,12 +102,13 @@ def _table(grid: Grid) -> Table:
     return table
 
 
-def _plain(blocks: Sequence[Block]) -> Iterator[str]:
+def _plain(blocks: Sequence[Block], wrap: bool) -> Iterator[str]:
     for before, block in zip((None, *blocks), blocks, strict=False):
         if isinstance(block, Line):
             if isinstance(before, Grid):
                 yield ""
-            yield from textwrap.wrap(block.text, _WIDTH, subsequent_indent="  ") or [""]
+            broken = textwrap.wrap(block.text, _WIDTH, subsequent_indent="  ") if wrap else ()
+            yield from broken or [block.text]
             continue
         yield ""
         yield block.title

@@ -1,0 +1,139 @@
+"""Everything that is examined, and the verdict."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rlvr_probe.config import DISABLED
+from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
+from rlvr_probe.doctor.installation import Gpu, Installation, ask_gpu, examine_installation
+from rlvr_probe.doctor.settings import Settings, examine_settings
+from rlvr_probe.doctor.startup import Startup, ask_startup
+from rlvr_probe.doctor.storage import Storage, examine_storage
+
+__all__ = ["SCHEMA_VERSION", "Examination", "examine"]
+
+SCHEMA_VERSION = 1
+_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found.
+
+    Attributes:
+        problems: Why ``attach()`` would miss something, each with what to do.
+        notes: What differs from what is expected and costs no record.
+        installation: Python, rlvr-probe and what it depends on.
+        frameworks: Every integration that is installed.
+        startup: The start-up hook, which reaches child processes.
+        storage: The folder of recordings; None if no setting names one.
+        settings: ``RLVR_PROBE_*``.
+        gpu: The GPU library.
+    """
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    installation: Installation
+    frameworks: tuple[FrameworkFinding, ...]
+    startup: Startup
+    storage: Storage | None
+    settings: Settings
+    gpu: Gpu
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented shape of ``rlvr-probe doctor --json``."""
+        return {"schema_version": SCHEMA_VERSION, "complete": not self.problems, **asdict(self)}
+
+
+def examine(
+    environ: Mapping[str, str] | None = None,
+    out: str | None = None,
+    patience_s: float = _PATIENCE_S,
+) -> Examination:
+    """Examine this Python.
+
+    Args:
+        environ: Environment that a training would have; default that of this process.
+        out: Folder of recordings, as for ``rlvr-probe run --out``.
+        patience_s: How long child processes and the file system may take to answer, seconds.
+    """
+    environ = os.environ if environ is None else environ
+    deadline = time.monotonic() + patience_s
+    settings, config = examine_settings(environ, out)
+    # Asked first, answered while the rest is looked at.
+    startup, gpu = ask_startup(environ), ask_gpu(environ)
+    wanted = None if config is None else config.frameworks
+    frameworks = tuple(examine_frameworks(wanted))
+    storage = None
+    if config is not None:
+        storage = examine_storage(config.out / (config.run_id or ""), patience_s)
+    installation = examine_installation()
+    # Both had the whole time to answer in; the last moment is for reading what they said.
+    startup_found = startup(max(deadline - time.monotonic(), 1.0))
+    gpu_found = gpu(max(deadline - time.monotonic(), 1.0))
+    return Examination(
+        tuple(_problems(settings, installation, wanted, frameworks, startup_found, storage)),
+        tuple(_notes(settings, frameworks, storage)),
+        installation,
+        frameworks,
+        startup_found,
+        storage,
+        settings,
+        gpu_found,
+    )
+
+
+def _problems(
+    settings: Settings,
+    installation: Installation,
+    wanted: tuple[str, ...] | None,
+    frameworks: tuple[FrameworkFinding, ...],
+    startup: Startup,
+    storage: Storage | None,
+) -> Iterator[str]:
+    if settings.disabled:
+        yield f"{DISABLED} is set: nothing is recorded; unset it"
+    if settings.error:
+        yield f"settings cannot be used: {settings.error}"
+    for one in installation.dependencies:
+        if one.met is False and not one.extras:
+            yield (
+                f"{one.name} {one.version or '(none)'} is installed, {one.required or 'any'} is "
+                "needed; install rlvr-probe again"
+            )
+    for framework in frameworks:
+        if framework.problem:
+            yield framework.problem
+    if wanted is None and not any(framework.version for framework in frameworks):
+        names = ", ".join(framework.name for framework in frameworks) or "none is known"
+        yield (
+            f"no supported framework ({names}) is installed in this Python, so there is nothing to "
+            "hook; run this with the Python that trains"
+        )
+    if not startup.works:
+        yield f"child processes would not be recorded: {startup.reason}"
+    if storage is not None and not storage.writable:
+        yield f"nothing can be recorded in {storage.path}: {storage.reason}"
+
+
+def _notes(
+    settings: Settings, frameworks: tuple[FrameworkFinding, ...], storage: Storage | None
+) -> Iterator[str]:
+    for framework in frameworks:
+        if framework.wanted and framework.tested_version is False:
+            yield (
+                f"{framework.name} {framework.version} is not among the releases this rlvr-probe "
+                f"is tested with ({framework.tested}); a real run has not been checked there"
+            )
+    for name in settings.unknown_variables:
+        yield f"{name} is no setting and is ignored"
+    if storage is not None and storage.writable and storage.open_table is False:
+        yield (
+            f"{storage.path} is on {storage.file_system}: no open-span table there, so of a "
+            "process that hangs or is killed the open spans are not known"
+        )

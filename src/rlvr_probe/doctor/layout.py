@@ -1,0 +1,172 @@
+"""What ``rlvr-probe doctor`` says, in which order: the verdict, why, then everything looked at."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rlvr_probe.doctor.examine import Examination
+from rlvr_probe.doctor.frameworks import FrameworkFinding, Point
+from rlvr_probe.doctor.installation import Dependency
+from rlvr_probe.doctor.storage import Storage
+from rlvr_probe.report.document import Line, Style
+
+__all__ = ["lay_out"]
+
+_STYLES: dict[str, Style] = {"ok": "plain", "no": "alarm", "note": "plain", "none": "quiet"}
+_MARKS = {"ok": "✓", "no": "✗", "note": "!", "none": "·"}
+_PLAIN_MARKS = {"ok": "ok", "no": "NO", "note": " !", "none": " -"}
+_GIB = 1 << 30
+
+
+def lay_out(found: Examination, *, width: int = 100, marks: bool = True) -> list[Line]:
+    """The report on an examination, line by line.
+
+    Args:
+        found: From :func:`~rlvr_probe.doctor.examine`.
+        width: Columns.
+        marks: Use ``✓`` and ``✗``, where the output has them.
+    """
+    page = _Page(width, _MARKS if marks else _PLAIN_MARKS)
+    version = found.installation.rlvr_probe or "(version unknown)"
+    verdict = (
+        "attach() would miss something"
+        if found.problems
+        else "found nothing that attach() would miss"
+    )
+    page.line(f"rlvr-probe {version}: {verdict}", "title")
+    for problem in found.problems:
+        page.item("no", "", problem)
+    for note in found.notes:
+        page.item("note", "", note)
+    page.heading("Frameworks")
+    page.items(map(_framework, found.frameworks))
+    page.heading("Checks")
+    page.items(_checks(found))
+    for framework in found.frameworks:
+        _hook_points(page, framework)
+    return page.lines
+
+
+_Item = tuple[str, str, str]
+
+
+class _Page:
+    def __init__(self, width: int, marks: dict[str, str]) -> None:
+        self.lines: list[Line] = []
+        self._width, self._marks = max(width, 40), marks
+
+    def line(self, text: str, style: Style = "plain") -> None:
+        self.lines.extend(Line(part, style) for part in textwrap.wrap(text, self._width) or [""])
+
+    def heading(self, text: str) -> None:
+        self.line("")
+        self.line(text, "title")
+
+    def items(self, items: Iterator[_Item]) -> None:
+        every = list(items)
+        labels = max((len(label) for _, label, _ in every), default=0)
+        for mark, label, text in every:
+            self.item(mark, label.ljust(labels) + "  ", text)
+
+    def item(self, mark: str, label: str, text: str) -> None:
+        first = f"  {self._marks[mark]} {label}"
+        parts = textwrap.wrap(
+            text,
+            self._width,
+            initial_indent=first,
+            subsequent_indent=" " * len(first),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for part in parts or [first]:
+            self.lines.append(Line(part, _STYLES[mark]))
+
+
+def _framework(one: FrameworkFinding) -> _Item:
+    label = f"{one.name} {one.version}" if one.version else one.name
+    if one.state == "absent":
+        return "no" if one.problem else "none", label, "not installed"
+    if one.state == "failed":
+        return "no" if one.problem else "none", label, "cannot be attached"
+    resolved = sum(point.problem is None for point in one.points)
+    tested = "" if one.tested_version else "not "
+    text = (
+        f"{resolved} of {len(one.points)} hook points resolve; {tested}in the tested {one.tested}"
+    )
+    if not one.wanted:
+        return "none", label, f"left out by the settings; {text}"
+    return "ok" if one.state == "ready" else "no", label, text
+
+
+def _checks(found: Examination) -> Iterator[_Item]:
+    startup, settings, installation = found.startup, found.settings, found.installation
+    if startup.works:
+        yield "ok", "start-up hook", f"ran in a new Python; {startup.file or 'file unknown'}"
+    else:
+        yield "no", "start-up hook", startup.file or "not installed"
+    yield _storage(found.storage)
+    if settings.error or settings.disabled:
+        yield "no", "settings", "cannot be used" if settings.error else "recording is switched off"
+    else:
+        given = ", ".join(f"{name}={value}" for name, value in settings.variables.items())
+        yield "ok", "settings", given or "defaults; no RLVR_PROBE_* variable is set"
+    core = [one for one in installation.dependencies if not one.extras]
+    extra = [one for one in installation.dependencies if one.extras]
+    unmet = any(one.met is False for one in core)
+    yield "no" if unmet else "ok" if core else "none", "dependencies", _versions(core)
+    yield "none", "extras", _versions(extra)
+    gpu = found.gpu
+    if gpu.reason:
+        yield "none", "GPU library", gpu.reason
+    else:
+        counts = {name: gpu.devices.count(name) for name in gpu.devices}
+        names = ", ".join(f"{count} x {name}" for name, count in counts.items()) or "no GPU"
+        yield "ok", "GPU library", f"driver {gpu.driver}, {names}"
+    yield "none", "Ray", installation.ray or "not installed"
+    yield "none", "Python", f"{installation.python}, {installation.executable}"
+    yield "none", "platform", installation.platform
+    yield "none", "rlvr-probe", installation.location
+
+
+def _versions(dependencies: Sequence[Dependency]) -> str:
+    texts = [f"{one.name} {one.version or 'not installed'}" for one in dependencies]
+    return ", ".join(texts) or "unknown: the metadata of rlvr-probe cannot be read"
+
+
+def _storage(storage: Storage | None) -> _Item:
+    label = "recordings"
+    if storage is None:
+        return "no", label, "not looked at: the settings cannot be used"
+    if not storage.writable:
+        return "no", label, f"{storage.path}: cannot be written to"
+    parts = [] if storage.exists else ["made when needed"]
+    if storage.file_system is not None:
+        parts.append(storage.file_system)
+    if storage.free_b is not None:
+        files = "" if storage.free_files is None else f" and {storage.free_files:,} files"
+        parts.append(f"{storage.free_b / _GIB:,.1f} GiB{files} free")
+    mark = "note" if storage.open_table is False else "ok"
+    return mark, label, f"{storage.path}: {', '.join(parts)}"
+
+
+def _hook_points(page: _Page, framework: FrameworkFinding) -> None:
+    """Those that resolve by class, those that do not one by one."""
+    if not framework.points:
+        return
+    page.heading(f"Hook points of {framework.name} {framework.version}")
+    owners: dict[str, list[str]] = {}
+    for point in framework.points:
+        if point.problem is not None:
+            page.item("no", "", point.problem)
+        elif point.where is None:
+            page.item("none", "", f"{point.target}: not in this release, optional")
+        else:
+            owner, _, name = point.target.rpartition("." if "." in _name(point) else ":")
+            owners.setdefault(owner, []).append(name)
+    for owner, names in owners.items():
+        page.item("ok", "", f"{owner}: {', '.join(names)}")
+
+
+def _name(point: Point) -> str:
+    return point.target.partition(":")[2]

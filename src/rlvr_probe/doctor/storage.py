@@ -1,0 +1,114 @@
+"""The folder of recordings: whether it can be written to, on what, and how much room there is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.filesystem import file_system, is_network
+
+__all__ = ["Storage", "examine_storage"]
+
+_SAMPLE = bytes(4096)
+_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS})
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The folder of recordings.
+
+    Attributes:
+        path: The folder.
+        exists: Whether it does; if not it is made by the first recording.
+        writable: A file could be written to it, or to the folder it would be made in.
+        reason: Why not.
+        file_system: Type, as mounted; None if unknown.
+        open_table: Whether processes keep a table of open spans there.
+        free_b: Bytes left for this user; None if unknown.
+        size_b: Bytes it has in all; None if unknown.
+        free_files: Files that can still be made; None if unknown or without a limit.
+    """
+
+    path: str
+    exists: bool = False
+    writable: bool = False
+    reason: str | None = None
+    file_system: str | None = None
+    open_table: bool | None = None
+    free_b: int | None = None
+    size_b: int | None = None
+    free_files: int | None = None
+
+
+def examine_storage(folder: Path, patience_s: float) -> Storage:
+    """Examine an absolute folder. Nothing of what is written there stays.
+
+    A file server that does not answer is waited for ``patience_s`` seconds.
+    """
+    found: list[Storage] = []
+    thread = threading.Thread(target=lambda: found.append(_examine(folder)), daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if not found:
+        reason = f"its file system did not answer within {patience_s:g} s"
+        return Storage(tilde(folder), reason=reason)
+    return found[0]
+
+
+def _examine(folder: Path) -> Storage:
+    path = tilde(folder)
+    try:
+        there = folder
+        while not os.path.lexists(there) and there != there.parent:
+            there = there.parent
+        exists = there == folder
+        if not there.is_dir():
+            return Storage(path, exists, reason=f"{tilde(there)} is no folder")
+        kind = file_system(there)
+        space = os.statvfs(there)
+        refusal = _write(there)
+    except OSError as error:
+        return Storage(path, reason=error.strerror)
+    reason = None
+    if refusal is not None:
+        where = "it" if exists else tilde(there)
+        reason = f"{where} takes no file ({refusal}); name another folder, or mount one"
+    return Storage(
+        path,
+        exists,
+        reason is None,
+        reason,
+        kind,
+        not is_network(kind),
+        space.f_bavail * space.f_frsize,
+        space.f_blocks * space.f_frsize,
+        space.f_favail if space.f_files else None,
+    )
+
+
+def _write(folder: Path) -> str | None:
+    """Why a file cannot be written to ``folder``, None if it can. It has no name if possible."""
+    flags = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+    name: Path | None = None
+    try:
+        try:
+            fd = os.open(folder, flags | os.O_TMPFILE, 0o600)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_UNNAMED:
+                raise
+            name = folder / f".rlvr-probe-doctor-{os.urandom(6).hex()}"
+            fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(fd, _SAMPLE)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            if name is not None:
+                os.unlink(name)
+    except OSError as error:
+        return error.strerror
+    return None
