@@ -9,6 +9,7 @@ from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe_trl.rewards import restore_functions
 from rlvr_probe_trl.stages import METHODS, WEIGHT_SYNC_POINT, is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks
+from rlvr_probe_trl.tools import TOOL_LOOP, restore_tools
 
 __all__ = ["TrlAdapter", "built"]
 
@@ -38,6 +39,7 @@ class TrlAdapter:
             replace(point, target=f"{trainer}.{point.target}")
             for trainer in _TRAINERS
             for point in METHODS
+            if point is not TOOL_LOOP or trainer == _TRAINERS[0]  # RLOO has no tools
         )
         return (*self.hook_points(version), *methods)
 
@@ -54,6 +56,7 @@ def built(call: Call) -> None:
         _ready.append(probe)
         probe.on_detach(_ready.clear)
         probe.on_detach(restore_functions)
+        probe.on_detach(restore_tools)
         add_optimizer_hooks(probe)
     if probe.instrument(trainer, METHODS):
         add_callback(probe, trainer)

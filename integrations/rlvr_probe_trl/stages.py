@@ -27,6 +27,7 @@ from rlvr_probe.model.names import (
 )
 from rlvr_probe_trl.reading import attribute, lengths, number, size, stop_ids, truncated
 from rlvr_probe_trl.rewards import read_place, rewards_begin, rewards_end
+from rlvr_probe_trl.tools import TOOL_LOOP, loss_runs, turn_columns
 from rlvr_probe_trl.training import BATCH, Batch, Training, Where, training_of
 
 __all__ = ["METHODS", "WEIGHT_SYNC_POINT", "is_online", "is_reference", "named"]
@@ -147,6 +148,9 @@ def _rollout_end(call: Call) -> None:
         "response_tokens": response_tokens,
         "truncated": truncated(responses, training.stops),
     }
+    runs = loss_runs(_generated(call.result, 2), response_tokens)
+    if runs is not None:
+        values["loss_runs"] = runs
     call.probe.emit(TRAJECTORIES, values, parent=call.span)
 
 
@@ -158,15 +162,24 @@ def _generated(result: object, index: int) -> Any:
 
 def _read_turn(call: Call) -> tuple[Any, ...]:
     batch = _training(call).batch
-    prompts = lengths(call.args[1] if len(call.args) > 1 else call.kwargs.get("prompt_ids"))
+    prompts = call.args[1] if len(call.args) > 1 else call.kwargs.get("prompt_ids")
     # GRPO returns (completion ids, log-probabilities), RLOO the completion ids alone.
-    result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
-    responses = lengths(result)
+    responses = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
+    if isinstance(call.result, tuple) and len(call.result) == 4:  # TRL < 1.0 takes messages
+        prompts, responses = call.result[:2]
+    span = None if batch is None else batch.span
+    columns = None if not span else turn_columns(call, span, prompts, responses)
+    if columns is not None:
+        rows, turn, sent, generated = columns
+        return span, size(generated), rows, turn, sent, generated
+    sent, generated = lengths(prompts), lengths(responses)
     return (
-        batch.span if batch is not None else None,
-        None if responses is None else len(responses),
-        None if prompts is None else sum(prompts),
-        None if responses is None else sum(responses),
+        span,
+        size(generated),
+        None,
+        None,
+        None if sent is None else sum(sent),
+        None if generated is None else sum(generated),
     )
 
 
@@ -272,10 +285,11 @@ METHODS = (
     HookPoint(
         "_generate_single_turn",
         TURN,
-        ("batch", "samples", "prompt_tokens", "response_tokens"),
+        ("batch", "samples", "rows", "turn", "prompt_tokens", "response_tokens"),
         _read_turn,
         optional=True,
     ),
+    TOOL_LOOP,
     HookPoint(
         "_calculate_rewards",
         REWARD,

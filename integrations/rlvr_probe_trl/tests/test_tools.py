@@ -1,0 +1,323 @@
+"""Real trainings with tools, recorded, compared with what the tools and TRL wrote down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlvr_probe_trl.tests.runs import Scenario, environment
+from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
+from rlvr_probe_trl.tools import loss_runs
+
+from rlvr_probe.exceptions import WorkloadError
+from rlvr_probe.model.batch import Batch, Trajectory
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.report import summarize
+from rlvr_probe.trace import read_run
+from rlvr_probe.workload import build_workload
+
+SCRIPT = Path(__file__).with_name("train_tools.py")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: its folder and what it printed."""
+
+    folder: Path
+    output: str
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What was recorded."""
+        [recording] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
+        return read_run(recording)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What the script wrote at its end."""
+        found: dict[str, Any] = json.loads((self.folder / "books" / "result.json").read_text())
+        return found
+
+    def book(self, name: str) -> list[dict[str, Any]]:
+        """Lines of one of its books."""
+        path = self.folder / "books" / f"{name}.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def batches(self, mode: str = "train") -> list[Batch]:
+        """Recorded batches, in order."""
+        steps = self.trace.steps()
+        return [
+            batch
+            for step in steps
+            for batch in (step.batches if mode == "train" else step.evaluations)
+        ]
+
+
+class Runs:
+    """Starts each training once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._done: dict[str, Run] = {}
+
+    def __call__(self, arguments: str) -> Run:
+        if arguments not in self._done:
+            folder = self._root / f"run-{len(self._done)}"
+            folder.mkdir()
+            done = subprocess.run(
+                [sys.executable, str(SCRIPT), "--out", "books", *arguments.split()],
+                cwd=folder,
+                env=environment(folder, Scenario()),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout[-4000:]
+            self._done[arguments] = Run(folder, done.stdout)
+        return self._done[arguments]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("tools"))
+
+
+TOOLS = "--attach before --kind tools --steps 2 --eval-every 2"
+ENVIRONMENT = "--attach before --kind environment --steps 2"
+ROLLOUT_FUNC = "--attach before --kind rollout_func --steps 2"
+
+
+def rows(batch: Batch) -> list[Trajectory]:
+    return [sample for group in batch.groups() for sample in group.trajectories]
+
+
+def turns_of(run: Run, batch: int) -> list[list[tuple[int, int, int]]]:
+    """Turn, tokens sent and generated of every row, from the book of the engine."""
+    found: list[list[tuple[int, int, int]]] = [[] for _ in range(ROWS)]
+    for call in (line for line in run.book("engine") if line["batch"] == batch):
+        for place, row in enumerate(call["rows"]):
+            found[row].append((call["turn"], call["prompts"][place], call["responses"][place]))
+    return found
+
+
+def calls_of(run: Run, batch: int) -> list[list[tuple[int, str | None, str]]]:
+    """Turn, tool and status of every call of every row, from the books of the tools."""
+    found: list[list[tuple[int, str | None, str]]] = [[] for _ in range(ROWS)]
+    for line in run.book("tools"):
+        key = line["key"].split()[0]
+        number, _, rest = key[1:].partition("r")
+        row, _, rest = rest.partition("t")
+        if int(number) == batch:
+            found[int(row)].append((int(rest.partition("c")[0]), line["tool"], line["status"]))
+    return found
+
+
+def every(run: Run) -> list[tuple[int, Batch]]:
+    """Recorded batches by number, those of evaluations in their place."""
+    modes = [line["mode"] for line in run.book("batches")]
+    left = {mode: iter(run.batches(mode)) for mode in ("train", "eval")}
+    return [(number, next(left[mode])) for number, mode in enumerate(modes)]
+
+
+conformance = pytest.mark.conformance
+recorded = pytest.mark.parametrize("arguments", [TOOLS, ENVIRONMENT])
+every_kind = pytest.mark.parametrize("arguments", [TOOLS, ENVIRONMENT, ROLLOUT_FUNC])
+
+
+@conformance
+@every_kind
+def test_nothing_is_lost_and_nothing_failed(runs: Runs, arguments: str) -> None:
+    trace = runs(arguments).trace
+    assert [dict(process.faults) for process in trace.processes] == [{}]
+    assert (trace.lost, trace.notes, trace.open_spans) == ({}, [], [])
+
+
+@conformance
+@every_kind
+def test_lengths_and_tokens_in_the_loss_are_those_that_trl_trains_on(
+    runs: Runs, arguments: str
+) -> None:
+    run = runs(arguments)
+    assert len(run.book("batches")) >= 2
+    for line, (_, batch) in zip(run.book("batches"), every(run), strict=True):
+        found = rows(batch)
+        assert batch.step == line["step"]
+        assert [one.prompt_tokens for one in found] == line["prompts"]
+        assert [one.response_tokens for one in found] == line["responses"]
+        assert [one.loss_tokens for one in found] == line["loss"]
+        assert [not one.truncated for one in found] == line["stopped"]
+        assert sum(line["loss"]) < sum(line["responses"])
+
+
+@conformance
+@recorded
+def test_the_turns_of_each_trajectory_are_those_that_the_engine_made(
+    runs: Runs, arguments: str
+) -> None:
+    run = runs(arguments)
+    assert max(len(line["rows"]) for line in run.book("engine") if line["turn"]) < ROWS
+    for number, batch in every(run):
+        assert [
+            [(turn.index, turn.prompt_tokens, turn.response_tokens) for turn in one.turns]
+            for one in rows(batch)
+        ] == turns_of(run, number)
+
+
+@conformance
+@recorded
+def test_the_tool_calls_of_each_trajectory_are_those_that_the_tools_saw(
+    runs: Runs, arguments: str
+) -> None:
+    run = runs(arguments)
+    assert run.book("tools")
+    for number, batch in every(run):
+        expected = calls_of(run, number)
+        if arguments == TOOLS:  # what reached no tool, from the script of the answers
+            expected[4].append((0, None, "not_found"))
+            expected[5].append((0, "search", "error"))
+        assert [
+            sorted((call.turn, call.tool or "", call.status) for call in one.tool_calls)
+            for one in rows(batch)
+        ] == [sorted((turn, tool or "", status) for turn, tool, status in one) for one in expected]
+
+
+@conformance
+def test_a_tool_that_raised_is_known_by_its_exception_type_alone(runs: Runs) -> None:
+    errors = {
+        (row, call.tool, call.error)
+        for _, batch in every(runs(TOOLS))
+        for row, one in enumerate(rows(batch))
+        for call in one.tool_calls
+        if call.error is not None
+    }
+    assert errors == {(3, "broken", "LookupError"), (5, "search", "TypeError")}
+
+
+@conformance
+def test_a_call_took_as_long_as_its_tool_and_lies_between_its_turns(runs: Runs) -> None:
+    run = runs(TOOLS)
+    for number, batch in every(run):
+        own = {"search": 0.0, "fetch": 0.0}
+        for line in run.book("tools"):
+            if line["key"].startswith(f"b{number}r") and line["tool"] in own:
+                own[line["tool"]] += line["seconds"]
+        found = rows(batch)
+        for tool, seconds in own.items():
+            calls = [call for one in found for call in one.tool_calls if call.tool == tool]
+            assert sum(call.latency_s for call in calls) >= seconds > 0
+        for one in found:
+            for call in one.tool_calls:
+                assert call.turn is not None
+                before, *after = one.turns[call.turn : call.turn + 2]
+                assert before.end_ns is not None
+                assert before.end_ns <= call.start_ns <= call.end_ns
+                assert all((turn.start_ns or 0) >= call.end_ns for turn in after)
+
+
+@conformance
+def test_asynchronous_tools_of_one_turn_overlap(runs: Runs) -> None:
+    for _, batch in every(runs(TOOLS)):
+        one, other = (call for call in rows(batch)[3].tool_calls if call.tool == "fetch")
+        assert max(one.start_ns, other.start_ns) < min(one.end_ns, other.end_ns)
+
+
+@conformance
+def test_results_and_log_are_those_of_the_run_without_a_probe(runs: Runs) -> None:
+    bare = runs(TOOLS.replace("before", "no"))
+    assert runs(TOOLS).result == bare.result
+    assert bare.result["dicts"] == ["dict"]
+    assert not (bare.folder / "recordings").exists()
+
+
+@conformance
+def test_a_detach_from_inside_a_tool_leaves_the_tools_as_they_were(runs: Runs) -> None:
+    run = runs(f"{TOOLS} --detach")
+    assert run.result == runs(TOOLS).result
+    assert [dict(process.faults) for process in run.trace.processes] == [{}]
+
+
+@conformance
+def test_the_report_says_how_many_turns_and_calls_there_were(runs: Runs) -> None:
+    run = runs(TOOLS)
+    summary = summarize(run.trace)
+    training = [n for n, line in enumerate(run.book("batches")) if line["mode"] == "train"]
+    assert summary["turns"]["turns"] == sum(
+        len(turns) for number in training for turns in turns_of(run, number)
+    )
+    assert summary["turns"]["loss_tokens"] == sum(
+        sum(run.book("batches")[number]["loss"]) for number in training
+    )
+    counted = {one["tool"]: one["statuses"] for one in summary["tools"]}
+    each = len(training)
+    assert counted == {
+        "search": {"ok": 7 * each, "error": each},
+        "fetch": {"ok": 3 * each},
+        "broken": {"error": each},
+        "endless": {"ok": each},
+        None: {"not_found": each},
+    }
+
+
+@conformance
+@every_kind
+def test_packed_lengths_cannot_say_such_a_run_and_the_exporter_says_why(
+    runs: Runs, arguments: str, tmp_path: Path
+) -> None:
+    [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
+    with pytest.raises(WorkloadError, match="tokens that the model did not generate"):
+        found.load()().write(build_workload(runs(arguments).trace), tmp_path, keep_names=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@conformance
+def test_a_rollout_function_of_the_user_is_the_rollout(runs: Runs) -> None:
+    run = runs(ROLLOUT_FUNC)
+    assert [batch.group_size for batch in run.batches()] == [GROUP, GROUP]
+    for batch in run.batches():
+        [shard] = batch.shards
+        assert shard.start_ns is not None
+        assert shard.end_ns is not None
+        assert shard.end_ns - shard.start_ns > 0.05e9
+        assert [one.turns for one in rows(batch)] == [()] * ROWS
+
+
+@conformance
+@pytest.mark.parametrize("place", CANARY)
+def test_what_models_and_tools_say_appears_nowhere(runs: Runs, place: str) -> None:
+    run = runs(TOOLS)
+    texts = [path.read_bytes() for path in (run.folder / "recordings").rglob("*.jsonl")]
+    assert any(b'"search"' in text for text in texts)
+    assert [text for text in texts if CANARY[place].encode() in text] == []
+    assert CANARY[place] not in run.output
+
+
+@pytest.mark.parametrize(
+    ("masks", "lengths", "runs"),
+    [
+        ([[1, 1, 0, 1], [1]], [4, 1], [[2, 1, 1], [1]]),
+        ([[0, 0, 1]], [3], [[0, 2, 1]]),
+        ([[1, 0], []], [2, 0], [[1, 1], []]),
+        ([[1, 1]], [3], None),
+        ([[1, 2]], [2], None),
+        ([[1, -1]], [2], None),
+        ([[1.0, 0.0]], [2], None),
+        ([[1], [1]], [1], None),
+        ([None], [1], None),
+        (None, [1], None),
+        ([], [], None),
+    ],
+)
+def test_a_mask_becomes_runs_and_an_unsound_one_is_unknown(
+    masks: Any, lengths: list[int], runs: list[list[int]] | None
+) -> None:
+    assert loss_runs(masks, lengths) == runs
