@@ -82,6 +82,8 @@ class Attachment:
             _owner = os.environ.get(OWNER)
         _recording += 1
         self._environ[OWNER] = _owner
+        # Room for the key that the first row will put there, on any thread.
+        os.environ.setdefault(OWNER, "")
         hooks.activate(self._recorder, HookProbe(self._recorder, self._patches))
         for framework in self.frameworks.values():
             for point in framework.points:

@@ -46,6 +46,13 @@ class Config:
         flush_s: Longest time a finished row waits before it is written, s. ``RLVR_PROBE_FLUSH_S``.
         queue_rows: Rows that may wait; more are dropped and counted. ``RLVR_PROBE_QUEUE_ROWS``.
         segment_b: Size at which a journal starts a new segment, bytes. ``RLVR_PROBE_SEGMENT_B``.
+        budget_b: What the files of a run may take on one node, bytes. ``RLVR_PROBE_BUDGET_B``.
+            Turns and tool calls stop at 80 % of it, lengths and rewards at all of it, stages never.
+        free_b: What has to stay free where they lie, bytes; None means a tenth of the file system,
+            but 10 GiB at most. ``RLVR_PROBE_FREE_B``. Turns and tool calls stop there, lengths and
+            rewards at half of it, stages never; with more room all of them go on.
+        own_share: Share of a process's time, 0..1, that the probe itself may take over 30 s before
+            it records less. ``RLVR_PROBE_OWN_SHARE``.
         disabled: Record nothing. ``RLVR_PROBE_DISABLED``.
     """
 
@@ -55,6 +62,9 @@ class Config:
     flush_s: float = 0.1
     queue_rows: int = 131_072
     segment_b: int = 64 * 1024 * 1024
+    budget_b: int = 5 * 1024**3
+    free_b: int | None = None
+    own_share: float = 0.01
     disabled: bool = False
 
     @classmethod
@@ -108,7 +118,11 @@ class Config:
             "RLVR_PROBE_FLUSH_S": repr(self.flush_s),
             "RLVR_PROBE_QUEUE_ROWS": str(self.queue_rows),
             "RLVR_PROBE_SEGMENT_B": str(self.segment_b),
+            "RLVR_PROBE_BUDGET_B": str(self.budget_b),
+            "RLVR_PROBE_OWN_SHARE": repr(self.own_share),
         }
+        if self.free_b is not None:
+            environ["RLVR_PROBE_FREE_B"] = str(self.free_b)
         if self.run_id is not None:
             environ["RLVR_PROBE_RUN_ID"] = self.run_id
         if self.frameworks is not None:
@@ -135,6 +149,12 @@ def _convert(name: str, value: object, source: str) -> object:
             return _within(float, value, 0.001, 60.0)
         if name == "queue_rows":
             return _within(int, value, 1, 10_000_000)
+        if name == "own_share":
+            return _within(float, value, 0.0001, 1.0)
+        if name == "budget_b":
+            return _within(int, value, 1 << 20, 1 << 60)
+        if name == "free_b":
+            return _within(int, value, 0, 1 << 60)
         return _within(int, value, 4096, 1 << 40)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{source} is {str(value)!r}: {error}") from None

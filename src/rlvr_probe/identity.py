@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -17,17 +18,22 @@ if TYPE_CHECKING:
     from rlvr_probe.config import Config
 
 __all__ = [
+    "NODE_DIGITS",
     "boot_id",
     "host",
     "ids",
     "job_key",
     "local_rank",
+    "process_key",
     "process_start_ticks",
     "rank",
     "run_id",
     "slurm_rank",
     "world_size",
 ]
+
+NODE_DIGITS: Final = 4
+"""Digits of a process key that are the same for all processes of a node."""
 
 _IDS: Final = {
     "slurm_job_id": "SLURM_JOB_ID",
@@ -67,6 +73,15 @@ def process_start_ticks(pid: int) -> int | None:
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def process_key() -> str:
+    """16 hex digits for this process start: a tag of the node, then random ones.
+
+    Two nodes in 65,536 share a tag; it only tells whose files are to be looked at.
+    """
+    node = zlib.crc32((boot_id() or host()).encode()) & 0xFFFF
+    return f"{node:0{NODE_DIGITS}x}{os.urandom(6).hex()}"
 
 
 def host() -> str:

@@ -227,6 +227,7 @@ def test_an_attach_during_a_detach_by_another_thread_is_in_effect(
 def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting(
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    environ = os.environ.get("RLVR_PROBE_OWNER")
     first = rlvr_probe.attach(out=installed, frameworks=())
     begun, go = threading.Event(), threading.Event()
 
@@ -235,7 +236,6 @@ def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting
         go.wait(20)
 
     monkeypatch.setattr(first._recorder, "close", hang)
-    environ = os.environ.get("RLVR_PROBE_OWNER")
     detaching = threading.Thread(target=rlvr_probe.detach)
     detaching.start()
     assert begun.wait(20)
@@ -247,6 +247,20 @@ def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting
     assert hooks.recorder() is second._recorder
     rlvr_probe.detach()
     assert os.environ.get("RLVR_PROBE_OWNER") == environ
+
+
+def test_the_first_row_adds_no_variable_while_other_threads_may_read_them(
+    tmp_path: Path,
+) -> None:
+    before = set(os.environ)
+    attachment = rlvr_probe.attach(out=tmp_path, frameworks=())
+    attached = set(os.environ)
+    with rlvr_probe.span("first"):
+        pass
+    assert os.environ["RLVR_PROBE_OWNER"] == attachment._recorder.process
+    assert set(os.environ) == attached
+    rlvr_probe.detach()
+    assert set(os.environ) == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

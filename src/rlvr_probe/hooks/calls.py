@@ -6,19 +6,16 @@ Runs inside the user's calls, guarded; the user's own callable is never inside t
 from __future__ import annotations
 
 import os
-import time
 from contextvars import ContextVar
 from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.clock import monotonic_ns
-from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
+from rlvr_probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
+from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = ["Hook", "LiveCall", "activate", "enter", "leave", "recorder"]
-
-_SAMPLE = 31
-"""One call in so many is timed, by CPU time: waiting for the interpreter lock is not our own."""
 
 _recorder: Recorder | None = None
 _probe: Probe | None = None
@@ -44,9 +41,10 @@ class Hook:
         method: A call reached again on the same object through ``super()`` passes unrecorded.
         index: Position in the container it was replaced in, for ``Probe.replace``.
         constant: Values of the first attributes, known beforehand and recorded even after an error.
+        account: What its point has cost in this process; None before the first call.
     """
 
-    __slots__ = ("constant", "definition", "index", "method", "point")
+    __slots__ = ("account", "constant", "definition", "index", "method", "point")
 
     def __init__(
         self,
@@ -60,6 +58,18 @@ class Hook:
         self.index = index
         self.constant = constant
         self.definition: int | None = None
+        self.account: Account | None = None
+
+    def open_account(self, recorder: Recorder) -> Account:
+        """The account of the hook point; points made anew for each call share one by their name."""
+        point = self.point
+        place = point.target
+        if ":" not in place:
+            functions = (point.read, point.after, point.before, point.detail)
+            module = next((one.__module__ for one in functions if hasattr(one, "__module__")), "")
+            place = f"{module}:{place}" if module else place
+        self.account = recorder.account(place)
+        return self.account
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Hook, (self.point, self.method, self.index, self.constant))
@@ -68,9 +78,9 @@ class Hook:
 class LiveCall(Call):
     """A call while it runs, with what only the core needs."""
 
-    __slots__ = ("key", "parent", "recorder", "same_context", "switch")
+    __slots__ = ("account", "key", "parent", "same_context", "switch")
 
-    recorder: Recorder
+    account: Account
     parent: int
     switch: bool
     same_context: bool
@@ -102,11 +112,16 @@ def enter(
     name = point.name
     if recorder.level == STAGES and name is not None and not name.coarse:
         return None
-    sampled = recorder.tick() % _SAMPLE == 0
-    cpu = time.thread_time_ns() if sampled else 0
+    account = hook.account
+    if account is None or account.owner is not recorder:
+        account = hook.open_account(recorder)
+    if account.muted:
+        return None
+    timed = account.watched or account.tick() % SAMPLE == 0
+    began = before(account) if timed else None
     entered = monotonic_ns()
     call = LiveCall()
-    call.recorder = recorder
+    call.account = account
     call.same_context = same_context
     call.key = None
     call.probe = _probe  # type: ignore[assignment]
@@ -116,6 +131,9 @@ def enter(
     call.state = None if hook.index is None else {"index": hook.index}
     call.span = call.end_ns = call.start_ns = 0
     if point.when is not None and not guard.attempt(point.when, call, False):
+        spent = monotonic_ns() - entered
+        if timed or spent > LONG_NS:
+            recorder.own_ns += account.charge(spent, began)
         return None
     # A generator shares its context with its consumer: calls of it nest in no order.
     key = (point.target, id(args[0])) if hook.method and args and switch else None
@@ -145,13 +163,14 @@ def enter(
         if point.before is not None:
             guard.attempt(point.before, call, None)
         call.start_ns = monotonic_ns()
+        spent = call.start_ns - entered
+        if timed or spent > LONG_NS:
+            recorder.own_ns += account.charge(spent, began)
     except BaseException:
         # An error of ours, or the user's own ^C or alarm: the call is not recorded.
         _leave_context(call)
         recorder.drop(call.span)
         raise
-    if sampled:
-        recorder.own_ns += _SAMPLE * (time.thread_time_ns() - cpu)
     return call
 
 
@@ -167,9 +186,10 @@ def _leave_context(call: LiveCall) -> None:
 def leave(hook: Hook, call: LiveCall, result: Any, error: BaseException | None) -> None:
     """End a recorded call. Runs after the user's function, with its result or exception."""
     call.end_ns = monotonic_ns()
-    recorder = call.recorder
-    sampled = recorder.tick() % _SAMPLE == 0
-    cpu = time.thread_time_ns() if sampled else 0
+    account = call.account
+    recorder: Recorder = account.owner
+    timed = account.watched or account.tick() % SAMPLE == 0
+    began = before(account) if timed else None
     _leave_context(call)
     point = hook.point
     call.result = result
@@ -187,8 +207,9 @@ def leave(hook: Hook, call: LiveCall, result: Any, error: BaseException | None) 
             guard.attempt(point.after, call, None)
         # The exception holds the frames that hold this call: a cycle would keep tensors alive.
         call.result = call.error = None
-        if sampled:
-            recorder.own_ns += _SAMPLE * (time.thread_time_ns() - cpu)
+        spent = monotonic_ns() - call.end_ns
+        if timed or spent > LONG_NS:
+            recorder.own_ns += account.charge(spent, began)
 
 
 @guard.fail_open("hooks.after_fork")

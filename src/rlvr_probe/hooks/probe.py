@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 import weakref
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from rlvr_probe.hooks.patches import Patches
 from rlvr_probe.hooks.wrapping import wrap
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
+from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = ["HookProbe"]
 
@@ -55,14 +55,21 @@ class HookProbe:
     def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         """See ``adapter.Probe.guarded``."""
         recorder = self._recorder
-        safe = guard.fail_open(guard.place(function))(function)
+        place = guard.place(function)
+        safe = guard.fail_open(place)(function)
+        account = recorder.account(place)
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
-            if recorder.level != OFF:
-                begin = time.thread_time_ns()
-                safe(*args, **kwargs)
-                recorder.own_ns += time.thread_time_ns() - begin
+            if recorder.level == OFF or account.muted:
+                return
+            timed = account.watched or account.tick() % SAMPLE == 0
+            began = before(account) if timed else None
+            entered = monotonic_ns()
+            safe(*args, **kwargs)
+            spent = monotonic_ns() - entered
+            if timed or spent > LONG_NS:
+                recorder.own_ns += account.charge(spent, began)
 
         return run
 

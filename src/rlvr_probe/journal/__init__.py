@@ -4,6 +4,7 @@ The shape is :mod:`rlvr_probe.model.schema`; reading it is :mod:`rlvr_probe.trac
 """
 
 from rlvr_probe.journal.opentable import OpenTable
+from rlvr_probe.journal.space import Space
 from rlvr_probe.journal.writer import JournalWriter
 
-__all__ = ["JournalWriter", "OpenTable"]
+__all__ = ["JournalWriter", "OpenTable", "Space"]

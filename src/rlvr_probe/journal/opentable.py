@@ -9,8 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import threading
 from pathlib import Path
+from threading import get_native_id
 
 from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.model import schema
@@ -65,7 +65,7 @@ class OpenTable:
                 span,
                 parent,
                 start_ns,
-                threading.get_native_id(),
+                get_native_id(),
                 -1 if step is None else step,
                 name,
                 detail.encode("utf-8", "replace")[:48] if detail else b"",

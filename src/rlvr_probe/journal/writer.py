@@ -36,6 +36,7 @@ class JournalWriter:
 
     Attributes:
         lost: Rows dropped so far, by reason.
+        written_b: Bytes written so far, in all segments.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class JournalWriter:
             segment_b: Size at which the next segment begins, bytes.
         """
         self.lost: Counter[str] = Counter()
+        self.written_b = 0
         self._folder = folder
         self._process = process
         self._header = header
@@ -239,6 +241,7 @@ class JournalWriter:
                 return 0
             return done
         self._size += done
+        self.written_b += done
         self._lines = lines
         return None
 

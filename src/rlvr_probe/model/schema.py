@@ -5,8 +5,9 @@ A run is one folder ``DIR/RUN_ID/``. Every process start writes files of its own
     p<process>.<segment>.jsonl    the journal, segment 0000, 0001, ... (rotation)
     p<process>.open               the open-span table, fixed size, memory-mapped
 
-``<process>`` is 16 hex digits drawn from ``os.urandom``. A journal is JSON Lines in UTF-8. Line 1
-of every segment is the header object (:data:`HEADER_KEYS`). Every other line is an array:
+``<process>`` is 16 hex digits: four that name the node, then random ones. A journal is JSON Lines
+in UTF-8. Line 1 of every segment is the header object (:data:`HEADER_KEYS`). Every other line is an
+array:
 
 =====================================================  ==========================================
 ``[def, start, duration, span, parent, error, *attrs]``  a finished span of definition ``def``
@@ -16,7 +17,11 @@ of every segment is the header object (:data:`HEADER_KEYS`). Every other line is
 ``["open", def, start, span, parent]``                   a span still open after one second
 ``["lost", time, reason, total]``                        rows dropped so far for this reason
 ``["fault", time, place, error, total]``                 errors inside the probe so far, by place
-``["level", time, level, reason]``                       recording level changed: full, stages, off
+``["level", time, level, reason]``                       what is recorded changed: full; stages (no
+                                                         turns, no tool calls); spans (no lengths
+                                                         and rewards either, nor user spans); off
+``["muted", time, place, reason]``                       a hook point or callback cost too much: it
+                                                         is passed over from here on
 ``["own", time, ns]``                                    time spent inside hooks so far
 ``["end", time, reason]``                                the journal was closed in an orderly way
 ``["sum", lines, crc]``                                  checksum of the chunk before it

@@ -101,12 +101,17 @@ class Process:
     faults: Mapping[str, int]
     """Errors inside the probe that did not reach the user, by place."""
     level: str
+    """What was recorded last: ``full``, ``stages``, ``spans`` or ``off``."""
     own_s: float | None
     """Time spent inside hooks, s."""
     probe: str = ""
     """Version of rlvr-probe that recorded it."""
     silent_s: float | None = None
     """Since its flush thread last gave a sign of life, s; only while it runs."""
+    level_reason: str = ""
+    """Why :attr:`level` is what it is, if it ever changed: a word and figures."""
+    muted: Mapping[str, str] = field(default_factory=dict)
+    """Hook points that were passed over from some time on because of their cost, with figures."""
 
 
 @dataclass(frozen=True, slots=True)

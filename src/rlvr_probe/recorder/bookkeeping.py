@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr_probe import guard
+from rlvr_probe.journal import Space
+from rlvr_probe.journal.space import FINE, SAMPLES
+from rlvr_probe.recorder.owntime import Account, culprits
 
 __all__ = ["FULL", "OFF", "STAGES", "Bookkeeping"]
 
@@ -17,8 +20,8 @@ OPEN_AFTER_NS = 1_000_000_000
 """A span open for longer than this is journaled as open; also how often totals are looked at."""
 
 WINDOW_NS = 30_000_000_000
-OWN_SHARE = 0.01
-"""More of the wall time of a window than this, spent by the probe itself, is too much."""
+"""Where the probe takes more of the time of a window than it may. That is acted upon at once:
+nothing that follows in the window would make it less."""
 
 
 class Recording(Protocol):
@@ -26,9 +29,11 @@ class Recording(Protocol):
 
     level: int
     own_ns: int
+    accounts: dict[str, Account]
     mono_ns: int
     open: dict[int, tuple[int, int, int, int]]
     lost: Counter[str]
+    space: Space
 
     def forget_open(self) -> None:
         """Nobody will end what is open."""
@@ -37,11 +42,24 @@ class Recording(Protocol):
 class Bookkeeping:
     """Remembers what was written, so that each fact is written when it changes. One thread only."""
 
-    def __init__(self, mono_ns: int, level: int) -> None:
-        """Begin at ``mono_ns``, time 0 of the journal; a forked child may inherit a lower level."""
-        self._totals: dict[tuple[str, ...], int] = {}
+    def __init__(
+        self, mono_ns: int, level: int, *, own_share: float = 0.01, muted: Sequence[str] = ()
+    ) -> None:
+        """Begin at ``mono_ns``, time 0 of the journal.
+
+        Args:
+            mono_ns: CLOCK_MONOTONIC.
+            level: A forked child may inherit a lower one.
+            own_share: Share of the wall time of a window that the probe itself may take.
+            muted: Places that a forked child inherits muted.
+        """
+        self._totals: dict[tuple[str, ...], object] = {}
         self._open: set[int] = set()
-        self._inherited = level == STAGES
+        self._own_share = own_share
+        self._allowed = level
+        self._why = "inherited"
+        self._lowered = level == STAGES
+        self._muted = dict.fromkeys(muted, "inherited")
         self._window = (mono_ns, 0)
         self._looked_ns = 0
 
@@ -58,10 +76,10 @@ class Bookkeeping:
         if now_ns - self._looked_ns < OPEN_AFTER_NS:
             return None
         self._looked_ns = now_ns
+        self._watch_own_time(recording, now_ns)
         time_ns = now_ns - recording.mono_ns
         return [
             *self._newly_open(recording, now_ns),
-            *self._watch_own_time(recording, now_ns),
             *self.totals(recording, time_ns, written),
         ]
 
@@ -72,17 +90,20 @@ class Bookkeeping:
         # A copy: users' threads count while this one reads.
         lost = Counter(dict(recording.lost)) + Counter(written)
         rows: list[Sequence[Any]] = []
-        if self._inherited:
-            rows.append(("level", time_ns, _LEVELS[STAGES], "inherited"))
-            self._inherited = False
+        level, why = self._level(recording)
+        self._lowered = self._lowered or level != _LEVELS[FULL]
+        if self._lowered and self._changed(level, "level"):
+            rows.append(("level", time_ns, level, why))
+        for place, why in self._muted.items():
+            if self._changed(why, "muted", place):
+                rows.append(("muted", time_ns, place, why))
         for reason, total in lost.items():
             if self._changed(total, "lost", reason):
                 rows.append(("lost", time_ns, reason, total))
         for (place, error), total in guard.faults().items():
             if self._changed(total, "fault", place, error):
                 rows.append(("fault", time_ns, place, error, total))
-        if self._totals.get(("own",), -1_000_000) + 1_000_000 <= recording.own_ns:
-            self._totals["own",] = recording.own_ns
+        if self._changed(recording.own_ns // 1_000_000, "own"):
             rows.append(("own", time_ns, recording.own_ns))
         return rows
 
@@ -90,7 +111,7 @@ class Bookkeeping:
         """Give every total again: what was given last did not reach the disk."""
         self._totals.clear()
 
-    def _changed(self, total: int, *key: str) -> bool:
+    def _changed(self, total: object, *key: str) -> bool:
         changed = self._totals.get(key) != total
         self._totals[key] = total
         return changed
@@ -105,17 +126,39 @@ class Bookkeeping:
         self._open.intersection_update(list(recording.open))
         return rows
 
-    def _watch_own_time(self, recording: Recording, now_ns: int) -> list[Sequence[Any]]:
-        """Too much of a window: record less, stages only at first, then nothing."""
-        begin, own = self._window
-        if now_ns - begin < WINDOW_NS:
-            return []
-        share = (recording.own_ns - own) / (now_ns - begin)
+    def _level(self, recording: Recording) -> tuple[str, str]:
+        """What is written, and why not everything."""
+        level = self._allowed
+        limit = recording.space.limit
+        if level == OFF or (level == STAGES and limit > SAMPLES):
+            return _LEVELS[level], self._why
+        if limit > FINE:
+            return _LEVELS[FULL], "space"
+        return "stages" if limit == FINE else "spans", recording.space.said
+
+    def _watch_own_time(self, recording: Recording, now_ns: int) -> None:
+        """Too much in a window: mute one or two places that explain it, else record less."""
+        begin, own_ns = self._window
+        spent_ns, limit_ns = recording.own_ns - own_ns, self._own_share * WINDOW_NS
+        if spent_ns <= limit_ns and now_ns - begin < WINDOW_NS:
+            return
         self._window = (now_ns, recording.own_ns)
-        if share <= OWN_SHARE or recording.level == OFF:
-            return []
-        recording.level -= 1
-        if recording.level == OFF:
-            recording.forget_open()
-        reason = f"own_time {share:.4f}"
-        return [("level", now_ns - recording.mono_ns, _LEVELS[recording.level], reason)]
+        accounts = list(recording.accounts.values())
+        if spent_ns > limit_ns and recording.level != OFF:
+            elapsed_s = (now_ns - begin) / 1e9
+            found = culprits(accounts, spent_ns, limit_ns)
+            for account in found:
+                account.muted = True
+                self._muted[account.place] = _spent(account.own_ns, elapsed_s)
+            if not found:
+                recording.level -= 1
+                self._allowed = recording.level
+                self._why = _spent(spent_ns, elapsed_s)
+                if recording.level == OFF:
+                    recording.forget_open()
+        for account in accounts:
+            account.own_ns = 0
+
+
+def _spent(own_ns: int, elapsed_s: float) -> str:
+    return f"own_time {own_ns / 1e9:.3f} s in {elapsed_s:.1f} s"

@@ -20,14 +20,16 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe import guard
+from rlvr_probe import guard, identity
 from rlvr_probe.clock import epoch_pair, monotonic_ns
 from rlvr_probe.config import OWNER, Config
-from rlvr_probe.journal import JournalWriter, OpenTable
+from rlvr_probe.journal import JournalWriter, OpenTable, Space
 from rlvr_probe.journal.header import build_header
-from rlvr_probe.model import schema
+from rlvr_probe.journal.space import ALWAYS, FINE, SAMPLES
+from rlvr_probe.model import names, schema
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
+from rlvr_probe.recorder.owntime import SAMPLE, Account
 
 __all__ = ["CURRENT", "Recorder"]
 
@@ -48,6 +50,10 @@ _definitions: list[tuple[str, int, str, str, tuple[str, ...]]] = []
 _definition_ids: dict[tuple[str, tuple[str, ...]], int] = {}
 _numbers = itertools.count()
 
+_BY_SAMPLE = frozenset({names.TRAJECTORIES.name, names.REWARDS.name, names.USER.name})
+_worth: dict[int, int] = {}
+"""What rows of a definition are worth where room is short; ALWAYS if it is not in here."""
+
 
 class Recorder:
     """Records spans and events of this process into one run folder.
@@ -59,6 +65,8 @@ class Recorder:
         lost: Rows dropped before they reached the journal, by reason.
         process: Key of this process start, 16 hex digits.
         own_ns: Time spent inside hooks on users' threads and in the flush thread, ns.
+        accounts: What each place has cost users' threads, by its name.
+        space: The room there is for what it writes.
     """
 
     def __init__(self, config: Config, run: str) -> None:
@@ -71,19 +79,22 @@ class Recorder:
         self.level = OFF if config.disabled else FULL
         self._config = config
         self.run = run
-        self._owner = os.environ.get(OWNER)
+        self._owner = os.environ.get(OWNER) or None
         self.next_id = _ids.__next__
-        self.tick = itertools.count().__next__
+        self.accounts: dict[str, Account] = {}
         self._start_over()
 
     def _start_over(self) -> None:
         """State of one process start. Also runs in a forked child, where no thread exists yet."""
-        self.process = os.urandom(8).hex()
+        self.process = identity.process_key()
         self.mono_ns, self._epoch_ns = epoch_pair()
         self.rows: deque[tuple[Any, ...]] = deque()
         self.open: dict[int, tuple[int, int, int, int]] = {}
         self.lost: Counter[str] = Counter()
         self.own_ns = 0
+        for account in self.accounts.values():
+            account.start_over()
+        self.space = Space(self.folder, self.process, self._config.budget_b, self._config.free_b)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
         self._writer: JournalWriter | None = None
@@ -94,7 +105,9 @@ class Recorder:
         self._drain_lock = threading.Lock()
         self._stop = threading.Event()
         self._closed = False
-        self._books = Bookkeeping(self.mono_ns, self.level)
+        muted = [account.place for account in self.accounts.values() if account.muted]
+        share = self._config.own_share
+        self._books = Bookkeeping(self.mono_ns, self.level, own_share=share, muted=muted)
 
     # ---------------------------------------------------------------- hot path
 
@@ -107,6 +120,10 @@ class Recorder:
             # harm, one number for two layouts would.
             number = next(_numbers)
             kind = "event" if name.event else "span"
+            if not name.event and not name.coarse:
+                _worth[number] = FINE
+            elif name.name in _BY_SAMPLE:
+                _worth[number] = SAMPLES
             _definitions.append(("def", number, kind, *key))
             _definition_ids[key] = number
         return number
@@ -196,6 +213,14 @@ class Recorder:
         """Queue an event of this moment."""
         self.append((definition, monotonic_ns() - self.mono_ns, parent, *values))
 
+    def account(self, place: str) -> Account:
+        """What ``place`` has cost; the same object at every call."""
+        account = self.accounts.get(place)
+        if account is None:
+            first = 1 + 7 * len(self.accounts) % SAMPLE
+            account = self.accounts.setdefault(place, Account(place, self, first))
+        return account
+
     # ---------------------------------------------------------------- life
 
     @property
@@ -228,7 +253,9 @@ class Recorder:
                 lambda n: _definitions[n:],
                 self._config.segment_b,
             )
-            # Children started from here on belong to this process; see identity.job_key.
+            # Children started from here on belong to this process; one that records nothing is no
+            # link between those above and below it. Under attach() the variable exists already: to
+            # add one would move the environment, which C code of another thread may be reading.
             os.environ[OWNER] = self.process
             ready = threading.Event()
             thread = threading.Thread(
@@ -279,6 +306,11 @@ class Recorder:
                     chunk.append(rows.popleft())
             except IndexError:
                 pass
+            limit = self.space.look(writer.written_b, monotonic_ns())
+            if limit <= FINE:
+                whole = len(chunk)
+                chunk = [row for row in chunk if _worth.get(row[0], ALWAYS) < limit]
+                writer.lost[self.space.reason] += whole - len(chunk)
             writer.write(chunk)
         now = monotonic_ns()
         extra = self._books.rows(self, now, writer.lost)
@@ -329,7 +361,6 @@ class Recorder:
         writer = self._writer
         if writer is None:
             return
-        self._books.forget()
         totals = self._books.totals(self, time_ns, writer.lost)
         writer.write([*totals, ("end", time_ns, reason)], records=False)
         writer.close()

@@ -157,12 +157,18 @@ def _losses(summary: _Summary) -> list[Block]:
             f"{count:,} in {clean(at, 72)}" for at, count in _most(summary["faults"])
         )
         blocks.append(Line(f"FAULTS inside the probe, hidden from the run: {places}", "alarm"))
-    lowered = [one for one in summary["process_list"] if one["level"] != "full"]
-    if lowered:
-        levels = ", ".join(sorted({clean(one["level"]) for one in lowered}))
-        blocks.append(
-            Line(f"REDUCED: {_count(len(lowered), 'process', 'processes')} at {levels}", "alarm")
-        )
+    processes = summary["process_list"]
+    reduced = dict[str, list[str]]()
+    muted = dict[str, list[str]]()
+    for one in processes:
+        if one["level"] != "full":
+            reduced.setdefault(clean(one["level"]), []).append(clean(one["level_reason"], 60))
+        for place, reason in one["muted"].items():
+            muted.setdefault(clean(place, 60), []).append(clean(reason, 60))
+    for word, what in (("REDUCED to", reduced), ("MUTED", muted)):
+        for name, why in list(what.items())[:6]:
+            count = _count(len(why), "process", "processes")
+            blocks.append(Line(f"{word} {name} in {count}: {why[0] or 'unknown why'}", "alarm"))
     return blocks
 
 

@@ -242,6 +242,8 @@ def _process(trace: Trace, one: Process) -> dict[str, Any]:
         "last_seen_s": one.last_seen_ns / 1e9,
         "silent_s": one.silent_s,
         "level": one.level,
+        "level_reason": one.level_reason,
+        "muted": dict(one.muted),
         "own_s": one.own_s,
         "own_share": one.own_s / alive_s if one.own_s is not None and alive_s > 0 else None,
         "lost": dict(one.lost),

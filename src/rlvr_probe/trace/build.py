@@ -153,6 +153,8 @@ def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Pr
         lost=_sum(journal.reported, journal.skipped, _unreported(one)),
         faults=journal.faults,
         level=journal.level,
+        level_reason=journal.level_reason,
+        muted=journal.muted,
         own_s=None if journal.own_ns is None else journal.own_ns / 1e9,
         probe=header.probe,
         silent_s=None if silent is None else max(0.0, silent / 1e9),
@@ -209,12 +211,31 @@ def _unreported(one: Recorded) -> dict[str, int]:
 
 
 def _reduced(processes: Sequence[Recorded]) -> list[str]:
-    levels = {"stages": "stages only", "off": "nothing any more"}
+    left = {
+        "stages": "no turns and tool calls",
+        "spans": "no turns, tool calls, lengths and rewards",
+        "off": "nothing",
+    }
+    causes = {
+        "own_time": "the probe took too much of its time",
+        "budget": "the files of the run on its node reached their budget",
+        "low_space": "the file system had little room left",
+    }
+    found = dict[str, list[int]]()
+    for index, one in enumerate(processes):
+        journal = one.journal
+        if journal.level in left:
+            cause = causes.get(journal.level_reason.partition(" ")[0], journal.level_reason)
+            what = f"recorded {left[journal.level]} from some time on"
+            found.setdefault(f"{what}: {cause}" if cause else what, []).append(index)
+        for place in journal.muted:
+            what = f"passed over {place} from some time on: it took too much of the time"
+            found.setdefault(what, []).append(index)
     return [
-        f"process {index} recorded {levels[one.journal.level]} from some time on: "
-        "the probe took too much of its time"
-        for index, one in enumerate(processes)
-        if one.journal.level in levels
+        f"process {indices[0]} {what}"
+        if len(indices) == 1
+        else f"{len(indices)} processes, the first is {indices[0]}, {what}"
+        for what, indices in found.items()
     ]
 
 

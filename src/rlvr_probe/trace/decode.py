@@ -60,6 +60,8 @@ class Journal:
         finished: Ids among the watched ones whose span has finished.
         ended: The journal was closed in an orderly way.
         returned: A training returned by itself.
+        level_reason: Why the level is what it is, if it ever changed.
+        muted: Places that were passed over from some time on: place to reason.
         last_ns: Time of the last row; 0 if there was none.
     """
 
@@ -76,6 +78,8 @@ class Journal:
     faults: dict[str, int] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     level: str = "full"
+    level_reason: str = ""
+    muted: dict[str, str] = field(default_factory=dict)
     own_ns: int | None = None
     ended: bool = False
     returned: bool = False
@@ -111,6 +115,7 @@ class RowDecoder:
             "lost": self._lost,
             "fault": self._fault,
             "level": self._level,
+            "muted": self._mute,
             "own": self._own,
             "end": self._end,
         }
@@ -231,8 +236,14 @@ class RowDecoder:
         self.journal.faults[f"{checked_text(place)}: {checked_text(error)}"] = checked_id(total, 0)
 
     def _level(self, row: list[Any]) -> None:
-        self._seen(row[1])
-        self.journal.level = checked_text(row[2])
+        _, time, level, reason = row
+        self._seen(time)
+        self.journal.level, self.journal.level_reason = checked_text(level), checked_text(reason)
+
+    def _mute(self, row: list[Any]) -> None:
+        _, time, place, reason = row
+        self._seen(time)
+        self.journal.muted[checked_text(place)] = checked_text(reason)
 
     def _own(self, row: list[Any]) -> None:
         _, time, total = row

@@ -1,0 +1,153 @@
+"""How much room a recording may take: a budget per run and node, and a rest that is left free.
+
+The user's checkpoint matters more than our trace. What is recorded in numbers stops first, turns
+and tool calls; then what grows with the batch, lengths and rewards; the stages of a step never.
+
+Files of one node are known by their names, which begin with a tag of the node, so that their sizes
+are found without opening the files of ten thousand others. And nobody looks who does not write:
+a process looks again each time it has written a thousandth of the budget.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from rlvr_probe.filesystem import file_system, is_network
+from rlvr_probe.identity import NODE_DIGITS
+
+__all__ = ["ALWAYS", "FINE", "SAMPLES", "Space"]
+
+ALWAYS, SAMPLES, FINE = 0, 1, 2
+"""Kinds of rows, by what they are worth: FINE stops first, ALWAYS never."""
+
+_FREE_SHARE: Final = 0.1
+_FREE_MOST_B: Final = 10 << 30
+"""Enough for a while even where a tenth of the file system would be terabytes: what the recordings
+of a node may take by default is half of this."""
+
+_FINE_SHARE: Final = 0.8
+"""Of the budget. The last fifth is kept for lengths and rewards."""
+
+_RELIEF: Final = 1.25
+"""So many times what has to be free ends the shortage: what is recorded should not flap."""
+
+_LEAST_CHUNK_B: Final = 64 << 10
+_NETWORK_LOOK_B: Final = 16 << 20
+_NETWORK_LOOK_NS: Final = 10_000_000_000
+
+
+class Space:
+    """The room that one process may still take. Used by one thread at a time.
+
+    Attributes:
+        limit: The most valuable kind of rows that is not to be written; above FINE if all are.
+        reason: Why, in a word: ``budget`` or ``low_space``.
+        said: The same with figures.
+    """
+
+    def __init__(self, folder: Path, process: str, budget_b: int, free_b: int | None) -> None:
+        """Look at nothing yet.
+
+        Args:
+            folder: Run folder.
+            process: Process key, which begins with the node's tag.
+            budget_b: What the files of this run and node may take together, bytes.
+            free_b: What has to stay free; None: a tenth of the file system, 10 GiB at most.
+        """
+        self.limit = FINE + 1
+        self.reason = self.said = ""
+        self._folder = folder
+        self._prefix = f"p{process[:NODE_DIGITS]}"
+        self._budget_b = budget_b
+        self._free_b = free_b
+        self._quantum_b = max(_LEAST_CHUNK_B, budget_b // 1024)
+        self._used = (0, 0)
+        self._last_b = 0
+        self._network: bool | None = None
+        self._looked = (0, 0)
+        self._short = FINE + 1
+        self._low = ""
+
+    def look(self, written_b: int, now_ns: int) -> int:
+        """Find out what may be written next; :attr:`limit`.
+
+        Args:
+            written_b: What this process has written so far, bytes.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        next_b = max(_LEAST_CHUNK_B, written_b - self._last_b)
+        self._last_b = written_b
+        over, spent = self._over_budget(written_b, next_b)
+        if self._due(written_b, now_ns):
+            self._looked = (written_b, now_ns)
+            self._look_at_disk(next_b)
+        self.limit = min(over, self._short)
+        if self.limit > FINE:
+            self.reason = self.said = ""
+        elif self._short <= over:
+            self.reason, self.said = "low_space", self._low
+        else:
+            self.reason, self.said = "budget", spent
+        return self.limit
+
+    def _over_budget(self, written_b: int, next_b: int) -> tuple[int, str]:
+        at, used_b = self._used
+        if written_b - at >= self._quantum_b:
+            at, used_b = self._used = (written_b, self._scan())
+        total_b = used_b + written_b - at + next_b
+        if total_b > self._budget_b:
+            limit = SAMPLES
+        else:
+            limit = FINE if total_b > _FINE_SHARE * self._budget_b else FINE + 1
+        return limit, f"budget {_mib(self._budget_b)} MiB"
+
+    def _scan(self) -> int:
+        """Bytes in this run's files of this node; files of others are not even looked at."""
+        total = 0
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(self._prefix):
+                        total += entry.stat(follow_symlinks=False).st_size
+        except OSError:  # deleted meanwhile, file by file or as a whole
+            return total
+        return total
+
+    def _due(self, written_b: int, now_ns: int) -> bool:
+        """Always where it takes a microsecond; on a network file system it asks the server."""
+        if self._network is None:
+            try:
+                self._network = is_network(file_system(self._folder))
+            except OSError:  # not made yet
+                return True
+        return not self._network or (
+            written_b - self._looked[0] >= _NETWORK_LOOK_B
+            or now_ns - self._looked[1] >= _NETWORK_LOOK_NS
+        )
+
+    def _look_at_disk(self, next_b: int) -> None:
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return
+        size_b, free_b = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+        if not size_b:  # a file system that does not tell
+            return
+        floor_b = self._free_b
+        if floor_b is None:
+            floor_b = int(min(_FREE_SHARE * size_b, _FREE_MOST_B))
+        left_b = free_b - next_b
+        short = FINE + 1
+        # Kinds that are stopped come back only when there is clearly room for them.
+        if left_b < floor_b * (_RELIEF if self._short <= FINE else 1):
+            short = FINE
+        if left_b < floor_b / 2 * (_RELIEF if self._short <= SAMPLES else 1):
+            short = SAMPLES
+        self._short = short
+        self._low = f"low_space {_mib(free_b)} MiB free of {_mib(size_b)}"
+
+
+def _mib(size_b: int) -> int:
+    return size_b >> 20
