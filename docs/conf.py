@@ -9,7 +9,7 @@ author = project_copyright = "The rlvr-probe authors"
 release = version = installed_version("rlvr-probe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "examples"]
 highlight_language = "text"
 html_theme = "furo"
 html_title = f"rlvr-probe {release}"

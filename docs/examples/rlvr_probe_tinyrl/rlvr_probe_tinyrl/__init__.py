@@ -1,0 +1,5 @@
+"""Records trainings with tinyrl."""
+
+from rlvr_probe_tinyrl.adapter import TinyRLAdapter
+
+__all__ = ["TinyRLAdapter"]
