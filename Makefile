@@ -36,7 +36,7 @@ lint: $(READY) ## format, style, types, layers, spelling
 	$(BIN)/codespell
 
 bench: $(READY) ## the cost of the probe, measured
-	$(BIN)/python tests/bench/run.py $(ARGS)
+	$(BIN)/python -m tests.bench.run $(ARGS)
 
 conformance: $(READY) ## the integrations against the real frameworks
 	$(BIN)/python -m pytest -m conformance $(ARGS)

@@ -1,6 +1,8 @@
-"""``make bench``: what the probe costs, as a table and as JSON.
+"""``make bench``: what the probe costs, as tables and as JSON.
 
-    python tests/bench/run.py [--json FILE] [--quick]
+    make bench                              everything, about twelve minutes on an idle machine
+    make bench ARGS="--only event rate"     some of it; each family also runs by itself
+    make bench ARGS="--write-docs"          and into docs/explanation/overhead.md and overhead.json
 
 Ratios between rows of one run can be trusted; absolute times depend on the machine.
 """
@@ -9,42 +11,106 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
+import re
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.bench import columns, conversion, event, rate, slowdown, startup
+from tests.bench.report import machine
 
-from tests.bench import hotpath, startup
+__all__ = ["FAMILIES", "fill"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FAMILIES = {
+    "event": event,
+    "rate": rate,
+    "columns": columns,
+    "startup": startup,
+    "conversion": conversion,
+    "slowdown": slowdown,
+}
+PAGE = ROOT / "docs" / "explanation" / "overhead.md"
+FIGURES = PAGE.with_suffix(".json")
+_BLOCK = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def fill(page: str, figures: dict[str, Any]) -> str:
+    """``page`` with every block of a family, or of the machine, made from ``figures``."""
+
+    def block(match: re.Match[str]) -> str:
+        begin, name, end = match.groups()
+        if name == "machine":
+            return f"{begin}{_sentence(figures[name])}\n{end}"
+        command = f'```bash\nmake bench ARGS="--only {name}"\n```'
+        return f"{begin}{command}\n\n{FAMILIES[name].tables(figures[name])}\n{end}"
+
+    return _BLOCK.sub(block, page)
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    return (
+        f"Measured on {found['cores']} cores of {found['processor']}, {found['system']},"
+        f" Python {found['python']}."
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="what the probe costs", allow_abbrev=False)
+    parser.add_argument("--only", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--quick", action="store_true", help="only whether it works")
+    parser.add_argument("--minutes", type=float, default=slowdown.MINUTES, help="for the slowdown")
+    parser.add_argument(
+        "--json", type=Path, default=Path("bench.json"), help="default: %(default)s"
+    )
+    parser.add_argument("--read", action="store_true", help="measure nothing: take --json as it is")
+    parser.add_argument("--write-docs", action="store_true", help=f"fill {PAGE.relative_to(ROOT)}")
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description="what the probe costs")
-    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds")
-    arguments = parser.parse_args()
-    few = arguments.quick
-    figures: dict[str, Any] = {
-        "python": platform.python_version(),
-        "event_cost": hotpath.event_cost(rounds=5 if few else 30),
-        "sustained": hotpath.sustained(100_000 if few else 600_000),
-        "startup": startup.measure(20 if few else 100),
-    }
-    print(
-        f"{'one event, calling thread':40s} {'p50 us':>8s} {'90 % of rounds':>16s} {'p99 us':>8s}"
-    )
-    for name, row in figures["event_cost"].items():
-        if "p50_us" in row:
-            spread = f"{row['p50_low_us']:.2f} .. {row['p50_high_us']:.2f}"
-            print(f"{name:40s} {row['p50_us']:8.2f} {spread:>16s} {row['p99_us']:8.2f}")
-    for part in ("sustained", "startup"):
-        print(f"\n{part}")
-        for name, value in figures[part].items():
-            print(f"  {name:38s} {value if isinstance(value, str) else round(value, 3)}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    """Measure, print, write JSON and, if asked, the documentation."""
+    chosen = _options()
+    figures: dict[str, Any] = {}
+    if chosen.json.exists() and (chosen.read or chosen.only != list(FAMILIES)):
+        figures = json.loads(chosen.json.read_text(encoding="utf-8"))
+    if chosen.read:
+        for name in (name for name in FAMILIES if name in figures):
+            print(f"\n== {name}\n\n{FAMILIES[name].tables(figures[name])}")
+    else:
+        figures |= {"quick": chosen.quick, "machine": machine()}
+        for name in chosen.only:
+            print(f"\n== {name}\n", flush=True)
+            figures[name] = _measure(name, chosen)
+            chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        print(f"\nwritten: {chosen.json.resolve()}")
+    if chosen.write_docs:
+        _write_docs(figures)
+
+
+def _measure(name: str, chosen: argparse.Namespace) -> Any:
+    """Figures of one family, from a process of its own: what one leaves behind hits no other."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "figures.json"
+        command = [sys.executable, "-m", f"tests.bench.{name}", f"--json={out}"]
+        command += ["--quick"] if chosen.quick else []
+        command += [f"--minutes={chosen.minutes}"] if name == "slowdown" else []
+        begin = time.monotonic()
+        subprocess.run(command, cwd=ROOT, check=True)
+        figures: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return figures | {"took_s": round(time.monotonic() - begin, 1)}
+
+
+def _write_docs(figures: dict[str, Any]) -> None:
+    missing = [name for name in FAMILIES if name not in figures]
+    if figures.get("quick") or missing:
+        raise SystemExit(f"the documentation takes whole runs only; missing: {missing}")
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    print(f"written: {FIGURES} and {PAGE}")
 
 
 if __name__ == "__main__":

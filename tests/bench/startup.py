@@ -1,4 +1,4 @@
-"""What the start-up hook costs every Python process: ``python tests/bench/startup.py [ROUNDS]``.
+"""What the start-up hook costs every Python process: ``python -m tests.bench.startup``.
 
 One round starts each kind of process once, so that drift of the machine hits all alike; a figure
 is the median of the paired differences with the 95 % interval of that median.
@@ -6,7 +6,6 @@ is the median of the paired differences with the 95 % interval of that median.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -16,19 +15,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["measure"]
+from tests.bench.report import main, table
+
+__all__ = ["measure", "tables"]
 
 _ARMED = {"RLVR_PROBE": "1", "RLVR_PROBE_OUT": os.devnull}
 
 
-def measure(rounds: int = 100) -> dict[str, Any]:
-    """Milliseconds that a Python process and the launcher take longer, over ``rounds`` rounds.
+def measure(quick: bool = False) -> dict[str, Any]:
+    """Milliseconds that a Python process and the launcher take longer.
 
     ``off_line_us``: the ``.pth`` line alone, which looks for one variable.
     ``off``: the ``.pth`` line is there and RLVR_PROBE is not set. ``armed``: it is, in a process
     that imports nothing else. ``armed_third_party``: in one that imports a package, which reads the
     installed integrations. ``launcher``: ``rlvr-probe run -- true`` against ``true``.
     """
+    rounds = 5 if quick else 100
     with tempfile.TemporaryDirectory() as folder:
         # -S and then the packages without .pth lines, against the same with ours alone.
         packages = next(path for path in sys.path if path.endswith("site-packages"))
@@ -101,5 +103,29 @@ def _interval(count: int) -> tuple[int, int]:
     return low, count - 1 - low
 
 
+_LABELS = {
+    "off": "the start-up line, nothing armed, in a whole start",
+    "armed": "armed by `attach()` or the launcher, no third-party import",
+    "armed_third_party": "armed, one third-party import",
+    "launcher": "the launcher, around a command that does nothing",
+}
+
+
+def tables(figures: dict[str, Any]) -> str:
+    """The figures as a table."""
+    line = f"{figures['off_line_us'] / 1e3:.3f}"
+    rows = [
+        ("the start-up line, nothing armed, by itself (twice in a virtual environment)", line, "")
+    ]
+    for kind, label in _LABELS.items():
+        low, high = (figures[f"{kind}_adds_{end}_ms"] for end in ("low", "high"))
+        middle = f"{figures[f'{kind}_adds_ms']:.2f}"
+        if low <= 0 <= high or high < 0:
+            middle = "less than can be told"
+        rows.append((label, middle, f"{low:.2f} to {high:.2f}"))
+    heads = (f"{figures['rounds']} starts", "added, ms", "95 % interval")
+    return f"{table(heads, rows)}\n\nA bare Python takes {figures['python_ms']:.1f} ms here."
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]) if sys.argv[1:] else 100), indent=1))
+    main(measure, tables)

@@ -1,0 +1,147 @@
+"""The bench measures: each family runs, and what it counts adds up. No time is judged here."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench import run, slowdown
+
+
+def quick(name: str, tmp_path: Path, *more: str) -> dict[str, Any]:
+    """Figures of a family that was only tried out."""
+    out = tmp_path / "figures.json"
+    command = [sys.executable, "-m", f"tests.bench.{name}", "--quick", f"--json={out}", *more]
+    done = subprocess.run(command, cwd=run.ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, Any] = json.loads(out.read_text())
+    assert done.stdout.strip() == run.FAMILIES[name].tables(figures)
+    return figures
+
+
+def test_every_way_to_record_an_event_is_timed(tmp_path: Path) -> None:
+    figures = quick("event", tmp_path)
+    kinds = [
+        f"{kind}, {count}" for kind in ("append", "hook", "otel", "logfire") for count in (0, 5, 15)
+    ]
+    assert set(kinds) < set(figures["variants"])
+    assert all(row["calls"] > 100 for row in figures["variants"].values())
+    assert figures["rows_lost"] == 0
+
+
+def test_what_is_called_is_written_or_counted_as_dropped(tmp_path: Path) -> None:
+    figures = quick("rate", tmp_path)
+    assert figures["uncounted"] == 0
+    assert all(one["called"] > 0 for one in figures["tries"])
+
+
+def test_a_queue_that_is_full_drops_and_every_drop_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rlvr_probe.config import Config
+    from tests.bench import rate
+
+    small = Config.from_environ
+    monkeypatch.setattr(
+        Config,
+        "from_environ",
+        lambda environ, **given: small(environ, queue_rows=50, **given),
+    )
+    found = rate._sustain(1e9, 0.3)
+    assert found["dropped"] > 0
+    assert found["called"] == found["written"] + found["dropped"]
+    assert found["uncounted"] == 0
+
+
+def test_a_row_of_a_batch_takes_bytes_for_each_trajectory(tmp_path: Path) -> None:
+    sizes = quick("columns", tmp_path)["sizes"]
+    assert [row["trajectories"] for row in sizes] == [8, 64, 512, 4_096]
+    assert all(6 < row["bytes_per_trajectory"] < 30 for row in sizes)
+
+
+def test_a_start_is_timed_with_and_without_the_probe(tmp_path: Path) -> None:
+    assert quick("startup", tmp_path)["rounds"] == 5
+
+
+def test_all_that_was_written_is_converted(tmp_path: Path) -> None:
+    cases = quick("conversion", tmp_path)["cases"]
+    assert [case["trajectories"] for case in cases] == [2_000, 20_000]
+    # Far below the bar already, or the largest of them is not within it.
+    assert all(case["memory_b"] < 100_000_000 for case in cases)
+
+
+@pytest.mark.conformance
+def test_a_real_training_is_recorded_in_some_blocks_and_not_in_others(tmp_path: Path) -> None:
+    for one in quick("slowdown", tmp_path)["trainings"].values():
+        assert one["steps"] == one["pairs"] * 2 * one["block_steps"]
+        assert one["rows_lost"] == one["reduced"] == 0
+        assert one["rows_per_step"] > 10
+        assert slowdown.verdict(one) == "not known"
+
+
+# ---------------------------------------------------------------- figures
+
+
+def blocks(added_ms: float, pairs: int = 100, noise_ms: float = 2.0) -> dict[str, Any]:
+    """What a training of 300 ms a step leaves behind, its clock drifting."""
+    draw = random.Random(1)
+    found = []
+    for pair in range(pairs):
+        for on in draw.sample([True, False], 2):
+            times = [
+                1e6 * (300 + 0.2 * pair + on * added_ms + draw.gauss(0, noise_ms)) for _ in range(5)
+            ]
+            found.append({"on": on, "wall_ns": times, "thread_ns": times, "process_ns": times})
+    return {
+        "blocks": found,
+        "block_steps": 5,
+        "reduced": 0,
+        "own_ns": 0,
+        "lost": 0,
+        "rows": 0,
+        "journal_b": 0,
+        "versions": {},
+    }
+
+
+@pytest.mark.parametrize("added_ms", [0.0, 1.0, 6.0])
+def test_an_added_time_is_found_within_its_interval(added_ms: float) -> None:
+    clock = slowdown.summary(blocks(added_ms))["wall"]
+    added, least, most = clock["added_ms"]
+    assert least <= added_ms <= most
+    assert math.isclose(added, added_ms, abs_tol=0.4)
+    assert math.isclose(clock["ratio"][0], 1 + added_ms / 310, abs_tol=0.002)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (blocks(1.0), "met"),
+        (blocks(6.0), "missed"),
+        (blocks(1.0, pairs=90), "not known"),
+        (blocks(1.0, noise_ms=80.0), "not known"),
+    ],
+)
+def test_a_bar_is_met_by_an_interval_that_is_narrow_and_low(
+    found: dict[str, Any], verdict: str
+) -> None:
+    assert slowdown.verdict(slowdown.summary(found)) == verdict
+
+
+# ---------------------------------------------------------------- documentation
+
+
+def test_the_documented_figures_are_those_of_one_whole_run() -> None:
+    figures = json.loads(run.FIGURES.read_text(encoding="utf-8"))
+    page = run.PAGE.read_text(encoding="utf-8")
+    # Out of date: make bench ARGS="--read --json docs/explanation/overhead.json --write-docs"
+    assert page == run.fill(page, figures)
+    assert not figures["quick"]
+    assert [name for name in run.FAMILIES if f"<!-- bench: {name} -->" not in page] == []
