@@ -93,7 +93,8 @@ class Switch:
     def _next_block(self) -> bool:
         recorder = _recorder()
         if self.blocks and self.blocks[-1]["on"]:
-            self.reduced += recorder.level != FULL
+            muted = any(account.muted for account in recorder.accounts.values())
+            self.reduced += recorder.level != FULL or muted
         if not self._coming:
             if time.monotonic() > self._until:
                 self._last = None
@@ -168,7 +169,9 @@ def main() -> None:
     chosen = options()
     switch = Switch(chosen)
     with tempfile.TemporaryDirectory() as scratch:
-        attachment = rlvr_probe.attach(config=Config(out=Path(scratch) / "runs"))
+        # The guard would make a toy record less: what is measured is the whole cost.
+        config = Config(out=Path(scratch) / "runs", own_share=1.0)
+        attachment = rlvr_probe.attach(config=config)
         recorder = _recorder()
         train(chosen, switch, scratch)
         rlvr_probe.detach()
