@@ -1,4 +1,4 @@
-"""The integration of the documentation, built and installed as a third party's, and used."""
+"""The plugins of the documentation, built and installed as a third party's, and used."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from tests.e2e.test_readme import differences, shown
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
-PAGE = DOCS / "howto" / "write-an-integration.md"
-PACKAGES = ("tinyrl", "rlvr_probe_tinyrl")
+INTEGRATION = DOCS / "howto" / "write-an-integration.md"
+EXPORTER = DOCS / "howto" / "write-an-exporter.md"
+PACKAGES = ("tinyrl", "rlvr_probe_tinyrl", "rlvr_probe_lengths")
 BIN = Path(sys.executable).parent
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sources of both packages, as somebody has them in repositories of their own."""
+    """Sources of the packages, as somebody has them in repositories of their own."""
     folder = tmp_path_factory.mktemp("third-party")
     for package in PACKAGES:
-        shutil.copytree(EXAMPLES / package, folder / package)
+        shutil.copytree(
+            EXAMPLES / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     return folder
 
 
 @pytest.fixture(scope="module")
 def environ(folder: Path) -> dict[str, str]:
-    """An environment in which both are installed, from wheels that their build backend made."""
+    """An environment in which all are installed, from wheels that their build backend made."""
     site = folder / "site"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
@@ -43,58 +46,54 @@ def environ(folder: Path) -> dict[str, str]:
     }
 
 
-def test_its_own_tests_pass(folder: Path, environ: dict[str, str]) -> None:
+def type_in(command: str, folder: Path, environ: dict[str, str]) -> str:
+    """What a command prints."""
     done = subprocess.run(
-        ["python", "-m", "pytest", "-q", "-Werror"],
+        ["bash", "-c", command],
         env=environ,
-        cwd=folder / "rlvr_probe_tinyrl",
-        capture_output=True,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
     )
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
-def test_the_page_that_explains_it_shows_what_happens(
+@pytest.mark.parametrize(
+    ("package", "tests"), [("rlvr_probe_tinyrl", 4), ("rlvr_probe_lengths", 6)]
+)
+def test_its_own_tests_pass(
+    package: str, tests: int, folder: Path, environ: dict[str, str]
+) -> None:
+    printed = type_in("python -m pytest -q -Werror", folder / package, environ)
+    assert f"{tests} passed" in printed
+
+
+def test_the_pages_that_explain_them_show_what_happens(
     folder: Path, environ: dict[str, str]
 ) -> None:
     user = folder / "tinyrl"
-    commands = list(shown(PAGE))
-    assert [command.command.split()[1] for command in commands] == [
-        "doctor",
-        "run",
-        "show",
-        "convert",
-        "validate",
+    commands = [one for page in (INTEGRATION, EXPORTER) for one in shown(page)]
+    assert [one.command.split()[1] for one in commands] == [
+        *("doctor", "run", "show", "convert", "validate"),
+        *("convert", "validate", "-n"),
     ]
     for one in commands:
-        done = subprocess.run(
-            ["bash", "-c", one.command],
-            env=environ,
-            cwd=user,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout
-        assert differences(one.output, done.stdout) == []
+        printed = type_in(one.command, user, environ)
+        assert differences(one.output, printed) == []
 
-    document = user / "document.json"
-    command = f"rlvr-probe show rlvr-probe-runs --json > {document.name}"
-    subprocess.run(["bash", "-c", command], env=environ, cwd=user, check=True, timeout=120)
-    assert json.loads(document.read_text())["lost_records"] == 0
+    document = json.loads(type_in("rlvr-probe show rlvr-probe-runs --json", user, environ))
+    assert document["lost_records"] == 0
     manifest = json.loads((user / "workload" / "manifest.json").read_text())
-    assert manifest["totals"]["trajectories"] == 6 * 16
+    lines = (user / "lengths" / "lengths.csv").read_text().splitlines()
+    assert manifest["totals"]["trajectories"] == len(lines) - 1 == 6 * 16
 
 
-def test_the_training_is_what_it_is_without_the_probe(
+def test_a_training_that_is_recorded_ends_as_one_that_is_not(
     folder: Path, environ: dict[str, str]
 ) -> None:
     """By the number that it prints at its end."""
-    command = ["python", "train.py"]
-    done = subprocess.run(
-        command, env=environ, cwd=folder / "tinyrl", capture_output=True, text=True, check=True
-    )
-    [plain] = [one.output[0] for one in shown(PAGE) if " run -- " in one.command]
-    assert done.stdout.strip() == plain
+    [recorded] = [one.output[0] for one in shown(INTEGRATION) if " run -- " in one.command]
+    assert type_in("python train.py", folder / "tinyrl", environ).strip() == recorded
