@@ -51,6 +51,8 @@ lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS
 		--generate-hashes --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes $(ARGS) requirements/docs.in --output-file requirements/docs.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-deps requirements/transformers4.in --output-file requirements/transformers4.txt
 
 clean: ## remove everything that make made; recordings in rlvr-probe-runs/ stay
 	rm -rf $(VENV) demo-out dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe_trl.points import imported, looked_up, methods, tokenizer_methods
+from rlvr_probe_trl.reading import attribute
+from rlvr_probe_trl.releases import installed, release
 from rlvr_probe_trl.rewards import restore_functions
-from rlvr_probe_trl.stages import METHODS, WEIGHT_SYNC_POINT, is_online
+from rlvr_probe_trl.stages import is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks
-from rlvr_probe_trl.tools import TOOL_LOOP, restore_tools
+from rlvr_probe_trl.tools import restore_tools
 
 __all__ = ["TrlAdapter", "built"]
-
-_TRAINERS = (
-    "trl.trainer.grpo_trainer:GRPOTrainer",
-    "trl.trainer.rloo_trainer:RLOOTrainer",
-)
 
 _ready: list[Probe] = []
 """The probe that the hooks which are set once per process report to; empty after a detach."""
@@ -27,21 +24,15 @@ class TrlAdapter:
 
     name = "trl"
     distribution = "trl"
-    tested = ">=1.16,<1.17"
+    tested = ">=0.17,<1.17"
 
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """The constructor that all trainers share; their methods are hooked once one is built."""
-        return (_CONSTRUCTOR, WEIGHT_SYNC_POINT)
+        return (_CONSTRUCTOR, *imported(release(version)))
 
     def expected(self, version: str) -> Sequence[HookPoint]:
         """The methods as well, on TRL's own trainers."""
-        methods = (
-            replace(point, target=f"{trainer}.{point.target}")
-            for trainer in _TRAINERS
-            for point in METHODS
-            if point is not TOOL_LOOP or trainer == _TRAINERS[0]  # RLOO has no tools
-        )
-        return (*self.hook_points(version), *methods)
+        return (*self.hook_points(version), *looked_up(release(version)))
 
 
 def built(call: Call) -> None:
@@ -58,7 +49,9 @@ def built(call: Call) -> None:
         probe.on_detach(restore_functions)
         probe.on_detach(restore_tools)
         add_optimizer_hooks(probe)
-    if probe.instrument(trainer, METHODS):
+    at = installed()
+    if probe.instrument(trainer, methods(at)):
+        probe.instrument(attribute(trainer, "processing_class"), tokenizer_methods(at))
         add_callback(probe, trainer)
 
 

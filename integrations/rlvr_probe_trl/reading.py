@@ -10,12 +10,17 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+from rlvr_probe.adapter import Call
+
 __all__ = [
+    "argument",
     "attribute",
+    "end_id",
     "is_module",
     "lengths",
     "number",
     "reward_values",
+    "row_sums",
     "size",
     "stop_ids",
     "truncated",
@@ -52,6 +57,19 @@ def lengths(rows: object) -> list[int] | None:
         return None
 
 
+def row_sums(mask: Any) -> list[int] | None:
+    """Number of ones in each row of a mask (rows x tokens) that lies in host memory."""
+    if not _on_host(mask) or number(mask, "ndim") != 2:
+        return None
+    sums: list[int] = mask.sum(1).tolist()
+    return sums
+
+
+def argument(call: Call, index: int, name: str) -> Any:
+    """An argument of a call by position (self is 0) or name; None if it was not given."""
+    return call.args[index] if len(call.args) > index else call.kwargs.get(name)
+
+
 def stop_ids(trainer: object) -> frozenset[int]:
     """Token ids that TRL takes for the end of a completion; empty if they are unknown."""
     tokenizer = attribute(trainer, "_tokenizer")
@@ -59,9 +77,22 @@ def stop_ids(trainer: object) -> frozenset[int]:
         tokenizer = attribute(trainer, "processing_class")
     eos = attribute(trainer, "eos_token_ids")
     if eos is None:
-        eos = attribute(tokenizer, "eos_token_id")
-    found = [*(eos if isinstance(eos, _LISTS) else (eos,)), attribute(tokenizer, "pad_token_id")]
+        eos = _token(trainer, tokenizer, "eos_token_id")
+    pad = _token(trainer, tokenizer, "pad_token_id")
+    found = [*(eos if isinstance(eos, _LISTS) else (eos,)), pad]
     return frozenset(token for token in found if isinstance(token, int))
+
+
+def end_id(trainer: object) -> frozenset[int]:
+    """The one token id that ends a completion for TRL below 0.24: padding did not count as one."""
+    eos = _token(trainer, attribute(trainer, "processing_class"), "eos_token_id")
+    return frozenset([eos] if isinstance(eos, int) else ())
+
+
+def _token(trainer: object, tokenizer: object, name: str) -> Any:
+    # TRL 0.20 to 1.0 keep it themselves: a processor of a vision model has none.
+    kept = attribute(trainer, name)
+    return attribute(tokenizer, name) if kept is None else kept
 
 
 def truncated(rows: object, stops: Collection[int]) -> list[int] | None:

@@ -7,84 +7,130 @@ A reward model stays the module it is; TRL's own profiling says when it runs.
 
 from __future__ import annotations
 
+import sys
+import time
+from dataclasses import replace
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.model.names import REWARD_FN, REWARDS, WAIT
-from rlvr_probe_trl.reading import is_module, number, reward_values, size
+from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.model.names import REWARD, REWARD_FN, REWARDS, WAIT
+from rlvr_probe_trl.reading import argument, attribute, is_module, number, reward_values, size
+from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.session import reward_names
-from rlvr_probe_trl.training import BATCH, Batch, training_of
+from rlvr_probe_trl.training import (
+    BATCH,
+    WHERE,
+    Batch,
+    Swapped,
+    named,
+    read_place,
+    step_now,
+    training_of,
+)
 
-__all__ = ["read_place", "restore_functions", "rewards_begin", "rewards_end"]
+__all__ = [
+    "CALCULATE",
+    "MODEL",
+    "TIMED_GRPO",
+    "TIMED_RLOO",
+    "begin_model",
+    "end_rewards",
+    "in_batch",
+    "put_back",
+    "restore_functions",
+    "swap_functions",
+    "timing",
+    "timing_end",
+]
+
+_IN_PLACE: list[Swapped] = []
 
 
-class _Swapped(list[tuple[list[Any], int, Any, Any]]):
-    """List, index, function of the user and its wrapper, for one computation of rewards."""
-
-
-_IN_PLACE: list[_Swapped] = []
-
-
-def read_place(call: Call) -> tuple[Any, ...]:
-    """Session, step and mode of the batch in work."""
-    trainer = call.args[0]
-    training = training_of(call.probe, trainer)
-    return training.batch.where if training.batch is not None else training.where(trainer)
-
-
-def rewards_begin(call: Call) -> None:
-    """Before ``_calculate_rewards``: put wrappers around the user's functions."""
-    trainer = call.args[0]
-    call.state = swapped = _Swapped()
-    _IN_PLACE.append(swapped)
+def swap_functions(probe: Probe, batch: Batch) -> None:
+    """Put wrappers around the user's functions."""
+    trainer = batch.trainer
     functions = trainer.reward_funcs
-    batch = training_of(call.probe, trainer).batch
-    if batch is None or not isinstance(functions, list):
+    if not isinstance(functions, list):
         return
+    _IN_PLACE.append(batch.swapped)
     batch.names = reward_names(trainer)
     for index, function in enumerate(functions):
         if is_module(function):
-            # As `trl.extras.profiling.profiling_context` spells it.
-            timed_as = f"{type(trainer).__name__}.{trainer.reward_func_names[index]}"
-            batch.models[timed_as] = index
+            batch.models[_timed_as(trainer, trainer.reward_func_names[index])] = index
             continue
-        wrapper = call.probe.wrap(function, index, _FUNCTION)
+        wrapper = probe.wrap(function, index, _FUNCTION)
         if wrapper is not None:
-            swapped.append((functions, index, function, wrapper))
+            batch.swapped.append((functions, index, function, wrapper))
             functions[index] = wrapper
-    if batch.models:
-        from trl.extras.profiling import ProfilingContext
-
-        call.probe.instrument(ProfilingContext.__new__(ProfilingContext), _MODEL)
 
 
-def rewards_end(call: Call) -> None:
-    """After ``_calculate_rewards``: put the functions back, record the wait for other ranks."""
-    trainer = call.args[0]
-    _put_back(call.state)
-    batch = training_of(call.probe, trainer).batch
-    if batch is None or call.error is not None:
-        return
-    batch.rewards_end_ns = call.end_ns
-    _model_values(call, batch)
-    if batch.function_end_ns and (number(trainer, "accelerator", "num_processes") or 1) > 1:
-        session, step, mode = batch.where
-        values = {"session": session, "step": step, "mode": mode, "on": "reward_gather"}
-        call.probe.record(WAIT, batch.function_end_ns, call.end_ns, values, parent=call.span)
-
-
-def restore_functions() -> None:
-    """Put back every wrapped function: for a detach while rewards are computed."""
-    for swapped in list(_IN_PLACE):
-        _put_back(swapped)
-
-
-def _put_back(swapped: _Swapped) -> None:
+def put_back(swapped: Swapped) -> None:
+    """Put the user's functions back."""
     while swapped:
         functions, index, function, wrapper = swapped.pop()
         if index < len(functions) and functions[index] is wrapper:
             functions[index] = function
     _IN_PLACE[:] = [other for other in _IN_PLACE if other is not swapped]
+
+
+def restore_functions() -> None:
+    """Put back every wrapped function: for a detach while rewards are computed."""
+    for swapped in list(_IN_PLACE):
+        put_back(swapped)
+
+
+def end_rewards(probe: Probe, batch: Batch, end_ns: int, result: Any, rows: int | None) -> None:
+    """Record what is known once the rewards of all ranks are there.
+
+    Args:
+        probe: To record with.
+        batch: Whose rewards.
+        end_ns: When they were there.
+        result: Rewards (rows of all ranks x functions), or what TRL returned instead.
+        rows: Rows of this rank.
+    """
+    batch.rewards_end_ns = end_ns
+    _model_values(probe, batch, result, rows)
+    if batch.function_end_ns and (number(batch.trainer, "accelerator", "num_processes") or 1) > 1:
+        values = {**named(batch.where), "on": "reward_gather"}
+        probe.record(WAIT, batch.function_end_ns, end_ns, values, parent=batch.reward)
+
+
+def _calculate_begin(call: Call) -> None:
+    batch = training_of(call.probe, call.args[0]).batch
+    if batch is None:
+        return
+    batch.reward = call.span
+    swap_functions(call.probe, batch)
+    timer = attribute(sys.modules.get("trl.extras.profiling"), "ProfilingContext")
+    if batch.models and isinstance(timer, type):
+        call.probe.instrument(object.__new__(timer), MODEL)
+
+
+def _calculate_end(call: Call) -> None:
+    batch = training_of(call.probe, call.args[0]).batch
+    if batch is None:
+        return
+    put_back(batch.swapped)
+    if call.error is None:
+        rows = size(argument(call, 2, "prompts"))
+        end_rewards(call.probe, batch, call.end_ns, call.result, rows)
+
+
+CALCULATE = HookPoint(
+    "_calculate_rewards",
+    REWARD,
+    WHERE,
+    read_place,
+    step=step_now,
+    before=_calculate_begin,
+    after=_calculate_end,
+    parameters=("inputs", "prompts"),
+)
+"""All rewards of one batch, the wait for other ranks included."""
+
+
+# ---------------------------------------------------------------- functions
 
 
 def _function_name(call: Call) -> str | None:
@@ -99,6 +145,10 @@ def _function_samples(call: Call) -> int | None:
 
 def _function_detail(call: Call) -> str:
     return _function_name(call) or ""
+
+
+def _function_begin(call: Call) -> None:
+    end_rollout(call.probe, BATCH.get())
 
 
 def _read_function(call: Call) -> tuple[Any, ...]:
@@ -126,8 +176,53 @@ _FUNCTION = HookPoint(
     ("batch", "function", "samples"),
     read=_read_function,
     detail=_function_detail,
+    before=_function_begin,
     after=_function_done,
 )
+
+
+# ---------------------------------------------------------------- models
+
+
+def _timed_as(trainer: Any, name: str) -> str:
+    """The name by which TRL times something, as `trl.extras.profiling` spells it."""
+    return f"{type(trainer).__name__}.{name}"
+
+
+def begin_model(probe: Probe, batch: Batch, key: str) -> None:
+    """Begin the span of a reward model, if TRL times one by this name."""
+    if key in batch.models:
+        batch.model_spans[key] = probe.begin(REWARD_FN, detail=_model_name(batch, key))
+
+
+def _end_model(probe: Probe, batch: Batch, key: str, error: str | None) -> None:
+    """End the span of a reward model."""
+    span = batch.model_spans.pop(key, 0)
+    if span:
+        values = {"batch": batch.span, "function": _model_name(batch, key)}
+        probe.end(span, values, error)
+        batch.function_end_ns = time.monotonic_ns()
+
+
+def _model_name(batch: Batch, key: str) -> str:
+    return f"reward_model_{batch.models[key]}"
+
+
+def _model_values(probe: Probe, batch: Batch, result: Any, rows: int | None) -> None:
+    """Values of reward models, from the matrix of all ranks if it lies in host memory."""
+    if not batch.models or getattr(getattr(result, "device", None), "type", None) != "cpu":
+        return
+    rank = number(batch.trainer, "accelerator", "process_index")
+    if not rows or rank is None:
+        return
+    for key, index in batch.models.items():
+        values = {
+            "batch": batch.span,
+            "function": _model_name(batch, key),
+            "index": index,
+            "values": reward_values(result[rank * rows : (rank + 1) * rows, index]),
+        }
+        probe.emit(REWARDS, values, parent=batch.reward)
 
 
 def _is_model(call: Call) -> bool:
@@ -135,51 +230,64 @@ def _is_model(call: Call) -> bool:
     return batch is not None and getattr(call.args[0], "name", None) in batch.models
 
 
-def _model_begin(call: Call) -> None:
+def _context_entered(call: Call) -> None:
     batch = BATCH.get()
     if batch is not None:
-        name = call.args[0].name
-        batch.model_spans[name] = call.probe.begin(REWARD_FN, detail=_model_name(batch, name))
+        begin_model(call.probe, batch, call.args[0].name)
 
 
-def _model_end(call: Call) -> None:
+def _context_left(call: Call) -> None:
     batch = BATCH.get()
-    if batch is None:
-        return
-    name = call.args[0].name
-    span = batch.model_spans.pop(name, 0)
-    kind = call.args[1] if len(call.args) > 1 else None
-    error = kind.__name__ if isinstance(kind, type) else None
-    call.probe.end(span, {"batch": batch.span, "function": _model_name(batch, name)}, error)
-    batch.function_end_ns = max(batch.function_end_ns, call.end_ns)
+    if batch is not None:
+        kind = argument(call, 1, "exc_type")
+        error = kind.__name__ if isinstance(kind, type) else None
+        _end_model(call.probe, batch, call.args[0].name, error)
 
 
-def _model_name(batch: Batch, name: str) -> str:
-    return f"reward_model_{batch.models[name]}"
-
-
-def _model_values(call: Call, batch: Batch) -> None:
-    """Values of reward models, from the matrix of all ranks if it lies in host memory."""
-    result = call.result
-    if not batch.models or getattr(getattr(result, "device", None), "type", None) != "cpu":
-        return
-    prompts = call.kwargs.get("prompts", call.args[2] if len(call.args) > 2 else None)
-    rows, rank = size(prompts), number(batch.trainer, "accelerator", "process_index")
-    if not rows or rank is None:
-        return
-    for name, index in batch.models.items():
-        values = {
-            "batch": batch.span,
-            "function": _model_name(batch, name),
-            "index": index,
-            "values": reward_values(result[rank * rows : (rank + 1) * rows, index]),
-        }
-        call.probe.emit(REWARDS, values, parent=call.span)
-
-
-# TRL >= 0.28 times each reward model by this context manager; the name is that of the model. Hooked
-# once there is a reward model: TRL times much else by it, and each of those would cost a little.
-_MODEL = (
-    HookPoint("__enter__", after=_model_begin, when=_is_model),
-    HookPoint("__exit__", before=_model_end, when=_is_model),
+MODEL = (
+    HookPoint("__enter__", after=_context_entered, when=_is_model),
+    HookPoint("__exit__", before=_context_left, when=_is_model, parameters=("exc_type",)),
 )
+"""The context manager by which TRL times each reward model since 0.27.
+
+Hooked once there is a reward model: TRL times much else by it, and each would cost a little."""
+
+
+# ---------------------------------------------------------------- models, TRL below 0.27
+
+
+def _timing_begin(call: Call) -> None:
+    batch, key = BATCH.get(), timing(call)
+    if batch is not None and key is not None:
+        begin_model(call.probe, batch, key)
+
+
+def timing_end(call: Call) -> None:
+    """After TRL timed something."""
+    batch, key = BATCH.get(), timing(call)
+    if batch is not None and key is not None:
+        error = None if call.error is None else type(call.error).__name__
+        _end_model(call.probe, batch, key, error)
+
+
+def timing(call: Call) -> str | None:
+    """What a call of ``profiling_context`` times."""
+    name = argument(call, 1, "name")
+    return _timed_as(argument(call, 0, "trainer"), name) if isinstance(name, str) else None
+
+
+def in_batch(call: Call) -> bool:
+    """Whether a batch is being made."""
+    return BATCH.get() is not None
+
+
+TIMED_GRPO = HookPoint(
+    "trl.trainer.grpo_trainer:profiling_context",
+    before=_timing_begin,
+    after=timing_end,
+    when=in_batch,
+    parameters=("trainer", "name"),
+)
+"""What TRL below 0.27 times reward models by: a function that each trainer's module imports."""
+
+TIMED_RLOO = replace(TIMED_GRPO, target="trl.trainer.rloo_trainer:profiling_context")

@@ -36,10 +36,12 @@ class Sessions:
 def facts(trainer: Any) -> dict[str, Any]:
     """Attributes of ``names.SESSION`` that a trainer knows, without those of the session itself."""
     args = trainer.args
-    micro, per_batch = (
+    micro, accumulation = (
         number(args, "per_device_train_batch_size"),
-        number(args, "steps_per_generation"),
+        number(args, "gradient_accumulation_steps"),
     )
+    # TRL 0.17 generates for a whole trainer step.
+    per_batch = number(args, "steps_per_generation") or accumulation
     engine = _engine(trainer)
     return {
         "framework": "trl",
@@ -56,7 +58,7 @@ def facts(trainer: Any) -> dict[str, Any]:
         "max_response_tokens": number(trainer, "max_completion_length"),
         "steps_per_generation": per_batch,
         "iterations": number(trainer, "num_iterations"),
-        "accumulation": number(args, "gradient_accumulation_steps"),
+        "accumulation": accumulation,
         "model_type": _text(attribute(trainer, "model", "config", "model_type")),
         "reward_functions": reward_names(trainer),
         "ids": foreign_ids(sys.modules),
@@ -108,7 +110,8 @@ def _engine(trainer: Any) -> str:
     if attribute(trainer, "use_vllm"):
         mode = attribute(trainer, "vllm_mode")
         return f"vllm-{mode}" if mode in ("colocate", "server") else "vllm"
-    continuous = attribute(trainer, "use_transformers_continuous_batching")
+    batching = ("use_transformers_continuous_batching", "use_transformers_paged")  # TRL 1.7, 0.20
+    continuous = any(attribute(trainer, name) for name in batching)
     return "transformers-continuous" if continuous else "transformers"
 
 

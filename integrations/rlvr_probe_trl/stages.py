@@ -1,4 +1,4 @@
-"""Hook points on the methods of a TRL trainer: the stages of a step, lengths and turns.
+"""Hook points on the methods of a TRL trainer: the stages of a step.
 
 The methods are found on the trainer that is built (:func:`rlvr_probe_trl.adapter.built`), so that
 subclasses, RLOO and trainers that Unsloth writes anew are covered alike. What has no method of its
@@ -18,32 +18,46 @@ from rlvr_probe.model.names import (
     EXPERIENCE,
     OLD_LOGPROB,
     REF_LOGPROB,
-    REWARD,
-    ROLLOUT,
-    TRAJECTORIES,
-    TURN,
     UPDATE_ACTOR,
     WEIGHT_SYNC,
 )
-from rlvr_probe_trl.reading import attribute, lengths, number, size, stop_ids, truncated
-from rlvr_probe_trl.rewards import read_place, rewards_begin, rewards_end
-from rlvr_probe_trl.tools import TOOL_LOOP, loss_runs, turn_columns
-from rlvr_probe_trl.training import BATCH, Batch, Training, Where, training_of
+from rlvr_probe_trl.reading import argument, attribute, size
+from rlvr_probe_trl.releases import installed
+from rlvr_probe_trl.rollouts import end_rollout
+from rlvr_probe_trl.training import (
+    BATCH,
+    WHERE,
+    Batch,
+    Training,
+    named,
+    read_place,
+    step_now,
+    training_of,
+)
 
-__all__ = ["METHODS", "WEIGHT_SYNC_POINT", "is_online", "is_reference", "named"]
+__all__ = [
+    "EVALUATE",
+    "FETCH",
+    "INPUTS",
+    "LOGPROBS",
+    "MAKE_EXPERIENCE",
+    "MICRO_STEP",
+    "SAVE",
+    "SYNC_WEIGHTS",
+    "experience_begin",
+    "experience_end",
+    "is_online",
+    "is_reference",
+]
 
-WHERE = ("session", "step", "mode")
+_ONLINE = ("_calculate_rewards", "_get_per_token_logps")  # the latter stands for TRL < 0.19
 
 
 def is_online(trainer: object) -> bool:
     """Whether a trainer generates and scores completions while it trains."""
     kind = type(trainer)
-    return hasattr(kind, "_generate_and_score_completions") and hasattr(kind, "_calculate_rewards")
-
-
-def named(where: Where) -> dict[str, Any]:
-    """A place as attributes."""
-    return dict(zip(WHERE, where, strict=True))
+    scores = any(hasattr(kind, name) for name in _ONLINE)
+    return scores and hasattr(kind, "_generate_and_score_completions")
 
 
 def _online(call: Call) -> bool:
@@ -53,10 +67,6 @@ def _online(call: Call) -> bool:
 
 def _training(call: Call) -> Training:
     return training_of(call.probe, call.args[0])
-
-
-def _step_now(call: Call) -> int | None:
-    return _training(call).where(call.args[0])[1]
 
 
 def _step_next(call: Call) -> int | None:
@@ -100,87 +110,24 @@ def _read_sync(call: Call) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- experience
 
 
-def _experience_begin(call: Call) -> None:
+def experience_begin(call: Call) -> None:
+    """Before ``_generate_and_score_completions``."""
     training, trainer = _training(call), call.args[0]
-    batch = Batch(trainer, call.span, training.where(trainer))
+    rows = size(argument(call, 1, "inputs"))
+    batch = Batch(trainer, call.span, training.where(trainer), rows)
     call.state = BATCH.get()
     training.batch = batch
     BATCH.set(batch)
 
 
-def _experience_end(call: Call) -> None:
+def experience_end(call: Call) -> None:
+    """After ``_generate_and_score_completions``."""
     training = _training(call)
     batch, training.batch = training.batch, None
     BATCH.set(call.state)
     if batch is not None and batch.rewards_end_ns and call.error is None:
         values = named(batch.where)
         call.probe.record(ADVANTAGE, batch.rewards_end_ns, call.end_ns, values, parent=call.span)
-
-
-def _read_rollout(call: Call) -> tuple[Any, ...]:
-    done = number(call.args[0], "state", "global_step")
-    return (*read_place(call), done, size(_generated(call.result, 1)))
-
-
-def _rollout_end(call: Call) -> None:
-    trainer, training = call.args[0], _training(call)
-    prompts, responses = _generated(call.result, 0), _generated(call.result, 1)
-    prompt_tokens, response_tokens = lengths(prompts), lengths(responses)
-    if call.error is not None or prompt_tokens is None or response_tokens is None:
-        return
-    batch = training.batch
-    where = batch.where if batch is not None else training.where(trainer)
-    rows = len(response_tokens)
-    rank = number(trainer, "accelerator", "process_index")
-    ranks = number(trainer, "accelerator", "num_processes")
-    size_of = "num_generations" if where[2] == "train" else "num_generations_eval"
-    if training.stops is None:
-        training.stops = stop_ids(trainer)
-    values = {
-        **named(where),
-        "batch": batch.span if batch is not None else None,
-        "ordinal": training.ordinal(where),
-        "policy_version": number(trainer, "state", "global_step"),
-        "offset": None if rank is None else rank * rows,
-        "total": None if ranks is None else ranks * rows,
-        "group_size": number(trainer, size_of),
-        "prompt_tokens": prompt_tokens,
-        "response_tokens": response_tokens,
-        "truncated": truncated(responses, training.stops),
-    }
-    runs = loss_runs(_generated(call.result, 2), response_tokens)
-    if runs is not None:
-        values["loss_runs"] = runs
-    call.probe.emit(TRAJECTORIES, values, parent=call.span)
-
-
-def _generated(result: object, index: int) -> Any:
-    # Prompt ids and completion ids come first in every TRL since 0.24. What follows changed in each
-    # release (a 0-d tensor in 0.24, masks since 0.26) and is left alone.
-    return result[index] if isinstance(result, tuple) and len(result) > index else None
-
-
-def _read_turn(call: Call) -> tuple[Any, ...]:
-    batch = _training(call).batch
-    prompts = call.args[1] if len(call.args) > 1 else call.kwargs.get("prompt_ids")
-    # GRPO returns (completion ids, log-probabilities), RLOO the completion ids alone.
-    responses = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
-    if isinstance(call.result, tuple) and len(call.result) == 4:  # TRL < 1.0 takes messages
-        prompts, responses = call.result[:2]
-    span = None if batch is None else batch.span
-    columns = None if not span else turn_columns(call, span, prompts, responses)
-    if columns is not None:
-        rows, turn, sent, generated = columns
-        return span, size(generated), rows, turn, sent, generated
-    sent, generated = lengths(prompts), lengths(responses)
-    return (
-        span,
-        size(generated),
-        None,
-        None,
-        None if sent is None else sum(sent),
-        None if generated is None else sum(generated),
-    )
 
 
 # ---------------------------------------------------------------- log-probabilities
@@ -192,28 +139,35 @@ def _in_experience(call: Call) -> bool:
 
 
 def is_reference(trainer: Any, model: object, batch: Batch) -> bool:
-    """Whether this pass is of the reference policy; TRL 1.16 makes it after that of the old one."""
+    """Whether this pass is of the reference policy; TRL makes it after that of the old one."""
     reference = attribute(trainer, "ref_model")
     if reference is not None:
         return model is reference
     if not attribute(trainer, "beta"):
         return False
     # With PEFT the reference is the same model, its adapter switched off.
+    return batch.old_seen or not _samples_are_old(trainer)
+
+
+def _samples_are_old(trainer: Any) -> bool:
+    """Whether TRL wants the log-probabilities of the policy that sampled."""
     args = trainer.args
-    every = args.steps_per_generation * trainer.num_iterations
+    accumulation, iterations = args.gradient_accumulation_steps, trainer.num_iterations
+    fed = getattr(args, "steps_per_generation", accumulation)  # TRL 0.17 has no such argument
+    if installed() < (0, 20):
+        return bool(iterations > 1 or fed > accumulation)
     corrected = attribute(trainer, "use_vllm") and attribute(
         trainer, "vllm_importance_sampling_correction"
     )
-    expects_old = args.gradient_accumulation_steps % every != 0 or bool(corrected)
-    return batch.old_seen or not expects_old
+    return accumulation % (fed * iterations) != 0 or bool(corrected)
 
 
 def _logprob_begin(call: Call) -> None:
     trainer, batch = call.args[0], _training(call).batch
     if batch is None:
         return
-    model = call.args[1] if len(call.args) > 1 else call.kwargs.get("model")
-    reference = is_reference(trainer, model, batch)
+    end_rollout(call.probe, batch)
+    reference = is_reference(trainer, argument(call, 1, "model"), batch)
     batch.old_seen = batch.old_seen or not reference
     name = REF_LOGPROB if reference else OLD_LOGPROB
     call.state = call.probe.begin(name, step=batch.where[1], activate=True)
@@ -261,71 +215,53 @@ def _error(call: Call) -> str | None:
     return None if call.error is None else type(call.error).__name__
 
 
-METHODS = (
-    HookPoint("get_batch_samples", DATA, WHERE, _read_data, step=_step_next, when=_online),
-    HookPoint("training_step", before=_micro_step_begin, after=_micro_step_end, when=_online),
-    HookPoint("_prepare_inputs", before=_inputs_begin, after=_inputs_end, when=_online),
-    HookPoint(
-        "_generate_and_score_completions",
-        EXPERIENCE,
-        WHERE,
-        read_place,
-        step=_step_now,
-        before=_experience_begin,
-        after=_experience_end,
-    ),
-    HookPoint(
-        "_generate",
-        ROLLOUT,
-        (*WHERE, "policy_version", "samples"),
-        _read_rollout,
-        step=_step_now,
-        after=_rollout_end,
-    ),
-    HookPoint(
-        "_generate_single_turn",
-        TURN,
-        ("batch", "samples", "rows", "turn", "prompt_tokens", "response_tokens"),
-        _read_turn,
-        optional=True,
-    ),
-    TOOL_LOOP,
-    HookPoint(
-        "_calculate_rewards",
-        REWARD,
-        WHERE,
-        read_place,
-        step=_step_now,
-        before=rewards_begin,
-        after=rewards_end,
-    ),
-    HookPoint(
-        "_get_per_token_logps_and_entropies",
-        before=_logprob_begin,
-        after=_logprob_end,
-        when=_in_experience,
-    ),
-    HookPoint(
-        "evaluate",
-        EVAL,
-        WHERE,
-        _read_evaluation,
-        step=_step_done,
-        before=_evaluate_begin,
-        after=_evaluate_end,
-        when=_online,
-    ),
-    HookPoint(
-        "_save_checkpoint", CHECKPOINT, WHERE, _read_checkpoint, step=_step_done, when=_online
-    ),
-)
-"""Methods hooked on the class of each trainer that generates while it trains."""
+FETCH = HookPoint("get_batch_samples", DATA, WHERE, _read_data, step=_step_next, when=_online)
 
-WEIGHT_SYNC_POINT = HookPoint(
+MICRO_STEP = HookPoint(
+    "training_step", before=_micro_step_begin, after=_micro_step_end, when=_online
+)
+
+INPUTS = HookPoint("_prepare_inputs", before=_inputs_begin, after=_inputs_end, when=_online)
+
+MAKE_EXPERIENCE = HookPoint(
+    "_generate_and_score_completions",
+    EXPERIENCE,
+    WHERE,
+    read_place,
+    step=step_now,
+    before=experience_begin,
+    after=experience_end,
+    parameters=("inputs",),
+)
+
+LOGPROBS = HookPoint(
+    "_get_per_token_logps_and_entropies",
+    before=_logprob_begin,
+    after=_logprob_end,
+    when=_in_experience,
+    parameters=("model",),
+)
+
+EVALUATE = HookPoint(
+    "evaluate",
+    EVAL,
+    WHERE,
+    _read_evaluation,
+    step=_step_done,
+    before=_evaluate_begin,
+    after=_evaluate_end,
+    when=_online,
+)
+
+SAVE = HookPoint(
+    "_save_checkpoint", CHECKPOINT, WHERE, _read_checkpoint, step=_step_done, when=_online
+)
+
+SYNC_WEIGHTS = HookPoint(
     "trl.generation.vllm_generation:VLLMGeneration.sync_weights",
     WEIGHT_SYNC,
     WHERE,
     _read_sync,
     optional=True,
 )
-"""Weights to vLLM, colocated or a server; happens inside the rollout."""
+"""Weights to vLLM, colocated or a server; happens inside the rollout. TRL >= 0.28."""

@@ -11,8 +11,7 @@ from typing import Any
 from rlvr_probe.adapter import Probe
 from rlvr_probe.model.names import OPTIMIZER_STEP, SESSION, SESSION_END, STEP, UPDATE_ACTOR
 from rlvr_probe_trl.session import facts
-from rlvr_probe_trl.stages import named
-from rlvr_probe_trl.training import SESSIONS, Training, training_of
+from rlvr_probe_trl.training import SESSIONS, Training, named, training_of
 
 __all__ = ["Steps", "add_callback", "add_optimizer_hooks"]
 

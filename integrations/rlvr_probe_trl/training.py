@@ -6,15 +6,39 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.adapter import Probe
+from rlvr_probe.adapter import Call, Probe
 from rlvr_probe_trl.session import Sessions
 
-__all__ = ["BATCH", "SESSIONS", "Batch", "Training", "Where", "training_of"]
+__all__ = [
+    "BATCH",
+    "SESSIONS",
+    "WHERE",
+    "Batch",
+    "Swapped",
+    "Training",
+    "Where",
+    "named",
+    "read_place",
+    "step_now",
+    "training_of",
+]
 
 Where = tuple[int, int, str]
 """Session, step and mode: the attributes that place a record in its run."""
 
+WHERE = ("session", "step", "mode")
+"""The names of those attributes."""
+
 SESSIONS = Sessions()
+
+
+def named(where: Where) -> dict[str, Any]:
+    """A place as attributes."""
+    return dict(zip(WHERE, where, strict=True))
+
+
+class Swapped(list[tuple[list[Any], int, Any, Any]]):
+    """List, index, function of the user and its wrapper, for one computation of rewards."""
 
 
 @dataclass(slots=True)
@@ -26,7 +50,15 @@ class Batch:
         span: The experience span, which joins lengths and rewards.
         where: Its place in the run, read once: TRL's continuous batching leaves the model in
             training mode after an evaluation batch.
-        rollouts: Generations in it so far.
+        samples: Completions that this rank makes for it.
+        rollout: Its rollout span.
+        rollout_open: Whether that is to be ended by hand: TRL below 0.24.
+        prompt_tokens: Lengths of its prompts: TRL below 0.24, where nothing returns them.
+        decoded: Length of each completion and whether it ended by itself: TRL below 0.19.
+        told: Whether its lengths were recorded.
+        reward: Its reward span.
+        reward_open: Whether that is to be ended by hand: TRL below 0.24.
+        swapped: The user's reward functions whose place wrappers have.
         old_seen: Whether the log-probabilities of the sampling policy were computed.
         function_end_ns: When the last reward function returned.
         rewards_end_ns: When the rewards of all ranks were there.
@@ -38,7 +70,15 @@ class Batch:
     trainer: Any
     span: int
     where: Where
-    rollouts: int = 0
+    samples: int | None = None
+    rollout: int = 0
+    rollout_open: bool = False
+    prompt_tokens: list[int] | None = None
+    decoded: list[tuple[int, int]] = field(default_factory=list)
+    told: bool = False
+    reward: int = 0
+    reward_open: bool = False
+    swapped: Swapped = field(default_factory=Swapped)
     old_seen: bool = False
     function_end_ns: int = 0
     rewards_end_ns: int = 0
@@ -106,3 +146,15 @@ def training_of(probe: Probe, trainer: object) -> Training:
     if not isinstance(training, Training):
         training = state["training"] = Training()
     return training
+
+
+def read_place(call: Call) -> tuple[Any, ...]:
+    """Session, step and mode of the batch in work; the call is one of a trainer's method."""
+    trainer = call.args[0]
+    training = training_of(call.probe, trainer)
+    return training.batch.where if training.batch is not None else training.where(trainer)
+
+
+def step_now(call: Call) -> int | None:
+    """The step in work."""
+    return training_of(call.probe, call.args[0]).where(call.args[0])[1]

@@ -55,6 +55,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=1)
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--max-prompt-tokens", type=int, help="TRL < 0.26 cuts longer ones")
+    parser.add_argument("--mask-truncated", action="store_true", help="no loss on what was cut")
     parser.add_argument("--eval-every", type=int, default=0)
     parser.add_argument("--eval-only", action="store_true")
     parser.add_argument("--beta", type=float, help="above 0: with a reference model")
@@ -75,16 +77,31 @@ def options() -> argparse.Namespace:
 
 
 class Books:
-    """What this rank wrote down; every line is on disk when the call returns."""
+    """What this rank wrote down; every line is on disk when the call returns.
+
+    Attributes:
+        sampled: Token ids of every completion.
+        generated: Those of the last batch, where TRL gives them to no reward function.
+        trainer: The trainer that trains.
+    """
 
     def __init__(self, out: Path, rank: int) -> None:
         out.mkdir(parents=True, exist_ok=True)
         self._file = (out / f"truth-{rank}.jsonl").open("a", encoding="utf-8")
         self.sampled: list[list[list[int]]] = []
+        self.generated: list[list[int]] = []
+        self.trainer: Any = None
 
     def write(self, **line: Any) -> None:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+
+
+def release() -> tuple[int, ...]:
+    """Leading numbers of TRL's version."""
+    import trl
+
+    return tuple(int(number) for number in trl.__version__.split(".")[:2])
 
 
 def tokenizer() -> Any:
@@ -101,6 +118,7 @@ def tokenizer() -> Any:
         eos_token="<eos>",
         unk_token="<unk>",
         padding_side="left",
+        model_input_names=["input_ids", "attention_mask"],  # else token types, which Qwen refuses
     )
 
 
@@ -147,6 +165,19 @@ def policy(chosen: argparse.Namespace) -> Any:
     return model
 
 
+def keep_generated(model: Any, books: Books) -> None:
+    """Write down what the model itself returns, up to the first end token."""
+    generate = model.generate
+
+    def kept(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = generate(prompt_ids, *args, **kwargs)
+        completions = rows[:, prompt_ids.shape[1] :].tolist()
+        books.generated = [ids[: ids.index(EOS) + 1] if EOS in ids else ids for ids in completions]
+        return rows
+
+    model.generate = kept
+
+
 def reward_model() -> Any:
     import torch
     from transformers import Qwen2ForSequenceClassification
@@ -171,18 +202,20 @@ def sums(chosen: argparse.Namespace, count: int, split: str) -> Any:
 
 def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> list[Any]:
     """The first one keeps the books and does whatever mischief was asked for."""
+    # TRL < 0.24 takes a completion for one that ended by itself if it has an end token only.
+    stops = (PAD, EOS) if release() >= (0, 24) else (EOS,)
 
     def keeper(
         prompts: list[str],
         completions: list[str],
-        completion_ids: list[list[int]],
-        trainer_state: Any,
         split: list[str],
         answer: list[str],
+        completion_ids: list[list[int]] | None = None,
         **_: Any,
     ) -> list[float]:
         training = split[0] == "train"
-        step = trainer_state.global_step + training
+        step = books.trainer.state.global_step + training
+        completion_ids = books.generated if completion_ids is None else completion_ids
         if training and step == chosen.kill_at and rank == chosen.kill_rank:
             time.sleep(0.5)  # longer than it takes to write what was recorded so far
             os.kill(os.getpid(), signal.SIGKILL)
@@ -197,9 +230,10 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
         books.write(
             step=step,
             split=split[0],
-            input=[len(prompt) for prompt in prompts],
+            text=[len(prompt) for prompt in prompts],
+            input=[len(prompt[-(chosen.max_prompt_tokens or 0) :]) for prompt in prompts],
             output=[len(ids) for ids in completion_ids],
-            stopped=[ids[-1] in (PAD, EOS) for ids in completion_ids],
+            stopped=[ids[-1] in stops for ids in completion_ids],
             rewards=rewards,
         )
         books.sampled.append([list(ids) for ids in completion_ids])
@@ -207,7 +241,8 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
             raise RuntimeError(CANARY["exception"])
         return rewards
 
-    def sometimes(completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+    def sometimes(completion_ids: list[list[int]] | None = None, **_: Any) -> list[float | None]:
+        completion_ids = books.generated if completion_ids is None else completion_ids
         return [None if len(ids) % 3 == 0 else -0.01 * len(ids) for ids in completion_ids]
 
     async def later(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -231,11 +266,18 @@ def subclass(trainer: type[Any]) -> type[Any]:
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             return super().training_step(*args, **kwargs)
 
-        def _generate(self, prompts: list[Any], *args: Any, **kwargs: Any) -> Any:
-            return super()._generate(prompts, *args, **kwargs)
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            return super()._generate_and_score_completions(inputs)
 
-        def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
-            return super()._calculate_rewards(*args, **kwargs)
+        if hasattr(trainer, "_generate"):
+
+            def _generate(self, prompts: list[Any], *args: Any, **kwargs: Any) -> Any:
+                return super()._generate(prompts, *args, **kwargs)
+
+        if hasattr(trainer, "_calculate_rewards"):
+
+            def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
+                return super()._calculate_rewards(*args, **kwargs)
 
         def evaluate(self, *args: Any, **kwargs: Any) -> Any:
             return super().evaluate(*args, **kwargs)
@@ -272,7 +314,13 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
         trainer_class = subclass(trainer_class)
     if chosen.canaries:
         trainer_class = planted(trainer_class)
-    more = {} if chosen.beta is None else {"beta": chosen.beta}
+    given = {
+        "beta": chosen.beta,
+        "steps_per_generation": chosen.steps_per_generation,  # not in TRL 0.17
+        "max_prompt_length": chosen.max_prompt_tokens,
+        "mask_truncated_completions": chosen.mask_truncated or None,
+    }
+    more = {name: value for name, value in given.items() if value is not None}
     config = (GRPOConfig if grpo else RLOOConfig)(
         output_dir=str(output),
         use_cpu=True,
@@ -282,7 +330,6 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
         per_device_train_batch_size=chosen.batch,
         per_device_eval_batch_size=chosen.eval_batch,
         gradient_accumulation_steps=chosen.accumulation,
-        steps_per_generation=chosen.steps_per_generation,
         num_iterations=chosen.iterations,
         max_completion_length=chosen.max_tokens,
         eval_strategy="steps" if chosen.eval_every else "no",
@@ -299,8 +346,11 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
     )
     functions = reward_functions(chosen, books, rank)
     classes = {"reward_processing_classes": [None, *[tokenizer()] * (len(functions) - 1)]}
+    model = policy(chosen)
+    if release() < (0, 18):
+        keep_generated(model, books)
     trainer = trainer_class(
-        model=policy(chosen),
+        model=model,
         processing_class=tokenizer(),
         reward_funcs=functions,
         args=config,
@@ -310,6 +360,7 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
         **(classes if chosen.reward_model else {}),
     )
     trainer.remove_callback(PrinterCallback)
+    books.trainer = trainer
     return trainer
 
 

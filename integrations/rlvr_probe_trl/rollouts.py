@@ -1,0 +1,180 @@
+"""Rollouts: lengths of every trajectory, turns, and when generating ends.
+
+TRL returns the token lists of a batch from a method of its own since 0.24. What is done below that
+is in :mod:`rlvr_probe_trl.earlier`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.model.names import ROLLOUT, TRAJECTORIES, TURN
+from rlvr_probe_trl.reading import argument, lengths, number, size, stop_ids, truncated
+from rlvr_probe_trl.tools import loss_runs, turn_columns
+from rlvr_probe_trl.training import (
+    WHERE,
+    Batch,
+    Training,
+    named,
+    read_place,
+    step_now,
+    training_of,
+)
+
+__all__ = [
+    "GENERATE",
+    "TURN_OF_IDS",
+    "TURN_OF_PROMPTS",
+    "end_rollout",
+    "tell_lengths",
+]
+
+
+def tell_lengths(
+    probe: Probe,
+    trainer: Any,
+    training: Training,
+    prompt_tokens: list[int],
+    response_tokens: list[int],
+    cut: list[int] | None,
+    parent: int,
+    runs: list[list[int]] | None = None,
+) -> None:
+    """Record the trajectories of one generation.
+
+    Args:
+        probe: To record with.
+        trainer: Who generated.
+        training: Its state.
+        prompt_tokens: Length of each prompt.
+        response_tokens: Length of each completion.
+        cut: 1 for each completion that was truncated; None if that is unknown.
+        parent: The rollout span.
+        runs: Which tokens of each completion are in the loss; None if all are.
+    """
+    batch = training.batch
+    where = batch.where if batch is not None else training.where(trainer)
+    rows = len(response_tokens)
+    rank = number(trainer, "accelerator", "process_index")
+    ranks = number(trainer, "accelerator", "num_processes")
+    group_size = number(trainer, "num_generations")
+    if where[2] == "eval":  # TRL < 0.26 has the same number for both
+        group_size = number(trainer, "num_generations_eval") or group_size
+    values = {
+        **named(where),
+        "batch": batch.span if batch is not None else None,
+        "ordinal": training.ordinal(where),
+        "policy_version": number(trainer, "state", "global_step"),
+        "offset": None if rank is None else rank * rows,
+        "total": None if ranks is None else ranks * rows,
+        "group_size": group_size,
+        "prompt_tokens": prompt_tokens,
+        "response_tokens": response_tokens,
+        "truncated": cut,
+    }
+    if runs is not None:
+        values["loss_runs"] = runs
+    probe.emit(TRAJECTORIES, values, parent=parent)
+
+
+def end_rollout(probe: Probe, batch: Batch | None, error: str | None = None) -> None:
+    """End a rollout that has no method of its own, at what follows it. Not twice."""
+    if batch is None or not batch.rollout_open:
+        return
+    batch.rollout_open = False
+    done = number(batch.trainer, "state", "global_step")
+    values = {**named(batch.where), "policy_version": done, "samples": batch.samples}
+    probe.end(batch.rollout, values, error)
+
+
+# ---------------------------------------------------------------- TRL 0.24 and later
+
+
+def _read_rollout(call: Call) -> tuple[Any, ...]:
+    done = number(call.args[0], "state", "global_step")
+    return (*read_place(call), done, size(_generated(call.result, 1)))
+
+
+def _rollout_end(call: Call) -> None:
+    trainer = call.args[0]
+    training = training_of(call.probe, trainer)
+    responses = _generated(call.result, 1)
+    prompt_tokens, response_tokens = lengths(_generated(call.result, 0)), lengths(responses)
+    if call.error is not None or prompt_tokens is None or response_tokens is None:
+        return
+    if training.stops is None:
+        training.stops = stop_ids(trainer)
+    cut = truncated(responses, training.stops)
+    runs = loss_runs(_generated(call.result, 2), response_tokens)
+    tell_lengths(
+        call.probe, trainer, training, prompt_tokens, response_tokens, cut, call.span, runs
+    )
+
+
+def _generated(result: object, index: int) -> Any:
+    # Prompt ids and completion ids come first in every TRL since 0.24. What follows changed in each
+    # release (a 0-d tensor in 0.24, masks since 0.26) and is left alone.
+    return result[index] if isinstance(result, tuple) and len(result) > index else None
+
+
+def _read_turn_of_ids(call: Call) -> tuple[Any, ...]:
+    # GRPO returns (completion ids, log-probabilities), RLOO the completion ids alone.
+    responses = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
+    return _turn(call, argument(call, 1, "prompt_ids"), responses)
+
+
+def _read_turn_of_prompts(call: Call) -> tuple[Any, ...]:
+    # The prompts that are passed are texts or messages, whose lengths are not those of tokens.
+    return _turn(call, _generated(call.result, 0), _generated(call.result, 1))
+
+
+def _turn(call: Call, prompts: Any, responses: Any) -> tuple[Any, ...]:
+    batch = training_of(call.probe, call.args[0]).batch
+    span = None if batch is None else batch.span
+    columns = None if not span else turn_columns(call, span, prompts, responses)
+    if columns is not None:
+        rows, turn, sent, generated = columns
+        return span, size(generated), rows, turn, sent, generated
+    sent, generated = lengths(prompts), lengths(responses)
+    return (
+        span,
+        size(generated),
+        None,
+        None,
+        None if sent is None else sum(sent),
+        None if generated is None else sum(generated),
+    )
+
+
+GENERATE = HookPoint(
+    "_generate",
+    ROLLOUT,
+    (*WHERE, "policy_version", "samples"),
+    _read_rollout,
+    step=step_now,
+    after=_rollout_end,
+)
+"""All generation of one batch, tools included. TRL >= 0.24."""
+
+_TURN = ("batch", "samples", "rows", "turn", "prompt_tokens", "response_tokens")
+
+TURN_OF_IDS = HookPoint(
+    "_generate_single_turn",
+    TURN,
+    _TURN,
+    _read_turn_of_ids,
+    optional=True,
+    parameters=("prompt_ids",),
+)
+"""One call of the engine. TRL >= 0.29.1: takes token ids."""
+
+TURN_OF_PROMPTS = HookPoint(
+    "_generate_single_turn",
+    TURN,
+    _TURN,
+    _read_turn_of_prompts,
+    optional=True,
+    parameters=("prompts",),
+)
+"""One call of the engine. TRL 0.24 to 0.29.0: takes texts, and returns token ids of both."""
