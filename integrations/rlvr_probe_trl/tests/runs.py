@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from rlvr_probe_trl.tests.releases import folders
 from rlvr_probe_trl.tests.truth import Truth, read_truth
 
 from rlvr_probe.exporter import Written
@@ -40,6 +41,7 @@ class Scenario:
         exit_status: What the training ends with.
         then: Arguments of a second process of the same run.
         environment: Variables for it, as ``NAME=value``; ``{folder}`` is its working directory.
+        trl: Release that runs it; empty for the installed one.
     """
 
     arguments: str = ""
@@ -50,11 +52,12 @@ class Scenario:
     exit_status: int = 0
     then: str | None = None
     environment: tuple[str, ...] = ()
+    trl: str = ""
 
     @property
     def bare(self) -> Scenario:
         """The same training without a probe."""
-        return Scenario(self.arguments, "bare", self.ranks, self.group_size)
+        return Scenario(self.arguments, "bare", self.ranks, self.group_size, trl=self.trl)
 
 
 MANY = "--steps 4 --eval-every 2 --save-every 2 --subclass --async-reward --reward-model --beta 0.1"
@@ -73,6 +76,40 @@ SCENARIOS = {
     "resumed": Scenario(
         "--steps 6 --save-every 3 --kill-at 5", exit_status=-9, then="--steps 6 --resume"
     ),
+    # Releases where something is done in another way; `points.py` says what.
+    "0.17": Scenario(
+        "--iterations 2 --beta 0.1 --max-tokens 8 --mask-truncated --max-prompt-tokens 6"
+        " --eval-every 2 --reward-model",
+        stages=frozenset({"old_logprob", "ref_logprob", "eval"}),
+        trl="0.17.0",
+    ),
+    "0.18": Scenario("--steps-per-generation 2", "launcher", trl="0.18.2"),
+    "0.19": Scenario("--subclass --beta 0.1", trl="0.19.1"),
+    "0.20_masked": Scenario(
+        "--max-tokens 8 --mask-truncated --max-prompt-tokens 6 --eval-every 2 --subclass",
+        stages=frozenset({"eval"}),
+        trl="0.20.0",
+    ),
+    "0.20_resumed": Scenario(
+        "--steps 6 --save-every 3 --kill-at 5",
+        exit_status=-9,
+        then="--steps 6 --resume",
+        trl="0.20.0",
+    ),
+    "0.20_two_ranks": Scenario("--rank-delay 0.2 --eval-every 2", ranks=2, trl="0.20.0"),
+    "0.23_rloo": Scenario(
+        "--algorithm rloo --reward-model",
+        "launcher",
+        stages=frozenset({"old_logprob", "ref_logprob"}),
+        trl="0.23.1",
+    ),
+    "0.24_straddling": Scenario(
+        "--group-size 8 --batch 4", "launcher", ranks=2, group_size=8, trl="0.24.0"
+    ),
+    "0.26": Scenario("--reward-model --eval-every 2", trl="0.26.2"),
+    "0.28": Scenario(MANY, stages=frozenset({"ref_logprob", "eval", "checkpoint"}), trl="0.28.0"),
+    "1.0": Scenario("--reward-model --eval-every 2 --iterations 2", trl="1.0.0"),
+    "1.8": Scenario("--async-reward --subclass", "launcher", trl="1.8.0"),
 }
 """Trainings whose workload must hold exactly what happened."""
 
@@ -183,6 +220,8 @@ def environment(folder: Path, scenario: Scenario) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
     }
+    if scenario.trl:
+        given["PYTHONPATH"] = os.pathsep.join(map(str, folders(scenario.trl)))
     if scenario.then is not None:  # ranks of one process start find their run id by themselves
         given["RLVR_PROBE_RUN_ID"] = "conformance"
     for assignment in scenario.environment:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def run(runner: Runner, name: str) -> Finished:
 
 
 every_run = pytest.mark.parametrize("name", SCENARIOS)
-whole_runs = pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "resumed"])
+whole_runs = pytest.mark.parametrize(
+    "name", [name for name, scenario in SCENARIOS.items() if scenario.then is None]
+)
 
 
 def groups(batch: Batch) -> list[dict[str, Any]]:
@@ -71,6 +74,32 @@ def test_lengths_are_exactly_those_of_the_run(run: Finished) -> None:
 
 
 @every_run
+def test_the_release_that_is_recorded_is_the_one_that_was_asked_for(run: Finished) -> None:
+    releases = {
+        session.facts["framework_version"] for one in run.trace.attempts for session in one.sessions
+    }
+    assert releases == {run.scenario.trl or metadata.version("trl")}
+
+
+@pytest.mark.parametrize("name", ["n8_truncated", "0.17", "0.20_masked"])
+def test_many_completions_are_cut_off_where_that_is_the_point(run: Finished) -> None:
+    stopped = [ended for batch in run.truth.stopped for ended in batch]
+    assert stopped.count(False) > len(stopped) // 2
+    assert True in stopped
+
+
+@pytest.mark.parametrize("name", ["0.17", "0.20_masked"])
+def test_prompts_are_cut_where_that_is_the_point(run: Finished) -> None:
+    inputs = [group["input"] for _, batch in run.truth.batches for group in batch]
+    assert max(inputs) == 6
+    texts = (run.folder / "books" / "truth-0.jsonl").read_text()
+    assert (
+        max(length for line in texts.splitlines() for length in json.loads(line).get("text", []))
+        > 6
+    )
+
+
+@every_run
 def test_completions_cut_off_by_the_cap_are_told_from_those_that_ended(run: Finished) -> None:
     assert [
         [not sample.truncated for group in batch.groups() for sample in group.trajectories]
@@ -93,7 +122,7 @@ def test_the_policy_that_sampled_is_the_one_of_the_step_before(run: Finished) ->
     ]
 
 
-@pytest.mark.parametrize("name", ["many", "two_ranks"])
+@pytest.mark.parametrize("name", ["many", "two_ranks", "0.17", "0.20_masked", "0.28", "1.0"])
 def test_evaluations_are_kept_apart_with_their_own_lengths(run: Finished) -> None:
     evaluations = [batch for step in run.trace.steps() for batch in step.evaluations]
     assert len(evaluations) > 1
@@ -203,7 +232,7 @@ def test_every_call_is_recorded_once(run: Finished) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["many", "two_ranks"])
+@pytest.mark.parametrize("name", ["many", "two_ranks", "0.17", "0.20_masked"])
 def test_losses_weights_and_tokens_are_those_of_the_run_without_a_probe(
     runner: Runner, run: Finished
 ) -> None:
@@ -212,7 +241,7 @@ def test_losses_weights_and_tokens_are_those_of_the_run_without_a_probe(
     assert run.results == bare.results
 
 
-@pytest.mark.parametrize("name", ["many"])
+@pytest.mark.parametrize("name", ["many", "0.28"])
 def test_each_kind_of_reward_function_is_timed_and_its_values_kept(run: Finished) -> None:
     functions = ["keeper", "sometimes", "later", "reward_model_3"]
     for batch in recorded(run):
@@ -232,7 +261,17 @@ def test_each_kind_of_reward_function_is_timed_and_its_values_kept(run: Finished
     assert min(span.seconds for span in asynchronous) > 0.03
 
 
-@pytest.mark.parametrize("name", ["two_ranks"])
+@pytest.mark.parametrize("name", ["0.17", "0.23_rloo", "0.26", "1.0"])
+def test_a_reward_model_is_timed_and_its_values_kept(run: Finished) -> None:
+    functions = ["keeper", "sometimes", "reward_model_2"]
+    for batch in recorded(run):
+        for shard in batch.shards:
+            assert sorted(call.function for call in shard.calls) == sorted(functions)
+            assert [column.function for column in shard.rewards] == functions
+            assert None not in shard.rewards[2].values
+
+
+@pytest.mark.parametrize("name", ["two_ranks", "0.20_two_ranks"])
 def test_waiting_for_a_slow_reward_of_another_rank_is_told_from_reward_work(run: Finished) -> None:
     ranks = {process.index: process.rank for process in run.trace.processes}
     waits: dict[int | None, list[float]] = {0: [], 1: []}
@@ -250,21 +289,24 @@ def test_waiting_for_a_slow_reward_of_another_rank_is_told_from_reward_work(run:
     assert min(waits[1]) > 0.1 > max(waits[0])
 
 
-@pytest.mark.parametrize("name", ["straddling"])
+@pytest.mark.parametrize("name", ["straddling", "0.24_straddling"])
 def test_a_group_may_lie_on_two_ranks(run: Finished) -> None:
     assert [[len(shard.response_tokens) for shard in batch.shards] for batch in recorded(run)] == [
         [4, 4] for _ in run.truth.batches
     ]
 
 
-@pytest.mark.parametrize("name", ["resumed"])
+@pytest.mark.parametrize("name", ["resumed", "0.20_resumed"])
 def test_steps_done_again_after_a_resume_count_once(run: Finished) -> None:
     assert [step.number for step in run.trace.steps()] == [1, 2, 3, 4, 5, 6]
     assert [step.number for step in run.trace.redone] == [4, 5]
     assert [attempt.sessions[0].facts["resumed_step"] for attempt in run.trace.attempts] == [0, 3]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("many", "grpo"), ("rloo", "rloo")])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("many", "grpo"), ("rloo", "rloo"), ("0.20_two_ranks", "grpo"), ("0.23_rloo", "rloo")],
+)
 def test_a_training_states_its_facts(run: Finished, expected: str) -> None:
     facts = dict(run.trace.attempts[0].sessions[0].facts)
     assert {name: facts[name] for name in ("framework", "algorithm", "engine", "rollout_tp")} == {
