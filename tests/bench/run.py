@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import columns, conversion, event, rate, slowdown, startup
+from tests.bench import bars, columns, conversion, event, rate, slowdown, startup
 from tests.bench.report import machine
 
 __all__ = ["FAMILIES", "fill"]
@@ -39,19 +39,22 @@ _BLOCK = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(page: str, figures: dict[str, Any]) -> str:
-    """``page`` with every block of a family, or of the machine, made from ``figures``."""
+    """``page`` with every block (a family, the bars, the machine) made from ``figures``."""
 
     def block(match: re.Match[str]) -> str:
         begin, name, end = match.groups()
-        if name == "machine":
-            return f"{begin}{_sentence(figures[name])}\n{end}"
-        command = f'```bash\nmake bench ARGS="--only {name}"\n```'
-        return f"{begin}{command}\n\n{FAMILIES[name].tables(figures[name])}\n{end}"
+        return f"{begin}\n{_content(name, figures)}\n\n{end}"
 
     return _BLOCK.sub(block, page)
 
 
-def _sentence(found: dict[str, Any]) -> str:
+def _content(name: str, figures: dict[str, Any]) -> str:
+    if name == "bars":
+        return bars.tables(figures)
+    if name != "machine":
+        command = f'```bash\nmake bench ARGS="--only {name}"\n```'
+        return f"{command}\n\n{FAMILIES[name].tables(figures[name])}"
+    found = figures[name]
     return (
         f"Measured on {found['cores']} cores of {found['processor']}, {found['system']},"
         f" Python {found['python']}."
@@ -87,6 +90,8 @@ def main() -> None:
             figures[name] = _measure(name, chosen)
             chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         print(f"\nwritten: {chosen.json.resolve()}")
+    if figures.keys() >= FAMILIES.keys() and not figures["quick"]:
+        print(f"\n== bars\n\n{bars.tables(figures)}")
     if chosen.write_docs:
         _write_docs(figures)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import run, slowdown
+from tests.bench import bars, run, slowdown
 
 
 def quick(name: str, tmp_path: Path, *more: str) -> dict[str, Any]:
@@ -133,6 +133,17 @@ def test_a_bar_is_met_by_an_interval_that_is_narrow_and_low(
     found: dict[str, Any], verdict: str
 ) -> None:
     assert slowdown.verdict(slowdown.summary(found)) == verdict
+
+
+def test_each_bar_can_be_missed() -> None:
+    whole = json.loads(run.FIGURES.read_text(encoding="utf-8"))
+    worse = json.loads(json.dumps(whole))
+    worse["event"]["variants"]["hook, 5"]["p50_us"] = 3.1
+    worse["rate"] |= {"held_per_s": 199_000, "uncounted": 1}
+    worse["conversion"]["cases"][-1]["memory_b"] = 400e6
+    worse["conversion"]["cases"][-2]["write_s"] *= 2
+    worse["slowdown"]["trainings"]["small"] = slowdown.summary(blocks(6.0))
+    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 6
 
 
 # ---------------------------------------------------------------- documentation

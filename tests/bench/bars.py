@@ -1,0 +1,72 @@
+"""The bars that the figures are held to, and whether they are met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.bench import conversion, rate, slowdown
+from tests.bench.report import table
+
+__all__ = ["judge", "tables"]
+
+EVENT_US = 3.0
+GROWTH = 1.2
+"""Times as long per trajectory at a million as at a hundred thousand: above this is not linear."""
+
+
+def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """What is held to a bar, the bar, the figure, and ``met``, ``missed`` or ``not known``."""
+    event = figures["event"]["variants"]["hook, 5"]["p50_us"]
+    held, uncounted = figures["rate"]["held_per_s"], figures["rate"]["uncounted"]
+    *smaller, largest, by_large_steps = figures["conversion"]["cases"]
+    memory_b = max(largest["memory_b"], by_large_steps["memory_b"])
+    growth = _per_trajectory(largest) / _per_trajectory(smaller[-1])
+    training = figures["slowdown"]["trainings"]["small"]
+    _, low, high = training["wall"]["ratio"]
+    return [
+        (
+            "an event with 5 values on the calling thread, median",
+            f"{EVENT_US:g} µs",
+            f"{event:.2f} µs",
+            _met(event <= EVENT_US),
+        ),
+        (
+            "events held per second",
+            f"{rate.BAR_PER_S:,}",
+            f"{held:,.0f}",
+            _met(held >= rate.BAR_PER_S),
+        ),
+        ("events in no count", "0", f"{uncounted:,}", _met(uncounted == 0)),
+        (
+            "slowdown of a training, upper bound at 95 %, half-width",
+            "below 1 %, 0.5 %",
+            f"{high - 1:+.2%}, {(high - low) / 2:.2%}",
+            slowdown.verdict(training),
+        ),
+        (
+            "memory to convert a million trajectories",
+            f"{conversion.BAR_B / 1e6:.0f} MB and the largest step",
+            f"{memory_b / 1e6:.0f} MB",
+            _met(memory_b <= conversion.BAR_B),
+        ),
+        (
+            "time for each of a million trajectories, by that for each of a tenth of them",
+            f"{GROWTH:g}",
+            f"{growth:.2f}",
+            _met(growth <= GROWTH),
+        ),
+    ]
+
+
+def _per_trajectory(case: dict[str, Any]) -> float:
+    seconds: float = case["read_s"] + case["build_s"] + case["write_s"]
+    return seconds / float(case["trajectories"])
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def tables(figures: dict[str, Any]) -> str:
+    """The bars as a table."""
+    return table(("what", "bar", "measured", ""), judge(figures))
