@@ -6,94 +6,20 @@ a buffer, never by the probe.
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import find_run, read_run
-from tests import toy
+from rlvr_probe.trace import read_run
+from tests.jobs import Job, wait_for
 
 FLUSH_BOUND_NS = 200_000_000
 """Of what was finished longer before a kill than this, nothing is lost."""
-
-PREAMBLE = """
-import os, sys, time, signal
-sys.path.insert(0, {site!r})
-import rlvr_probe
-rlvr_probe.attach(out={out!r})
-import toyrl
-log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-def done(i):
-    os.write(log, f"{{i}} {{time.monotonic_ns()}}\\n".encode())
-def busy(n, label="work"):
-    for i in range(n):
-        with rlvr_probe.span(label, i=i):
-            pass
-        done(i)
-"""
-
-
-class Job:
-    """A Python script that records, run from a file in an empty folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.out = folder / "runs"
-        self.log = folder / "log"
-        toy.install(folder / "site")
-
-    def start(self, body: str, **kwargs: object) -> subprocess.Popen[str]:
-        head = PREAMBLE.format(site=str(self.folder / "site"), out=str(self.out), log=str(self.log))
-        script = self.folder / "job.py"
-        script.write_text(head + textwrap.dedent(body))
-        return subprocess.Popen(  # type: ignore[call-overload]
-            [sys.executable, str(script)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            **kwargs,
-        )
-
-    def run(self, body: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
-        process = self.start(body, **kwargs)
-        out, err = process.communicate(timeout=60)
-        return subprocess.CompletedProcess([], process.returncode, out, err)
-
-    def trace(self) -> Trace:
-        return read_run(find_run(self.out))
-
-    def finished(self) -> list[tuple[int, int]]:
-        """(i, CLOCK_MONOTONIC ns) of everything the script says it finished."""
-        if not self.log.exists():
-            return []
-        return [tuple(map(int, line.split())) for line in self.log.read_text().splitlines()]  # type: ignore[misc]
-
-    def recorded(self) -> set[object]:
-        return {span.attributes["i"] for span in self.trace().user_spans}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -229,27 +155,6 @@ def test_a_deleted_recording_is_noticed_and_begun_anew(job: Job) -> None:
     labels = [span.attributes["label"] for span in trace.user_spans]
     assert labels.count("second") >= 99
     assert trace.lost.get("deleted") == 100
-
-
-@pytest.fixture
-def tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount small file systems of their own; needs the right to."""
-    libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
-    mounted: list[Path] = []
-
-    def mount(options: str) -> Path:
-        path = tmp_path / f"disk{len(mounted)}"
-        path.mkdir()
-        read_only = 1 if options == "ro" else 0
-        data = b"" if read_only else options.encode()
-        if libc.mount(b"none", bytes(path), b"tmpfs", read_only, data):
-            pytest.skip(f"mounting a tmpfs is not permitted here (errno {ctypes.get_errno()})")
-        mounted.append(path)
-        return path
-
-    yield mount
-    for path in mounted:
-        libc.umount2(bytes(path), 2)
 
 
 def test_a_full_disk_costs_rows_that_are_counted_and_nothing_else(
