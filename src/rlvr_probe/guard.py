@@ -84,7 +84,8 @@ def attempt(function: Callable[[Any], Any], argument: Any, default: Any) -> Any:
 
 
 def place(function: Callable[..., Any]) -> str:
-    """Name under which errors of ``function`` are counted."""
+    """Name under which errors of ``function`` are counted; of a partial, what it calls."""
+    function = getattr(function, "func", function)
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
 
 

@@ -60,15 +60,17 @@ class Hook:
         self.definition: int | None = None
         self.account: Account | None = None
 
-    def open_account(self, recorder: Recorder) -> Account:
-        """The account of the hook point; points made anew for each call share one by their name."""
+    @property
+    def place(self) -> str:
+        """Name of the account: the target, with the adapter's module where that says too little."""
         point = self.point
-        place = point.target
-        if ":" not in place:
-            functions = (point.read, point.after, point.before, point.detail)
-            module = next((one.__module__ for one in functions if hasattr(one, "__module__")), "")
-            place = f"{module}:{place}" if module else place
-        self.account = recorder.account(place)
+        functions = (point.read, point.after, point.before, point.detail)
+        module = next((one.__module__ for one in functions if hasattr(one, "__module__")), "")
+        return point.target if ":" in point.target or not module else f"{module}:{point.target}"
+
+    def open_account(self, recorder: Recorder) -> Account:
+        """Its account; points that are made anew for each call share one by their name."""
+        self.account = recorder.account(self.place)
         return self.account
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -169,6 +169,8 @@ def _losses(summary: _Summary) -> list[Block]:
         for name, why in list(what.items())[:6]:
             count = _count(len(why), "process", "processes")
             blocks.append(Line(f"{word} {name} in {count}: {why[0] or 'unknown why'}", "alarm"))
+        if len(what) > 6:
+            blocks.append(Line(f"{word} {len(what) - 6} more, see the notes", "alarm"))
     return blocks
 
 

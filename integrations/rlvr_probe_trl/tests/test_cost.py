@@ -1,0 +1,73 @@
+"""The guard on the probe's own time, in a real training and with its real window of 30 s."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rlvr_probe_trl.tests.runs import Scenario, environment
+from rlvr_probe_trl.tests.truth import read_truth
+
+from rlvr_probe.report import render, summarize
+from rlvr_probe.trace import read_run
+
+pytestmark = pytest.mark.conformance
+
+SLOW = Path(__file__).with_name("slow.py")
+ARGUMENTS = "--attach before --steps 400 --beta 0.1 --eval-every 1 --save-every 2 --max-tokens 8"
+WINDOW_S = 30.0
+
+
+def test_every_hook_that_sleeps_is_passed_over_within_its_window_and_the_training_completes(
+    tmp_path: Path,
+) -> None:
+    books = tmp_path / "books"
+    done = subprocess.run(
+        [sys.executable, str(SLOW), "--out", str(books), *ARGUMENTS.split()],
+        cwd=tmp_path,
+        env=environment(tmp_path, Scenario()),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    slept = json.loads((books / "slow.json").read_text())
+    assert [place for place, calls, _ in slept if calls < 3] == []
+    assert [place for place, _, seconds in slept if not 0 < seconds < WINDOW_S] == []
+
+    [recording] = (path for path in (tmp_path / "recordings").iterdir() if path.is_dir())
+    trace = read_run(recording)
+    [process] = trace.processes
+    assert list(process.muted) == [place for place, _, _ in slept]
+    for why in process.muted.values():
+        word, spent, _, _, elapsed, _ = why.split()
+        assert word == "own_time"
+        assert float(spent) > 0.01 * WINDOW_S
+        assert float(elapsed) <= WINDOW_S
+    assert process.state == "exited"
+    assert not process.faults
+
+    shown = io.StringIO()
+    render(summarize(trace), shown, color=False)
+    text = " ".join(shown.getvalue().split())
+    assert text.count("MUTED") == 7  # six by name
+    assert f"MUTED {len(slept) - 6} more" in text
+    for place, _, _ in slept:
+        assert f"passed over {place} " in text
+
+    # What was recorded of lengths, before that hook's turn came, is exactly what happened.
+    outputs = {
+        step: [length for group in groups for length in group["output"]]
+        for step, groups in read_truth(books, 4).batches
+    }
+    recorded = {batch.step: batch for step in trace.steps() for batch in step.batches}
+    assert recorded
+    for number, batch in recorded.items():
+        [shard] = batch.shards
+        assert list(shard.response_tokens) == outputs[number]
