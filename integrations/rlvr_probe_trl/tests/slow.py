@@ -90,9 +90,11 @@ def slow_down(turns: Turns) -> None:
         "_prepare_inputs",
         "training_step",
     ]
-    by_name = {point.target: point for point in adapter.METHODS}
+    by_name = {point.target: point for point in adapter.methods(adapter.installed())}
+    assert by_name.keys() - set(inner) == {"_tool_call_loop"}, "every hook point has its turn"
     slowed = {name: turns.point(by_name[name]) for name in inner}
-    adapter.METHODS = tuple(slowed.get(name, point) for name, point in by_name.items())
+    points = tuple(slowed.get(name, point) for name, point in by_name.items())
+    adapter.methods = lambda release: points
     for name in ("_end_step", "_begin_step"):
         method = getattr(Steps, name)
         setattr(Steps, name, turns.slow(f"{Steps.__module__}.Steps.{name}", method))
