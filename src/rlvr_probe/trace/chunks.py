@@ -17,7 +17,10 @@ from rlvr_probe.trace.lines import LINE_LIMIT_B, Lines
 __all__ = ["CHUNK_LIMIT_B", "Chunks"]
 
 CHUNK_LIMIT_B: Final = LINE_LIMIT_B + schema.CHUNK_B
-"""What is longer without a sum is no chunk of ours."""
+"""What takes more memory without a sum is no journal of ours."""
+
+_LINE_B: Final = 64
+"""What a line takes besides its bytes: a gigabyte of line feeds is a lot of lines."""
 
 _SUM = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]')
 
@@ -33,7 +36,7 @@ class Chunks:
         damaged: Lines of chunks whose sum does not fit, or that are missing.
         repeated: Lines of chunks that were there before.
         torn: Lines behind the last sum, the last of them perhaps without its end.
-        too_long: Lines given up because of their length.
+        given_up: There is no sum for so long that the rest of the file was not read.
     """
 
     def __init__(self, lines: Lines) -> None:
@@ -43,38 +46,34 @@ class Chunks:
         self.damaged = 0
         self.repeated = 0
         self.torn = 0
-        self.too_long = 0
+        self.given_up = False
         self._source = lines
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        held, size, unsound, doubtful, long = list[bytes](), 0, False, 0, 0
+        held, size, doubtful = list[bytes](), 0, 0
         for line in self._source:
-            if line is None:
-                long += 1
-            elif line.startswith(b'["sum",'):
-                total = None if unsound else _total(held, line)
-                if total is None:
-                    doubtful += len(held)
-                elif total - len(held) < self.lines:
-                    self.repeated += len(held)
-                else:
-                    self.damaged += max(0, total - len(held) - self.lines - long)
-                    self.too_long += long
-                    self.lines, doubtful, long = total, 0, 0
-                    yield held
-                held, size, unsound = [], 0, False
-                continue
-            else:
+            if not line.startswith(b'["sum",'):
                 held.append(line)
-                size += len(line)
-                if size <= CHUNK_LIMIT_B:
-                    continue
-            doubtful += len(held)
-            held, size, unsound = [], 0, True
-        self.too_long += long
+                size += len(line) + _LINE_B
+                if size > CHUNK_LIMIT_B:
+                    self.given_up = True
+                    held = []
+                    break
+                continue
+            total = _total(held, line)
+            if total is None:
+                doubtful += len(held)
+            elif total - len(held) < self.lines:
+                self.repeated += len(held)
+            else:
+                self.damaged += total - len(held) - self.lines
+                self.lines, doubtful = total, 0
+                yield held
+            held, size = [], 0
+        self.given_up = self.given_up or self._source.too_long
         self.damaged += doubtful
         self.torn = len(held) + self._source.torn
-        self.seen = self.lines + doubtful + long + self.torn
+        self.seen = self.lines + doubtful + self.torn
 
 
 def _total(held: list[bytes], line: bytes) -> int | None:

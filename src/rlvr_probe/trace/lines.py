@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 __all__ = ["LINE_LIMIT_B", "Lines"]
 
 LINE_LIMIT_B: Final = 64 * 1024 * 1024
-"""A longer line is given up: a row of 1,000 trajectories takes about 10 KB."""
+"""No line of ours is longer: a row of 1,000 trajectories takes about 10 KB."""
 
 _BLOCK_B: Final = 1024 * 1024
 
@@ -16,10 +16,11 @@ _BLOCK_B: Final = 1024 * 1024
 class Lines:
     """Iterates over the complete lines of the first ``size_b`` bytes of a file, once.
 
-    A line that is too long is given up: None stands for it.
+    At a line that is too long it gives up: nothing of ours lies behind it.
 
     Attributes:
         torn: The last line had no end.
+        too_long: It gave up.
     """
 
     def __init__(self, file: BinaryIO, size_b: int, limit_b: int = LINE_LIMIT_B) -> None:
@@ -29,14 +30,15 @@ class Lines:
             file: Opened for reading bytes.
             size_b: How much of it exists now, bytes: what a live process adds meanwhile is left
                 for the next reading.
-            limit_b: Length beyond which a line is given up, bytes.
+            limit_b: Length of a line at which to give up, bytes.
         """
         self.torn = False
+        self.too_long = False
         self._file = file
         self._left = size_b
         self._limit = limit_b
 
-    def __iter__(self) -> Iterator[bytes | None]:
+    def __iter__(self) -> Iterator[bytes]:
         begun, length = list[bytes](), 0
         while self._left > 0:
             block = self._file.read(min(_BLOCK_B, self._left))
@@ -44,18 +46,14 @@ class Lines:
                 break
             self._left -= len(block)
             first, *others = block.split(b"\n")
+            begun.append(first)
             length += len(first)
-            if length <= self._limit:
-                begun.append(first)
-            else:
-                begun.clear()
-            if not others:
-                continue
-            yield b"".join(begun) if length <= self._limit else None
-            *whole, rest = others
-            yield from whole
-            begun, length = [rest], len(rest)
-        if length > self._limit:
-            yield None
-        else:
-            self.torn = length > 0
+            if length > self._limit:
+                self.too_long = True
+                return
+            if others:
+                yield b"".join(begun)
+                *whole, rest = others
+                yield from whole
+                begun, length = [rest], len(rest)
+        self.torn = length > 0

@@ -220,7 +220,7 @@ def _segment(decoder: RowDecoder, part: Segment) -> int:
         damaged_rows=chunks.damaged,
         repeated_rows=chunks.repeated,
         torn_rows=chunks.torn,
-        long_line=chunks.too_long,
+        endless_file=chunks.given_up,
     )
     return chunks.seen
 
@@ -231,7 +231,7 @@ def _count_lines(part: Segment) -> int:
         with part.path.open("rb") as file:
             chunks = Chunks(Lines(file, part.size_b))
             rows = sum(len(chunk) for chunk in chunks)
-            rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.too_long
+            rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.given_up
             return max(1, rows - 1)
     except OSError:
         return 1
