@@ -92,7 +92,8 @@ def manifest_text(
             "iterations_per_batch": workload.iterations_per_batch,
             "accumulation": workload.accumulation,
         },
-        "clock": "start_s and end_s count from the start of the batch's first rollout",
+        "clock": "start_s and end_s count from the start of the batch's first rollout on the same"
+        " machine",
         "totals": _values(totals),
         "steps": {
             str(batch.index): {

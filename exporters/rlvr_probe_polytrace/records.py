@@ -115,8 +115,8 @@ def _extension(
         "trainer_step": batch.batch.step,
         "engine_id": _known([None if rank is None else rank // tp for rank in of_sample]),
         "rank": _known(of_sample) if tp > 1 else None,
-        "start_s": _known([_since(batch.origin_ns, sample.start_ns) for sample in samples]),
-        "end_s": _known([_since(batch.origin_ns, _end_ns(sample)) for sample in samples]),
+        "start_s": _known([_since(batch, sample, sample.start_ns) for sample in samples]),
+        "end_s": _known([_since(batch, sample, _end_ns(sample)) for sample in samples]),
         "finish_reason": _known([_finish_reason(sample.truncated) for sample in samples]),
         "cached_tokens": _known([_cached_tokens(sample) for sample in samples]),
     }
@@ -129,8 +129,9 @@ def _known(values: list[_T | None]) -> list[_T | None] | None:
     return None if all(value is None for value in values) else values
 
 
-def _since(origin_ns: int, at_ns: int | None) -> float | None:
-    return None if at_ns is None else seconds(at_ns - origin_ns)
+def _since(batch: WorkloadBatch, sample: Trajectory, at_ns: int | None) -> float | None:
+    origin_ns = batch.origin_ns.get(sample.process)
+    return None if at_ns is None or origin_ns is None else seconds(at_ns - origin_ns)
 
 
 def _end_ns(sample: Trajectory) -> int | None:

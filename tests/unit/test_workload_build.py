@@ -13,7 +13,7 @@ from rlvr_probe.model.workload import Workload
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
-from tests.journals import JournalFile, Training, simple_run
+from tests.journals import EPOCH_NS, SECOND, JournalFile, Training, simple_run
 
 
 def workload(folder: Path, attempt: int | None = None) -> Workload:
@@ -50,7 +50,29 @@ def test_a_finished_run_becomes_one_batch_and_iteration_per_step(tmp_path: Path)
 
 def test_a_batch_counts_its_times_from_its_first_rollout(tmp_path: Path) -> None:
     simple_run(tmp_path, ranks=2, steps=1)
-    assert workload(tmp_path).batches[0].origin_ns == 500_000_000
+    assert workload(tmp_path).batches[0].origin_ns == {0: 500_000_000, 1: 500_000_000}
+
+
+def test_no_time_is_made_up_between_machines_whose_clocks_differ(tmp_path: Path) -> None:
+    for number, epoch_s in ((1, 0), (2, 3)):
+        header = {
+            "boot": f"{number}",
+            "host": f"node-{number}",
+            "epoch_ns": EPOCH_NS + epoch_s * SECOND,
+        }
+        training = Training(JournalFile(tmp_path, number, header=header), rank=number - 1, ranks=2)
+        # Steps too long to tell clocks 3 s apart from ranks that are not in step.
+        training.step_s = 20.0
+        training.begin()
+        training.step(1)
+        training.journal.close()
+    trace = read_run(tmp_path)
+    assert any("below" in note and "not resolved" in note for note in trace.notes)
+    [taken] = build_workload(trace).batches
+    starts = {shard.process: shard.start_ns for shard in taken.batch.shards}
+    assert starts == taken.origin_ns
+    [step] = trace.steps()
+    assert step.stage_seconds("rollout") == {0: 5.0, 1: 5.0}
 
 
 def test_stage_times_are_those_of_the_slowest_rank(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def batches(draw: st.DrawFn, index: int, n: int, ranks: int, functions: int) -> 
         shards.append(replace(part, truncated=None) if draw(st.booleans()) else part)
     inner = Batch("train", index + 1, 0, index, n, total, shards)
     known = {10 + rank: rank for rank in range(ranks)} if draw(st.booleans()) else {}
-    return WorkloadBatch(index, draw(st.integers(0, 1)), inner, known, draw(st.integers(0, 10**12)))
+    origin_ns = dict.fromkeys(known, draw(st.integers(0, 10**12)))
+    return WorkloadBatch(index, draw(st.integers(0, 1)), inner, known, origin_ns)
 
 
 @st.composite

@@ -93,7 +93,7 @@ def test_functions_of_one_name_stay_apart(tmp_path: Path) -> None:
 def one_shard(**changes: Any) -> WorkloadBatch:
     """A batch of one group of four on one rank; ``changes`` replace fields of its shard."""
     part = replace(shard(0, 0, [5] * 4, [7, 8, 9, 10], functions=()), **changes)
-    return WorkloadBatch(0, 0, Batch("train", 3, 0, 2, 4, 4, [part]), {10: 0}, 4_000_000_000)
+    return WorkloadBatch(0, 0, Batch("train", 3, 0, 2, 4, 4, [part]), {10: 0}, {10: 4_000_000_000})
 
 
 def test_the_extension_says_what_is_known(tmp_path: Path) -> None:

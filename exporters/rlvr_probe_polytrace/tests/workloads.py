@@ -99,7 +99,7 @@ def batch(
         shards=shards,
     )
     ranks = {10 + rank: rank for rank in range(len(rows))}
-    return WorkloadBatch(index, 0, inner, ranks, 5_000_000_000)
+    return WorkloadBatch(index, 0, inner, ranks, dict.fromkeys(ranks, 5_000_000_000))
 
 
 def workload(

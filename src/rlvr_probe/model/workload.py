@@ -24,14 +24,16 @@ class WorkloadBatch:
         session: Which training of the run, from 0.
         batch: Lengths, rewards, reward calls; every group complete.
         ranks: Global rank by process index, for every process that generated rows of it.
-        origin_ns: Start of the batch's first rollout: times in exports count from here.
+        origin_ns: By process index, the start of the batch's first rollout on its machine: times
+            in exports count from here. Clocks of two machines may be seconds apart, so that times
+            between them would be made up.
     """
 
     index: int
     session: int
     batch: Batch
     ranks: Mapping[int, int]
-    origin_ns: int
+    origin_ns: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)

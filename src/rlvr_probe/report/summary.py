@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 from rlvr_probe.model import names
@@ -182,13 +183,17 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
         {
             "function": function,
             "values": values.get(function, (0, 0.0))[0],
-            "mean": values[function][1] / values[function][0] if values.get(function, (0,))[0]
-            else None,
+            "mean": _mean(*values.get(function, (0, 0.0))),
             "calls": calls.get(function, (0, 0.0))[0],
             "total_s": calls.get(function, (0, 0.0))[1],
         }
         for function in dict.fromkeys((*values, *calls))
     ]  # fmt: skip
+
+
+def _mean(count: int, total: float) -> float | None:
+    # A sum of absurd rewards may be infinite, which JSON cannot say.
+    return total / count if count and isfinite(total) else None
 
 
 def _user_spans(trace: Trace) -> list[dict[str, Any]]:

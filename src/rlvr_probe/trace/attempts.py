@@ -243,16 +243,22 @@ def _mark_mixed(
 def _mark_concurrent(
     processes: Sequence[Recorded], launches: list[Launch], times: _Lifetimes, notes: list[str]
 ) -> None:
-    trained = [launch for launch in launches if launch.trainers]
-    for number, one in enumerate(trained):
-        for other in trained[number + 1 :]:
-            clocks = {processes[i].header.clock for i in (*one.trainers, *other.trainers)}
-            slack = _CLOCK_SLACK_NS if len(clocks) > 1 else 0
-            shared = _overlap(
-                _hull(times.training, one.trainers), _hull(times.training, other.trainers)
-            )
-            if shared > slack:
-                one.concurrent = other.concurrent = True
+    trained = sorted(
+        (
+            (*_hull(times.training, launch.trainers), number)
+            for number, launch in enumerate(launches)
+            if launch.trainers
+        )
+    )
+    clocks = [{processes[i].header.clock for i in launch.trainers} for launch in launches]
+    for place, (begin, end, one) in enumerate(trained):
+        for following in range(place + 1, len(trained)):
+            other_begin, other_end, other = trained[following]
+            if other_begin >= end:
+                break
+            slack = _CLOCK_SLACK_NS if len(clocks[one] | clocks[other]) > 1 else 0
+            if _overlap((begin, end), (other_begin, other_end)) > slack:
+                launches[one].concurrent = launches[other].concurrent = True
     together = [str(i) for i, launch in enumerate(launches) if launch.concurrent]
     if together:
         notes.append(

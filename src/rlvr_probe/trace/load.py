@@ -220,7 +220,7 @@ def _segment(decoder: RowDecoder, part: Segment) -> int:
         damaged_rows=chunks.damaged,
         repeated_rows=chunks.repeated,
         torn_rows=chunks.torn,
-        endless_file=chunks.given_up,
+        endless_file=int(chunks.given_up),
     )
     return chunks.seen
 

@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -144,9 +145,12 @@ def _add_session(
         min(begun, default=0),
         max(begun, default=0),
     )
+    numbers = sorted(by_number)
     used = set[int]()
     for members, feeds in linked(fed):
-        done = tuple(number for number in feeds if number in by_number)
+        # Not every number in a range: a step may claim to be the 10^17th.
+        begin, end = bisect_left(numbers, feeds.start), bisect_left(numbers, feeds.stop)
+        done = tuple(numbers[begin:end])
         indices = list[int]()
         for member in members:
             step, batch = generated[member]
@@ -179,13 +183,16 @@ def _take(
             )
             return None
         ranks[shard.process] = rank
-    # Without a rollout span, when the lengths were recorded is the nearest known moment.
-    starts = [
-        moment
-        for shard in batch.shards
-        if (moment := shard.recorded_ns if shard.start_ns is None else shard.start_ns) is not None
-    ]
-    return WorkloadBatch(index, session, batch, ranks, min(starts, default=0))
+    clock = {one: trace.processes[one].boot or trace.processes[one].host for one in ranks}
+    first = dict[str, int]()
+    for shard in batch.shards:
+        # Without a rollout span, when the lengths were recorded is the nearest known moment.
+        moment = shard.recorded_ns if shard.start_ns is None else shard.start_ns
+        if moment is not None:
+            key = clock[shard.process]
+            first[key] = min(moment, first.get(key, moment))
+    origin_ns = {one: first[key] for one, key in clock.items() if key in first}
+    return WorkloadBatch(index, session, batch, ranks, origin_ns)
 
 
 def _reuse(attempt: Attempt, session: int) -> Reuse | None:

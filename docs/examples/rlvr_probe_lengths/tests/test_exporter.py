@@ -32,7 +32,7 @@ def workload(cut: list[int] | None) -> Workload:
         iterations_per_batch=1,
         accumulation=1,
         reward_functions=(),
-        batches=(WorkloadBatch(0, 0, batch, {0: 0}, 0),),
+        batches=(WorkloadBatch(0, 0, batch, {0: 0}, {0: 0}),),
         iterations=(),
         left_out=(),
         notes=(),
