@@ -93,7 +93,7 @@ def test_an_endless_file_is_given_up_in_bounded_memory(
     assert result.returncode == 0, result.stderr
     steps, _, lost = result.stdout.strip().partition(" ")
     assert steps == "1"
-    assert "'endless_file': 1" in lost
+    assert "'endless_file'" in lost
     assert "no_header" in lost or make is sparse_behind_a_header
 
 
