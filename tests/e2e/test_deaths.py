@@ -157,6 +157,25 @@ def test_a_deleted_recording_is_noticed_and_begun_anew(job: Job) -> None:
     assert trace.lost.get("deleted") == 100
 
 
+def test_a_table_of_open_spans_that_somebody_emptied_does_not_end_the_process(job: Job) -> None:
+    result = job.run("""
+        busy(5)
+        [table] = rlvr_probe.attach().folder.glob("*.open")
+        size = table.stat().st_size
+        os.truncate(table, 0)
+        while table.stat().st_size < size:
+            time.sleep(0.01)
+        with rlvr_probe.span("open", i=-1):
+            time.sleep(0.3)
+            busy(5)
+            os._exit(0)
+    """)
+    assert result.returncode == 0, result.stderr
+    trace = job.trace()
+    assert [span.detail for span in trace.open_spans] == ["open"]
+    assert trace.processes[0].faults == {}
+
+
 def test_a_full_disk_costs_rows_that_are_counted_and_nothing_else(
     job: Job, tmpfs: Callable[[str], Path]
 ) -> None:

@@ -262,3 +262,20 @@ def test_the_open_table_has_its_blocks(tmp_path: Path) -> None:
     OpenTable(tmp_path / "p.open", "a" * 16)
     status = os.stat(tmp_path / "p.open")
     assert status.st_blocks * 512 >= status.st_size
+
+
+def test_a_table_that_was_cut_is_made_whole_again_and_a_strangers_file_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "table.open"
+    table = OpenTable(path, "a" * 16)
+    whole = path.stat().st_size
+    os.truncate(path, 100)
+    table.refill()
+    assert path.stat().st_size == whole
+    assert path.stat().st_blocks * 512 >= whole
+    assert table.open(1, 0, 5, None, b"step", "") > 0
+    path.unlink()
+    path.write_bytes(b"mine")
+    table.refill()
+    assert path.read_bytes() == b"mine"

@@ -45,6 +45,7 @@ class OpenTable:
             raise OSError(f"no open-span table on a network file system: {path.parent.name}")
         self._path = path
         self._map: mmap.mmap | None = _mapped(path, bytes(_SIZE))
+        self._file = _identity(path)
         self._process = process.encode()
         self._free = list(range(schema.OPEN_SLOTS, 0, -1))
         self._overflow = 0
@@ -114,6 +115,31 @@ class OpenTable:
             )
             self._map[: len(block)] = block
 
+    def refill(self) -> None:
+        """Make the file as long as it was, if somebody cut it; what was cut off is lost.
+
+        A store behind its end would end the process by SIGBUS. The next one may come before this
+        does: writes through a descriptor would be safe, but give up the interpreter lock, which
+        costs milliseconds where other threads want it.
+
+        Raises:
+            OSError: There is no room; the table is not used any more.
+        """
+        table = self._map
+        if table is None or _identity(self._path) != self._file:
+            return
+        if os.stat(self._path).st_size >= _SIZE:
+            return
+        self._map = None
+        fd = os.open(self._path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.truncate(fd, _SIZE)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, _SIZE)
+        finally:
+            os.close(fd)
+        self._map = table
+
     def restore(self) -> None:
         """Make the file again, with what it said, if it was deleted.
 
@@ -123,6 +149,7 @@ class OpenTable:
         if self._map is not None and not self._path.exists():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._map = _mapped(self._path, bytes(self._map))
+            self._file = _identity(self._path)
 
     def abandon(self) -> None:
         """Never touch the file again: it belongs to the parent of this forked process."""
@@ -143,6 +170,15 @@ def _mapped(path: Path, content: bytes) -> mmap.mmap:
         raise
     finally:
         os.close(fd)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Device and number of a file; zeros if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
 
 
 def _is_network(folder: Path) -> bool:

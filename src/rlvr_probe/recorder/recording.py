@@ -317,6 +317,7 @@ class Recorder:
         if extra and not writer.write(extra, records=False):
             self._books.forget()
         if self._table is not None:
+            self._table.refill()
             if extra is not None:
                 self._table.restore()
             self._table.beat(now, self._lost(), writer.written)
