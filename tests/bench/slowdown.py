@@ -1,4 +1,4 @@
-"""How much longer a real TRL training takes: ``python -m tests.bench.slowdown [--minutes 8]``.
+"""How much longer a real TRL training takes: ``python -m tests.bench.slowdown [--minutes 7.5]``.
 
 :mod:`tests.bench.training` switches recording in random blocks inside one process. A pair is two
 blocks next to each other, one on and one off; a figure is the mean over pairs, a tenth of them left
@@ -25,7 +25,7 @@ from tests.bench.report import main, table
 
 __all__ = ["measure", "tables"]
 
-MINUTES = 8.0
+MINUTES = 7.5
 _TRAININGS = {
     "toy": (0.1, ("--block=20",)),
     "small": (0.9, ("--block=2", "--hidden=128", "--layers=4", "--tokens=64", "--batch=16")),
