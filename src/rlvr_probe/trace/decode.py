@@ -108,6 +108,7 @@ class RowDecoder:
         self._watched = watched
         self._decode = msgspec.json.Decoder().decode
         self._definitions: dict[int, _Definition] = {}
+        self._last: dict[tuple[str, ...], dict[str, Any]] = {}
         self._mono_ns = mono_ns
         self._service: dict[str, Callable[[list[Any]], None]] = {
             "def": self._define,
@@ -170,7 +171,9 @@ class RowDecoder:
             journal.finished.add(span)
         if definition.kept:
             journal.spans.append(
-                SpanRow(definition.name, start_ns, end_ns, span, parent, error, attributes)
+                SpanRow(
+                    definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
+                )
             )
         else:
             if definition.name == names.TURN.name:
@@ -196,6 +199,17 @@ class RowDecoder:
         elif definition.name == names.SESSION_END.name:
             journal.returned = True
         journal.last_ns = max(journal.last_ns, time_ns)
+
+    def _shared(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """The one dict of all spans in a row that say the same: most of a step's do."""
+        last = self._last.setdefault(tuple(attributes), attributes)
+        # True and 1.0 equal 1.
+        if last == attributes and list(map(type, last.values())) == list(
+            map(type, attributes.values())
+        ):
+            return last
+        self._last[tuple(attributes)] = attributes
+        return attributes
 
     def _time(self, value: object) -> int:
         # A span may have begun before the journal did.

@@ -30,26 +30,30 @@ _HEADER_LIMIT_B: Final = 64 * 1024
 
 @dataclass(slots=True)
 class Recorded:
-    """What one process left behind."""
+    """What one process left behind.
+
+    Attributes:
+        trained: Whether it took part in a training.
+    """
 
     header: Header
     journal: Journal
     table: Table | None
     state: ProcessState
+    trained: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note whether it trained, which the rows say that building a trace uses up."""
+        journal = self.journal
+        self.trained = bool(journal.sessions or journal.trajectories) or any(
+            span.name == names.STEP.name for span in journal.spans
+        )
 
     @property
     def heartbeat_ns(self) -> int:
         """When it was last seen alive, CLOCK_MONOTONIC, ns."""
         beat = 0 if self.table is None else self.table.heartbeat_ns
         return max(beat, self.journal.last_ns, self.header.mono_ns)
-
-    @property
-    def trained(self) -> bool:
-        """Whether it took part in a training."""
-        journal = self.journal
-        return bool(journal.sessions or journal.trajectories) or any(
-            span.name == names.STEP.name for span in journal.spans
-        )
 
 
 @dataclass(slots=True)

@@ -23,7 +23,8 @@ def build_steps(
 ) -> tuple[list[Step], list[Span], list[Span]]:
     """Steps of one attempt by session, life and number, its user spans, and spans without a step.
 
-    Step 0 holds what happened before the first step, for example an evaluation.
+    Step 0 holds what happened before the first step, for example an evaluation. The rows of spans
+    are taken out of the journals.
 
     Args:
         attempt: Its index.
@@ -49,7 +50,13 @@ def build_steps(
     user, unplaced = list[Span](), list[Span]()
     done = dict[_Place, set[int]]()
     for member in members:
-        for row, place in _places(member):
+        places = _places(member)
+        rows = member.recorded.journal.spans
+        # Each row goes as its span comes: a long run has no room for both.
+        rows.reverse()
+        places.reverse()
+        while rows:
+            row, place = rows.pop(), places.pop()
             span = Span(
                 process=member.index,
                 id=row.id,
@@ -101,8 +108,8 @@ def _begun(member: Member) -> list[_Place]:
     ]
 
 
-def _places(member: Member) -> list[tuple[SpanRow, _Place | None]]:
-    """Every span of a process with its session and step: its own, else those of what is around."""
+def _places(member: Member) -> list[_Place | None]:
+    """Session and step of every span of a process: its own, else those of what is around."""
     journal = member.recorded.journal
     by_id = {span.id: span for span in journal.spans}
     by_batch = {row.batch: (row.session, row.step) for row in journal.trajectories if row.batch}
@@ -129,4 +136,5 @@ def _places(member: Member) -> list[tuple[SpanRow, _Place | None]]:
                     return by_batch[key]
         return None
 
-    return [(span, place_of(span)) for span in journal.spans]
+    known = dict[_Place | None, _Place | None]()
+    return [known.setdefault(place, place) for place in map(place_of, journal.spans)]
