@@ -19,6 +19,7 @@ PREAMBLE = """
 import os, sys, time, signal
 sys.path.insert(0, {site!r})
 import rlvr_probe
+os.environ["RLVR_PROBE_OWN_SHARE"] = "1"  # some of these do nothing but record
 rlvr_probe.attach(out={out!r})
 import toyrl
 log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

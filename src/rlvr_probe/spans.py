@@ -14,10 +14,12 @@ from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.hooks import Hook, wrap
 from rlvr_probe.model.names import USER
 from rlvr_probe.recorder import CURRENT, OFF, Recorder
+from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = ["span"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_PLACE = f"{__name__}:user"
 _Open = tuple[Recorder, int, int]
 _entered: ContextVar[tuple[tuple[int, int], ...]] = ContextVar("rlvr_probe_entered", default=())
 """(id of the span object, span id) of what this context is in, outermost first."""
@@ -93,12 +95,21 @@ class span:
         recorder = hooks.recorder()
         if recorder is None or recorder.level == OFF:
             return
+        account = recorder.account(_PLACE)
+        if account.muted:
+            return
+        timed = account.watched or account.tick() % SAMPLE == 0
+        began = before(account) if timed else None
+        now = monotonic_ns()
         parent = CURRENT.get()
         definition = recorder.define(USER, self._attributes)
-        opened = recorder.begin(USER, definition, monotonic_ns(), parent, self._label)
+        opened = recorder.begin(USER, definition, now, parent, self._label)
         self._open[opened] = (recorder, parent, definition)
         _entered.set((*_entered.get(), (id(self), opened)))
         CURRENT.set(opened)
+        spent = monotonic_ns() - now
+        if timed or spent > LONG_NS:
+            recorder.own_ns += account.charge(spent, began)
 
     @guard.fail_open("span.end")
     def _end(self, kind: type[BaseException] | None) -> None:
@@ -108,10 +119,16 @@ class span:
         if found is None:
             return
         recorder, parent, definition = found
+        account = recorder.account(_PLACE)
+        timed = account.watched or account.tick() % SAMPLE == 0
+        began = before(account) if timed else None
         if recorder.is_inside(CURRENT.get(), opened):
             CURRENT.set(parent)
         error = None if kind is None else kind.__name__
         recorder.end(opened, definition, now, error, self._values)
+        spent = monotonic_ns() - now
+        if timed or spent > LONG_NS:
+            recorder.own_ns += account.charge(spent, began)
 
     def _leave(self) -> int:
         """The span this context entered last through this object.

@@ -57,9 +57,13 @@ class Recording:
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """A recorder with the settings that users get, its hooks active, in a folder of its own."""
+    """A recorder with the settings that users get, its hooks active, in a folder of its own.
+
+    But for the guard: it would pass over a function that does nothing but be recorded.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(Config.from_environ({}, out=Path(folder)), "bench")
+        config = Config.from_environ({}, out=Path(folder), own_share=1.0)
+        recorder = Recorder(config, "bench")
         probe = HookProbe(recorder, Patches())
         hooks.activate(recorder, probe)
         used = Recording(recorder, probe, recorder.folder)

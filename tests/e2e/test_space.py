@@ -21,11 +21,7 @@ from tests.jobs import Job, wait_for
 
 MIB = 1 << 20
 
-ENVIRON = {
-    **os.environ,
-    "RLVR_PROBE_RUN_ID": "run",
-    "RLVR_PROBE_OWN_SHARE": "1",  # these do nothing but record
-}
+ENVIRON = {**os.environ, "RLVR_PROBE_RUN_ID": "run"}
 
 MAKE = """
 from rlvr_probe.adapter import HookPoint

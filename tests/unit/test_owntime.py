@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import rlvr_probe
 from rlvr_probe import guard, hooks
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
@@ -276,6 +277,35 @@ def test_a_forked_child_inherits_what_is_muted_and_says_so(recorder: Recorder) -
     assert process.muted == {"toy:Trainer.rollout": "inherited"}
     recorded = {row[0] for row in rows(recorder.folder)}
     assert len(recorded) == len(POINTS) - 1
+
+
+def test_spans_of_the_user_are_accounted_for_by_block_and_by_decorator_alike(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Recorder.append
+
+    def append(self: Recorder, row: tuple[Any, ...]) -> None:
+        time.sleep(0.05)
+        real(self, row)
+
+    monkeypatch.setattr(Recorder, "append", append)
+
+    @rlvr_probe.span("decorated")
+    def decorated() -> None: ...
+
+    for _ in range(4):
+        decorated()
+        with rlvr_probe.span("block"):
+            pass
+    [place] = recorder.accounts
+    assert place == "rlvr_probe.spans:user"
+    assert recorder.own_ns > 200 * MS
+    recorder.accounts[place].muted = True
+    written = recorder.next_id()
+    decorated()
+    with rlvr_probe.span("block"):
+        pass
+    assert recorder.next_id() == written + 1
 
 
 def test_points_made_anew_for_every_call_share_an_account_by_name(recorder: Recorder) -> None:

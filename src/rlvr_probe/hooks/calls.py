@@ -65,7 +65,9 @@ class Hook:
         """Name of the account: the target, with the adapter's module where that says too little."""
         point = self.point
         functions = (point.read, point.after, point.before, point.detail)
-        module = next((one.__module__ for one in functions if hasattr(one, "__module__")), "")
+        # Of a partial, what it calls.
+        given = next((getattr(one, "func", one) for one in functions if one is not None), None)
+        module = getattr(given, "__module__", "")
         return point.target if ":" in point.target or not module else f"{module}:{point.target}"
 
     def open_account(self, recorder: Recorder) -> Account:
