@@ -560,7 +560,7 @@ def test_it_works_in_a_folder_that_is_gone(tmp_path: Path) -> None:
         "import os, sys; from rlvr_probe import cli; os.rmdir(os.getcwd()); "
         "sys.exit(cli.main(['doctor']))"
     )
-    run = [sys.executable, "-P", "-c", script]
+    run = [sys.executable, "-c", script]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=gone)
     assert (done.returncode, done.stderr) == (1, "")
     assert "the working directory is gone" in done.stdout

@@ -84,8 +84,8 @@ before = set(sys.modules)
 {statement}
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
-    # -P: the working directory holds folders whose names must not be found.
-    run = [sys.executable, "-P", "-c", script]
+    # -I: the working directory holds folders whose names must not be found.
+    run = [sys.executable, "-I", "-c", script]
     names = json.loads(subprocess.run(run, capture_output=True, check=True, text=True).stdout)
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
 

@@ -24,6 +24,8 @@ __all__ = ["JournalWriter"]
 Row = Sequence[Any]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Before 0.21 the errors of msgspec are no ValueErrors.
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError)
 _RETRY_CHUNKS = 32
 """Chunks dropped between two tries to open a file where none can be opened: about 3 s."""
 
@@ -258,7 +260,7 @@ class JournalWriter:
         before = self.lost["unencodable_value"]
         try:
             return self._encoder.encode_lines(lines), 0
-        except (TypeError, ValueError, OverflowError, RecursionError):
+        except _UNENCODABLE:
             if self.lost["unencodable_value"] > before:
                 self.lost["unencodable_value"] = before
             good = bytearray()
@@ -266,7 +268,7 @@ class JournalWriter:
             for line in lines:
                 try:
                     good += self._encoder.encode(line) + b"\n"
-                except (TypeError, ValueError, OverflowError, RecursionError):
+                except _UNENCODABLE:
                     bad += 1
             return bytes(good), bad
 

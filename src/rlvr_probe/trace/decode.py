@@ -125,7 +125,7 @@ class RowDecoder:
         """Decode one line; count it if it is unsound."""
         try:
             row = self._decode(line)
-        except (ValueError, RecursionError):
+        except (ValueError, msgspec.DecodeError, RecursionError):  # no ValueError before 0.21
             self.journal.skipped["bad_line"] += 1
             return
         if type(row) is not list or not row:

@@ -58,7 +58,7 @@ def parse_header(line: bytes, name: str) -> Header | None:
     """
     try:
         found = _DECODER.decode(line)
-    except (ValueError, RecursionError):
+    except (ValueError, msgspec.DecodeError, RecursionError):  # no ValueError before 0.21
         return None
     if not isinstance(found, dict) or found.get("journal") != "rlvr-probe":
         return None
