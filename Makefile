@@ -10,13 +10,13 @@ BIN    := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
+LOCK   := UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --generate-hashes
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 TORCH  := $(shell grep '^torch==' requirements/dev.in)
-UV     := uv==0.13.8
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench conformance docs lock clean FORCE
+.PHONY: help demo test lint bench conformance oldest docs lock clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,18 +41,18 @@ bench: $(READY) ## the cost of the probe, measured
 conformance: $(READY) ## the integrations against the real frameworks
 	$(BIN)/python -m pytest -m conformance $(ARGS)
 
+oldest: $(READY) ## the unit tests with the oldest dependencies, on Python 3.10 if there is one
+	$(BIN)/python -m tests.oldest $(ARGS)
+
 docs: $(READY) $(DOCS) ## the documentation, into docs/_build/html; its examples are run
 	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python -m sphinx -n -W --keep-going -q -b doctest docs docs/_build/doctest
 
 lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS=--upgrade
-	$(PIP) install --quiet $(UV)
-	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-		--generate-hashes --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt
-	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-		--generate-hashes $(ARGS) requirements/docs.in --output-file requirements/docs.txt
-	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-		--generate-hashes --no-deps requirements/transformers4.in --output-file requirements/transformers4.txt
+	$(LOCK) --python-version 3.11 --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt
+	$(LOCK) --python-version 3.11 $(ARGS) requirements/docs.in --output-file requirements/docs.txt
+	$(LOCK) --python-version 3.10 --resolution lowest-direct --extra cli $(ARGS) pyproject.toml requirements/oldest.in \
+		--output-file requirements/oldest.txt
 
 clean: ## remove everything that make made; recordings in rlvr-probe-runs/ stay
 	rm -rf $(VENV) demo-out dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
