@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,21 @@ PLANTED = Scenario(
 )
 
 
+RELEASES = ("", "0.17.0", "0.20.0")
+"""The installed one, and those whose lengths come from where token ids are."""
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     runner = Runner(tmp_path_factory.mktemp("privacy"))
-    yield runner.finished(PLANTED)
+    runner.start(replace(PLANTED, trl=release) for release in RELEASES)
+    yield runner
     runner.close()
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def run(runner: Runner, request: pytest.FixtureRequest) -> Finished:
+    return runner.finished(replace(PLANTED, trl=request.param))
 
 
 def kept(run: Finished) -> Iterator[tuple[str, bytes]]:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rlvr_probe_trl.reading import (
+    argument,
     attribute,
+    end_id,
     is_module,
     lengths,
     number,
     reward_values,
+    row_sums,
     stop_ids,
     truncated,
 )
+from rlvr_probe_trl.releases import Dated, release
 from rlvr_probe_trl.session import Sessions, algorithm, facts, foreign_ids, reward_names
 from rlvr_probe_trl.stages import is_reference
 from rlvr_probe_trl.training import Batch, Training
+
+from rlvr_probe.adapter import Call, HookPoint
 
 
 class OnDevice:
@@ -72,6 +79,49 @@ def test_stop_tokens_are_those_of_the_trainer_and_the_pad_token() -> None:
     assert stop_ids(SimpleNamespace(eos_token_ids=[1, 7], _tokenizer=tokenizer)) == {0, 1, 7}
     assert stop_ids(SimpleNamespace(processing_class=tokenizer)) == {0, 1}
     assert stop_ids(SimpleNamespace()) == frozenset()
+
+
+def test_the_end_of_older_releases_is_one_token_and_not_padding() -> None:
+    tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=0)
+    assert end_id(SimpleNamespace(processing_class=tokenizer)) == {1}
+    assert end_id(SimpleNamespace(eos_token_id=7, processing_class=tokenizer)) == {7}
+    assert end_id(SimpleNamespace()) == frozenset()
+
+
+def test_a_mask_on_an_accelerator_is_not_read() -> None:
+    assert row_sums(OnDevice()) is None
+    assert row_sums(SimpleNamespace(device=SimpleNamespace(type="cuda"), ndim=2)) is None
+
+
+def test_a_mask_that_is_none_is_unknown() -> None:
+    assert row_sums(None) is None
+    assert row_sums(SimpleNamespace(device=SimpleNamespace(type="cpu"), ndim=1)) is None
+
+
+def test_an_argument_is_found_by_position_and_by_name() -> None:
+    call = Call()
+    call.args, call.kwargs = ("self", "first"), {"second": 2}
+    assert [argument(call, 1, "first"), argument(call, 2, "second"), argument(call, 3, "no")] == [
+        "first",
+        2,
+        None,
+    ]
+
+
+def test_releases_are_in_order_and_what_names_none_is_the_newest() -> None:
+    names = ["0.17.0", "0.24", "0.29.0", "0.29.1", "1.0.0.dev0", "1.9.0", "1.16.0", "unknown"]
+    assert sorted(names, key=release) == names
+    assert release("0") == release(None) == release("unknown")
+
+
+def test_a_hook_point_belongs_to_the_releases_from_its_first_to_before_its_last() -> None:
+    dated = Dated(HookPoint("f"), since="0.24", until="0.29.1")
+    held = [
+        version
+        for version in ("0.23.1", "0.24.0", "0.29.0", "0.29.1", "0")
+        if dated.holds(release(version))
+    ]
+    assert held == ["0.24.0", "0.29.0"]
 
 
 def test_rewards_are_floats_and_what_is_no_number_is_absent() -> None:
@@ -208,3 +258,30 @@ def test_a_pass_of_the_reference_is_told_from_one_of_the_old_policy(
     trainer = SimpleNamespace(**{"num_iterations": 1, "args": args, **given})
     batch = Batch(trainer, 1, (0, 1, "train"), old_seen=old_seen)
     assert is_reference(trainer, model, batch) is expected
+
+
+@pytest.mark.parametrize(
+    ("version", "fed", "iterations", "old_first"),
+    [
+        ("1.16.0", 2, 2, False),
+        ("1.16.0", 4, 2, True),
+        ("0.19.1", 2, 2, True),
+        ("0.19.1", 2, 1, False),
+        ("0.19.1", 8, 1, True),
+        ("0.17.0", None, 1, False),
+        ("0.17.0", None, 2, True),
+    ],
+)
+def test_which_pass_comes_first_with_peft_is_decided_as_each_release_does(
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    fed: int | None,
+    iterations: int,
+    old_first: bool,
+) -> None:
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__=version))
+    args = SimpleNamespace(gradient_accumulation_steps=4)
+    if fed is not None:
+        args.steps_per_generation = fed
+    trainer = SimpleNamespace(ref_model=None, beta=0.1, num_iterations=iterations, args=args)
+    assert is_reference(trainer, POLICY, Batch(trainer, 1, (0, 1, "train"))) is not old_first

@@ -285,6 +285,24 @@ def subclass(trainer: type[Any]) -> type[Any]:
     return MyTrainer
 
 
+def plant_generated(model: Any) -> None:
+    """Make the first completion of every batch a known text, where no method returns them."""
+    import torch
+
+    generate = model.generate
+    planted_ids = torch.tensor([*token_ids(CANARY["completion"]), EOS])
+
+    def with_canary(*args: Any, **kwargs: Any) -> Any:
+        start = (args[0] if args else kwargs["input_ids"]).shape[1]
+        rows = generate(*args, **kwargs)
+        end = start + len(planted_ids)
+        rows = torch.nn.functional.pad(rows, (0, max(end - rows.shape[1], 0)), value=PAD)
+        rows[0, start:end] = planted_ids
+        return rows
+
+    model.generate = with_canary
+
+
 def planted(trainer: type[Any]) -> type[Any]:
     """A trainer whose first completion of every batch is a known text."""
 
@@ -312,8 +330,11 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
     trainer_class: Any = GRPOTrainer if grpo else RLOOTrainer
     if chosen.subclass:
         trainer_class = subclass(trainer_class)
-    if chosen.canaries:
+    model = policy(chosen)
+    if chosen.canaries and release() >= (0, 24):
         trainer_class = planted(trainer_class)
+    elif chosen.canaries:
+        plant_generated(model)
     given = {
         "beta": chosen.beta,
         "steps_per_generation": chosen.steps_per_generation,  # not in TRL 0.17
@@ -346,7 +367,6 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
     )
     functions = reward_functions(chosen, books, rank)
     classes = {"reward_processing_classes": [None, *[tokenizer()] * (len(functions) - 1)]}
-    model = policy(chosen)
     if release() < (0, 18):
         keep_generated(model, books)
     trainer = trainer_class(
