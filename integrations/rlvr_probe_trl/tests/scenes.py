@@ -21,6 +21,7 @@ from rlvr_probe_trl.tests import train as real
 
 import rlvr_probe
 from rlvr_probe import guard
+from rlvr_probe.hooks.wrapping import find_hook
 
 
 def chosen(out: Path) -> argparse.Namespace:
@@ -146,17 +147,21 @@ class Scenes:
         import trl
         from torch.optim import optimizer
 
+        def wrapped() -> list[str]:
+            return [
+                f"{owner.__name__}.{name}"
+                for owner in (trl.GRPOTrainer, transformers.Trainer)
+                for name, function in vars(owner).items()
+                if find_hook(function) is not None
+            ]
+
         trainer = self.trainer()
         trainer.train()
+        hooked = wrapped()
         self.attachment.detach()
-        ours = [
-            f"{owner.__name__}.{name}"
-            for owner in (trl.GRPOTrainer, transformers.Trainer)
-            for name, function in vars(owner).items()
-            if hasattr(function, "__rlvr_probe__")
-        ]
         return {
-            "wrapped": ours,
+            "hooked": hooked,
+            "wrapped": wrapped(),
             "callbacks": [type(c).__name__ for c in trainer.callback_handler.callbacks][-2:],
             "optimizer_hooks": len(optimizer._global_optimizer_pre_hooks)
             + len(optimizer._global_optimizer_post_hooks),

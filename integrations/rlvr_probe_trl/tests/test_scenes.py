@@ -72,6 +72,7 @@ def test_a_trainer_lives_no_longer_than_without_a_probe(seen: dict[str, Any]) ->
 
 def test_detach_restores_everything(seen: dict[str, Any]) -> None:
     assert seen["detach"].pop("callbacks")[-1] != "Steps"
+    assert {"GRPOTrainer._generate", "Trainer.__init__"} <= set(seen["detach"].pop("hooked"))
     assert seen["detach"] == {"wrapped": [], "optimizer_hooks": 0, "threads": [], "trains": 1}
 
 
