@@ -158,7 +158,7 @@ def _check(batch: WorkloadBatch, position: int, group_size: int) -> None:
 
 
 def _refuse_turns(workload: Workload) -> None:
-    """Refuse trajectories that were not generated in one go.
+    """Refuse trajectories that were not generated in one go, or not in their step.
 
     PolyTrace replays a packed length as one generation from one prompt. With tools part of it was
     read, not generated, the rest was generated in pieces, and tools took time in between: the very
@@ -167,6 +167,13 @@ def _refuse_turns(workload: Workload) -> None:
     Raises:
         WorkloadError: There are such trajectories.
     """
+    queued = sum(batch.batch.queued for batch in workload.batches)
+    if queued:
+        raise WorkloadError(
+            f"found {queued:,} of {len(workload.batches):,} batches that were generated beside the "
+            "training and taken from a queue, expected each in the step that trains on it; "
+            "PolyTrace replays generation and training one after the other"
+        )
     several = foreign = tokens = rows = 0
     for batch in workload.batches:
         for shard in batch.batch.shards:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe_trl.async_grpo import ASYNC_METHODS, is_async
 from rlvr_probe_trl.points import imported, looked_up, methods, tokenizer_methods
 from rlvr_probe_trl.reading import attribute
 from rlvr_probe_trl.releases import installed, release
@@ -41,7 +42,8 @@ def built(call: Call) -> None:
     TRL's own constructor goes on after this one, so nothing of the trainer is read here.
     """
     trainer, probe = call.args[0], call.probe
-    if call.error is not None or not is_online(trainer):
+    beside = is_async(trainer)
+    if call.error is not None or not (beside or is_online(trainer)):
         return
     if not any(ready is probe for ready in _ready):
         _ready.append(probe)
@@ -50,7 +52,10 @@ def built(call: Call) -> None:
         probe.on_detach(restore_tools)
         add_optimizer_hooks(probe)
     at = installed()
-    if probe.instrument(trainer, methods(at)):
+    if beside:
+        if probe.instrument(trainer, ASYNC_METHODS):
+            add_callback(probe, trainer)
+    elif probe.instrument(trainer, methods(at)):
         probe.instrument(attribute(trainer, "processing_class"), tokenizer_methods(at))
         add_callback(probe, trainer)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_trl import earlier, earliest, rewards, rollouts, stages
+from rlvr_probe_trl import async_grpo, async_rollouts, earlier, earliest, rewards, rollouts, stages
 from rlvr_probe_trl.releases import Dated, Release, release
 from rlvr_probe_trl.tools import TOOL_LOOP
 
@@ -19,6 +19,9 @@ _IMPORTED = (
     Dated(rewards.TIMED_RLOO, since="0.22", until="0.27"),
     Dated(earliest.GATHER, until="0.19"),
     Dated(stages.SYNC_WEIGHTS, since="0.28"),
+    # Groups in the queue have numbers since then.
+    Dated(async_grpo.PACK_POINT, since="1.9"),
+    *(Dated(point, since="1.9") for point in async_rollouts.ROLLOUT_POINTS),
 )
 """Hooked when their module is imported."""
 
@@ -45,11 +48,15 @@ _METHODS = (
 _GRPO_METHODS = (Dated(TOOL_LOOP, since="0.26"),)
 """Hooked in the same way; RLOO has none of them."""
 
+_ASYNC_METHODS = tuple(Dated(point, since="1.0") for point in async_grpo.ASYNC_METHODS)
+"""Hooked on the class of a trainer that trains on what another process generates."""
+
 _TOKENIZER = (Dated(earliest.DECODE, until="0.19"),)
 """Hooked on the class of such a trainer's tokenizer."""
 
 _GRPO = "trl.trainer.grpo_trainer:GRPOTrainer"
 _RLOO = ("trl.trainer.rloo_trainer:RLOOTrainer", "0.22")  # before, another algorithm of this name
+_ASYNC = "trl.experimental.async_grpo.async_grpo_trainer:AsyncGRPOTrainer"
 _TOKENIZERS = (
     "transformers.tokenization_utils_fast:PreTrainedTokenizerFast",
     "transformers.tokenization_utils:PreTrainedTokenizer",
@@ -84,6 +91,7 @@ def looked_up(at: Release) -> tuple[HookPoint, ...]:
     return (
         *_on(trainers, _of(_METHODS, at)),
         *_on([_GRPO], _of(_GRPO_METHODS, at)),
+        *_on([_ASYNC], _of(_ASYNC_METHODS, at)),
         *_on(_TOKENIZERS, tokenizer_methods(at)),
         *_on([_TIMER], timer),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Probe
 from rlvr_probe.model.names import OPTIMIZER_STEP, SESSION, SESSION_END, STEP, UPDATE_ACTOR
+from rlvr_probe_trl.async_grpo import async_facts
 from rlvr_probe_trl.session import facts
 from rlvr_probe_trl.training import SESSIONS, Training, named, training_of
 
@@ -57,7 +58,7 @@ class Steps:
         _abandon(probe, training)
         training.session = SESSIONS.begin(state.global_step)
         training.stops = None
-        given = {**facts(trainer), "resumed_step": state.global_step}
+        given = {**facts(trainer), **async_facts(trainer), "resumed_step": state.global_step}
         probe.emit(SESSION, {"session": training.session, **given})
 
     def _begin_step(self, state: Any) -> None:

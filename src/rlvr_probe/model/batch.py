@@ -128,6 +128,8 @@ class BatchShard:
     """By row in the shard, in the order of their start."""
     loss_runs: Sequence[Sequence[int]] | None = None
     """Per row, response tokens in and out of the loss in turn, those in it first."""
+    times_ns: Sequence[tuple[int, int] | None] | None = None
+    """Start and end of each row, where rows were generated on their own."""
     recorded_ns: int | None = None
     """When its lengths were recorded: after its rollout, ns."""
 
@@ -146,6 +148,8 @@ class Batch:
     """Rows it should hold."""
     shards: list[BatchShard]
     """By offset."""
+    queued: bool = False
+    """Generated beside the training for a queue; ``step`` is the one that first trained on it."""
 
     @property
     def rows(self) -> int:
@@ -197,6 +201,8 @@ class Batch:
 
     def _trajectory(self, shard: BatchShard, local: int) -> Trajectory:
         row = shard.offset + local
+        times = None if shard.times_ns is None else shard.times_ns[local]
+        start_ns, end_ns = times or (shard.start_ns, shard.end_ns)
         return Trajectory(
             row=row,
             sample=row % self.group_size,
@@ -205,8 +211,8 @@ class Batch:
             response_tokens=shard.response_tokens[local],
             truncated=None if shard.truncated is None else bool(shard.truncated[local]),
             policy_version=self.policy_version,
-            start_ns=shard.start_ns,
-            end_ns=shard.end_ns,
+            start_ns=start_ns,
+            end_ns=end_ns,
             rewards=tuple(
                 Reward(
                     column.function,

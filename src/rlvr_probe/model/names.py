@@ -35,7 +35,9 @@ __all__ = [
     "STEP",
     "TOOL_CALL",
     "TOOL_STATUSES",
+    "TRAINED",
     "TRAJECTORIES",
+    "TRAJECTORY",
     "TURN",
     "UPDATE_ACTOR",
     "UPDATE_CRITIC",
@@ -94,6 +96,8 @@ _SESSION = Attribute("session", "", "number of trainings this process began from
 _STEP = Attribute("step", "", "trainer step, from 1: the number the trainer logs when it is done")
 _MODE = Attribute("mode", "", "'train' or 'eval'")
 _BATCH = Attribute("batch", "", "span id of the enclosing experience span, joins lengths, rewards")
+_AROUND = Attribute("batch", "", "span id of the enclosing experience or trajectory span")
+_WEIGHTS = Attribute("weight_version", "", "how often weights had been moved to the rollout engine")
 _POLICY = Attribute("policy_version", "", "optimizer steps the sampling policy had seen")
 _SAMPLES = Attribute("samples", "", "trajectories this rank handled in the call")
 _WHERE = (_SESSION, _STEP, _MODE)
@@ -120,7 +124,7 @@ VALUES = _stage("values", "rlvr.values", "critic values")
 ADVANTAGE = _stage("advantage", "rlvr.advantage", "advantages from rewards")
 UPDATE_ACTOR = _stage("update_actor", "rl.train", "policy loss, backward and optimizer step")
 UPDATE_CRITIC = _stage("update_critic", "rl.train", "critic loss, backward and optimizer step")
-WEIGHT_SYNC = _stage("weight_sync", "rl.sync", "moving new weights to the rollout engine")
+WEIGHT_SYNC = _stage("weight_sync", "rl.sync", "moving new weights to the rollout engine", _WEIGHTS)
 EVAL = _stage("eval", "rlvr.evaluate", "evaluation, generation for it included")
 CHECKPOINT = _stage("checkpoint", "rlvr.checkpoint", "writing a checkpoint")
 WAIT = _stage(
@@ -138,11 +142,18 @@ EXPERIENCE = Name(
     coarse=True,
     otel="rlvr.experience",
 )
+TRAJECTORY = Name(
+    "trajectory",
+    "one trajectory that goes its own way, where a batch is not generated at once; contains its"
+    " turns and tool calls",
+    (_WEIGHTS,),
+    otel="invoke_agent",
+)
 TURN = Name(
     "turn",
     "one call of the inference engine: one turn of one trajectory, or of many at once",
     (
-        _BATCH,
+        _AROUND,
         Attribute("samples", "", "trajectories in the call"),
         Attribute("rows", "", "list: their rows in trajectories; absent: all of them, in order"),
         Attribute("turn", "", "turns they had before, a number for all or a list; absent: unknown"),
@@ -156,7 +167,7 @@ TOOL_CALL = Name(
     "tool_call",
     "one call of a tool by a trajectory",
     (
-        _BATCH,
+        _AROUND,
         Attribute("row", "", "its row in trajectories"),
         Attribute("turn", "", "turn that asked for it, from 0"),
         Attribute("tool", "", "name of the tool; absent where the model made up a name"),
@@ -222,6 +233,14 @@ TRAJECTORIES = Name(
         _BATCH,
         Attribute("ordinal", "", "count of batches in this step, mode and process, from 0"),
         _POLICY,
+        _WEIGHTS,
+        Attribute(
+            "queue_group",
+            "",
+            "its number in the queue that a trainer takes it from: there is no step, 'trained' has"
+            " it",
+        ),
+        Attribute("spans", "", "list: trajectory span of each, where it has one"),
         Attribute("offset", "", "row of the first entry in the batch over all ranks"),
         Attribute("total", "", "rows of the batch over all ranks"),
         Attribute("group_size", "", "trajectories per prompt; row // group_size is the group"),
@@ -234,6 +253,17 @@ TRAJECTORIES = Name(
             " the model generated all of them",
         ),
         Attribute("truncated", "", "list of 0/1: stopped by the cap, not by EOS"),
+    ),
+    event=True,
+)
+TRAINED = Name(
+    "trained",
+    "what a trainer took from a queue for one micro step",
+    (
+        _SESSION,
+        _STEP,
+        Attribute("groups", "", "list: queue_group of what it took"),
+        Attribute("samples", "", "list: how many training samples of each"),
     ),
     event=True,
 )
@@ -252,8 +282,9 @@ REWARDS = Name(
 
 ALL: tuple[Name, ...] = (
     STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
-    UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, TURN, TOOL_CALL,
-    REWARD_FN, OPTIMIZER_STEP, USER, SESSION, SESSION_END, TRAJECTORIES, REWARDS,
+    UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, TRAJECTORY, TURN,
+    TOOL_CALL, REWARD_FN, OPTIMIZER_STEP, USER, SESSION, SESSION_END, TRAJECTORIES, TRAINED,
+    REWARDS,
 )  # fmt: skip
 """Every name, in the order of the documentation."""
 

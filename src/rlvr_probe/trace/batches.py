@@ -88,7 +88,8 @@ def _batch(mode: str, step: int, ordinal: int, parts: list[_Part], skipped: Coun
             versions.add(part.row.policy_version)
             end = part.row.offset + len(part.row.response_tokens)
     version = versions.pop() if len(versions) == 1 else None
-    return Batch(mode, step, ordinal, version, shape[1], shape[0], shards)
+    queued = any(part.row.queue_group is not None for part in parts)
+    return Batch(mode, step, ordinal, version, shape[1], shape[0], shards, queued)
 
 
 def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part]:
@@ -108,15 +109,19 @@ def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part
             end_ns=None,
             recorded_ns=clock.at(recorded, row.time_ns),
             loss_runs=row.loss_runs,
+            times_ns=_times(row, member, clock),
         )
         parts.append(_Part(row, shard))
         if row.batch:
             by_batch.setdefault(row.batch, []).append(shard)
     alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
     _add_spans(member, clock, alone)
-    join_turns(recorded, clock, alone, skipped)
+    join_turns(recorded, clock, alone, _places(parts), skipped)
+    untrained = {row.batch for row in journal.queued} - alone.keys()
     for reward in journal.rewards:
         shard_of = alone.get(reward.batch)
+        if reward.batch in untrained:
+            continue
         if shard_of is None:
             skipped["unjoined_rewards"] += 1
         elif len(reward.values) != len(shard_of.response_tokens):
@@ -129,6 +134,25 @@ def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part
             shard.rewards.sort(key=lambda column: column.index)
             shard.calls.sort(key=lambda call: call.start_ns)
     return parts
+
+
+def _times(
+    row: TrajectoryRow, member: Member, clock: RunClock
+) -> Sequence[tuple[int, int] | None] | None:
+    if row.spans is None:
+        return None
+    recorded = member.recorded
+    found = (recorded.journal.alone.get(span) for span in row.spans)
+    return [one and (clock.at(recorded, one[0]), clock.at(recorded, one[1])) for one in found]
+
+
+def _places(parts: Sequence[_Part]) -> dict[int, tuple[BatchShard, int]]:
+    """Shard and row of each trajectory that has a span of its own."""
+    return {
+        span: (part.shard, local)
+        for part in parts
+        for local, span in enumerate(part.row.spans or ())
+    }
 
 
 def _add_spans(member: Member, clock: RunClock, shards: dict[int, BatchShard]) -> None:

@@ -13,6 +13,7 @@ from rlvr_probe.trace.clock import RunClock, align
 from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
+from rlvr_probe.trace.queues import place_queued
 from rlvr_probe.trace.steps import build_steps
 
 __all__ = ["read_run"]
@@ -40,8 +41,10 @@ def read_run(
     clock = align(processes)
     launches, notes = find_launches(processes, clock)
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
+    untrained = 0
     for index, launch in enumerate(launches):
-        attempt, marked, loose = _attempt(index, launch, processes, clock)
+        attempt, marked, loose, left = _attempt(index, launch, processes, clock)
+        untrained += left
         attempts.append(attempt)
         user += marked
         unplaced += loose
@@ -57,7 +60,14 @@ def read_run(
         ],
         user_spans=sorted(user, key=lambda span: span.start_ns),
         lost=_lost(loaded),
-        notes=[*notes, *_reduced(processes), *_overflows(processes), *clock.notes, *loaded.notes],
+        notes=[
+            *notes,
+            *_untrained(untrained),
+            *_reduced(processes),
+            *_overflows(processes),
+            *clock.notes,
+            *loaded.notes,
+        ],
         unplaced=sorted(unplaced, key=lambda span: span.start_ns),
         totals=_totals(processes),
     )
@@ -65,9 +75,10 @@ def read_run(
 
 def _attempt(
     index: int, launch: Launch, processes: Sequence[Recorded], clock: RunClock
-) -> tuple[Attempt, list[Span], list[Span]]:
-    members = [Member(i, rank_of(processes[i]), processes[i]) for i in launch.members]
+) -> tuple[Attempt, list[Span], list[Span], int]:
+    members = [Member(i, _rank(processes[i], processes), processes[i]) for i in launch.members]
     skipped = Counter[str]()
+    left = place_queued(members, clock)
     steps, user, unplaced = build_steps(index, members, clock, skipped)
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
@@ -86,7 +97,15 @@ def _attempt(
         mixed=launch.mixed,
         lineage=launch.lineage,
     )
-    return attempt, user, unplaced
+    return attempt, user, unplaced, left
+
+
+def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
+    """The rank of a process; that of who started it, if it generates for a queue."""
+    if process.journal.queued:
+        owners = (one for one in processes if one.header.process == process.header.owner)
+        process = next(owners, process)
+    return rank_of(process)
 
 
 def _supersede(
@@ -208,6 +227,12 @@ def _unreported(one: Recorded) -> dict[str, int]:
     known = sum(one.journal.reported.values())
     more = 0 if one.table is None else one.table.lost - known
     return {"unreported": more} if more > 0 else {}
+
+
+def _untrained(count: int) -> list[str]:
+    if not count:
+        return []
+    return [f"{count} trajectories were generated for a queue and never trained on: not counted"]
 
 
 def _reduced(processes: Sequence[Recorded]) -> list[str]:

@@ -20,12 +20,14 @@ from rlvr_probe.trace.rows import (
     SessionRow,
     SpanRow,
     ToolRow,
+    TrainedRow,
     TrajectoryRow,
     TurnRow,
     checked_id,
     checked_text,
     rewards,
     tool_call,
+    trained,
     trajectories,
     turn,
 )
@@ -53,6 +55,9 @@ class Journal:
     """What one process recorded.
 
     Attributes:
+        queued: Trajectories for a trainer to take from a queue; their step is not known here.
+        taken: What a trainer took from one.
+        alone: Start and end of each trajectory span.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
         reported: Rows the process itself dropped, by reason: running totals, the last one counts.
@@ -69,6 +74,9 @@ class Journal:
     sessions: list[SessionRow] = field(default_factory=list)
     trajectories: list[TrajectoryRow] = field(default_factory=list)
     rewards: list[RewardRow] = field(default_factory=list)
+    queued: list[TrajectoryRow] = field(default_factory=list)
+    taken: list[TrainedRow] = field(default_factory=list)
+    alone: dict[int, tuple[int, int]] = field(default_factory=dict)
     turns: list[TurnRow] = field(default_factory=list)
     tool_calls: list[ToolRow] = field(default_factory=list)
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
@@ -180,6 +188,8 @@ class RowDecoder:
                 found = turn(start_ns, end_ns, parent, attributes)
                 if found is not None:
                     journal.turns.append(found)
+            elif definition.name == names.TRAJECTORY.name:
+                journal.alone[span] = (start_ns, end_ns)
             elif definition.name == names.TOOL_CALL.name:
                 journal.tool_calls.append(tool_call(start_ns, end_ns, parent, error, attributes))
             count, total = journal.totals.get(definition.name, (0, 0))
@@ -191,7 +201,10 @@ class RowDecoder:
         values = _attributes(definition, row, Column.EVENT_ATTRIBUTES)
         journal = self.journal
         if definition.name == names.TRAJECTORIES.name:
-            journal.trajectories.append(trajectories(time_ns, parent, values))
+            found = trajectories(time_ns, parent, values)
+            (journal.trajectories if found.queue_group is None else journal.queued).append(found)
+        elif definition.name == names.TRAINED.name:
+            journal.taken.append(trained(time_ns, values))
         elif definition.name == names.REWARDS.name:
             journal.rewards.append(rewards(parent, values))
         elif definition.name == names.SESSION.name:

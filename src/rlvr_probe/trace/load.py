@@ -33,7 +33,7 @@ class Recorded:
     """What one process left behind.
 
     Attributes:
-        trained: Whether it took part in a training.
+        trained: Whether it took part in a training; one that fills a queue for it did not.
     """
 
     header: Header
@@ -45,8 +45,10 @@ class Recorded:
     def __post_init__(self) -> None:
         """Note whether it trained, which the rows say that building a trace uses up."""
         journal = self.journal
-        self.trained = bool(journal.sessions or journal.trajectories) or any(
-            span.name == names.STEP.name for span in journal.spans
+        self.trained = not journal.queued and bool(
+            journal.sessions
+            or journal.trajectories
+            or any(span.name == names.STEP.name for span in journal.spans)
         )
 
     @property

@@ -17,12 +17,14 @@ __all__ = [
     "SessionRow",
     "SpanRow",
     "ToolRow",
+    "TrainedRow",
     "TrajectoryRow",
     "TurnRow",
     "checked_id",
     "checked_text",
     "rewards",
     "tool_call",
+    "trained",
     "trajectories",
     "turn",
 ]
@@ -74,6 +76,11 @@ class TrajectoryRow:
     response_tokens: Sequence[int]
     truncated: Sequence[int] | None
     loss_runs: Sequence[Sequence[int]] | None
+    spans: Sequence[int] | None
+    """Trajectory span of each; None where the batch was generated at once."""
+    queue_group: int | None
+    """Number in a queue; then ``step`` is 0 until a trainer's ``trained`` event says it."""
+    weight_version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,16 @@ class TurnRow:
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]
     cached_tokens: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRow:
+    """A ``trained`` event: groups that one micro step took from a queue."""
+
+    time_ns: int
+    session: int
+    step: int
+    groups: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +148,10 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
         raise BadRow("columns")
     if not response_tokens or offset + len(response_tokens) > total:
         raise BadRow("rows")
+    queued, version = values.get("queue_group"), values.get("weight_version")
+    spans = None if values.get("spans") is None else array("Q", values["spans"])
+    if spans is not None and len(spans) != len(response_tokens):
+        raise BadRow("columns")
     if truncated is not None:
         # bytes(5) would be five zeros.
         if type(truncated) is not list or len(truncated) != len(response_tokens):
@@ -140,7 +161,7 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
         time_ns=time_ns,
         parent=parent,
         session=checked_id(values.get("session", 0), 0),
-        step=checked_id(values["step"], 0),
+        step=checked_id(values["step"], 0) if queued is None else 0,
         mode=mode,
         batch=checked_id(values.get("batch", parent), 0),
         ordinal=checked_id(values.get("ordinal", 0), 0),
@@ -154,6 +175,9 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
         response_tokens=response_tokens,
         truncated=truncated,
         loss_runs=_loss_runs(values.get("loss_runs"), response_tokens),
+        spans=spans,
+        queue_group=None if queued is None else checked_id(queued, 0),
+        weight_version=None if version is None else checked_id(version, 0),
     )
 
 
@@ -174,6 +198,20 @@ def rewards(parent: int, values: Mapping[str, Any]) -> RewardRow:
         index=checked_id(values.get("index", 0), 0),
         values=column,
         verify_s=times,
+    )
+
+
+def trained(time_ns: int, values: Mapping[str, Any]) -> TrainedRow:
+    """The groups that a micro step took.
+
+    Raises:
+        BadRow, or what a column of other values raises: It breaks the schema.
+    """
+    return TrainedRow(
+        time_ns=time_ns,
+        session=checked_id(values.get("session", 0), 0),
+        step=checked_id(values["step"], 0),
+        groups=_column(values["groups"]),
     )
 
 

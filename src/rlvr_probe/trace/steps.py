@@ -131,7 +131,7 @@ def _places(member: Member) -> list[_Place | None]:
             step = one.attributes.get("step")
             if type(step) is int and step >= 0:
                 return (session if type(session) is int and session >= 0 else default, step)
-            for key in (one.attributes.get("batch"), one.parent):
+            for key in (one.attributes.get("batch"), one.id, one.parent):
                 if type(key) is int and key in by_batch:
                     return by_batch[key]
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rlvr_probe.model.batch import BatchShard
 from rlvr_probe.model.turns import EngineCall, ToolCall, TurnColumns
@@ -15,7 +15,11 @@ __all__ = ["join_turns"]
 
 
 def join_turns(
-    recorded: Recorded, clock: RunClock, shards: Mapping[int, BatchShard], skipped: Counter[str]
+    recorded: Recorded,
+    clock: RunClock,
+    shards: Mapping[int, BatchShard],
+    places: Mapping[int, tuple[BatchShard, int]],
+    skipped: Counter[str],
 ) -> None:
     """Give the turns and tool calls of one process to its shards.
 
@@ -25,44 +29,52 @@ def join_turns(
         recorded: The process.
         clock: Clock of the run.
         shards: Its shards by batch.
+        places: Shard and row of each trajectory that has a span of its own.
         skipped: Gets the rows that contradict their batch.
     """
-    calls = dict[int, list[EngineCall]]()
+    turns = dict[int, tuple[BatchShard, list[EngineCall]]]()
     for row in recorded.journal.turns:
-        shard = shards.get(row.batch)
+        shard, only = places.get(row.batch) or (shards.get(row.batch), None)
         if shard is None:
             continue
-        call = _engine_call(row, len(shard.response_tokens), recorded, clock)
+        call = _engine_call(row, only, len(shard.response_tokens), recorded, clock)
         if call is None:
             skipped["unjoined_turns"] += 1
         else:
-            calls.setdefault(row.batch, []).append(call)
-    for batch, found in calls.items():
+            turns.setdefault(id(shard), (shard, []))[1].append(call)
+    for shard, found in turns.values():
         found.sort(key=lambda call: call.start_ns)
-        shards[batch].turns = TurnColumns(found)
-    tools = dict[int, dict[int, list[ToolCall]]]()
+        shard.turns = TurnColumns(found)
+    tools = dict[int, tuple[BatchShard, dict[int, list[ToolCall]]]]()
     for one in recorded.journal.tool_calls:
-        shard = shards.get(one.batch)
-        if shard is None or one.row is None:
+        shard, only = places.get(one.batch) or (shards.get(one.batch), None)
+        local = one.row if only is None else only
+        if shard is None or local is None:
             continue
-        if one.row >= len(shard.response_tokens):
+        if local >= len(shard.response_tokens):
             skipped["unjoined_turns"] += 1
             continue
         start_ns, end_ns = clock.at(recorded, one.start_ns), clock.at(recorded, one.end_ns)
-        tools.setdefault(one.batch, {}).setdefault(one.row, []).append(
+        tools.setdefault(id(shard), (shard, {}))[1].setdefault(local, []).append(
             ToolCall(one.turn, one.tool, one.status, one.error, start_ns, end_ns)
         )
-    for batch, by_row in tools.items():
-        shards[batch].tool_calls = {
-            row: tuple(sorted(found, key=lambda call: call.start_ns))
-            for row, found in by_row.items()
+    for shard, by_row in tools.values():
+        shard.tool_calls = {
+            row: tuple(sorted(calls, key=lambda call: call.start_ns))
+            for row, calls in by_row.items()
         }
 
 
-def _engine_call(row: TurnRow, size: int, recorded: Recorded, clock: RunClock) -> EngineCall | None:
-    """The call in a shard of ``size`` rows; None if it cannot be one of it."""
-    rows = range(len(row.turns)) if row.rows is None else row.rows
-    if rows[-1] >= size or (row.rows is None and len(rows) != size):
+def _engine_call(
+    row: TurnRow, only: int | None, size: int, recorded: Recorded, clock: RunClock
+) -> EngineCall | None:
+    """The call in a shard of ``size`` rows, or of its row ``only``; None if it cannot be one."""
+    rows: Sequence[int] = range(len(row.turns)) if row.rows is None else row.rows
+    if only is not None:
+        if len(rows) != 1:
+            return None
+        rows = (only,)
+    elif rows[-1] >= size or (row.rows is None and len(rows) != size):
         return None
     return EngineCall(
         rows=rows,

@@ -1,0 +1,153 @@
+"""Asynchronous GRPO's trainer: what it takes from the queue, its updates and weight syncs.
+
+Generation and rewards happen in a process that it spawns, see
+:mod:`rlvr_probe_trl.async_rollouts`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Any
+
+from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.model.names import CHECKPOINT, DATA, TRAINED, UPDATE_ACTOR, WEIGHT_SYNC
+from rlvr_probe_trl.reading import attribute, number
+from rlvr_probe_trl.training import Training, training_of
+
+__all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]
+
+_WHERE = ("session", "step", "mode")
+_PACKED: deque[dict[int, int]] = deque()
+"""Samples by group of each micro batch that was packed and not yet trained on, oldest first: data
+loaders fetch ahead."""
+
+
+def is_async(trainer: object) -> bool:
+    """Whether a trainer trains on what another process generates."""
+    kind = type(trainer)
+    return hasattr(kind, "_sync_weight") and hasattr(kind, "_streaming_iter")
+
+
+def async_facts(trainer: Any) -> dict[str, Any]:
+    """What :func:`rlvr_probe_trl.session.facts` cannot find on such a trainer; else nothing."""
+    if not is_async(trainer):
+        return {}
+    args = trainer.args
+    given = attribute(trainer, "rollout_worker", "_loop_kwargs") or {}
+    functions = given.get("reward_funcs") or ()
+    return {
+        "algorithm": "async_grpo",
+        "engine": "vllm-server",
+        "rollout_tp": None,
+        "group_size": number(args, "num_generations"),
+        "max_response_tokens": number(args, "max_completion_length"),
+        "batch_per_rank": None,
+        "reward_functions": [
+            str(getattr(function, "__name__", type(function).__name__)) for function in functions
+        ]
+        or None,
+    }
+
+
+def _is_async(call: Call) -> bool:
+    # Some methods belong to transformers.Trainer, which every trainer shares.
+    return is_async(call.args[0])
+
+
+def _training(call: Call) -> Training:
+    return training_of(call.probe, call.args[0])
+
+
+def _where(call: Call) -> tuple[int, int, str]:
+    return _training(call).where(call.args[0], "train")
+
+
+def _step(call: Call) -> int | None:
+    return _where(call)[1]
+
+
+def _read_where(call: Call) -> tuple[Any, ...]:
+    return _where(call)
+
+
+def _read_done(call: Call) -> tuple[Any, ...]:
+    session, done, _ = _training(call).where(call.args[0], "eval")
+    return session, done, "train"
+
+
+def _read_sync(call: Call) -> tuple[Any, ...]:
+    return (*_read_done(call), number(call.args[0], "model_version"))
+
+
+def _step_done(call: Call) -> int | None:
+    return _training(call).where(call.args[0], "eval")[1]
+
+
+def _packed(call: Call) -> None:
+    """After ``torch_call``: what the next micro step but those already packed will train on."""
+    examples = call.args[1] if len(call.args) > 1 else call.kwargs.get("examples")
+    if call.error is not None or not isinstance(examples, list) or len(examples) != 1:
+        return
+    counts = Counter[int]()
+    for row in examples[0]:
+        # TRL 1.16 packs rows of samples; 1.9 to 1.12 lists of them.
+        for sample in row if isinstance(row, list) else row.samples:
+            counts[sample["group_id"]] += 1
+    _PACKED.append(dict(counts))
+
+
+def _update_begin(call: Call) -> None:
+    if not _PACKED:
+        return
+    counts = _PACKED.popleft()
+    session, step, _ = _where(call)
+    values = {
+        "session": session,
+        "step": step,
+        "groups": list(counts),
+        "samples": list(counts.values()),
+    }
+    call.probe.emit(TRAINED, values, parent=call.span)
+
+
+def _train_begin(call: Call) -> None:
+    _PACKED.clear()
+
+
+PACK_POINT = HookPoint(
+    "trl.experimental.async_grpo.async_grpo_trainer:DataCollatorForRollout.torch_call",
+    after=_packed,
+    optional=True,
+    parameters=("examples",),
+)
+"""Where samples from the queue become a micro batch."""
+
+ASYNC_METHODS = (
+    HookPoint("_inner_training_loop", before=_train_begin, when=_is_async),
+    HookPoint(
+        "get_batch_samples",
+        DATA,
+        _WHERE,
+        _read_where,
+        step=_step,
+        when=_is_async,
+    ),
+    HookPoint(
+        "training_step",
+        UPDATE_ACTOR,
+        _WHERE,
+        _read_where,
+        step=_step,
+        before=_update_begin,
+        when=_is_async,
+    ),
+    HookPoint(
+        "_sync_weight",
+        WEIGHT_SYNC,
+        (*_WHERE, "weight_version"),
+        _read_sync,
+        step=_step_done,
+    ),
+    HookPoint("_save_checkpoint", CHECKPOINT, _WHERE, _read_done, step=_step_done),
+)
+"""Methods hooked on the class of each trainer that trains on what another process generates."""

@@ -1,0 +1,163 @@
+"""Trajectories that a process generates for a queue get the step that trained on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.exceptions import WorkloadError
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import read_run
+from rlvr_probe.workload import build_workload
+from tests.journals import JournalFile, key
+
+WORKER = 2
+
+
+def trainer(folder: Path, *taken: tuple[float, int, int, list[int]]) -> None:
+    """A trainer of two steps per session that took groups: time, session, step, groups."""
+    journal = JournalFile(folder, 1)
+    sessions = {session for _, session, _, _ in taken} or {0}
+    for session in sorted(sessions):
+        journal.event(names.SESSION, 1 + 50 * session, session=session, rank=0, world_size=1)
+        for step in (1, 2):
+            begin = 10.0 * step + 50 * session
+            journal.span(names.STEP, begin, begin + 5, session=session, step=step)
+    for version, time_s in ((1, 1.5), (2, 16.0)):
+        journal.span(
+            names.WEIGHT_SYNC, time_s, time_s + 0.1, session=0, step=version - 1, mode="train",
+            weight_version=version,
+        )  # fmt: skip
+    for time_s, session, step, groups in taken:
+        journal.event(
+            names.TRAINED, time_s, session=session, step=step, groups=groups,
+            samples=[2] * len(groups),
+        )  # fmt: skip
+    journal.close()
+
+
+def worker(
+    folder: Path,
+    *groups: tuple[float, int],
+    number: int = WORKER,
+    start_s: float = 0.0,
+    **changes: Any,
+) -> None:
+    """A process that generated groups of two: time, number."""
+    journal = JournalFile(folder, number, start_s=start_s, header={"owner": key(1), "job": "other"})
+    for time_s, group in groups:
+        spans = [journal.next_span(), journal.next_span()]
+        batch = journal.next_span()
+        for row, span in enumerate(spans):
+            begin = time_s - 1 + 0.1 * row
+            journal.span(
+                names.TURN, begin, begin + 0.5, parent=span, batch=span, samples=1, turn=0,
+                prompt_tokens=5, response_tokens=3 + row,
+            )  # fmt: skip
+            journal.span(
+                names.TOOL_CALL, begin, begin + 0.1, parent=span, batch=span, turn=0,
+                tool=f"tool-{row}", status="ok",
+            )  # fmt: skip
+            journal.span(names.TRAJECTORY, begin, begin + 0.7, span=span, weight_version=1)
+        values = {
+            "mode": "train", "batch": batch, "queue_group": group, "weight_version": 1,
+            "spans": spans, "offset": 0, "total": 2, "group_size": 2, "prompt_tokens": [5, 5],
+            "response_tokens": [3, 4], **changes,
+        }  # fmt: skip
+        journal.event(names.TRAJECTORIES, time_s, parent=batch, **values)
+        journal.event(
+            names.REWARDS, time_s + 0.1, batch=batch, function="f", index=0, values=[0.0, 1.0]
+        )
+        journal.span(names.REWARD, time_s, time_s + 0.2, span=batch, mode="train")
+    journal.close()
+
+
+def placed(trace: Trace) -> list[tuple[int, int, int]]:
+    """Session, step and number of every group."""
+    return [
+        (step.session, step.number, batch.ordinal)
+        for step in trace.steps()
+        for batch in step.batches
+    ]
+
+
+def test_a_group_belongs_to_the_step_that_first_trained_on_it(tmp_path: Path) -> None:
+    trainer(tmp_path, (11, 0, 1, [0, 1]), (21, 0, 2, [1, 2]))
+    worker(tmp_path, (5, 1), (6, 0), (7, 2))
+    trace = read_run(tmp_path)
+    assert placed(trace) == [(0, 1, 0), (0, 1, 1), (0, 2, 2)]
+    assert (trace.lost, trace.notes, len(trace.attempts)) == ({}, [], 1)
+    assert all(step.complete for step in trace.steps() if step.started)
+    assert [span.process for step in trace.steps() for span in step.spans
+            if span.name == "reward"] == [1, 1, 1]  # fmt: skip
+
+
+def test_its_trajectories_have_times_turns_tools_and_rewards_of_their_own(tmp_path: Path) -> None:
+    trainer(tmp_path, (11, 0, 1, [4]))
+    worker(tmp_path, (5, 4))
+    [batch] = [batch for step in read_run(tmp_path).steps() for batch in step.batches]
+    [group] = batch.groups()
+    assert [one.start_ns for one in group.trajectories] == [4_000_000_000, 4_100_000_000]
+    assert [one.turns[0].response_tokens for one in group.trajectories] == [3, 4]
+    assert [one.tool_calls[0].tool for one in group.trajectories] == ["tool-0", "tool-1"]
+    assert [one.rewards[0].value for one in group.trajectories] == [0.0, 1.0]
+    assert (batch.policy_version, batch.queued, batch.shards[0].rank) == (0, True, 0)
+
+
+def test_what_was_never_trained_on_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]))
+    worker(tmp_path, (5, 0), (6, 1), (30, 2))
+    trace = read_run(tmp_path)
+    assert placed(trace) == [(0, 1, 0)]
+    assert trace.lost == {}
+    assert trace.notes == [
+        "4 trajectories were generated for a queue and never trained on: not counted"
+    ]
+
+
+def test_numbers_that_begin_anew_in_a_second_training_are_told_apart_by_time(
+    tmp_path: Path,
+) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]), (61, 1, 1, [0]), (71, 1, 2, [1]))
+    worker(tmp_path, (5, 0), (6, 1))
+    worker(tmp_path, (5, 0), (6, 1), number=3, start_s=50)
+    trace = read_run(tmp_path)
+    assert placed(trace) == [(0, 1, 0), (1, 1, 0), (1, 2, 1)]
+    assert [span.process for step in trace.steps() for span in step.spans
+            if span.name == "reward"] == [1, 2, 2]  # fmt: skip
+    assert trace.lost == {}
+    assert trace.notes[0].startswith("2 trajectories were generated")
+
+
+def test_a_worker_without_a_trainer_is_no_training(tmp_path: Path) -> None:
+    worker(tmp_path, (5, 0))
+    trace = read_run(tmp_path)
+    assert placed(trace) == []
+    assert trace.notes[0].startswith("2 trajectories were generated")
+    with pytest.raises(WorkloadError, match="no training step"):
+        build_workload(trace)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"spans": [1]}, {"spans": [1, -2]}, {"spans": "ab"}, {"queue_group": -1},
+     {"queue_group": "0"}, {"weight_version": 1.5}],
+)  # fmt: skip
+def test_columns_that_contradict_each_other_are_counted(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]))
+    worker(tmp_path, (5, 0), **changes)
+    lost = read_run(tmp_path).lost
+    assert lost == {"bad_row": 1, "unjoined_rewards": 1}
+
+
+def test_a_trainer_that_says_nonsense_is_counted(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path, 1)
+    journal.event(names.TRAINED, 1, session=0, step=1, groups="all", samples=[1])
+    journal.event(names.TRAINED, 1, session=0, groups=[1], samples=[1])
+    journal.close()
+    assert read_run(tmp_path).lost == {"bad_row": 2}
