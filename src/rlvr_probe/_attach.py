@@ -6,16 +6,16 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from rlvr_probe import guard, hooks, identity
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.config import OWNER, Config
-from rlvr_probe.exceptions import NotAttachable
+from rlvr_probe.exceptions import ConfigError, NotAttachable
 from rlvr_probe.hooks import HookProbe, Patches
 from rlvr_probe.imports import when_imported
 from rlvr_probe.recorder import Recorder
@@ -43,31 +43,45 @@ class Attachment:
         frameworks: State of every integration by name; it changes as modules are imported.
     """
 
+    # Of one that an error of the probe kept from being made.
+    enabled = False
+    run = ""
+    folder = Path()
+    frameworks: Mapping[str, Framework] = MappingProxyType({})
+    _recorder: Recorder | None = None
+
     def __init__(self, config: Config, run: str) -> None:
         self.enabled = not config.disabled
         self.run = run
-        self.folder: Path = config.out / run
-        self.frameworks: dict[str, Framework] = {}
+        self.folder = config.out / run
         self._patches = Patches()
         self._disarm: list[Callable[[], None]] = []
         self._environ: dict[str, str | None] = {}
-        self._recorder = Recorder(config, run)
+        recorder = Recorder(config, run)
+        self._recorder = recorder
+        self._probe = HookProbe(recorder, self._patches)
 
     @property
+    @guard.fail_open("attach.refused")
     def refused(self) -> str | None:
         """Why nothing can be written to :attr:`folder` (an errno name), or None."""
-        return self._recorder.refused
+        return None if self._recorder is None else self._recorder.refused
 
+    @guard.fail_open("attach.detach")
     def detach(self) -> None:
         """Same as :func:`rlvr_probe.detach` if this is the attachment in effect."""
         _detach(self)
 
+    @guard.fail_open("attach.text", "rlvr-probe")
     def __str__(self) -> str:
+        if self._recorder is None:
+            return "rlvr-probe: not attached, because of an error of its own"
         if not self.enabled:
             return "rlvr-probe: disabled"
         states = "; ".join(str(framework) for framework in self.frameworks.values())
         return f"rlvr-probe: run {self.run}; {states or 'no integration is installed'}"
 
+    @guard.fail_open("attach.text", "<Attachment>")
     def __repr__(self) -> str:
         return f"<Attachment {self}>"
 
@@ -84,7 +98,7 @@ class Attachment:
         self._environ[OWNER] = _owner
         # Room for the key that the first row will put there, on any thread.
         os.environ.setdefault(OWNER, "")
-        hooks.activate(self._recorder, HookProbe(self._recorder, self._patches))
+        hooks.activate(self._recorder, self._probe)
         for framework in self.frameworks.values():
             for point in framework.points:
                 module, _, qualname = point.target.partition(":")
@@ -103,22 +117,25 @@ class Attachment:
                 if not framework.hook_points:
                     framework.state = "failed"
 
+    @guard.fail_open("attach.unhook")
     def _unhook(self) -> None:
         for disarm in self._disarm:
             disarm()
         self._patches.undo()
-        hooks.activate(None)
         for name, value in self._environ.items():
             _put(name, value)
+        hooks.activate(None)
 
+    @guard.fail_open("attach.disown")
     def _disown(self) -> None:
         """Take back our process key: a call that was under way may have set it once more."""
         global _recording
         _recording -= 1
-        if os.environ.get(OWNER) == self._recorder.process:
+        if self._recorder is not None and os.environ.get(OWNER) == self._recorder.process:
             _put(OWNER, _owner)
 
 
+@guard.fail_open("attach.environ")
 def _put(name: str, value: str | None) -> None:
     if value is None:
         os.environ.pop(name, None)
@@ -126,6 +143,10 @@ def _put(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
+_NOT_ATTACHED = object.__new__(Attachment)
+
+
+@guard.fail_open("attach", _NOT_ATTACHED, contract=(ConfigError, NotAttachable))
 def attach(
     *,
     out: str | os.PathLike[str] | None = None,
@@ -145,7 +166,9 @@ def attach(
         config: All settings at once, instead of the arguments above and the environment.
 
     Returns:
-        What was attached, with which version and how many hook points, or why not.
+        What was attached, with which version and how many hook points, or why not. An error of the
+        probe itself is counted and logged, and is no reason to stop a training: nothing is attached
+        then.
 
     Raises:
         NotAttachable: A framework in ``frameworks`` is not installed or cannot be hooked.
@@ -153,6 +176,8 @@ def attach(
     """
     if config is None:
         config = Config.from_environ(out=out, run_id=run_id, frameworks=frameworks)
+    elif not isinstance(config, Config):
+        raise ConfigError(f"argument config is of {type(config)}, expected a Config")
     else:
         config, frameworks = config.checked(os.environ), config.frameworks
     asked = () if frameworks is None else config.frameworks or ()
@@ -171,6 +196,7 @@ def attach(
     return attachment
 
 
+@guard.fail_open("attach.arm")
 def arm(config: Config) -> None:
     """What the start-up hook calls when a framework is about to be imported. Never raises."""
     with _lock:
@@ -196,17 +222,23 @@ def _attach_once(config: Config) -> Attachment:
         attachment.frameworks = discover(config.frameworks)
         # Children that start Python anew are reached through the start-up hook, with this run's id.
         _current = attachment
-        attachment._hook(replace(config, run_id=run).to_environ())
-        atexit.register(_at_exit)
-        attachment._disarm.append(when_imported("multiprocessing.util", _after_mp_fork))
+        try:
+            attachment._hook(replace(config, run_id=run).to_environ())
+            atexit.register(_at_exit)
+            attachment._disarm.append(when_imported("multiprocessing.util", _after_mp_fork))
+        except BaseException:
+            _detach(attachment)
+            raise
     return attachment
 
 
+@guard.fail_open("attach.detach")
 def detach() -> None:
     """Stop recording and restore everything: functions, environment, threads. Idempotent."""
     _detach()
 
 
+@guard.fail_open("attach.detach")
 def _detach(only: Attachment | None = None) -> None:
     """Detach ``only``, or whatever is in effect."""
     global _current
@@ -219,17 +251,19 @@ def _detach(only: Attachment | None = None) -> None:
         atexit.unregister(_at_exit)
         attachment._unhook()
     # Not under the lock, which imports of a framework wait for: a dead disk may hold this up.
-    attachment._recorder.close("detach")
+    if attachment._recorder is not None:
+        attachment._recorder.close("detach")
     with _lock:
         attachment._disown()
 
 
 @guard.fail_open("attach.at_exit")
 def _at_exit() -> None:
-    if _current is not None:
+    if _current is not None and _current._recorder is not None:
         _current._recorder.close("exit")
 
 
+@guard.fail_open("attach.after_fork")
 def _after_fork() -> None:
     """In a forked child: what a thread that is not here was about to do is not done any more."""
     global _lock, _attaching
@@ -246,9 +280,10 @@ if hasattr(os, "register_at_fork"):
 
 def _after_mp_fork(module: ModuleType) -> None:
     """Flush a multiprocessing fork child at its end: it leaves through os._exit, without atexit."""
+    module.register_after_fork(_current, _flush_at_end)
 
-    def register(_: object) -> None:
-        # Registered in the child: multiprocessing clears what was registered before its fork.
-        sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)
 
-    module.register_after_fork(_current, register)
+@guard.fail_open("attach.after_fork")
+def _flush_at_end(_: object) -> None:
+    # Registered in the child: multiprocessing clears what was registered before its fork.
+    sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)

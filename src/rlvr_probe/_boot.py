@@ -36,29 +36,37 @@ class Watcher:
         """None, except for the first framework, which is found by the other finders."""
         if path is not None or name in sys.stdlib_module_names or name in _PROBED:
             return None
-        # The one broad catch besides guard.fail_open, which is not loaded yet: this is inside the
-        # user's import statement, and nothing is worth failing it.
+        # The one broad catch besides the guard, which is not loaded yet: this is inside the user's
+        # import statement, and nothing is worth failing it.
         try:
-            for folder in sys.path:
-                if folder not in self._seen:
-                    self._seen.add(folder)
-                    self._frameworks |= _integrations(folder)
-            # One may have been imported before its folder was on the path, by another .pth file.
-            if name not in self._frameworks and not any(
-                map(sys.modules.__contains__, self._frameworks)
-            ):
-                return None
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
-            _arm()
-            if name in self._frameworks:
-                # Import hooks are finders too. The ones just set sit in front of the finder that
-                # is asked next for this name and would miss it.
-                from importlib.util import find_spec
+            found = self._find(name)
+        except Exception as error:  # noqa: BLE001
+            try:
+                _count(error)
+            except Exception:  # noqa: BLE001, S110
+                pass
+            return None
+        return found if hasattr(found, "loader") else None
 
-                return find_spec(name)
-        except Exception:  # noqa: BLE001, S110
-            pass
-        return None
+    def _find(self, name: str) -> object | None:
+        for folder in sys.path:
+            if folder not in self._seen:
+                self._seen.add(folder)
+                self._frameworks |= _integrations(folder)
+        # One may have been imported before its folder was on the path, by another .pth file.
+        if name not in self._frameworks and not any(
+            map(sys.modules.__contains__, self._frameworks)
+        ):
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        _arm()
+        if name not in self._frameworks:
+            return None
+        # Import hooks are finders too. The ones just set sit in front of the finder that is asked
+        # next for this name and would miss it.
+        from importlib.util import find_spec
+
+        return find_spec(name)
 
 
 def wanted() -> bool:
@@ -103,5 +111,15 @@ def _names(text: str) -> set[str]:
     return {line.partition("=")[0].strip() for line in group.splitlines() if "=" in line}
 
 
-if wanted():
-    sys.meta_path.insert(0, Watcher())  # type: ignore[arg-type]
+def _count(error: Exception) -> None:
+    """Count an error where the others are, in case that something is recorded here after all."""
+    from rlvr_probe import guard
+
+    guard.note("boot", error)
+
+
+try:
+    if wanted():
+        sys.meta_path.insert(0, Watcher())  # type: ignore[arg-type]
+except Exception as _error:  # noqa: BLE001 - as in find_spec
+    _count(_error)

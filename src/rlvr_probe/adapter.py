@@ -8,7 +8,9 @@ Rules for the functions an adapter passes (``before``, ``read``, ``after``):
 * module-level functions that capture nothing, since a wrapped class may be pickled by value;
 * no tensor that lives on an accelerator is read (it would synchronise); sizes and Python lists are;
 * no text, token id, exception message or path is returned, only counts, names and times;
-* an exception in them is caught, counted and recorded; the user's call is never affected.
+* an exception in them is caught, counted and recorded; the user's call is never affected;
+* what they return has the type that is declared here, ``read`` a plain tuple of as many values as
+  attributes: anything else is absent, and counted as ``Misfit``.
 """
 
 from __future__ import annotations

@@ -156,6 +156,8 @@ def _convert(name: str, value: object, source: str) -> object:
         if name == "free_b":
             return _within(int, value, 0, 1 << 60)
         return _within(int, value, 4096, 1 << 40)
+    except RecursionError:  # is a RuntimeError, and says nothing about the value
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{source} is {str(value)!r}: {error}") from None
 

@@ -13,11 +13,24 @@ import signal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["attempt", "fail_open", "faults", "foreign", "note", "place", "reset", "set_strict"]
+__all__ = [
+    "attempt",
+    "fail_open",
+    "faults",
+    "foreign",
+    "misfit",
+    "note",
+    "place",
+    "reset",
+    "set_strict",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("rlvr_probe")
 _counts: dict[tuple[str, str], int] = {}
+_uncounted = 0
+"""Errors that could not even be looked at: out of stack, or of memory."""
+
 _strict = False
 
 
@@ -29,25 +42,46 @@ def set_strict(strict: bool) -> None:
 
 def faults() -> dict[tuple[str, str], int]:
     """How often each (place, exception type name) failed in this process."""
-    return dict(_counts)
+    found = dict(_counts)
+    if _uncounted:
+        found["guard", "Uncounted"] = _uncounted
+    return found
 
 
 def reset() -> None:
     """Forget every count: a forked child starts its own."""
+    global _uncounted
     _counts.clear()
+    _uncounted = 0
 
 
 def note(where: str, error: BaseException) -> None:
     """Count an error that was kept from the user; log the first one of a place."""
+    kind = type(error).__name__
+    key = (where, kind)
+    seen = _counts.get(key, 0)
+    _counts[key] = seen + 1
+    if seen:
+        return
     try:
-        kind = type(error).__name__
-        key = (where, kind)
-        seen = _counts.get(key, 0)
-        _counts[key] = seen + 1
-        if not seen:
-            _log.warning("%s failed with %s; the run goes on, this is counted", where, kind)
-    except Exception:  # noqa: BLE001, S110 - out of memory or stack: counting may fail as well
+        _log.warning("%s failed with %s; the run goes on, this is counted", where, kind)
+    except Exception:  # noqa: BLE001, S110 - a handler of the user's, or no stack left to log with
         pass
+
+
+class Misfit(TypeError):
+    """What a function returned is not what its contract allows."""
+
+
+def misfit(function: Callable[..., Any]) -> None:
+    """Count that ``function`` returned what its contract does not allow: its value is absent."""
+    global _uncounted
+    try:
+        note(place(function), Misfit())
+    except Exception:  # noqa: BLE001 - as in attempt
+        _uncounted += 1
+    if _strict:
+        raise Misfit(place(function))
 
 
 def foreign(error: BaseException) -> bool:
@@ -56,8 +90,14 @@ def foreign(error: BaseException) -> bool:
     A verifier's alarm is meant for the verifier's caller: it must get through.
     """
     handlers = {
-        getattr(getattr(handler, "__func__", handler), "__code__", None)
+        getattr(form, "__code__", None)
         for handler in map(signal.getsignal, signal.valid_signals())
+        for form in (
+            handler,
+            getattr(handler, "__func__", None),  # a method
+            getattr(handler, "func", None),  # a partial
+            getattr(type(handler), "__call__", None),  # noqa: B004 - an object
+        )
     }
     trace = error.__traceback__
     while trace is not None:
@@ -72,13 +112,16 @@ def attempt(function: Callable[[Any], Any], argument: Any, default: Any) -> Any:
 
     For the functions of adapters, whose place is where they are defined.
     """
+    global _uncounted
     try:
         return function(argument)
     except Exception as error:
-        if foreign(error):
-            raise
-        note(place(function), error)
-        if _strict:
+        try:
+            passes = _passes(None, function, error)
+        except Exception:  # noqa: BLE001 - no stack or memory is left to look into it with
+            _uncounted += 1
+            passes = False
+        if passes is True:
             raise
         return default
 
@@ -89,27 +132,43 @@ def place(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
 
 
-def fail_open(where: str, default: Any = None) -> Callable[[_F], _F]:
+def fail_open(
+    where: str, default: Any = None, contract: tuple[type[Exception], ...] = ()
+) -> Callable[[_F], _F]:
     """Make a function return ``default`` instead of raising.
 
     Args:
         where: Where it is, for the count: ``hooks.enter``.
         default: What the caller gets after an error.
+        contract: Errors that the function is documented to raise: these do reach the caller.
     """
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
+            global _uncounted
             try:
                 return function(*args, **kwargs)
+            except contract:
+                raise
             except Exception as error:
-                if foreign(error):
-                    raise
-                note(where, error)
-                if _strict:
+                try:
+                    passes = _passes(where, function, error)
+                except Exception:  # noqa: BLE001 - as above
+                    _uncounted += 1
+                    passes = False
+                if passes is True:
                     raise
                 return default
 
         return cast("_F", guarded)
 
     return decorate
+
+
+def _passes(where: str | None, function: Callable[..., Any], error: Exception) -> bool:
+    """Whether an error is to reach the caller; counted if not."""
+    if foreign(error) is True:
+        return True
+    note(place(function) if where is None else where, error)
+    return _strict

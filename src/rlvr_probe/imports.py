@@ -93,6 +93,7 @@ def _when_finished(module: ModuleType, action: Callable[[], None]) -> bool:
     return True
 
 
+@fail_open("import.finished")
 def _act(spec: ModuleSpec) -> None:
     waiting = vars(spec).get(_WAITING, [])
     while waiting:
@@ -103,6 +104,7 @@ def _act(spec: ModuleSpec) -> None:
         action()
 
 
+@fail_open("import.finished")
 def _restore(spec: ModuleSpec) -> None:
     vars(spec).pop(_WAITING, None)
     spec.__class__ = ModuleSpec

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
+from rlvr_probe import guard
 from rlvr_probe.adapter import Adapter, HookPoint
 
 __all__ = ["Framework", "discover", "inside", "installed_version"]
@@ -39,6 +40,7 @@ class Framework:
     adapter: Adapter | None = None
     points: Sequence[HookPoint] = ()
 
+    @guard.fail_open("registry.text", "a framework")
     def __str__(self) -> str:
         version = f" {self.version}" if self.version else ""
         count = f", {self.hook_points} hook points" if self.state == "attached" else ""
@@ -121,6 +123,7 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     try:
         adapter: Adapter = entries[0].load()()
     except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
+        guard.note("registry.load", error)
         why = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
         return Framework(name, state="failed", reason=why)
     version: str | None = None
@@ -138,6 +141,7 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
         if not all(isinstance(point, HookPoint) for point in points):
             raise TypeError
     except Exception as error:  # noqa: BLE001 - as above
+        guard.note("registry.load", error)
         why = f"its integration has no hook points for it ({type(error).__name__})"
         return Framework(name, version, "failed", reason=why)
     return Framework(name, version, "waiting", 0, reason, adapter, points)

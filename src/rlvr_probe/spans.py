@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
@@ -50,17 +50,25 @@ class span:
         """
         if not isinstance(name, str):
             raise TypeError(f"span() takes a name, found {type(name).__name__}: @span('name')")
+        self._open: dict[int, _Open] = {}
+        self._describe(name, attributes)
+
+    @guard.fail_open("span")
+    def _describe(self, name: str, attributes: Mapping[str, object]) -> None:
         self._label = _text(name)
         self._attributes = ("label", *map(_text, attributes))
         self._values = (self._label, *map(_plain, attributes.values()))
-        self._open: dict[int, _Open] = {}
 
     def __call__(self, function: _F) -> _F:
         """Record every call of ``function``."""
+        wrapped: _F | None = self._wrap(function)
+        return wrapped if callable(wrapped) else function
+
+    @guard.fail_open("span.wrap")
+    def _wrap(self, function: Any) -> Any:
         detail = functools.partial(_detail, self._label)
         point = HookPoint("user", USER, self._attributes, detail=detail)
-        wrapped: _F = wrap(function, Hook(point, constant=self._values))
-        return wrapped
+        return wrap(function, Hook(point, constant=self._values))
 
     def __enter__(self) -> span:
         """Begin the stage."""
@@ -74,7 +82,11 @@ class span:
         trace: TracebackType | None,
     ) -> None:
         """End the stage."""
-        self._end(kind)
+        try:
+            self._end(kind)
+        except BaseException:
+            self._forget()
+            raise
 
     async def __aenter__(self) -> span:
         """Begin the stage."""
@@ -88,7 +100,11 @@ class span:
         trace: TracebackType | None,
     ) -> None:
         """End the stage."""
-        self._end(kind)
+        try:
+            self._end(kind)
+        except BaseException:
+            self._forget()
+            raise
 
     @guard.fail_open("span.begin")
     def _begin(self) -> None:
@@ -103,44 +119,67 @@ class span:
         now = monotonic_ns()
         parent = CURRENT.get()
         definition = recorder.define(USER, self._attributes)
-        opened = recorder.begin(USER, definition, now, parent, self._label)
-        self._open[opened] = (recorder, parent, definition)
-        _entered.set((*_entered.get(), (id(self), opened)))
-        CURRENT.set(opened)
-        spent = monotonic_ns() - now
-        if timed or spent > LONG_NS:
-            recorder.own_ns += account.charge(spent, began)
+        opened = recorder.next_id()
+        outside = _entered.get()
+        try:
+            recorder.begin(opened, USER, definition, now, parent, self._label)
+            self._open[opened] = (recorder, parent, definition)
+            _entered.set((*outside, (id(self), opened)))
+            CURRENT.set(opened)
+            spent = monotonic_ns() - now
+            if timed or spent > LONG_NS:
+                recorder.own_ns += account.charge(spent, began)
+        except BaseException:
+            CURRENT.set(parent)
+            _entered.set(outside)
+            self._open.pop(opened, None)
+            recorder.drop(opened)
+            raise
 
     @guard.fail_open("span.end")
     def _end(self, kind: type[BaseException] | None) -> None:
         now = monotonic_ns()
-        opened = self._leave()
-        found = self._open.pop(opened, None)
+        opened = self._innermost()
+        found = self._open.get(opened)
         if found is None:
             return
         recorder, parent, definition = found
-        account = recorder.account(_PLACE)
-        timed = account.watched or account.tick() % SAMPLE == 0
-        began = before(account) if timed else None
+        try:
+            account = recorder.account(_PLACE)
+            timed = account.watched or account.tick() % SAMPLE == 0
+            began = before(account) if timed else None
+            error = None if kind is None else kind.__name__
+            recorder.end(opened, definition, now, error, self._values)
+            spent = monotonic_ns() - now
+            if timed or spent > LONG_NS:
+                recorder.own_ns += account.charge(spent, began)
+        finally:
+            self._leave(opened, recorder, parent)
+
+    @guard.fail_open("span.forget")
+    def _forget(self) -> None:
+        """Drop the stage whose end was interrupted by the user's own alarm."""
+        opened = self._innermost()
+        found = self._open.get(opened)
+        if found is not None:
+            self._leave(opened, *found[:2])
+
+    def _leave(self, opened: int, recorder: Recorder, parent: int) -> None:
         if recorder.is_inside(CURRENT.get(), opened):
             CURRENT.set(parent)
-        error = None if kind is None else kind.__name__
-        recorder.end(opened, definition, now, error, self._values)
-        spent = monotonic_ns() - now
-        if timed or spent > LONG_NS:
-            recorder.own_ns += account.charge(spent, began)
+        recorder.drop(opened)
+        _entered.set(tuple(one for one in _entered.get() if one != (id(self), opened)))
+        self._open.pop(opened, None)
 
-    def _leave(self) -> int:
+    def _innermost(self) -> int:
         """The span this context entered last through this object.
 
         Spans do not always end in order: a generator that is left suspended keeps its own open. If
         this context entered none, the object was handed over from another one.
         """
-        entered = _entered.get()
-        for position in range(len(entered) - 1, -1, -1):
-            if entered[position][0] == id(self):
-                _entered.set((*entered[:position], *entered[position + 1 :]))
-                return entered[position][1]
+        for entered, opened in reversed(_entered.get()):
+            if entered == id(self):
+                return opened
         return next(reversed(self._open), 0)
 
 

@@ -218,10 +218,10 @@ def test_an_attach_during_a_detach_by_another_thread_is_in_effect(
     second = rlvr_probe.attach(out=installed, frameworks=())
     detaching.join(20)
     assert second is not first
-    assert hooks.recorder() is second._recorder
+    assert hooks.recorder() is second._recorder is not None
     assert os.environ["RLVR_PROBE_RUN_ID"] == second.run
     first.detach()
-    assert hooks.recorder() is second._recorder
+    assert hooks.recorder() is second._recorder is not None
 
 
 def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting(
@@ -240,11 +240,12 @@ def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting
     detaching.start()
     assert begun.wait(20)
     # As a call that was under way at the detach does, if its row is the first.
+    assert first._recorder is not None
     os.environ["RLVR_PROBE_OWNER"] = first._recorder.process
     second = rlvr_probe.attach(out=installed, frameworks=())
     go.set()
     detaching.join(20)
-    assert hooks.recorder() is second._recorder
+    assert hooks.recorder() is second._recorder is not None
     rlvr_probe.detach()
     assert os.environ.get("RLVR_PROBE_OWNER") == environ
 
@@ -257,6 +258,7 @@ def test_the_first_row_adds_no_variable_while_other_threads_may_read_them(
     attached = set(os.environ)
     with rlvr_probe.span("first"):
         pass
+    assert attachment._recorder is not None
     assert os.environ["RLVR_PROBE_OWNER"] == attachment._recorder.process
     assert set(os.environ) == attached
     rlvr_probe.detach()

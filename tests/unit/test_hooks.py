@@ -473,16 +473,35 @@ def test_an_override_that_copies_attributes_of_a_hooked_method_is_hooked_itself(
     assert spans(sink) == [(None, 2)]
 
 
-def test_odd_answers_of_an_adapter_cost_values_never_spans(sink: Sink) -> None:
-    def nothing(call: Call) -> Any:
-        return None
+class Odd:
+    """Every question about it is an error."""
 
-    answers: list[Any] = [nothing, lambda call: "x", lambda call: 1.5, lambda call: 1 << 70]
-    for odd in answers:
-        point: Any = HookPoint("t", names.ROLLOUT, ("samples",), read=odd, step=odd, detail=odd)
+    def __repr__(self) -> str:
+        raise LookupError
+
+    __str__ = __len__ = __bool__ = __eq__ = __hash__ = __iter__ = __repr__  # type: ignore[assignment]
+    __class__ = property(__repr__)
+
+
+def test_an_answer_outside_of_its_contract_is_absent_and_counted(sink: Sink) -> None:
+    guard.set_strict(False)
+    numbers: list[object] = [1.5, -1, 1 << 70]
+    others: list[object] = [[5], {5}, b"x", (), (1, 2), type("T", (tuple,), {})((1,)), Odd()]
+    for odd in [None, "x", *numbers, *others]:
+        guard.reset()
+        sink.rows.clear()
+
+        def answer(call: Call, odd: object = odd) -> Any:
+            return odd
+
+        point = HookPoint("t", names.ROLLOUT, ("samples",), answer, detail=answer, step=answer)
         assert wrap(lambda: 5, Hook(point))() == 5
-    assert spans(sink) == [(None,)] * 4
-    assert not sink.open
+        assert spans(sink) == [(None,)], "nothing of it may get into another column"
+        assert not sink.open
+        expected = 3 - (type(odd) is str) - (odd is None)  # text is a detail, None is no step
+        [((where, kind), count)] = guard.faults().items()
+        assert where.endswith("<locals>.answer")
+        assert (kind, count) == ("Misfit", expected)
 
 
 def test_a_cached_function_keeps_its_cache(sink: Sink) -> None:

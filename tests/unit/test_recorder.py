@@ -40,6 +40,13 @@ def rows(folder: Path, kind: str | None = None) -> list[list[Any]]:
     return [row for row in found if row[0] == kind]
 
 
+def begun(recorder: Recorder, *what: Any) -> int:
+    """Id of a span that begins now."""
+    span = recorder.next_id()
+    recorder.begin(span, *what)
+    return span
+
+
 def test_nothing_is_written_before_the_first_row(record: Make) -> None:
     recorder = record()
     recorder.define(names.STEP, ("step",))
@@ -102,7 +109,7 @@ def test_a_span_open_for_a_second_is_journaled_as_open_once(
     monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 20_000_000)
     recorder = record()
     definition = recorder.define(names.TURN, ())
-    span = recorder.begin(names.TURN, definition, monotonic_ns(), 0)
+    span = begun(recorder, names.TURN, definition, monotonic_ns(), 0)
     recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())
     time.sleep(0.2)
     assert [row[3] for row in rows(recorder.folder, "open")] == [span]
@@ -134,8 +141,8 @@ def slots(folder: Path) -> dict[int, tuple[str, str, int]]:
 def test_coarse_spans_are_in_the_open_table_while_they_are_open(record: Make) -> None:
     recorder = record()
     definition = recorder.define(names.REWARD_FN, ())
-    first = recorder.begin(names.REWARD_FN, definition, 1, 0, "math_verify", 3)
-    second = recorder.begin(names.STEP, definition, 2, first)
+    first = begun(recorder, names.REWARD_FN, definition, 1, 0, "math_verify", 3)
+    second = begun(recorder, names.STEP, definition, 2, first)
     assert slots(recorder.folder) == {
         first: ("reward_fn", "math_verify", 3),
         second: ("step", "", -1),
@@ -147,7 +154,7 @@ def test_coarse_spans_are_in_the_open_table_while_they_are_open(record: Make) ->
 def test_more_open_spans_than_slots_are_counted_not_lost(record: Make) -> None:
     recorder = record()
     definition = recorder.define(names.REWARD_FN, ())
-    spans = [recorder.begin(names.REWARD_FN, definition, 1, 0) for _ in range(100)]
+    spans = [begun(recorder, names.REWARD_FN, definition, 1, 0) for _ in range(100)]
     assert len(slots(recorder.folder)) == schema.OPEN_SLOTS
     for span in spans:
         recorder.end(span, definition, 2, None, ())
@@ -170,7 +177,7 @@ def test_a_deleted_open_table_is_made_again_with_what_is_open(
     monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 10_000_000)
     recorder = record()
     definition = recorder.define(names.STEP, ())
-    span = recorder.begin(names.STEP, definition, monotonic_ns(), 0, "", 7)
+    span = begun(recorder, names.STEP, definition, monotonic_ns(), 0, "", 7)
     shutil.rmtree(recorder.folder)
     time.sleep(0.2)
     assert slots(recorder.folder) == {span: ("step", "", 7)}
@@ -235,7 +242,7 @@ def test_too_much_own_time_records_less_then_nothing(
     monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 1_000_000)
     recorder = record()
     definition = recorder.define(names.REWARDS, ())
-    recorder.begin(names.STEP, recorder.define(names.STEP, ()), monotonic_ns(), 0, "", 3)
+    begun(recorder, names.STEP, recorder.define(names.STEP, ()), monotonic_ns(), 0, "", 3)
     for _ in range(4):
         recorder.event_row(definition, 0, ())
         recorder.own_ns += 50_000_000
@@ -253,7 +260,7 @@ def test_a_forked_child_writes_a_file_of_its_own_and_leaves_the_parents_alone(re
     recorder = record()
     hooks.activate(recorder)
     definition = recorder.define(names.STEP, ("step",))
-    parent_span = recorder.begin(names.STEP, definition, monotonic_ns(), 0, "", 1)
+    parent_span = begun(recorder, names.STEP, definition, monotonic_ns(), 0, "", 1)
     recorder.event_row(definition, 0, ("parent",))
     parent = recorder.process
     pid = os.fork()

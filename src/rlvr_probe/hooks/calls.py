@@ -6,7 +6,9 @@ Runs inside the user's calls, guarded; the user's own callable is never inside t
 from __future__ import annotations
 
 import os
+import sys
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any
 
 from rlvr_probe import guard
@@ -15,7 +17,10 @@ from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
 from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
-__all__ = ["Hook", "LiveCall", "activate", "enter", "leave", "recorder"]
+__all__ = ["Hook", "LiveCall", "activate", "enter", "forget", "leave", "recorder"]
+
+_WRAPPING = "rlvr_probe.hooks.wrapping"
+_NOTHING = object()
 
 _recorder: Recorder | None = None
 _probe: Probe | None = None
@@ -31,6 +36,10 @@ def activate(recorder: Recorder | None, probe: Probe | None = None) -> None:
 def recorder() -> Recorder | None:
     """The recorder in use, or None."""
     return _recorder
+
+
+def _idle() -> Hook:
+    return Hook(HookPoint(""))
 
 
 class Hook:
@@ -75,6 +84,8 @@ class Hook:
         self.account = recorder.account(self.place)
         return self.account
 
+    # An error of ours must not fail a user's pickling: the copy then records nothing.
+    @guard.fail_open("hooks.pickle", (_idle, ()))
     def __reduce__(self) -> tuple[Any, ...]:
         return (Hook, (self.point, self.method, self.index, self.constant))
 
@@ -89,6 +100,25 @@ class LiveCall(Call):
     switch: bool
     same_context: bool
     key: tuple[str, int] | None
+
+    def is_nested(self) -> bool:
+        """Whether it was reached from a call of the same method on the same object."""
+        key = self.key
+        if key is None:
+            return False
+        if self.same_context:
+            return key in _running.get()
+        # A generator shares its context with its consumer, and calls of it nest in no order: only
+        # what runs at this moment, and is not suspended, may have reached this one.
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code.co_name == "wrapper" and frame.f_globals.get("__name__") == _WRAPPING:
+                local = frame.f_locals
+                other = local.get("call")
+                if type(other) is LiveCall and other.key == key:
+                    return True
+            frame = frame.f_back
+        return False
 
 
 @guard.fail_open("hooks.enter")
@@ -127,7 +157,6 @@ def enter(
     call = LiveCall()
     call.account = account
     call.same_context = same_context
-    call.key = None
     call.probe = _probe  # type: ignore[assignment]
     call.args = args
     call.kwargs = kwargs
@@ -139,9 +168,8 @@ def enter(
         if timed or spent > LONG_NS:
             recorder.own_ns += account.charge(spent, began)
         return None
-    # A generator shares its context with its consumer: calls of it nest in no order.
-    key = (point.target, id(args[0])) if hook.method and args and switch else None
-    if key is not None and key in _running.get():
+    call.key = (point.target, id(args[0])) if hook.method and args else None
+    if call.key is not None and call.is_nested():
         return None
     call.parent = CURRENT.get()
     call.switch = switch and name is not None
@@ -150,18 +178,17 @@ def enter(
             if hook.definition is None:
                 hook.definition = recorder.define(name, point.attributes)
             detail = "" if point.detail is None else guard.attempt(point.detail, call, "")
+            if type(detail) is not str:
+                guard.misfit(point.detail)  # type: ignore[arg-type]
+                detail = ""
             step = None if point.step is None else guard.attempt(point.step, call, None)
-            call.span = recorder.begin(
-                name,
-                hook.definition,
-                entered,
-                call.parent,
-                detail if isinstance(detail, str) else "",
-                step if type(step) is int and 0 <= step < 1 << 63 else None,
-            )
-        if key is not None:
-            call.key = key
-            _running.set((*_running.get(), key))
+            if step is not None and not (type(step) is int and 0 <= step < 1 << 63):
+                guard.misfit(point.step)  # type: ignore[arg-type]
+                step = None
+            call.span = recorder.next_id()
+            recorder.begin(call.span, name, hook.definition, entered, call.parent, detail, step)
+        if call.key is not None and same_context:
+            _running.set((*_running.get(), call.key))
         if call.switch:
             CURRENT.set(call.span)
         if point.before is not None:
@@ -178,8 +205,15 @@ def enter(
     return call
 
 
+@guard.fail_open("hooks.forget")
+def forget(call: LiveCall) -> None:
+    """Drop a call whose end was interrupted, by the user's own alarm or for want of stack."""
+    _leave_context(call)
+    call.account.owner.drop(call.span)
+
+
 def _leave_context(call: LiveCall) -> None:
-    if call.key is not None:
+    if call.key is not None and call.same_context:
         _running.set(tuple(key for key in _running.get() if key != call.key))
     # A context manager may end in another context than it began in: leave that one alone.
     if call.switch and (call.same_context or CURRENT.get() == call.span):
@@ -201,11 +235,17 @@ def leave(hook: Hook, call: LiveCall, result: Any, error: BaseException | None) 
     try:
         values = hook.constant
         if error is None and point.read is not None:
-            given = guard.attempt(point.read, call, ())
-            values = (*values, *given) if isinstance(given, tuple) else values
+            given = guard.attempt(point.read, call, _NOTHING)
+            if type(given) is tuple and len(values) + len(given) == len(point.attributes):
+                values = (*values, *given)
+            elif given is not _NOTHING:
+                guard.misfit(point.read)
         if call.span and hook.definition is not None:
             kind = None if error is None else type(error).__name__
             recorder.end(call.span, hook.definition, call.end_ns, kind, values)
+    except BaseException:
+        recorder.drop(call.span)
+        raise
     finally:
         if point.after is not None:
             guard.attempt(point.after, call, None)
@@ -216,10 +256,17 @@ def leave(hook: Hook, call: LiveCall, result: Any, error: BaseException | None) 
             recorder.own_ns += account.charge(spent, began)
 
 
-@guard.fail_open("hooks.after_fork")
 def _after_fork() -> None:
+    if _started_over() is not True:
+        # What it has belongs to the parent.
+        activate(None)
+
+
+@guard.fail_open("hooks.after_fork")
+def _started_over() -> bool:
     if _recorder is not None:
         _recorder.after_fork()
+    return True
 
 
 if hasattr(os, "register_at_fork"):

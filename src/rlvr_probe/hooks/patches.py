@@ -30,9 +30,6 @@ class Patches:
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
-    def __len__(self) -> int:
-        return len(self._undo)
-
     def function(self, module: ModuleType, qualname: str, point: HookPoint) -> bool:
         """Hook ``module.qualname``: a function, or a method of a class defined there.
 
@@ -63,6 +60,8 @@ class Patches:
         if _has(original, point):
             return True
         wrapper = wrap(original, Hook(point, index=index))
+        if not callable(wrapper):
+            return False
         container[index] = wrapper
 
         def restore() -> None:
@@ -77,6 +76,7 @@ class Patches:
         """Run ``undo`` when everything is undone."""
         self._undo.append(undo)
 
+    @guard.fail_open("patches.undo")
     def undo(self) -> None:
         """Take everything back, latest first. Each step is guarded on its own."""
         while self._undo:
@@ -98,6 +98,8 @@ class Patches:
         if isinstance(owner, type) and kind is None and not isinstance(original, _METHODS):
             original = _bound_late(original)
         wrapper = wrap(original, hook)
+        if not callable(wrapper):
+            return False
         replacement = wrapper if kind is None else kind(wrapper)
         setattr(owner, name, replacement)
 

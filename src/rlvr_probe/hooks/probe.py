@@ -46,7 +46,7 @@ class HookProbe:
     def wrap(self, function: Any, index: int, point: HookPoint) -> Any:
         """See ``adapter.Probe.wrap``."""
         wrapped = self._wrap(function, index, point)
-        return function if wrapped is None else wrapped
+        return wrapped if callable(wrapped) else function
 
     @guard.fail_open("probe.wrap")
     def _wrap(self, function: Any, index: int, point: HookPoint) -> Any:
@@ -56,9 +56,9 @@ class HookProbe:
         """See ``adapter.Probe.guarded``."""
         recorder = self._recorder
         place = guard.place(function)
-        safe = guard.fail_open(place)(function)
         account = recorder.account(place)
 
+        @guard.fail_open(place)
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             if recorder.level == OFF or account.muted:
@@ -66,10 +66,12 @@ class HookProbe:
             timed = account.watched or account.tick() % SAMPLE == 0
             began = before(account) if timed else None
             entered = monotonic_ns()
-            safe(*args, **kwargs)
-            spent = monotonic_ns() - entered
-            if timed or spent > LONG_NS:
-                recorder.own_ns += account.charge(spent, began)
+            try:
+                function(*args, **kwargs)
+            finally:
+                spent = monotonic_ns() - entered
+                if timed or spent > LONG_NS:
+                    recorder.own_ns += account.charge(spent, began)
 
         return run
 
@@ -91,10 +93,18 @@ class HookProbe:
         outer = CURRENT.get()
         definition = recorder.define(name, ())
         above = outer if parent is None else parent
-        span = recorder.begin(name, definition, now, above, detail, step)
-        self._begun[span] = (name, outer, activate)
-        if activate:
-            CURRENT.set(span)
+        span = recorder.next_id()
+        try:
+            recorder.begin(span, name, definition, now, above, detail, step)
+            self._begun[span] = (name, outer, activate)
+            if activate:
+                CURRENT.set(span)
+        except BaseException:
+            if CURRENT.get() == span:
+                CURRENT.set(outer)
+            self._begun.pop(span, None)
+            recorder.drop(span)
+            raise
         return span
 
     @guard.fail_open("probe.end")
@@ -103,16 +113,20 @@ class HookProbe:
     ) -> None:
         """See ``adapter.Probe.end``."""
         now = monotonic_ns()
-        begun = self._begun.pop(span, None)
+        begun = self._begun.get(span)
         if begun is None:
             return
         name, outer, activated = begun
-        if activated and CURRENT.get() == span:
-            CURRENT.set(outer)
         recorder = self._recorder
-        given = {} if values is None else values
-        definition = recorder.define(name, tuple(given))
-        recorder.end(span, definition, now, error, tuple(given.values()))
+        try:
+            if activated and CURRENT.get() == span:
+                CURRENT.set(outer)
+            given = {} if values is None else values
+            definition = recorder.define(name, tuple(given))
+            recorder.end(span, definition, now, error, tuple(given.values()))
+        finally:
+            self._begun.pop(span, None)
+            recorder.drop(span)
 
     @guard.fail_open("probe.record")
     def record(

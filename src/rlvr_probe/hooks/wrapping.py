@@ -16,7 +16,7 @@ import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from rlvr_probe.hooks.calls import Hook, enter, leave
+from rlvr_probe.hooks.calls import Hook, enter, forget, leave
 
 __all__ = ["find_hook", "wrap"]
 
@@ -45,19 +45,39 @@ _FUNCTIONS = (
 )
 
 
+_EXHAUSTED = (MemoryError, RecursionError)
+"""What calling a function of ours can raise outside of its guard: the call is not recorded then."""
+
+
 def wrap(original: Any, hook: Hook) -> Any:
     """A callable of the same kind as ``original`` that records its calls.
 
     Args:
         original: Function, method, partial or any callable object.
         hook: What to record.
+
+    Raises:
+        TypeError: There is no callable to put in its place.
     """
+    wrapped = _wrapped(original, hook)
+    _require_callable(wrapped)
+    return wrapped
+
+
+def _require_callable(value: object) -> None:
+    if not callable(value):
+        raise TypeError(f"{type(value).__name__} is no wrapper")
+
+
+def _wrapped(original: Any, hook: Hook) -> Any:
     code = getattr(original, "__code__", None)
     if code is _CM_CODE:
         inner = _generator(original.__wrapped__, hook, switch=True)
+        _require_callable(inner)
         return functools.wraps(original)(contextlib.contextmanager(inner))
     if code is _ASYNC_CM_CODE:
         async_inner = _async_generator(original.__wrapped__, hook, switch=True)
+        _require_callable(async_inner)
         manager = functools.wraps(original)(contextlib.asynccontextmanager(async_inner))
         return manager
     if inspect.isasyncgenfunction(original):
@@ -74,15 +94,22 @@ def wrap(original: Any, hook: Hook) -> Any:
 def _function(original: Function, hook: Hook) -> Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        call = enter(hook, args, kwargs, True)
+        try:
+            call = enter(hook, args, kwargs, True)
+        except _EXHAUSTED:
+            call = None
         if call is None:
             return original(*args, **kwargs)
         try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            leave(hook, call, None, error)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                leave(hook, call, None, error)
+                raise
+            leave(hook, call, result, None)
+        except BaseException:
+            forget(call)
             raise
-        leave(hook, call, result, None)
         return result
 
     return wrapper
@@ -91,15 +118,22 @@ def _function(original: Function, hook: Hook) -> Function:
 def _coroutine(original: Function, hook: Hook) -> Function:
     @functools.wraps(original)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        call = enter(hook, args, kwargs, True)
+        try:
+            call = enter(hook, args, kwargs, True)
+        except _EXHAUSTED:
+            call = None
         if call is None:
             return await original(*args, **kwargs)
         try:
-            result = await original(*args, **kwargs)
-        except BaseException as error:
-            leave(hook, call, None, error)
+            try:
+                result = await original(*args, **kwargs)
+            except BaseException as error:
+                leave(hook, call, None, error)
+                raise
+            leave(hook, call, result, None)
+        except BaseException:
+            forget(call)
             raise
-        leave(hook, call, result, None)
         return result
 
     return wrapper
@@ -108,15 +142,22 @@ def _coroutine(original: Function, hook: Hook) -> Function:
 def _generator(original: Function, hook: Hook, switch: bool) -> Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        call = enter(hook, args, kwargs, switch, False)
+        try:
+            call = enter(hook, args, kwargs, switch, False)
+        except _EXHAUSTED:
+            call = None
         if call is None:
             return (yield from original(*args, **kwargs))
         try:
-            result = yield from original(*args, **kwargs)
-        except BaseException as error:
-            leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
+            try:
+                result = yield from original(*args, **kwargs)
+            except BaseException as error:
+                leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
+                raise
+            leave(hook, call, result, None)
+        except BaseException:
+            forget(call)
             raise
-        leave(hook, call, result, None)
         return result
 
     return wrapper
@@ -125,7 +166,10 @@ def _generator(original: Function, hook: Hook, switch: bool) -> Function:
 def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
     @functools.wraps(original)
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        call = enter(hook, args, kwargs, switch, False)
+        try:
+            call = enter(hook, args, kwargs, switch, False)
+        except _EXHAUSTED:
+            call = None
         stream = original(*args, **kwargs)
         try:
             step = stream.__anext__()
@@ -145,10 +189,18 @@ def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
                     step = stream.asend(sent)
         except BaseException as error:
             if call is not None:
-                leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
+                try:
+                    leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
+                except BaseException:
+                    forget(call)
+                    raise
             raise
         if call is not None:
-            leave(hook, call, None, None)
+            try:
+                leave(hook, call, None, None)
+            except BaseException:
+                forget(call)
+                raise
 
     return wrapper
 
@@ -157,6 +209,7 @@ def _object(original: Any, hook: Hook) -> Any:
     """A stand-in for a callable object; everything but the call goes to the original."""
     waits = inspect.iscoroutinefunction(type(original).__call__)
     call = (_coroutine if waits else _function)(original.__call__, hook)
+    _require_callable(call)
     stand_in = object.__new__(_AsyncStandIn if waits else _StandIn)
     object.__setattr__(stand_in, "_rlvr_probe_call", call)
     object.__setattr__(stand_in, "_rlvr_probe_original", original)

@@ -29,7 +29,8 @@ _put_span, _put_crc = _SPAN.pack_into, _CRC.pack_into
 class OpenTable:
     """Open coarse spans of this process.
 
-    Thread-safe: a slot belongs to one span from :meth:`open` to :meth:`close`.
+    Thread-safe, and so is an alarm of the user that interrupts any of it: a slot belongs to one
+    span from :meth:`open` to :meth:`close`, and lies in exactly one of two containers.
     """
 
     def __init__(self, path: Path, process: str) -> None:
@@ -48,49 +49,51 @@ class OpenTable:
         self._file = _identity(path)
         self._process = process.encode()
         self._free = list(range(schema.OPEN_SLOTS, 0, -1))
+        self._slots: dict[int, int] = {}
+        # Takes a free slot each time it is asked, IndexError if there is none. Asked from C, where
+        # no signal handler runs between the taking and the keeping.
+        self._take = iter(self._free.pop, None)
         self._overflow = 0
         self.beat(0, 0, 0)
 
     def open(
         self, span: int, parent: int, start_ns: int, step: int | None, name: bytes, detail: str
-    ) -> int:
-        """Note an open span and return its slot; 0 if all are taken, which is counted."""
+    ) -> None:
+        """Note an open span; if all slots are taken, that is counted.
+
+        After an error, :meth:`close` is due all the same.
+        """
         table = self._map
         if table is None:
-            return 0
+            return
         try:
-            slot = self._free.pop()
+            self._slots.update(zip((span,), self._take, strict=False))
         except IndexError:
             self._overflow += 1
-            return 0
-        try:
-            # As schema.pack_block does it, without its copies: this is the hot path.
-            body = _BODY.pack(
-                span,
-                parent,
-                start_ns,
-                get_native_id(),
-                -1 if step is None else step,
-                name,
-                detail.encode("utf-8", "replace") if detail else b"",
-            )
-        except (struct.error, AttributeError, TypeError):
-            self._free.append(slot)
-            raise
-        offset = slot * schema.OPEN_SLOT_BYTES
+            return
+        # As schema.pack_block does it, without its copies: this is the hot path.
+        body = _BODY.pack(
+            span,
+            parent,
+            start_ns,
+            get_native_id(),
+            -1 if step is None else step,
+            name,
+            detail.encode("utf-8", "replace") if detail else b"",
+        )
+        offset = self._slots[span] * schema.OPEN_SLOT_BYTES
         table[offset + _SPAN_B : offset + _BODY_B] = body[_SPAN_B:]
         _put_crc(table, offset + _BODY_B, crc32(body))
         _put_span(table, offset, span)
-        return slot
 
-    def close(self, slot: int) -> None:
-        """Free a slot; 0 is ignored."""
-        table = self._map
+    def close(self, span: int) -> None:
+        """Free the slot of ``span``, if it has one."""
+        table, slot = self._map, self._slots.get(span, 0)
         if slot and table is not None:
             offset = slot * schema.OPEN_SLOT_BYTES
             _put_span(table, offset, 0)
             _put_crc(table, offset + _BODY_B, 0)
-            self._free.append(slot)
+            self._free.extend(map(self._slots.pop, (span,)))
 
     def beat(self, now_ns: int, lost: int, written: int, ended: bool = False) -> None:
         """Note that the process was alive at ``now_ns`` (CLOCK_MONOTONIC).

@@ -23,6 +23,15 @@ __all__ = ["JournalWriter"]
 
 Row = Sequence[Any]
 
+_PLAIN: dict[type, Callable[[Any], object]] = {
+    int: int.__pos__,
+    float: float.__pos__,
+    str: str.__str__,
+}
+"""What subclasses of numbers and of text are worth, without a line of theirs being run."""
+
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, MemoryError)
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Before 0.21 the errors of msgspec are no ValueErrors.
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError)
@@ -249,9 +258,9 @@ class JournalWriter:
 
     def _plain(self, value: object) -> object:
         """JSON form of a value that is no plain type; what has none is absent, and counted."""
-        for kind in (bool, int, float, str):
-            if isinstance(value, kind):
-                return kind(value)
+        for kind, plain in _PLAIN.items():
+            if issubclass(type(value), kind):
+                return plain(value)
         self.lost["unencodable_value"] += 1
         return None
 

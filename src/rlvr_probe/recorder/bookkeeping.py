@@ -31,7 +31,7 @@ class Recording(Protocol):
     own_ns: int
     accounts: dict[str, Account]
     mono_ns: int
-    open: dict[int, tuple[int, int, int, int]]
+    open: dict[int, tuple[int, int, int]]
     lost: Counter[str]
     space: Space
 
@@ -119,7 +119,7 @@ class Bookkeeping:
     def _newly_open(self, recording: Recording, now_ns: int) -> list[Sequence[Any]]:
         rows: list[Sequence[Any]] = []
         # list() of a dict is safe beside threads that change it; iterating is not.
-        for span, (definition, start_ns, parent, _) in list(recording.open.items()):
+        for span, (definition, start_ns, parent) in list(recording.open.items()):
             if now_ns - start_ns >= OPEN_AFTER_NS and span not in self._open:
                 self._open.add(span)
                 rows.append(("open", definition, start_ns - recording.mono_ns, span, parent))

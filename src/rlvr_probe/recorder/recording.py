@@ -43,6 +43,9 @@ _TABLE_WAIT_S = 0.05
 """Once per process: so that the first step is in the open-span table, even a slow disk may not cost
 the run more than this."""
 
+_TRIES = 3
+"""How often a recording is begun that cannot be."""
+
 _ids = itertools.count(1)
 """Span ids of this process, never the same for two recorders: a call may outlive a detach."""
 
@@ -61,7 +64,7 @@ class Recorder:
     Attributes:
         level: FULL, STAGES (coarse spans and events only) or OFF.
         mono_ns: CLOCK_MONOTONIC at time 0 of this process's journal.
-        open: Open spans by id: definition, start (CLOCK_MONOTONIC), parent, slot in the table.
+        open: Open spans by id: definition, start (CLOCK_MONOTONIC), parent.
         lost: Rows dropped before they reached the journal, by reason.
         process: Key of this process start, 16 hex digits.
         own_ns: Time spent inside hooks on users' threads and in the flush thread, ns.
@@ -87,9 +90,10 @@ class Recorder:
     def _start_over(self) -> None:
         """State of one process start. Also runs in a forked child, where no thread exists yet."""
         self.process = identity.process_key()
+        self._pid = os.getpid()
         self.mono_ns, self._epoch_ns = epoch_pair()
         self.rows: deque[tuple[Any, ...]] = deque()
-        self.open: dict[int, tuple[int, int, int, int]] = {}
+        self.open: dict[int, tuple[int, int, int]] = {}
         self.lost: Counter[str] = Counter()
         self.own_ns = 0
         for account in self.accounts.values():
@@ -102,6 +106,7 @@ class Recorder:
         # Re-entrant: a signal handler may record while its own thread starts the recording.
         self._start_lock = threading.RLock()
         self._starting = False
+        self._failed = 0
         self._drain_lock = threading.Lock()
         self._stop = threading.Event()
         self._closed = False
@@ -130,23 +135,24 @@ class Recorder:
 
     def begin(
         self,
+        span: int,
         name: Name,
         definition: int,
         start_ns: int,
         parent: int,
         detail: str = "",
         step: int | None = None,
-    ) -> int:
-        """Open a span and return its id."""
-        span = self.next_id()
-        slot = 0
+    ) -> None:
+        """Open a span under an id drawn by ``next_id``.
+
+        The caller draws it, so that it can :meth:`drop` a span whose begin was interrupted.
+        """
         if name.coarse:
             if self._thread is None:
                 self._start()
             if self._table is not None:
-                slot = self._table.open(span, parent, start_ns, step, name.name.encode(), detail)
-        self.open[span] = (definition, start_ns, parent, slot)
-        return span
+                self._table.open(span, parent, start_ns, step, name.name.encode(), detail)
+        self.open[span] = (definition, start_ns, parent)
 
     def end(
         self,
@@ -157,12 +163,13 @@ class Recorder:
         values: Sequence[Any],
     ) -> None:
         """Close a span opened by :meth:`begin` in this process; others are ignored."""
-        found = self.open.pop(span, None)
+        found = self.open.get(span)
         if found is None:
             return
-        _, start_ns, parent, slot = found
-        if slot and self._table is not None:
-            self._table.close(slot)
+        _, start_ns, parent = found
+        if self._table is not None:
+            self._table.close(span)
+        self.open.pop(span, None)
         self.append(
             (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
@@ -175,10 +182,10 @@ class Recorder:
         return span == ancestor
 
     def drop(self, span: int) -> None:
-        """Forget a span that was begun and will not be recorded; 0 is ignored."""
-        found = self.open.pop(span, None)
-        if found is not None and self._table is not None:
-            self._table.close(found[3])
+        """Forget a span that was begun and will not be recorded; others are ignored."""
+        self.open.pop(span, None)
+        if self._table is not None:
+            self._table.close(span)
 
     def forget_open(self) -> None:
         """Forget every open span: recording is off, so that nobody will end them."""
@@ -239,20 +246,15 @@ class Recorder:
             if self._thread is not None or self._closed or self._starting:
                 return
             self._starting = True
-            header = build_header(
-                process=self.process,
-                run=self.run,
-                owner=self._owner,
-                mono_ns=self.mono_ns,
-                epoch_ns=self._epoch_ns,
-            )
-            self._writer = JournalWriter(
-                self.folder,
-                self.process,
-                header,
-                lambda n: _definitions[n:],
-                self._config.segment_b,
-            )
+            try:
+                self._make_writer()
+            except BaseException:
+                # A user's alarm, or no memory at this moment; if it stays, trying costs too much.
+                self._starting = False
+                self._failed += 1
+                if self._failed >= _TRIES:
+                    self.level = OFF
+                raise
             # Children started from here on belong to this process; one that records nothing is no
             # link between those above and below it. Under attach() the variable exists already: to
             # add one would move the environment, which C code of another thread may be reading.
@@ -269,6 +271,18 @@ class Recorder:
             self._thread = thread
             ready.wait(_TABLE_WAIT_S)
 
+    def _make_writer(self) -> None:
+        header = build_header(
+            process=self.process,
+            run=self.run,
+            owner=self._owner,
+            mono_ns=self.mono_ns,
+            epoch_ns=self._epoch_ns,
+        )
+        self._writer = JournalWriter(
+            self.folder, self.process, header, _definitions_from, self._config.segment_b
+        )
+
     @guard.fail_open("recorder.open_files")
     def _open_files(self) -> None:
         """Header and open-span table at once: the first step may already hang."""
@@ -281,11 +295,16 @@ class Recorder:
             path = self.folder / f"p{self.process}{schema.OPEN_SUFFIX}"
             self._table = OpenTable(path, self.process)
 
+    @guard.fail_open("recorder.run")
     def _run(self, ready: threading.Event) -> None:
         self._open_files()
         ready.set()
-        while not self._stop.wait(self._config.flush_s):
+        while self._pause() is not True:
             self.flush()
+
+    @guard.fail_open("recorder.pause", True)
+    def _pause(self) -> bool:
+        return self._stop.wait(self._config.flush_s)
 
     @guard.fail_open("recorder.flush")
     def flush(self) -> None:
@@ -293,11 +312,18 @@ class Recorder:
         with self._drain_lock:
             self._drain()
 
+    @guard.fail_open("recorder.flush")
     def _drain(self) -> None:
         cpu = time.thread_time_ns()
         writer = self._writer
-        if writer is None:
+        if writer is None or self._pid != os.getpid():
             return
+        self._write_rows(writer)
+        self._write_books(writer)
+        self.own_ns += time.thread_time_ns() - cpu
+
+    @guard.fail_open("recorder.write")
+    def _write_rows(self, writer: JournalWriter) -> None:
         rows = self.rows
         while rows:
             chunk: list[tuple[Any, ...]] = []
@@ -306,12 +332,22 @@ class Recorder:
                     chunk.append(rows.popleft())
             except IndexError:
                 pass
-            limit = self.space.look(writer.written_b, monotonic_ns())
-            if limit <= FINE:
-                whole = len(chunk)
-                chunk = [row for row in chunk if _worth.get(row[0], ALWAYS) < limit]
-                writer.lost[self.space.reason] += whole - len(chunk)
-            writer.write(chunk)
+            try:
+                self._write_chunk(writer, chunk)
+            except Exception:
+                self.lost["unwritten"] += len(chunk)
+                raise
+
+    def _write_chunk(self, writer: JournalWriter, chunk: list[tuple[Any, ...]]) -> None:
+        limit = self.space.look(writer.written_b, monotonic_ns())
+        if limit <= FINE:
+            whole = len(chunk)
+            chunk = [row for row in chunk if _worth.get(row[0], ALWAYS) < limit]
+            writer.lost[self.space.reason] += whole - len(chunk)
+        writer.write(chunk)
+
+    @guard.fail_open("recorder.books")
+    def _write_books(self, writer: JournalWriter) -> None:
         now = monotonic_ns()
         extra = self._books.rows(self, now, writer.lost)
         if extra and not writer.write(extra, records=False):
@@ -321,12 +357,12 @@ class Recorder:
             if extra is not None:
                 self._table.restore()
             self._table.beat(now, self._lost(), writer.written)
-        self.own_ns += time.thread_time_ns() - cpu
 
     def _lost(self) -> int:
         written = 0 if self._writer is None else sum(self._writer.lost.values())
         return written + sum(dict(self.lost).values())
 
+    @guard.fail_open("recorder.close")
     def close(self, reason: str, timeout_s: float = 2.0) -> None:
         """Stop the thread, write what waits and the closing row. Idempotent.
 
@@ -340,10 +376,15 @@ class Recorder:
             self._closed = True
             self.level = OFF
         self._stop.set()
+        if self._pid != os.getpid():
+            return
         thread = self._thread
         if thread is None:
-            return
-        if thread is not threading.current_thread() and thread.is_alive():
+            if self._writer is not None or not guard.faults():
+                return
+            # Nothing was recorded, and not because there was nothing: say why.
+            self._make_writer()
+        elif thread is not threading.current_thread() and thread.is_alive():
             thread.join(timeout_s)
             if thread.is_alive():
                 return
@@ -354,7 +395,7 @@ class Recorder:
             finally:
                 self._drain_lock.release()
 
-    @guard.fail_open("recorder.close")
+    @guard.fail_open("recorder.finish")
     def _finish(self, reason: str) -> None:
         self._drain()
         now = monotonic_ns()
@@ -379,3 +420,7 @@ class Recorder:
         finally:
             guard.reset()
             self._start_over()
+
+
+def _definitions_from(number: int) -> list[tuple[str, int, str, str, tuple[str, ...]]]:
+    return _definitions[number:]
