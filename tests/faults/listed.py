@@ -1,0 +1,152 @@
+"""Functions that the injector cannot, or need not, treat like all others: each by name, and why.
+
+The tests assert that these lists are exact: a function that no longer exists, or that now holds,
+fails them.
+"""
+
+from __future__ import annotations
+
+__all__ = ["AFTER", "NEVER", "PASSED_ON", "UNSEEN", "VALUE"]
+
+AFTER = {
+    "rlvr_probe._boot:_count": "rlvr_probe._boot:Watcher._find",
+    "rlvr_probe.hooks.calls:_idle": "rlvr_probe.hooks.calls:Hook.__reduce__",
+}
+"""Called only once another function has failed; that one fails as well. Two at once are harmless,
+too, but the second is not counted."""
+
+NEVER = {
+    "rlvr_probe.filesystem:file_system.<locals>.<lambda:40>": "where a mount point has a blank",
+    "rlvr_probe.guard:set_strict": "for tests of the probe",
+    "rlvr_probe.hooks.wrapping:_async_example": "never called: only its code is looked at",
+    "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
+    "rlvr_probe.identity:slurm_rank": "asked by the launcher, in a process of its own",
+    "rlvr_probe.journal.space:Space._scan": "after megabytes; test_space.py",
+    "rlvr_probe.model.names:_stage": "runs while the module is imported",
+    "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
+    "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",
+    "rlvr_probe.spans:span._forget": "by an alarm at the end of a span; test_interruptions.py",
+}
+"""Not called by the toy, and where they are."""
+
+_CALL = "the user's own call, between a guarded begin and a guarded end"
+_STAND_IN = "the user's own operation on a callable object, passed on and nothing else"
+_THIN = "the user's call of a guarded function; holds nothing else that can fail"
+
+PASSED_ON = {
+    "rlvr_probe:__dir__": "Python's look into the package",
+    "rlvr_probe:__getattr__": "Python's look into the package",
+    "rlvr_probe._boot:Watcher.find_spec": "the import system's call of a guarded function",
+    "rlvr_probe.guard:fail_open.<locals>.decorate.<locals>.guarded": "the guard itself",
+    "rlvr_probe.hooks.calls:_idle": "the user's unpickling of a copy that records nothing",
+    "rlvr_probe.hooks.calls:_after_fork": "Python's call of a guarded function after a fork",
+    "rlvr_probe.hooks.patches:_bound_late.<locals>.late": _CALL,
+    "rlvr_probe.hooks.patches:_bound_late.<locals>.late_async": _CALL,
+    "rlvr_probe.hooks.wrapping:_AsyncStandIn.__call__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__call__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__delattr__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__eq__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__getattribute__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__hash__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__reduce_ex__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_StandIn.__setattr__": _STAND_IN,
+    "rlvr_probe.hooks.wrapping:_async_generator.<locals>.wrapper": _CALL,
+    "rlvr_probe.hooks.wrapping:_coroutine.<locals>.wrapper": _CALL,
+    "rlvr_probe.hooks.wrapping:_function.<locals>.wrapper": _CALL,
+    "rlvr_probe.hooks.wrapping:_generator.<locals>.wrapper": _CALL,
+    "rlvr_probe.hooks.wrapping:_same": _STAND_IN,
+    "rlvr_probe.imports:_Unfinished.__setattr__": "the import system's own assignment, passed on",
+    "rlvr_probe.spans:span.__aenter__": _THIN,
+    "rlvr_probe.spans:span.__aexit__": _THIN,
+    "rlvr_probe.spans:span.__call__": _THIN,
+    "rlvr_probe.spans:span.__enter__": _THIN,
+    "rlvr_probe.spans:span.__exit__": _THIN,
+    "rlvr_probe.spans:span.__init__": _THIN,
+}
+"""Nothing can stand between these and the user: an error in their own lines is one of the user's
+call. What they call is injected like everything else. They are made to sleep, too."""
+
+_TEXT = "the text of an object that the user prints"
+_CHECKED = "a setting; one that cannot be used is a ConfigError by contract"
+
+VALUE = {
+    "rlvr_probe._attach:Attachment.__repr__": _TEXT,
+    "rlvr_probe._attach:Attachment.__str__": _TEXT,
+    "rlvr_probe._attach:attach": "the attachment that the user asked for",
+    "rlvr_probe.config:_convert": _CHECKED,
+    "rlvr_probe.config:_inheritable": _CHECKED,
+    "rlvr_probe.config:_within": _CHECKED,
+    "rlvr_probe.guard:fail_open.<locals>.decorate": "a guarded function",
+    "rlvr_probe.hooks.calls:Hook.__reduce__": "what the user's pickling asked for",
+    "rlvr_probe.hooks.probe:HookProbe.guarded": "what an adapter gives to a framework",
+}
+"""Raise and sleep without harm; their value is what the user, or Python, asked for, so that garbage
+in its place is seen."""
+
+_NOTHING = "nothing is attached, or recorded: no journal, and a line in the log"
+_HEADER = "no journal can be begun without its header: none, and a line in the log"
+_JOURNAL = "writes the journal: none, or one without its closing row"
+_CHILD = "a forked child records nothing then: its journal is missing"
+_CLOSE = "writes the counts, or closes the journal: it has no closing row"
+
+UNSEEN = {
+    "rlvr_probe._attach:Attachment.__init__": _NOTHING,
+    "rlvr_probe._attach:_at_exit": _CLOSE,
+    "rlvr_probe._attach:_attach": _NOTHING,
+    "rlvr_probe._attach:_attach_once": _NOTHING,
+    "rlvr_probe.clock:epoch_pair": _NOTHING,
+    "rlvr_probe.config:Config.from_environ": _NOTHING,
+    "rlvr_probe.config:_convert": _NOTHING,
+    "rlvr_probe.config:_flag": _NOTHING,
+    "rlvr_probe.config:_frameworks": _NOTHING,
+    "rlvr_probe.config:_inheritable": _NOTHING,
+    "rlvr_probe.config:_within": _NOTHING,
+    "rlvr_probe.guard:faults": _CLOSE,
+    "rlvr_probe.guard:reset": _CHILD,
+    "rlvr_probe.hooks.calls:_started_over": _CHILD,
+    "rlvr_probe.hooks.patches:Patches.__init__": _NOTHING,
+    "rlvr_probe.hooks.probe:HookProbe.__init__": _NOTHING,
+    "rlvr_probe.identity:_digest": _HEADER,
+    "rlvr_probe.identity:_folder_name": _NOTHING,
+    "rlvr_probe.identity:_int": _HEADER,
+    "rlvr_probe.identity:_rendezvous": _HEADER,
+    "rlvr_probe.identity:boot_id": _HEADER,
+    "rlvr_probe.identity:host": _HEADER,
+    "rlvr_probe.identity:ids": _HEADER,
+    "rlvr_probe.identity:job_key": _HEADER,
+    "rlvr_probe.identity:local_rank": _HEADER,
+    "rlvr_probe.identity:process_key": _NOTHING,
+    "rlvr_probe.identity:process_start_ticks": _HEADER,
+    "rlvr_probe.identity:rank": _HEADER,
+    "rlvr_probe.identity:run_id": _NOTHING,
+    "rlvr_probe.identity:world_size": _HEADER,
+    "rlvr_probe.journal.header:_version": _HEADER,
+    "rlvr_probe.journal.header:build_header": _HEADER,
+    "rlvr_probe.journal.opentable:OpenTable.abandon": _CHILD,
+    "rlvr_probe.journal.space:Space.__init__": _NOTHING,
+    "rlvr_probe.journal.writer:JournalWriter.__init__": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._append": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._append_rows": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._encode": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._open": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._ready": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._write_chunk": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter.write": _JOURNAL,
+    "rlvr_probe.journal.writer:_ignore": _JOURNAL,
+    "rlvr_probe.model.schema:segment_name": _JOURNAL,
+    "rlvr_probe.model.schema:sum_row": _JOURNAL,
+    "rlvr_probe.recorder.bookkeeping:Bookkeeping.__init__": _NOTHING,
+    "rlvr_probe.recorder.bookkeeping:Bookkeeping._changed": _CLOSE,
+    "rlvr_probe.recorder.bookkeeping:Bookkeeping._level": _CLOSE,
+    "rlvr_probe.recorder.bookkeeping:Bookkeeping.totals": _CLOSE,
+    "rlvr_probe.recorder.recording:Recorder.__init__": _NOTHING,
+    "rlvr_probe.recorder.recording:Recorder._make_writer": _JOURNAL,
+    "rlvr_probe.recorder.recording:Recorder._start_over": _NOTHING,
+    "rlvr_probe.recorder.recording:Recorder.after_fork": _CHILD,
+    "rlvr_probe.recorder.recording:Recorder.folder": _NOTHING,
+    "rlvr_probe.recorder.recording:_definitions_from": _JOURNAL,
+    "rlvr_probe.registry:_installed": _NOTHING,
+    "rlvr_probe.registry:_load": _NOTHING,
+    "rlvr_probe.registry:discover": _NOTHING,
+}
+"""Errors of these are in no recording, as no journal can be written without them; what shows it."""
