@@ -30,11 +30,15 @@ _PLAIN: dict[type, Callable[[Any], object]] = {
 }
 """What subclasses of numbers and of text are worth, without a line of theirs being run."""
 
-_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, MemoryError)
-
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Before 0.21 the errors of msgspec are no ValueErrors.
-_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError)
+_UNENCODABLE = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+    msgspec.EncodeError,  # no ValueError before msgspec 0.21
+)
 _RETRY_CHUNKS = 32
 """Chunks dropped between two tries to open a file where none can be opened: about 3 s."""
 
