@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["file_system", "is_network"]
+__all__ = ["file_system", "is_network", "least_free_b"]
+
+_FREE_SHARE = 0.1
+_FREE_MOST_B = 10 << 30
+"""Enough for a while even where a tenth of the file system would be terabytes: what the recordings
+of a node may take by default is half of this."""
 
 _MOUNTS = "/proc/self/mountinfo"
 _NETWORK = frozenset(
@@ -50,3 +55,8 @@ def file_system(path: str | os.PathLike[str]) -> str | None:
 def is_network(kind: str | None) -> bool:
     """Whether a type is that of a network or FUSE file system; unknown counts as local."""
     return kind is not None and (kind in _NETWORK or kind.startswith("fuse"))
+
+
+def least_free_b(size_b: int) -> int:
+    """Bytes that recordings leave free by default on a file system of ``size_b`` bytes."""
+    return int(min(_FREE_SHARE * size_b, _FREE_MOST_B))

@@ -346,6 +346,19 @@ def test_a_file_server_that_does_not_answer_is_not_waited_for(
     assert found == Storage(str(tmp_path), reason="its file system did not answer within 0.2 s")
 
 
+def test_a_disk_with_less_room_than_has_to_stay_free_is_a_problem(look: Examine) -> None:
+    free = look().storage
+    assert free is not None
+    assert free.size_b is not None
+    assert free.floor_b is not None
+    assert 0 < free.floor_b <= free.size_b / 10
+    assert free.free_b is not None
+    for times, what in ((1.5, "turns and tool calls"), (9, "lengths and rewards")):
+        found = look(RLVR_PROBE_FREE_B=str(int(free.free_b * times)))
+        assert re.search(rf"{what} would not be recorded in \S+: [\d,]+ MiB", found.problems[0])
+        assert len(found.problems) == 1
+
+
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
 def test_on_a_network_file_system_it_is_said_what_is_missing(
     kind: str, look: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -71,7 +71,8 @@ def examine(
     frameworks = tuple(examine_frameworks(wanted))
     storage = None
     if config is not None:
-        storage = examine_storage(config.out / (config.run_id or ""), patience_s)
+        folder = config.out / (config.run_id or "")
+        storage = examine_storage(folder, patience_s, config.free_b)
     installation = examine_installation()
     # Both had the whole time to answer in; the last moment is for reading what they said.
     startup_found = startup(max(deadline - time.monotonic(), 1.0))
@@ -119,6 +120,12 @@ def _problems(
         yield f"child processes would not be recorded: {startup.reason}"
     if storage is not None and not storage.writable:
         yield f"nothing can be recorded in {storage.path}: {storage.reason}"
+    elif storage is not None and storage.left_out:
+        yield (
+            f"{storage.left_out} would not be recorded in {storage.path}: "
+            f"{(storage.free_b or 0) >> 20:,} MiB are free, {(storage.floor_b or 0) >> 20:,} MiB "
+            "have to stay free; make room, name another folder, or lower RLVR_PROBE_FREE_B"
+        )
 
 
 def _notes(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_probe.doctor.paths import tilde
-from rlvr_probe.filesystem import file_system, is_network
+from rlvr_probe.filesystem import file_system, is_network, least_free_b
 
 __all__ = ["Storage", "examine_storage"]
 
@@ -30,6 +30,8 @@ class Storage:
         open_table: Whether processes keep a table of open spans there.
         free_b: Bytes left for this user; None if unknown.
         size_b: Bytes it has in all; None if unknown.
+        floor_b: Bytes that have to stay free; below that, turns are not recorded, and at half of it
+            neither lengths nor rewards. None if unknown.
         free_files: Files that can still be made; None if unknown or without a limit.
     """
 
@@ -41,16 +43,28 @@ class Storage:
     open_table: bool | None = None
     free_b: int | None = None
     size_b: int | None = None
+    floor_b: int | None = None
     free_files: int | None = None
 
+    @property
+    def left_out(self) -> str:
+        """What would not be recorded for lack of room; "" if all would or nothing is known."""
+        if self.free_b is None or self.floor_b is None or self.free_b >= self.floor_b:
+            return ""
+        samples = ", lengths and rewards" if self.free_b < self.floor_b / 2 else ""
+        return f"turns and tool calls{samples}"
 
-def examine_storage(folder: Path, patience_s: float) -> Storage:
-    """Examine an absolute folder. Nothing of what is written there stays.
 
-    A file server that does not answer is waited for ``patience_s`` seconds.
+def examine_storage(folder: Path, patience_s: float, floor_b: int | None = None) -> Storage:
+    """Examine a folder. Nothing of what is written there stays.
+
+    Args:
+        folder: Absolute.
+        patience_s: How long a file server may take to answer, seconds.
+        floor_b: What has to stay free, bytes; by default what recordings leave free by default.
     """
     found: list[Storage] = []
-    thread = threading.Thread(target=lambda: found.append(_examine(folder)), daemon=True)
+    thread = threading.Thread(target=lambda: found.append(_examine(folder, floor_b)), daemon=True)
     thread.start()
     thread.join(patience_s)
     if not found:
@@ -59,7 +73,7 @@ def examine_storage(folder: Path, patience_s: float) -> Storage:
     return found[0]
 
 
-def _examine(folder: Path) -> Storage:
+def _examine(folder: Path, floor_b: int | None) -> Storage:
     path = tilde(folder)
     try:
         there = folder
@@ -73,6 +87,8 @@ def _examine(folder: Path) -> Storage:
         refusal = _write(there)
     except OSError as error:
         return Storage(path, reason=error.strerror)
+    # A file system that does not tell has no blocks at all.
+    size_b = space.f_blocks * space.f_frsize
     reason = None
     if refusal is not None:
         where = "it" if exists else tilde(there)
@@ -84,8 +100,9 @@ def _examine(folder: Path) -> Storage:
         reason,
         kind,
         not is_network(kind),
-        space.f_bavail * space.f_frsize,
-        space.f_blocks * space.f_frsize,
+        space.f_bavail * space.f_frsize if size_b else None,
+        size_b or None,
+        (least_free_b(size_b) if floor_b is None else floor_b) if size_b else None,
         space.f_favail if space.f_files else None,
     )
 

@@ -14,18 +14,13 @@ import os
 from pathlib import Path
 from typing import Final
 
-from rlvr_probe.filesystem import file_system, is_network
+from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.identity import NODE_DIGITS
 
 __all__ = ["ALWAYS", "FINE", "SAMPLES", "Space"]
 
 ALWAYS, SAMPLES, FINE = 0, 1, 2
 """Kinds of rows, by what they are worth: FINE stops first, ALWAYS never."""
-
-_FREE_SHARE: Final = 0.1
-_FREE_MOST_B: Final = 10 << 30
-"""Enough for a while even where a tenth of the file system would be terabytes: what the recordings
-of a node may take by default is half of this."""
 
 _FINE_SHARE: Final = 0.8
 """Of the budget. The last fifth is kept for lengths and rewards."""
@@ -135,9 +130,7 @@ class Space:
         size_b, free_b = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
         if not size_b:  # a file system that does not tell
             return
-        floor_b = self._free_b
-        if floor_b is None:
-            floor_b = int(min(_FREE_SHARE * size_b, _FREE_MOST_B))
+        floor_b = least_free_b(size_b) if self._free_b is None else self._free_b
         left_b = free_b - next_b
         short = FINE + 1
         # Kinds that are stopped come back only when there is clearly room for them.
