@@ -25,7 +25,8 @@ def read_run(
     """Everything recorded of the run in folder ``path``.
 
     Takes memory for the lengths and coarse spans of the run, not for its journals; turns and tool
-    calls are summed. A run that is still going on is read as far as it has been written.
+    calls add to it only where they tell of one trajectory. A run that is still going on is read as
+    far as it has been written.
 
     Args:
         path: A run folder, for example from :func:`~rlvr_probe.trace.find_run`.
