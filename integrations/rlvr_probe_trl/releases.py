@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe_trl.reading import attribute
 
-__all__ = ["Dated", "Release", "installed", "release"]
+__all__ = ["Dated", "Release", "installed", "release", "version"]
 
 Release = tuple[int, ...]
 """The leading numbers of a version: (0, 29, 1)."""
@@ -25,9 +27,24 @@ def release(version: object) -> Release:
     return tuple(int(number) for number in numbers[0].split("."))
 
 
+def version() -> str | None:
+    """Version of the TRL that runs in this process; None if nothing says which."""
+    own = attribute(sys.modules.get("trl"), "__version__")
+    return own if release(own) != _NEWEST else _from_metadata()
+
+
+@cache
+def _from_metadata() -> str | None:
+    # TRL 0.22.0 is packaged without the file it reads its version from, and says "unknown".
+    try:
+        return metadata.version("trl")
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def installed() -> Release:
     """The release that runs in this process."""
-    return release(attribute(sys.modules.get("trl"), "__version__"))
+    return release(version())
 
 
 @dataclass(frozen=True, slots=True)

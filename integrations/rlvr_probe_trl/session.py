@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr_probe_trl.reading import attribute, is_module, number
+from rlvr_probe_trl.releases import version
 
 __all__ = ["Sessions", "algorithm", "facts", "foreign_ids", "reward_names"]
 
@@ -45,7 +46,7 @@ def facts(trainer: Any) -> dict[str, Any]:
     engine = _engine(trainer)
     return {
         "framework": "trl",
-        "framework_version": attribute(sys.modules.get("trl"), "__version__"),
+        "framework_version": version(),
         "algorithm": algorithm(type(trainer)),
         "rank": number(trainer, "accelerator", "process_index"),
         "world_size": number(trainer, "accelerator", "num_processes"),

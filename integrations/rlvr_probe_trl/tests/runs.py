@@ -97,11 +97,11 @@ SCENARIOS = {
         trl="0.20.0",
     ),
     "0.20_two_ranks": Scenario("--rank-delay 0.2 --eval-every 2", ranks=2, trl="0.20.0"),
-    "0.23_rloo": Scenario(
+    "0.22_rloo": Scenario(  # says of itself that its version is unknown
         "--algorithm rloo --reward-model",
         "launcher",
         stages=frozenset({"old_logprob", "ref_logprob"}),
-        trl="0.23.1",
+        trl="0.22.0",
     ),
     "0.24_straddling": Scenario(
         "--group-size 8 --batch 4", "launcher", ranks=2, group_size=8, trl="0.24.0"

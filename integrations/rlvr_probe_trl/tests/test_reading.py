@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlvr_probe_trl import releases
 from rlvr_probe_trl.reading import (
     argument,
     attribute,
@@ -112,6 +114,17 @@ def test_releases_are_in_order_and_what_names_none_is_the_newest() -> None:
     names = ["0.17.0", "0.24", "0.29.0", "0.29.1", "1.0.0.dev0", "1.9.0", "1.16.0", "unknown"]
     assert sorted(names, key=release) == names
     assert release("0") == release(None) == release("unknown")
+
+
+def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: {"trl": "0.22.0"}[name])
+    monkeypatch.setattr(releases, "_from_metadata", releases._from_metadata.__wrapped__)
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="unknown"))
+    assert (releases.version(), releases.installed()) == ("0.22.0", (0, 22, 0))
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="0.19.1"))
+    assert releases.installed() == (0, 19, 1)
 
 
 def test_a_hook_point_belongs_to_the_releases_from_its_first_to_before_its_last() -> None:

@@ -20,6 +20,7 @@ import signal
 import string
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,7 @@ class Books:
 
 def release() -> tuple[int, ...]:
     """Leading numbers of TRL's version."""
-    import trl
-
-    return tuple(int(number) for number in trl.__version__.split(".")[:2])
+    return tuple(int(number) for number in metadata.version("trl").split(".")[:2])
 
 
 def tokenizer() -> Any:
