@@ -391,6 +391,47 @@ def test_interleaved_generator_methods_are_all_recorded(sink: Sink) -> None:
     assert len(sink.rows) == 20
 
 
+def test_a_generator_method_reached_through_super_is_recorded_once(sink: Sink) -> None:
+    class Stream:
+        def rows(self) -> Iterator[int]:
+            yield from range(3)
+
+        async def later(self) -> AsyncIterator[int]:
+            for i in range(3):
+                yield i
+
+        @contextlib.contextmanager
+        def timer(self) -> Iterator[None]:
+            yield
+
+    class Mine(Stream):
+        def rows(self) -> Iterator[int]:
+            yield from super().rows()
+
+        async def later(self) -> AsyncIterator[int]:
+            async for i in super().later():
+                yield i
+
+        @contextlib.contextmanager
+        def timer(self) -> Iterator[None]:
+            with super().timer():
+                yield
+
+    probe = HookProbe(sink, Patches())
+    points = [HookPoint(name, names.ROLLOUT) for name in ("rows", "later", "timer")]
+    for stream in (Stream(), Mine()):
+        probe.instrument(stream, points)
+    mine = Mine()
+
+    async def consume() -> list[int]:
+        return [i async for i in mine.later()]
+
+    assert list(mine.rows()) == asyncio.run(consume()) == [0, 1, 2]
+    with mine.timer():
+        pass
+    assert len(sink.rows) == 3
+
+
 def test_a_context_manager_that_ends_in_another_thread_leaves_its_context_alone(
     sink: Sink,
 ) -> None:
