@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names, schema
+from rlvr_probe.recorder import Recorder
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
@@ -258,3 +262,35 @@ def test_a_sum_that_claims_more_lines_than_were_ever_written_is_a_loss(tmp_path:
     lines = path.read_bytes().count(b"\n") - path.read_bytes().count(b'["sum"')
     path.write_bytes(path.read_bytes() + row + schema.sum_row(10**18 - 1, zlib.crc32(row)))
     assert figures(tmp_path)["lost"] == {"damaged_rows": 10**18 - 2 - lines}
+
+
+def test_a_run_that_is_written_and_rotated_meanwhile_is_read_without_a_loss(
+    record: Callable[..., Recorder],
+) -> None:
+    recorder = record(segment_b=4_096)
+    definition = recorder.define(names.USER, ("label",))
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.002):
+            now = monotonic_ns()
+            for _ in range(20):
+                recorder.span_row(definition, now, now + 1, 0, ("work",))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        while not list(recorder.folder.glob("*.0003.jsonl")):
+            time.sleep(0.01)
+        counts = [0]
+        for _ in range(30):
+            trace = read_run(recorder.folder)
+            assert trace.lost == {}
+            counts.append(len(trace.user_spans))
+    finally:
+        stop.set()
+        thread.join()
+    assert counts == sorted(counts)
+    recorder.close("exit")
+    ids = [span.id for span in read_run(recorder.folder).user_spans]
+    assert len(ids) == len(set(ids)) >= counts[-1] > 0
