@@ -176,6 +176,10 @@ def test_an_alarm_leaves_nothing_behind_wherever_it_goes_off(
                 return
             if code.co_name == "__exit__" and event == "call":
                 return  # nothing in Python can be done about one before its own first line
+            if sys.version_info < (3, 11) and event == "call" and frame.f_lasti >= 0:
+                # A generator goes on. A signal handler would run inside its `try`, what a profile
+                # function raises skips it: https://github.com/python/cpython/blob/3.10/Python/ceval.c
+                return
             seen += 1
             if seen == at:
                 sys.setprofile(None)
