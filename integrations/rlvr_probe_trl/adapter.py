@@ -46,11 +46,12 @@ def built(call: Call) -> None:
     if call.error is not None or not (beside or is_online(trainer)):
         return
     if not any(ready is probe for ready in _ready):
+        # First what may fail: it is tried again with the next trainer then.
+        add_optimizer_hooks(probe)
         _ready.append(probe)
         probe.on_detach(_ready.clear)
         probe.on_detach(restore_functions)
         probe.on_detach(restore_tools)
-        add_optimizer_hooks(probe)
     at = installed()
     if beside:
         if probe.instrument(trainer, ASYNC_METHODS):
