@@ -214,3 +214,16 @@ def test_the_source_distribution_holds_what_its_wheel_is_built_from(tmp_path: Pa
         held = {name.split("/", 1)[1] for name in sdist.getnames()}
     wanted = {"pyproject.toml", "boot/rlvr_probe_boot.pth", "src/rlvr_probe/py.typed"}
     assert wanted | {f"{kind}/{name}/__init__.py" for kind, name in PLUGINS} <= held
+
+
+def test_no_shipped_module_is_longer_than_400_lines() -> None:
+    """A longer one does two things."""
+    shipped = [
+        path
+        for folder in ("src", "integrations", "exporters")
+        for path in (ROOT / folder).rglob("*.py")
+        if not {"tests", "recipe"} & set(path.relative_to(ROOT).parts)
+    ]
+    assert len(shipped) > 100
+    long = [path for path in shipped if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+    assert long == []

@@ -25,9 +25,10 @@ from rlvr_probe.clock import epoch_pair, monotonic_ns
 from rlvr_probe.config import OWNER, Config
 from rlvr_probe.journal import JournalWriter, OpenTable, Space
 from rlvr_probe.journal.header import build_header
-from rlvr_probe.journal.space import ALWAYS, FINE, SAMPLES
-from rlvr_probe.model import names, schema
+from rlvr_probe.journal.space import FINE
+from rlvr_probe.model import schema
 from rlvr_probe.model.names import Name
+from rlvr_probe.recorder import definitions
 from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
 from rlvr_probe.recorder.owntime import SAMPLE, Account
 
@@ -48,14 +49,6 @@ _TRIES = 3
 
 _ids = itertools.count(1)
 """Span ids of this process, never the same for two recorders: a call may outlive a detach."""
-
-_definitions: list[tuple[str, int, str, str, tuple[str, ...]]] = []
-_definition_ids: dict[tuple[str, tuple[str, ...]], int] = {}
-_numbers = itertools.count()
-
-_BY_SAMPLE = frozenset({names.TRAJECTORIES.name, names.REWARDS.name, names.USER.name})
-_worth: dict[int, int] = {}
-"""What rows of a definition are worth where room is short; ALWAYS if it is not in here."""
 
 
 class Recorder:
@@ -116,22 +109,7 @@ class Recorder:
 
     # ---------------------------------------------------------------- hot path
 
-    def define(self, name: Name, attributes: Sequence[str]) -> int:
-        """Number of the row layout for ``name`` with these attributes, the same in all forks."""
-        key = (name.name, tuple(attributes))
-        number = _definition_ids.get(key)
-        if number is None:
-            # No lock, which a signal handler could meet again: two numbers for one layout do no
-            # harm, one number for two layouts would.
-            number = next(_numbers)
-            kind = "event" if name.event else "span"
-            if not name.event and not name.coarse:
-                _worth[number] = FINE
-            elif name.name in _BY_SAMPLE:
-                _worth[number] = SAMPLES
-            _definitions.append(("def", number, kind, *key))
-            _definition_ids[key] = number
-        return number
+    define = staticmethod(definitions.define)
 
     def begin(
         self,
@@ -280,7 +258,7 @@ class Recorder:
             epoch_ns=self._epoch_ns,
         )
         self._writer = JournalWriter(
-            self.folder, self.process, header, _definitions_from, self._config.segment_b
+            self.folder, self.process, header, definitions.since, self._config.segment_b
         )
 
     @guard.fail_open("recorder.open_files")
@@ -342,7 +320,7 @@ class Recorder:
         limit = self.space.look(writer.written_b, monotonic_ns())
         if limit <= FINE:
             whole = len(chunk)
-            chunk = [row for row in chunk if _worth.get(row[0], ALWAYS) < limit]
+            chunk = [row for row in chunk if definitions.worth(row[0]) < limit]
             writer.lost[self.space.reason] += whole - len(chunk)
         writer.write(chunk)
 
@@ -420,7 +398,3 @@ class Recorder:
         finally:
             guard.reset()
             self._start_over()
-
-
-def _definitions_from(number: int) -> list[tuple[str, int, str, str, tuple[str, ...]]]:
-    return _definitions[number:]
