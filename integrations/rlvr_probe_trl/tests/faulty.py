@@ -10,6 +10,7 @@ ones at what it calls, and in the end everything was struck and all of it works 
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -77,8 +78,7 @@ def main() -> None:
     kind = sys.argv.pop(1)
     injector = OnceEach(kind)
     injector.install()
-    import train
-
+    train: Any = importlib.import_module("train")
     if kind != "bare":
         train.attach()
         injector.armed = True
