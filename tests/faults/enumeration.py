@@ -31,7 +31,7 @@ class Function:
     """One function of the source.
 
     Attributes:
-        name: ``module:qualified.name``, as Python spells it; a lambda carries its line.
+        name: ``module:qualified.name``, as Python spells it.
         module: Dotted name of its module.
         generator: Whether its value is what its body yields.
     """
@@ -68,7 +68,7 @@ def functions_of(modules: dict[str, Path]) -> dict[str, Function]:
     for module, path in modules.items():
         tree = ast.parse(path.read_bytes(), str(path))
         for node, name in _walk(tree, module):
-            # Two of one name are alternatives, one for each platform.
+            # Two of one name, for one platform each or lambdas side by side, fail together.
             found[name] = Function(name, module, _yields(node))
     return found
 
@@ -111,7 +111,7 @@ def _walk(tree: ast.Module, module: str) -> Iterator[tuple[_Node, str]]:
                 continue
             inside = f"{inside}{node.name}."
         elif isinstance(node, _FUNCTIONS):
-            own = f"<lambda:{node.lineno}>" if isinstance(node, ast.Lambda) else node.name
+            own = "<lambda>" if isinstance(node, ast.Lambda) else node.name
             yield node, f"{module}:{inside}{own}"
             inside = f"{inside}{own}.<locals>."
         waiting.extend((child, inside) for child in ast.iter_child_nodes(node))

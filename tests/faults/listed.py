@@ -16,7 +16,7 @@ AFTER = {
 too, but the second is not counted."""
 
 NEVER = {
-    "rlvr_probe.filesystem:file_system.<locals>.<lambda:40>": "where a mount point has a blank",
+    "rlvr_probe.filesystem:file_system.<locals>.<lambda>": "where a mount point has a blank",
     "rlvr_probe.guard:set_strict": "for tests of the probe",
     "rlvr_probe.hooks.wrapping:_async_example": "never called: only its code is looked at",
     "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
@@ -25,6 +25,7 @@ NEVER = {
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",
+    "rlvr_probe.recorder.definitions:worth": "where room is short; test_space.py",
     "rlvr_probe.spans:span._forget": "by an alarm at the end of a span; test_interruptions.py",
 }
 """Not called by the toy, and where they are."""
@@ -139,12 +140,12 @@ UNSEEN = {
     "rlvr_probe.recorder.bookkeeping:Bookkeeping._changed": _CLOSE,
     "rlvr_probe.recorder.bookkeeping:Bookkeeping._level": _CLOSE,
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.totals": _CLOSE,
+    "rlvr_probe.recorder.definitions:since": _JOURNAL,
     "rlvr_probe.recorder.recording:Recorder.__init__": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder._make_writer": _JOURNAL,
     "rlvr_probe.recorder.recording:Recorder._start_over": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder.after_fork": _CHILD,
     "rlvr_probe.recorder.recording:Recorder.folder": _NOTHING,
-    "rlvr_probe.recorder.recording:_definitions_from": _JOURNAL,
     "rlvr_probe.registry:_installed": _NOTHING,
     "rlvr_probe.registry:_load": _NOTHING,
     "rlvr_probe.registry:discover": _NOTHING,
