@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-SHARED = Path(__file__).resolve().parents[4] / "shared"
-PUBLISHED = SHARED / "data" / "polytrace"
+from tests.published import WORKLOADS
+
 RUNS = {
     "verl": "verl/20260614_023133",
     "verl-video": "verl-video/20260609_033329",
@@ -30,7 +30,7 @@ def dump(path: Path, records: Iterable[object]) -> None:
 def copy_published(kind: str, directory: Path) -> Path:
     """A writable copy of a published run."""
     directory.mkdir()
-    for path in (PUBLISHED / RUNS[kind]).iterdir():
+    for path in (WORKLOADS / RUNS[kind]).iterdir():
         shutil.copyfile(path, directory / path.name)
     return directory
 

@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_polytrace.tests.foreign import SHARED
 from rlvr_probe_polytrace.tests.workloads import STAGES, batch, simple, truth, workload, write
 
 from rlvr_probe.model.workload import Iteration, Workload
+from tests.published import JUDGE
 
-JUDGE = SHARED / "tools" / "polytrace_accept.py"
 SOURCE = os.environ.get("POLYTRACE_SRC", "")
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(
-        not JUDGE.is_file(), reason="the acceptance tool is not beside this checkout"
-    ),
+    pytest.mark.skipif(not JUDGE.is_file(), reason="POLYTRACE_JUDGE: no acceptance tool there"),
     pytest.mark.skipif(
         not (Path(SOURCE) / "suite.py").is_file(),
         reason="POLYTRACE_SRC names no PolyTrace checkout",

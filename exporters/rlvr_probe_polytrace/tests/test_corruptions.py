@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from rlvr_probe_polytrace import PolyTraceExporter
 from rlvr_probe_polytrace.tests.corruptions import CORRUPTIONS, Corruption
-from rlvr_probe_polytrace.tests.foreign import PUBLISHED, RUNS, copy_published, make_up
+from rlvr_probe_polytrace.tests.foreign import RUNS, copy_published, make_up
 
 from rlvr_probe.exporter import Problem
+from tests.published import WORKLOADS
 
 each = pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda one: one.name)
 each_kind = pytest.mark.parametrize("kind", RUNS)
 needs_published = pytest.mark.skipif(
-    not PUBLISHED.is_dir(), reason="the published workloads are not beside this checkout"
+    not WORKLOADS.is_dir(), reason="POLYTRACE_DATA: no published workloads there"
 )
 
 
@@ -60,7 +61,7 @@ def test_a_made_up_run_is_accepted(kind: str, tmp_path: Path) -> None:
 @needs_published
 @each_kind
 def test_a_published_run_is_accepted(kind: str, tmp_path: Path) -> None:
-    assert errors(PUBLISHED / RUNS[kind]) == []
+    assert errors(WORKLOADS / RUNS[kind]) == []
 
 
 def test_a_lone_step_is_refused_unless_asked_for(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from rlvr_probe_trl.tests.runs import SCENARIOS, Finished, Runner
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Span, Step
+from tests.published import JUDGE
 
 pytestmark = pytest.mark.conformance
 
 ALWAYS = {"data", "rollout", "reward", "advantage", "update_actor"}
-TOOLS = Path(__file__).parents[3].parent / "shared" / "tools"
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +150,13 @@ def packed(directory: Path) -> dict[str, Any]:
 
 @every_run
 @pytest.mark.skipif(
-    "POLYTRACE_SRC" not in os.environ or not TOOLS.exists(), reason="no PolyTrace checkout"
+    "POLYTRACE_SRC" not in os.environ or not JUDGE.is_file(), reason="no PolyTrace checkout"
 )
 def test_polytrace_itself_accepts_the_workload(run: Finished, tmp_path: Path) -> None:
     _, directory = run.workload
     truth = tmp_path / "truth.json"
     truth.write_text(json.dumps(run.truth.packed()))
-    tool = [sys.executable, str(TOOLS / "polytrace_accept.py"), str(directory)]
+    tool = [sys.executable, str(JUDGE), str(directory)]
     done = subprocess.run(
         [*tool, "--truth", str(truth)], capture_output=True, text=True, check=False
     )
