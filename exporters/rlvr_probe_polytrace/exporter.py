@@ -15,7 +15,11 @@ __all__ = ["PolyTraceExporter"]
 
 
 class PolyTraceExporter:
-    """Workloads in the format of PolyTrace: packed lengths, reward timings, multi-turn records."""
+    """Workloads in the format of PolyTrace: writes packed lengths and reward timings.
+
+    Multi-turn trajectories and filter indices, which PolyTrace's collectors write too, it judges
+    and does not write.
+    """
 
     name = "polytrace"
 
