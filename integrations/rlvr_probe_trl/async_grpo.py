@@ -6,7 +6,7 @@ Generation and rewards happen in a process that it spawns, see
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
@@ -17,8 +17,8 @@ from rlvr_probe_trl.training import Training, training_of
 __all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]
 
 _WHERE = ("session", "step", "mode")
-_PACKED: deque[dict[int, int]] = deque()
-"""Samples by group of each micro batch that was packed and not yet trained on, oldest first: data
+_PACKED: deque[list[int]] = deque()
+"""Groups of each micro batch that was packed and not yet trained on, oldest first: data
 loaders fetch ahead."""
 
 
@@ -88,25 +88,20 @@ def _packed(call: Call) -> None:
     examples = call.args[1] if len(call.args) > 1 else call.kwargs.get("examples")
     if call.error is not None or not isinstance(examples, list) or len(examples) != 1:
         return
-    counts = Counter[int]()
+    groups = dict[int, None]()
     for row in examples[0]:
         # TRL 1.16 packs rows of samples; 1.9 to 1.12 lists of them.
         for sample in row if isinstance(row, list) else row.samples:
-            counts[sample["group_id"]] += 1
-    _PACKED.append(dict(counts))
+            groups[sample["group_id"]] = None
+    _PACKED.append(list(groups))
 
 
 def _update_begin(call: Call) -> None:
     if not _PACKED:
         return
-    counts = _PACKED.popleft()
+    groups = _PACKED.popleft()
     session, step, _ = _where(call)
-    values = {
-        "session": session,
-        "step": step,
-        "groups": list(counts),
-        "samples": list(counts.values()),
-    }
+    values = {"session": session, "step": step, "groups": groups}
     call.probe.emit(TRAINED, values, parent=call.span)
 
 

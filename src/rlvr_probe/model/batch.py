@@ -58,11 +58,12 @@ class Trajectory:
     """Empty where they were not recorded one by one."""
     tool_calls: tuple[ToolCall, ...] = ()
     loss_runs: tuple[int, ...] | None = None
-    """Response tokens in and out of the loss in turn, those in it first; None without a mask."""
+    """Response tokens in and out of the loss in turn, those in it first; None where the
+    trainer has no mask, or none that fits."""
 
     @property
     def loss_tokens(self) -> int | None:
-        """Response tokens in the loss, None if it was given no mask.
+        """Response tokens in the loss, None where no mask of the trainer is known.
 
         The model's own, where the rest came from tools; that a trainer leaves out whole samples,
         for example truncated ones, is not in it.
@@ -127,7 +128,8 @@ class BatchShard:
     tool_calls: Mapping[int, tuple[ToolCall, ...]] = field(default_factory=dict)
     """By row in the shard, in the order of their start."""
     loss_runs: Sequence[Sequence[int]] | None = None
-    """Per row, response tokens in and out of the loss in turn, those in it first."""
+    """Per row, response tokens in and out of the loss in turn, those in it first; None where
+    the trainer has no mask, or none that fits."""
     times_ns: Sequence[tuple[int, int] | None] | None = None
     """Start and end of each row, where rows were generated on their own."""
     recorded_ns: int | None = None

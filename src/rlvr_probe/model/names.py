@@ -3,7 +3,7 @@
 One word per thing, the same for every framework. An adapter picks a :class:`Name` from here and
 fills a subset of its attributes; nothing downstream sees a framework's own vocabulary.
 
-``stage`` spans partition a trainer step (DESIGN: vocabulary of stages); ``coarse`` spans are also
+``stage`` spans partition a trainer step; ``coarse`` spans are also
 kept in the open-span table, so that a hang shows what is open even if no thread of the process
 can run any more.
 """
@@ -250,7 +250,7 @@ TRAJECTORIES = Name(
             "loss_runs",
             "tokens",
             "list: per response, tokens in and out of the loss in turn, those in it first; absent:"
-            " the model generated all of them",
+            " the trainer has no mask, or none that fits",
         ),
         Attribute("truncated", "", "list of 0/1: stopped by the cap, not by EOS"),
     ),
@@ -263,7 +263,6 @@ TRAINED = Name(
         _SESSION,
         _STEP,
         Attribute("groups", "", "list: queue_group of what it took"),
-        Attribute("samples", "", "list: how many training samples of each"),
     ),
     event=True,
 )

@@ -22,7 +22,8 @@ array:
                                                          and rewards either, nor user spans); off
 ``["muted", time, place, reason]``                       a hook point or callback cost too much: it
                                                          is passed over from here on
-``["own", time, ns]``                                    time spent inside hooks so far
+``["own", time, ns]``                                    time that users' threads spent in the probe
+                                                         so far, and CPU time of its flush thread
 ``["end", time, reason]``                                the journal was closed in an orderly way
 ``["sum", lines, crc]``                                  checksum of the chunk before it
 =====================================================  ==========================================
@@ -99,12 +100,7 @@ HEADER_KEYS: Final[dict[str, str]] = {
 class Column:
     """Positions in a span row and in an event row."""
 
-    DEFINITION: Final = 0
     START: Final = 1
-    DURATION: Final = 2
-    SPAN: Final = 3
-    PARENT: Final = 4
-    ERROR: Final = 5
     SPAN_ATTRIBUTES: Final = 6
     EVENT_PARENT: Final = 2
     EVENT_ATTRIBUTES: Final = 3

@@ -103,7 +103,7 @@ class Process:
     level: str
     """What was recorded last: ``full``, ``stages``, ``spans`` or ``off``."""
     own_s: float | None
-    """Time spent inside hooks, s."""
+    """Time that its users' threads spent in the probe, and CPU time of the flush thread, s."""
     probe: str = ""
     """Version of rlvr-probe that recorded it."""
     silent_s: float | None = None
