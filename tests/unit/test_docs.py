@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs import tables
-from rlvr_probe import cli, launch
+from rlvr_probe import cli, identity, launch
 from rlvr_probe.config import Config
 
 ROOT = Path(__file__).parents[2]
@@ -134,3 +134,26 @@ def test_every_exit_code_is_documented() -> None:
     codes += [launch.NOT_FOUND, launch.NOT_EXECUTABLE]
     rows = set(re.findall(r"^\| (\d+) \|", read("docs/reference/cli.md"), re.MULTILINE))
     assert rows == {str(code) for code in codes}
+
+
+def test_every_id_that_is_taken_from_the_environment_is_documented() -> None:
+    text = read("docs/reference/journal.md").partition("### `ids`")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", text)) == {*identity._IDS, *identity._IDS.values()}
+
+
+@pytest.mark.parametrize(
+    ("page", "source", "counter"),
+    [
+        ("journal.md", "journal", "lost"),
+        ("journal.md", "recorder", "lost"),
+        ("show-json.md", "trace", "skipped"),
+    ],
+)
+def test_every_reason_of_a_loss_is_documented(page: str, source: str, counter: str) -> None:
+    code = "".join(
+        path.read_text("utf-8") for path in (ROOT / "src" / "rlvr_probe" / source).glob("*.py")
+    )
+    reasons = set(re.findall(rf"\b{counter}\[\"(\w+)\"\]", code))
+    assert reasons
+    rows = set(re.findall(r"`(\w+)`", read(f"docs/reference/{page}")))
+    assert reasons - rows == set()
