@@ -147,6 +147,29 @@ class Step:
     """How often the processes had begun this session before: they may resume without a restart."""
     open: bool = False
     """Some rank was inside it when last seen."""
+    lost_batches: int = 0
+    """Training batches that a rank generated in it, as spans tell, and whose lengths on that rank
+    are missing: most of any rank."""
+
+    @property
+    def missing_batches(self) -> int:
+        """Training batches of it of which no rank's lengths are there, as far as can be told.
+
+        Spans tell of them, or a gap in their ordinals, which count from 0 in a step; in one that
+        was gone back to they may count on.
+        """
+        gap = 0
+        ordinals = [batch.ordinal for batch in self.batches if not batch.queued]
+        if ordinals:
+            first = min(ordinals) if self.life else 0
+            gap = max(ordinals) + 1 - first - len(ordinals)
+        known = sum(not batch.complete for batch in self.batches)
+        return max(0, gap, self.lost_batches - known)
+
+    @property
+    def lengths_known(self) -> bool:
+        """Whether the lengths of every batch generated in it are there, as far as can be told."""
+        return not self.missing_batches and all(batch.complete for batch in self.batches)
 
     @property
     def started(self) -> bool:
@@ -169,8 +192,8 @@ class Step:
 
     @property
     def complete(self) -> bool:
-        """Whether every rank finished it and every batch is whole."""
-        return self.done and all(batch.whole for batch in self.batches)
+        """Whether every rank finished it, and every batch generated in it is there and whole."""
+        return self.done and self.lengths_known and all(batch.whole for batch in self.batches)
 
     def within(self, stage: str) -> bool:
         """Whether ``stage`` was seen inside the step; TRL evaluates and saves between two steps."""

@@ -14,6 +14,8 @@ from rlvr_probe.trace.rows import SpanRow
 
 __all__ = ["build_steps"]
 
+_GENERATING = (names.EXPERIENCE.name, names.ROLLOUT.name)
+
 _Place = tuple[int, int, int]
 """Session, life and step."""
 
@@ -52,6 +54,9 @@ def build_steps(
     for member in members:
         places = _places(member)
         rows = member.recorded.journal.spans
+        for place, count in _lost_batches(member, places).items():
+            seen = step_at(place)
+            seen.lost_batches = max(seen.lost_batches, count)
         # Each row goes as its span comes: a long run has no room for both.
         rows.reverse()
         places.reverse()
@@ -106,6 +111,39 @@ def _begun(member: Member) -> list[_Place]:
         for slot in table.slots
         if slot.name == names.STEP.name and slot.step and slot.span not in journal.finished
     ]
+
+
+def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_Place]:
+    """Generations for the training that spans of a process tell of, and no lengths, by step.
+
+    One that ended by an error gave no lengths. A process that never told any leaves it to others.
+    """
+    journal = member.recorded.journal
+    told = {row.batch for row in journal.trajectories if row.batch}
+    if not told:
+        return Counter()
+    by_id = {span.id: span for span in journal.spans}
+    around = {above.id for key in told & by_id.keys() for above in ancestors(by_id[key], by_id)}
+    lost = dict[int, _Place]()
+    for span, place in zip(journal.spans, places, strict=True):
+        if place is None or span.error is not None or span.name not in _GENERATING:
+            continue
+        chain = (span, *ancestors(span, by_id))
+        if any(
+            one.name == names.EVAL.name or one.attributes.get("mode") == "eval" for one in chain
+        ):
+            continue
+        keys = {key for one in chain for key in (one.id, one.parent)}
+        batch = span.attributes.get("batch")
+        if type(batch) is int:
+            keys.add(batch)
+        if span.id not in around and told.isdisjoint(keys):
+            lost[span.id] = place
+    return Counter(
+        place
+        for number, place in lost.items()
+        if not any(above.id in lost for above in ancestors(by_id[number], by_id))
+    )
 
 
 def _places(member: Member) -> list[_Place | None]:
