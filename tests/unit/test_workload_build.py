@@ -285,7 +285,9 @@ def test_lost_records_are_stated(tmp_path: Path) -> None:
         # Three micro steps per batch, two per step: the second batch begins inside step 2.
         ([1, 2], Reuse(3, 2), 3, [[1, 2], [2, 3]]),
         # A short last accumulation of an epoch shifts everything: what was recorded counts.
-        ([1, 4], Reuse(2, 1), 9, [[1, 2, 3], [4, 5]]),
+        ([1, 4], Reuse(4, 2), 9, [[1, 2, 3], [4, 5]]),
+        # Three steps need three micro steps.
+        ([1, 4], Reuse(2, 1), 9, [[1, 2], [4, 5]]),
         ([], None, 0, []),
     ],
 )
@@ -293,6 +295,193 @@ def test_the_steps_a_batch_feeds(
     generated: list[int], reuse: Reuse | None, last: int, expected: list[list[int]]
 ) -> None:
     assert [list(steps) for steps in fed_steps(generated, reuse, 1, last)] == expected
+
+
+@pytest.mark.parametrize(
+    ("generated", "reuse", "last", "expected"),
+    [
+        # What was generated in steps 3 and 4 is gone.
+        ([1, 2, 5], Reuse(1, 1), 6, [[1], [2], [5]]),
+        ([1, 2, 5], None, 6, [[1], [2], [5]]),
+        # The batch of steps 3 and 4 is gone.
+        ([1, 5], Reuse(2, 1), 8, [[1, 2], [5, 6]]),
+        # The batches of steps 1 to 3 are gone; those after still share the step they share.
+        ([4, 5], Reuse(3, 2), 6, [[4, 5], [5, 6]]),
+        # Which batch of a step that generates several is gone is not known, nor needed.
+        ([1, 2, 2], Reuse(1, 2), 3, [[1], [2], [2]]),
+        # A short accumulation shifted everything, so no number agrees.
+        ([1, 4, 8], Reuse(4, 2), 9, [[1, 2], [4, 5], [8, 9]]),
+    ],
+)
+def test_the_steps_a_batch_feeds_where_records_may_be_missing(
+    generated: list[int], reuse: Reuse | None, last: int, expected: list[list[int]]
+) -> None:
+    fed = fed_steps(generated, reuse, 1, last, lossy=True)
+    assert [list(steps) for steps in fed] == expected
+
+
+def lose(
+    journal: JournalFile, what: names.Name, step: int | None, ordinal: int | None = None
+) -> None:
+    """Take away the rows ``what`` of a step, None for those that carry none."""
+    attributes = {row[1]: row for row in journal.rows if row[0] == "def"}
+    kept = list[Any]()
+    for row in journal.rows:
+        definition = attributes.get(row[0], ("", 0, "", "", ()))
+        values = dict(zip(definition[4], row[3 if what.event else 6 :], strict=False))
+        gone = definition[3] == what.name and values.get("step") == step
+        if not gone or (ordinal is not None and values["ordinal"] != ordinal):
+            kept.append(row)
+    assert len(kept) < len(journal.rows)
+    journal.rows[:] = kept
+
+
+UNKNOWN: dict[str, Any] = {"steps_per_generation": None, "iterations": None, "accumulation": None}
+
+
+@pytest.mark.parametrize("facts", [{}, UNKNOWN], ids=["reuse known", "reuse unknown"])
+@pytest.mark.parametrize("spans", [True, False], ids=["spans kept", "spans lost too"])
+def test_steps_whose_lengths_are_lost_in_mid_run_are_not_given_to_the_batch_before(
+    tmp_path: Path, facts: dict[str, Any], spans: bool
+) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(**facts)
+    for step in range(1, 7):
+        training.step(step)
+    for step in (3, 4):
+        lose(training.journal, names.TRAJECTORIES, step)
+        for name in () if spans else (names.EXPERIENCE, names.ROLLOUT, names.REWARD):
+            lose(training.journal, name, step)
+    training.journal.row("level", 5, "spans", "low_space 1 of 2")
+    training.journal.row("level", 6, "full", "space 1 of 2")
+    training.journal.close()
+    found = workload(tmp_path)
+    assert [(one.batches, one.steps) for one in found.iterations] == [
+        ((0,), (1,)),
+        ((1,), (2,)),
+        ((2,), (5,)),
+        ((3,), (6,)),
+    ]
+    assert {one.stage_s["step"] for one in found.iterations} == {1.0}
+    assert left_out(found) == [("step", "lost_records", 3, 0), ("step", "lost_records", 4, 0)]
+    assert "1 processes recorded less for some time" in found.notes
+
+
+def test_lengths_that_stop_leave_out_every_step_after(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(**UNKNOWN)
+    for step in range(1, 6):
+        training.step(step)
+    for step in (3, 4, 5):
+        lose(training.journal, names.TRAJECTORIES, step)
+    training.journal.row("level", 5, "spans", "own_time 1")
+    training.journal.close()
+    found = workload(tmp_path)
+    assert [(one.batches, one.steps) for one in found.iterations] == [((0,), (1,)), ((1,), (2,))]
+    assert left_out(found) == [("step", "lost_records", step, 0) for step in (3, 4, 5)]
+
+
+def test_what_a_lost_batch_fed_is_not_given_to_the_batch_before(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(**UNKNOWN)
+    for step in range(1, 7):
+        training.step(step, generate=step % 2 == 1)
+    lose(training.journal, names.TRAJECTORIES, 3)
+    lose(training.journal, names.REWARDS, None)
+    training.journal.close()
+    found = workload(tmp_path)
+    # Nothing was counted as lost: only the spans of step 3 tell.
+    assert found.lost_records == 0
+    assert [(one.batches, one.steps) for one in found.iterations] == [
+        ((0,), (1, 2)),
+        ((1,), (5, 6)),
+    ]
+    assert left_out(found) == [("step", "lost_records", 3, 0), ("step", "no_batch", 4, 0)]
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_a_step_of_which_one_of_two_batches_is_lost_is_left_out(
+    tmp_path: Path, ordinal: int
+) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(accumulation=2)
+    for step in (1, 2, 3):
+        training.generate(step)
+        training.step(step)
+    lose(training.journal, names.TRAJECTORIES, 2, ordinal)
+    training.journal.row("lost", 5, "queue_full", 1)
+    training.journal.close()
+    trace = read_run(tmp_path)
+    assert [step.complete for step in trace.steps()] == [True, False, True]
+    found = build_workload(trace)
+    assert [one.steps for one in found.iterations] == [(1,), (3,)]
+    assert left_out(found) == [("step", "lost_records", 2, 8)]
+
+
+def test_a_gap_in_the_ordinals_of_a_step_is_a_lost_batch(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(accumulation=2)
+    training.ordinals[1, "train"] = 1
+    training.step(1)
+    training.step(2)
+    training.journal.close()
+    assert [step.complete for step in read_run(tmp_path).steps()] == [False, True]
+
+
+def test_a_batch_that_is_lost_with_its_spans_is_missed_in_the_count(tmp_path: Path) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(accumulation=2)
+    for step in (1, 2, 3):
+        if step != 2:
+            training.generate(step)
+        training.step(step)
+    training.journal.row("lost", 5, "damaged_rows", 9)
+    training.journal.close()
+    assert left_out(workload(tmp_path)) == [("step", "lost_records", 2, 8)]
+
+
+@pytest.mark.parametrize("lossy", [True, False])
+def test_a_stage_that_part_of_an_iteration_lacks_has_no_time(tmp_path: Path, lossy: bool) -> None:
+    training = Training(JournalFile(tmp_path))
+    training.begin(steps_per_generation=4)
+    for step in (1, 2, 3, 4):
+        training.step(step, generate=step == 1)
+    for step in (3, 4):
+        lose(training.journal, names.UPDATE_ACTOR, step)
+    if lossy:
+        training.journal.row("muted", 5, "trl:training_step", "own_time 1 s in 30 s")
+    training.journal.close()
+    found = workload(tmp_path)
+    [iteration] = found.iterations
+    # What a step that generates nothing cannot have is known all the same.
+    assert {"step", "rollout", "reward"} <= iteration.stage_s.keys()
+    assert ("update_actor" in iteration.stage_s) is not lossy
+    assert any("time of stage update_actor" in note for note in found.notes) is lossy
+    assert any(note.startswith("1 hook points were passed over") for note in found.notes) is lossy
+
+
+def test_a_stage_that_one_rank_lost_has_no_time(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        training = Training(JournalFile(tmp_path, rank + 1), rank=rank, ranks=2)
+        training.begin()
+        training.step(1)
+        if rank:
+            lose(training.journal, names.UPDATE_ACTOR, 1)
+            training.journal.row("lost", 5, "queue_full", 1)
+        training.journal.close()
+    found = workload(tmp_path)
+    assert found.iterations[0].stage_s.keys() == {"step", "rollout", "reward"}
+
+
+def test_turns_may_be_missing_where_anything_is(tmp_path: Path) -> None:
+    for name, row in (("whole", None), ("reduced", ("level", 5, "stages", "budget 1 of 2"))):
+        training = Training(JournalFile(tmp_path / name))
+        training.begin()
+        training.step(1)
+        if row is not None:
+            training.journal.row(*row)
+        training.journal.close()
+        assert workload(tmp_path / name).turns_lossy is (row is not None)
 
 
 def test_batches_that_share_a_step_are_linked() -> None:

@@ -92,6 +92,8 @@ class Workload:
         iterations: In the order of training.
         lost_records: Rows known to be missing in the whole recording.
         probe: Version of rlvr-probe that recorded it.
+        turns_lossy: Turns and tool calls may be missing: that a trajectory has none, or one, then
+            does not say that it was generated in one go.
     """
 
     framework: str | None
@@ -114,3 +116,4 @@ class Workload:
     notes: tuple[str, ...]
     lost_records: int
     probe: str
+    turns_lossy: bool = False

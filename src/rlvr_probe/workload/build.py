@@ -4,21 +4,26 @@ A batch is in the workload if the step it was generated in stands: done by every
 of its batches whole, not thrown away by a resume. Later steps that it also fed need not have been
 done: what was generated is known either way. Steps count towards stage times only if every rank did
 them.
+
+Where records may be missing, a step is taken only if its lengths are known to be all there, and a
+stage only if it is known for every step of its iteration.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from rlvr_probe.exceptions import WorkloadError
-from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
 from rlvr_probe.workload.facts import Facts, collect_facts
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
+from rlvr_probe.workload.losses import loss_notes, lossy_processes, stage_seconds
 
 __all__ = ["build_workload"]
 
@@ -31,6 +36,8 @@ class _Draft:
     iterations: list[Iteration] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     sessions: dict[tuple[int, int], int] = field(default_factory=dict)
+    unknown_stages: Counter[str] = field(default_factory=Counter)
+    """Iterations whose time of a stage is not known, by stage."""
 
 
 def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
@@ -89,13 +96,16 @@ def _choose(trace: Trace, attempt: int | None) -> list[Attempt]:
 
 
 def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) -> None:
+    lossy = lossy_processes(trace, attempt)
     for session, life in sorted({(step.session, step.life) for step in attempt.steps}):
+        reuse = _reuse(attempt, session)
+        least = reuse.per_each_step if reuse is not None and lossy else 0
         steps = [step for step in attempt.steps if (step.session, step.life) == (session, life)]
         key = (attempt.lineage, session)
         number = draft.sessions.setdefault(key, len(draft.sessions))
         standing = list[Step]()
         for step in steps:
-            for reason in _reasons(step, alone=alone):
+            for reason in _reasons(step, alone=alone, least=least):
                 draft.left_out.append(
                     LeftOut("step", reason, attempt.index, number, step.number, _rows([step]))
                 )
@@ -109,11 +119,17 @@ def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) 
                         "evaluation", "evaluation", attempt.index, number, step.number, evaluated
                     )
                 )
-        _add_session(trace, attempt, number, steps, standing, draft)
+        _add_session(trace, attempt, number, steps, standing, draft, reuse, lossy)
 
 
-def _reasons(step: Step, *, alone: bool) -> Iterable[str]:
-    """Why a step cannot be taken; nothing if it can, or if there is nothing to take."""
+def _reasons(step: Step, *, alone: bool, least: int) -> Iterable[str]:
+    """Why a step cannot be taken; nothing if it can, or if there is nothing to take.
+
+    Args:
+        step: To look at.
+        alone: Whether its attempt is taken as it ran.
+        least: Batches that it must have generated.
+    """
     if not step.started:
         return
     # Alone, an attempt is taken as it ran; what it went back on itself is still there twice.
@@ -121,7 +137,7 @@ def _reasons(step: Step, *, alone: bool) -> Iterable[str]:
         yield "superseded"
     if not step.done:
         yield "incomplete"
-    if any(not batch.complete for batch in step.batches):
+    if not step.lengths_known or len(step.batches) < least:
         yield "lost_records"
     if not step.complete:
         yield "incomplete"
@@ -134,41 +150,55 @@ def _add_session(
     steps: Sequence[Step],
     standing: Sequence[Step],
     draft: _Draft,
+    reuse: Reuse | None,
+    lossy: frozenset[int],
 ) -> None:
     """Take the batches of one training in one attempt."""
     by_number = {step.number: step for step in standing if step.started}
-    generated = [(step, batch) for step in steps for batch in step.batches]
+    # What was generated and lost also fed steps, which no other batch then did.
+    generated = [
+        (step, batch)
+        for step in steps
+        for batch in (*step.batches, *repeat(None, min(step.missing_batches, 1)))
+    ]
     begun = [step.number for step in steps if step.started]
     fed = fed_steps(
         [step.number for step, _ in generated],
-        _reuse(attempt, steps[0].session),
+        reuse,
         min(begun, default=0),
         max(begun, default=0),
+        lossy=bool(lossy),
     )
     numbers = sorted(by_number)
-    used = set[int]()
+    used, claimed = set[int](), set[int]()
     for members, feeds in linked(fed):
         # Not every number in a range: a step may claim to be the 10^17th.
         begin, end = bisect_left(numbers, feeds.start), bisect_left(numbers, feeds.stop)
-        done = tuple(numbers[begin:end])
-        indices = list[int]()
+        claimed.update(numbers[begin:end])
+        indices, taken_from = list[int](), list[range]()
         for member in members:
             step, batch = generated[member]
-            if step.number not in by_number:
+            if batch is None or step.number not in by_number:
                 continue
             taken = _take(trace, attempt, session, len(draft.batches), batch, draft)
             if taken is not None:
                 draft.batches.append(taken)
                 indices.append(taken.index)
+                taken_from.append(fed[member])
         if indices:
-            stage_s = _stage_seconds([by_number[number] for number in done])
+            done = tuple(
+                number for number in numbers[begin:end] if any(number in one for one in taken_from)
+            )
+            stage_s, unknown = stage_seconds([by_number[number] for number in done], lossy)
+            draft.unknown_stages.update(unknown)
             draft.iterations.append(Iteration(tuple(indices), session, done, stage_s))
             used.update(done)
     # These trained on a batch that is left out or lost, so there is nothing to replay.
-    draft.left_out += [
-        LeftOut("step", "no_batch", attempt.index, session, number, _rows([by_number[number]]))
-        for number in sorted(by_number.keys() - used)
-    ]
+    for number in sorted(by_number.keys() - used):
+        reason = "lost_records" if lossy and number not in claimed else "no_batch"
+        draft.left_out.append(
+            LeftOut("step", reason, attempt.index, session, number, _rows([by_number[number]]))
+        )
 
 
 def _take(
@@ -208,17 +238,6 @@ def _reuse(attempt: Attempt, session: int) -> Reuse | None:
     return None
 
 
-def _stage_seconds(steps: Sequence[Step]) -> dict[str, float]:
-    """Wall seconds by stage: per step the slowest rank, summed over the steps."""
-    total = dict[str, float]()
-    for step in steps:
-        for stage in (names.STEP.name, *names.STAGES):
-            by_rank = step.stage_seconds(stage)
-            if by_rank:
-                total[stage] = total.get(stage, 0.0) + max(by_rank.values())
-    return total
-
-
 def _rows(steps: Iterable[Step]) -> int:
     return sum(batch.rows for step in steps for batch in step.batches)
 
@@ -233,13 +252,12 @@ def _why_empty(trace: Trace, draft: _Draft) -> str:
 def _finish(
     trace: Trace, chosen: Sequence[Attempt], draft: _Draft, facts: Facts, group_size: int
 ) -> Workload:
-    lost = sum(trace.lost.values())
-    notes = list(facts.notes)
-    reduced = sum(process.level != "full" for process in trace.processes)
-    if reduced:
-        notes.append(f"{reduced} processes recorded less from some time on, to cost less")
-    if lost:
-        notes.append(f"{lost} records of this run were lost")
+    notes = [*facts.notes, *loss_notes(trace)]
+    notes += [
+        f"the time of stage {stage} is left out of {count} iterations: not every step of theirs has"
+        " it, and records are missing"
+        for stage, count in sorted(draft.unknown_stages.items())
+    ]
     if len(draft.sessions) > 1:
         notes.append(f"{len(draft.sessions)} trainings in one run, one after the other")
     ranks = max((step.ranks for attempt in chosen for step in attempt.steps), default=1)
@@ -262,6 +280,7 @@ def _finish(
         iterations=tuple(draft.iterations),
         left_out=tuple(draft.left_out),
         notes=tuple(notes),
-        lost_records=lost,
+        lost_records=sum(trace.lost.values()),
         probe=next((one.probe for one in trace.processes if one.probe), ""),
+        turns_lossy=any(lossy_processes(trace, attempt) for attempt in chosen),
     )
