@@ -67,7 +67,7 @@ def make_plan(workload: Workload, *, keep_names: bool) -> Plan:
             )
         )
     placement = place(batches, workload.rollout_tp)
-    notes = list(workload.notes)
+    notes = [*workload.notes, *_unknown_turns(workload, batches)]
     if dropped:
         notes.append(
             f"{len(dropped)} batches are left out: a response of 0 tokens in their steps cannot "
@@ -190,6 +190,31 @@ def _refuse_turns(workload: Workload) -> None:
             "one generation per trajectory, for packed lengths replay each response as one; see "
             "turns and tool calls with 'rlvr-probe show'"
         )
+
+
+def _unknown_turns(workload: Workload, batches: tuple[WorkloadBatch, ...]) -> list[str]:
+    """Trajectories of several turns may look as if they had one where records are missing.
+
+    A loss mask that keeps everything tells that there was nothing but one generation, and so does
+    a turn that generated the whole response.
+    """
+    if not workload.turns_lossy:
+        return []
+    unknown = rows = 0
+    for batch in batches:
+        for shard in batch.batch.shards:
+            rows += len(shard.response_tokens)
+            if shard.loss_runs is not None:
+                continue
+            for row, length in enumerate(shard.response_tokens):
+                turns = shard.turns.get(row, ())
+                unknown += not turns or (turns[0].response_tokens or 0) < length
+    if not unknown:
+        return []
+    return [
+        f"turns and tool calls may be missing: {unknown:,} of {rows:,} trajectories are written as "
+        "generated in one go, which is not known of them"
+    ]
 
 
 def _without_empty_responses(

@@ -149,6 +149,25 @@ def test_trajectories_that_were_not_generated_in_one_go_are_refused(
         write(workload([one_shard(response_tokens=[7, 7, 7, 7], **changes)]), tmp_path / "w")
 
 
+@pytest.mark.parametrize(
+    ("lossy", "changes", "unknown"),
+    [
+        (True, {}, 4),
+        (True, {"turns": {2: (Turn(0, 5, 7, 3, 1, 2),), 3: (Turn(0, 5, 4, 3, 1, 2),)}}, 3),
+        (True, {"loss_runs": [[7]] * 4}, 0),
+        (False, {}, 0),
+    ],
+)
+def test_trajectories_whose_turns_may_be_missing_are_stated(
+    tmp_path: Path, lossy: bool, changes: dict[str, Any], unknown: int
+) -> None:
+    one = one_shard(response_tokens=[7, 7, 7, 7], **changes)
+    notes = manifest(write(workload([one], turns_lossy=lossy), tmp_path / "w"))["notes"]
+    said = [note for note in notes if "turns and tool calls may be missing" in note]
+    assert len(said) == bool(unknown)
+    assert all(f"{unknown} of 4 trajectories" in note for note in said)
+
+
 def test_a_mask_that_keeps_everything_changes_nothing(tmp_path: Path) -> None:
     masked = one_shard(response_tokens=[7, 7, 7, 7], loss_runs=[[7]] * 4)
     assert packed(write(workload([masked]), tmp_path / "w"), 0)[0]["output"] == [7, 7, 7, 7]
