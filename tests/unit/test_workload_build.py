@@ -324,12 +324,13 @@ def lose(
     journal: JournalFile, what: names.Name, step: int | None, ordinal: int | None = None
 ) -> None:
     """Take away the rows ``what`` of a step, None for those that carry none."""
-    attributes = {row[1]: row for row in journal.rows if row[0] == "def"}
+    rows = [row for row in journal.rows if isinstance(row, list)]
+    names_of = {row[1]: (row[3], row[4]) for row in rows if row[0] == "def"}
     kept = list[Any]()
-    for row in journal.rows:
-        definition = attributes.get(row[0], ("", 0, "", "", ()))
-        values = dict(zip(definition[4], row[3 if what.event else 6 :], strict=False))
-        gone = definition[3] == what.name and values.get("step") == step
+    for row in rows:
+        name, attributes = names_of.get(row[0], ("", []))
+        values = dict(zip(attributes, row[3 if what.event else 6 :], strict=False))
+        gone = name == what.name and values.get("step") == step
         if not gone or (ordinal is not None and values["ordinal"] != ordinal):
             kept.append(row)
     assert len(kept) < len(journal.rows)

@@ -54,8 +54,8 @@ def build_steps(
     for member in members:
         places = _places(member)
         rows = member.recorded.journal.spans
-        for place, count in _lost_batches(member, places).items():
-            seen = step_at(place)
+        for where, count in _lost_batches(member, places).items():
+            seen = step_at(where)
             seen.lost_batches = max(seen.lost_batches, count)
         # Each row goes as its span comes: a long run has no room for both.
         rows.reverse()
