@@ -17,9 +17,43 @@ from rlvr_probe_trl.training import Training, training_of
 __all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]
 
 _WHERE = ("session", "step", "mode")
-_PACKED: deque[list[int]] = deque()
-"""Groups of each micro batch that was packed and not yet trained on, oldest first: data
-loaders fetch ahead."""
+
+
+class Packed:
+    """What was packed and not yet trained on: data loaders fetch ahead.
+
+    Attributes:
+        waiting: Groups of each micro batch, oldest first; None once their order is lost,
+            until the next training begins.
+    """
+
+    def __init__(self, most: int = 1 << 14) -> None:
+        self._most = most
+        self.waiting: deque[list[int]] | None = deque()
+
+    def begin(self) -> None:
+        """A training begins: nothing waits."""
+        self.waiting = deque()
+
+    def add(self, groups: list[int]) -> None:
+        """One more micro batch.
+
+        Raises:
+            OverflowError: So many wait that nobody can be training on them.
+        """
+        if self.waiting is None:
+            return
+        self.waiting.append(groups)
+        if len(self.waiting) > self._most:
+            self.waiting = None
+            raise OverflowError("micro batches are packed and not trained on")
+
+    def take(self) -> list[int] | None:
+        """The one that is trained on now, None if that is unknown."""
+        return self.waiting.popleft() if self.waiting else None
+
+
+PACKED = Packed()
 
 
 def is_async(trainer: object) -> bool:
@@ -93,20 +127,20 @@ def _packed(call: Call) -> None:
         # TRL 1.16 packs rows of samples; 1.9 to 1.12 lists of them.
         for sample in row if isinstance(row, list) else row.samples:
             groups[sample["group_id"]] = None
-    _PACKED.append(list(groups))
+    PACKED.add(list(groups))
 
 
 def _update_begin(call: Call) -> None:
-    if not _PACKED:
+    groups = PACKED.take()
+    if groups is None:
         return
-    groups = _PACKED.popleft()
     session, step, _ = _where(call)
     values = {"session": session, "step": step, "groups": groups}
     call.probe.emit(TRAINED, values, parent=call.span)
 
 
 def _train_begin(call: Call) -> None:
-    _PACKED.clear()
+    PACKED.begin()
 
 
 PACK_POINT = HookPoint(

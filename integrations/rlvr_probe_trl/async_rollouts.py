@@ -23,8 +23,10 @@ from rlvr_probe.model.names import (
     TRAJECTORY,
     TURN,
 )
-from rlvr_probe_trl.reading import attribute, is_module, number, reward_values, size, truncated
+from rlvr_probe_trl.reading import attribute, number, reward_values, size, truncated
+from rlvr_probe_trl.rewards import put_back, restore_functions, swap
 from rlvr_probe_trl.tools import loss_runs
+from rlvr_probe_trl.training import Swapped
 
 __all__ = ["ROLLOUT_POINTS"]
 
@@ -36,19 +38,24 @@ class Conversation:
     """One trajectory while it is made, and until its group is scored.
 
     Attributes:
-        span: Its trajectory span.
-        version: Weights that the engine had when it began.
+        span: Its trajectory span, None if none is recorded.
         turns: Tokens sent and generated, per turn.
         tools: Dict of TRL with its tools, while wrappers have their places.
         users: Its tools.
+        whole: Whether every turn of it was seen.
+        prompt_tokens: Tokens of the first prompt.
+        response_tokens: Tokens by which it grew, results of tools included. A template that drops
+            what it said before makes it grow by less than was generated, which counts then.
         runs: Runs of its loss mask, where it became one training sample.
     """
 
-    span: int
-    version: int | None
+    span: int | None = None
     turns: list[tuple[int, int]] = field(default_factory=list)
     tools: dict[str, Any] = field(default_factory=dict)
     users: dict[str, Any] = field(default_factory=dict)
+    whole: bool = False
+    prompt_tokens: int = 0
+    response_tokens: int = 0
     runs: list[int] | None = None
 
     @property
@@ -56,25 +63,63 @@ class Conversation:
         """The turn that asks for tools now."""
         return len(self.turns) - 1 if self.turns else None
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the first prompt."""
-        return self.turns[0][0]
-
-    @property
-    def response_tokens(self) -> int:
-        """Tokens by which the conversation grew, results of tools included.
-
-        A template that drops what it said before makes it grow by less than was generated.
-        """
-        sent, generated = self.turns[-1]
-        grown = sent + generated - self.prompt_tokens
-        return max(grown, sum(of_turn for _, of_turn in self.turns))
-
 
 _CURRENT: ContextVar[Conversation | None] = ContextVar("rlvr_probe_trl_conversation", default=None)
-_MADE: dict[int, tuple[list[Any], Conversation]] = {}
-"""Finished conversations by the identity of the token list that TRL puts into their group."""
+
+_MOST_TOKENS = 1 << 23
+
+
+class Finished:
+    """Conversations whose group is not scored yet, by the token list that TRL puts into it.
+
+    TRL has the same lists until then. Where nobody scores, what is kept here must end somewhere.
+    """
+
+    def __init__(self, most_tokens: int = _MOST_TOKENS) -> None:
+        self._kept: dict[int, tuple[list[Any], Conversation]] = {}
+        self._tokens = 0
+        self._most = most_tokens
+        self._probe: Probe | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def follow(self, probe: Probe) -> None:
+        """Keep what ``probe`` sees, until it is detached."""
+        if self._probe is not probe:
+            self.forget()
+            self._probe = probe
+            probe.on_detach(self.forget)
+            probe.on_detach(restore_functions)
+
+    def forget(self) -> None:
+        """Keep nothing, and take nothing more."""
+        self._kept.clear()
+        self._tokens, self._probe = 0, None
+
+    def add(self, ids: list[Any], conversation: Conversation, probe: Probe) -> int:
+        """Keep one; returns how many of the oldest had to go."""
+        if self._probe is not probe:
+            return 0
+        self.take(ids)
+        self._kept[id(ids)] = (ids, conversation)
+        self._tokens += len(ids) + 1
+        gone = 0
+        while self._tokens > self._most and len(self._kept) > 1:
+            self.take(next(iter(self._kept.values()))[0])
+            gone += 1
+        return gone
+
+    def take(self, ids: object) -> Conversation | None:
+        """The conversation that made ``ids``, kept no longer; None if it is not known."""
+        found = self._kept.pop(id(ids), None)
+        if found is None:
+            return None
+        self._tokens -= len(found[0]) + 1
+        return found[1]
+
+
+FINISHED = Finished()
 
 
 def _version(loop: Any) -> int | None:
@@ -85,10 +130,13 @@ def _version(loop: Any) -> int | None:
 
 
 def _conversation_begin(call: Call) -> None:
-    conversation = Conversation(call.span, _version(call.args[0]))
-    call.state = (conversation, _CURRENT.get())
+    conversation = Conversation()
+    call.state = (conversation, _CURRENT.get(), _version(call.args[0]))
     # TRL runs each one in a task, which has a context of its own.
     _CURRENT.set(conversation)
+    FINISHED.follow(call.probe)
+    # By hand: what follows is done as well where trajectories and turns are not recorded.
+    conversation.span = call.probe.begin(TRAJECTORY, activate=True) or None
     tools = _argument(call, 2, "tool_dict")
     if not isinstance(tools, dict):
         return
@@ -99,44 +147,81 @@ def _conversation_begin(call: Call) -> None:
         tools[name] = call.probe.wrap(tool, index, point)
 
 
-def _read_conversation(call: Call) -> tuple[Any, ...]:
-    return (call.state[0].version,)
-
-
 def _conversation_end(call: Call) -> None:
-    conversation, before = call.state
+    conversation, before, version = call.state
     _CURRENT.set(before)
+    call.probe.end(conversation.span or 0, {"weight_version": version}, _error(call))
     conversation.tools.update(conversation.users)
-    if call.error is not None or not isinstance(call.result, tuple) or not conversation.turns:
+    if call.error is not None or not isinstance(call.result, tuple) or len(call.result) < 3:
         return
-    _read_mask(conversation, call.result)
-    for part in call.result:
-        if isinstance(part, list):
-            _MADE[id(part)] = (part, conversation)
+    # What was said, its tokens, and the training samples that TRL made of it.
+    _, ids, samples, *_ = call.result
+    if not isinstance(ids, list):
+        return
+    conversation.whole = bool(conversation.turns) and sum(
+        of_turn for _, of_turn in conversation.turns
+    ) == len(ids)
+    if conversation.whole:
+        _measure(conversation)
+    elif not _measured_by_trl(conversation, samples, len(ids)):
+        raise LookupError("turns of a conversation were not seen, nor its length")
+    _read_mask(conversation, samples)
+    if FINISHED.add(ids, conversation, call.probe):
+        raise OverflowError("too many conversations wait for the scoring of their group")
+    if not conversation.whole:
+        raise LookupError("turns of a conversation were not seen")
 
 
-def _read_mask(conversation: Conversation, result: tuple[Any, ...]) -> None:
-    """From TRL's training rows: one, unless its template rewrote the conversation on the way."""
-    rows = next(
-        (part for part in result if size(part) == 1 and hasattr(part[0], "completion_mask")), None
-    )
-    if rows is None:
-        return
-    mask = attribute(rows[0], "completion_mask")
+def _measure(conversation: Conversation) -> None:
+    """Lengths from the turns."""
+    turns = conversation.turns
+    conversation.prompt_tokens = turns[0][0]
+    grown = sum(turns[-1]) - conversation.prompt_tokens
+    conversation.response_tokens = max(grown, sum(of_turn for _, of_turn in turns))
+
+
+def _measured_by_trl(conversation: Conversation, samples: Any, generated: int) -> bool:
+    """Lengths from the masks of TRL's training samples, the last of which is how it ended."""
+    masks = [attribute(one, "completion_mask") for one in samples] if size(samples) else []
+    if not masks or not all(isinstance(mask, list) for mask in masks) or 1 not in masks[0]:
+        return False
+    conversation.prompt_tokens = masks[0].index(1)
+    conversation.response_tokens = max(len(masks[-1]) - conversation.prompt_tokens, generated)
+    return True
+
+
+def _read_mask(conversation: Conversation, samples: Any) -> None:
+    """From TRL's training samples: one, unless its template rewrote the conversation on the way."""
+    mask = attribute(samples[0], "completion_mask") if size(samples) == 1 else None
     if size(mask) == conversation.prompt_tokens + conversation.response_tokens:
         response = mask[conversation.prompt_tokens :]
         runs = loss_runs([response], [len(response)])
         conversation.runs = None if runs is None else runs[0]
 
 
-def _read_turn(call: Call) -> tuple[Any, ...]:
+def _turn_begin(call: Call) -> None:
+    call.state = call.probe.begin(TURN, activate=True)
+
+
+def _turn_end(call: Call) -> None:
     conversation = _CURRENT.get()
     sent = size(_argument(call, 1, "prompt_ids"))
     generated = size(call.result[0]) if isinstance(call.result, tuple) and call.result else None
+    values = {"batch": None if conversation is None else conversation.span, "samples": 1}
     if conversation is None or sent is None or generated is None:
-        return (None, 1, None, sent, generated)
-    conversation.turns.append((sent, generated))
-    return (conversation.span, 1, len(conversation.turns) - 1, sent, generated)
+        known = {"turn": None, "prompt_tokens": sent, "response_tokens": generated}
+    else:
+        known = {
+            "turn": len(conversation.turns),
+            "prompt_tokens": sent,
+            "response_tokens": generated,
+        }
+        conversation.turns.append((sent, generated))
+    call.probe.end(call.state or 0, {**values, **known}, _error(call))
+
+
+def _error(call: Call) -> str | None:
+    return None if call.error is None else type(call.error).__name__
 
 
 def _tool_begin(call: Call) -> None:
@@ -173,23 +258,17 @@ def _argument(call: Call, index: int, name: str) -> Any:
 
 def _score_begin(call: Call) -> None:
     loop, group = call.args[0], _argument(call, 1, "group")
-    _tell(call.probe, loop, group, call.span)
     functions = attribute(loop, "reward_funcs")
-    call.state = swapped = list[tuple[list[Any], int, Any, Any]]()
-    if not isinstance(functions, list):
-        return
-    names: list[str] = list(attribute(loop, "reward_func_names") or ())
-    point = replace(
-        _FUNCTION,
-        read=partial(_read_function, call.span, names),
-        after=partial(_function_done, call.span, names),
-    )
-    for index, function in enumerate(functions):
-        if is_module(function):
-            continue
-        wrapper = call.probe.wrap(function, index, point)
-        swapped.append((functions, index, function, wrapper))
-        functions[index] = wrapper
+    call.state = Swapped()
+    if isinstance(functions, list):
+        names: list[str] = list(attribute(loop, "reward_func_names") or ())
+        point = replace(
+            _FUNCTION,
+            read=partial(_read_function, call.span, names),
+            after=partial(_function_done, call.span, names),
+        )
+        swap(call.probe, functions, point, call.state)
+    _tell(call.probe, loop, group, call.span)
 
 
 def _read_mode(call: Call) -> tuple[Any, ...]:
@@ -197,9 +276,7 @@ def _read_mode(call: Call) -> tuple[Any, ...]:
 
 
 def _score_end(call: Call) -> None:
-    for functions, index, function, wrapper in call.state:
-        if index < len(functions) and functions[index] is wrapper:
-            functions[index] = function
+    put_back(call.state)
 
 
 def _tell(probe: Probe, loop: Any, group: Any, span: int) -> None:
@@ -207,12 +284,12 @@ def _tell(probe: Probe, loop: Any, group: Any, span: int) -> None:
     number_of, rows = number(group, "group_id"), attribute(group, "completions_ids")
     if not isinstance(rows, list):
         return
-    found = [_MADE.pop(id(ids), None) for ids in rows]
-    for other in attribute(group, "completions") or ():
-        _MADE.pop(id(other), None)
-    conversations = [one[1] for one in found if one is not None]
-    if number_of is None or not rows or len(conversations) < len(rows):
+    found = [FINISHED.take(ids) for ids in rows]
+    conversations = [one for one in found if one is not None]
+    if number_of is None or not rows:
         return
+    if len(conversations) < len(rows):
+        raise LookupError("not every conversation of a group was seen")
     stops = frozenset(
         token
         for token in (
@@ -222,12 +299,14 @@ def _tell(probe: Probe, loop: Any, group: Any, span: int) -> None:
         if isinstance(token, int)
     )
     runs = [one.runs for one in conversations]
+    spans = [one.span if one.whole else None for one in conversations]
     values = {
         "mode": "train",
         "batch": span,
         "queue_group": number_of,
         "weight_version": number(group, "model_version"),
-        "spans": [one.span for one in conversations],
+        # Turns are told by their trajectory: without all of them there are none.
+        "spans": None if None in spans else spans,
         "offset": 0,
         "total": len(rows),
         "group_size": len(rows),
@@ -264,9 +343,6 @@ _FUNCTION = HookPoint("reward_function", REWARD_FN, ("batch", "function", "sampl
 ROLLOUT_POINTS = (
     HookPoint(
         f"{_LOOP}._generate_one",
-        TRAJECTORY,
-        ("weight_version",),
-        _read_conversation,
         before=_conversation_begin,
         after=_conversation_end,
         optional=True,
@@ -274,9 +350,8 @@ ROLLOUT_POINTS = (
     ),
     HookPoint(
         f"{_LOOP}._generate_one_turn",
-        TURN,
-        ("batch", "samples", "turn", "prompt_tokens", "response_tokens"),
-        _read_turn,
+        before=_turn_begin,
+        after=_turn_end,
         optional=True,
         parameters=("prompt_ids",),
     ),

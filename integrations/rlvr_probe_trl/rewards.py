@@ -38,6 +38,7 @@ __all__ = [
     "in_batch",
     "put_back",
     "restore_functions",
+    "swap",
     "swap_functions",
     "timing",
     "timing_end",
@@ -52,15 +53,33 @@ def swap_functions(probe: Probe, batch: Batch) -> None:
     functions = trainer.reward_funcs
     if not isinstance(functions, list):
         return
-    _IN_PLACE.append(batch.swapped)
     batch.names = reward_names(trainer)
     for index, function in enumerate(functions):
         if is_module(function):
             batch.models[_timed_as(trainer, trainer.reward_func_names[index])] = index
+    swap(probe, functions, _FUNCTION, batch.swapped)
+
+
+def swap(probe: Probe, functions: list[Any], point: HookPoint, swapped: Swapped) -> None:
+    """Put wrappers around the functions of a list that are no modules.
+
+    Args:
+        probe: To record with.
+        functions: The user's list.
+        point: What to record of each.
+        swapped: Gets what :func:`put_back` needs.
+    """
+    # An alarm of the user's, between an earlier begin and its call, has left that without an end.
+    for other in list(_IN_PLACE):
+        if any(one[0] is functions for one in other):
+            put_back(other)
+    _IN_PLACE.append(swapped)
+    for index, function in enumerate(functions):
+        if is_module(function):
             continue
-        wrapper = probe.wrap(function, index, _FUNCTION)
+        wrapper = probe.wrap(function, index, point)
         if wrapper is not None:
-            batch.swapped.append((functions, index, function, wrapper))
+            swapped.append((functions, index, function, wrapper))
             functions[index] = wrapper
 
 
