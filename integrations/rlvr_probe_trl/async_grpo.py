@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import CHECKPOINT, DATA, TRAINED, UPDATE_ACTOR, WEIGHT_SYNC
 from rlvr_probe_trl.reading import attribute, number
-from rlvr_probe_trl.training import Training, training_of
+from rlvr_probe_trl.training import Training, abandon, training_of
 
 __all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]
 
@@ -143,6 +143,11 @@ def _train_begin(call: Call) -> None:
     PACKED.begin()
 
 
+def _train_end(call: Call) -> None:
+    # As in a training that generates itself: nobody calls back after an exception.
+    abandon(call.probe, _training(call))
+
+
 PACK_POINT = HookPoint(
     "trl.experimental.async_grpo.async_grpo_trainer:DataCollatorForRollout.torch_call",
     after=_packed,
@@ -152,7 +157,7 @@ PACK_POINT = HookPoint(
 """Where samples from the queue become a micro batch."""
 
 ASYNC_METHODS = (
-    HookPoint("_inner_training_loop", before=_train_begin, when=_is_async),
+    HookPoint("_inner_training_loop", before=_train_begin, after=_train_end, when=_is_async),
     HookPoint(
         "get_batch_samples",
         DATA,

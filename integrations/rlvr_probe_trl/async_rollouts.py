@@ -192,7 +192,7 @@ def _measured_by_trl(conversation: Conversation, samples: Any, generated: int) -
 
 def _read_mask(conversation: Conversation, samples: Any) -> None:
     """From TRL's training samples: one, unless its template rewrote the conversation on the way."""
-    mask = attribute(samples[0], "completion_mask") if size(samples) == 1 else None
+    mask: Any = attribute(samples[0], "completion_mask") if size(samples) == 1 else None
     if size(mask) == conversation.prompt_tokens + conversation.response_tokens:
         response = mask[conversation.prompt_tokens :]
         runs = loss_runs([response], [len(response)])

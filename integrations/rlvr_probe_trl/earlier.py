@@ -44,7 +44,9 @@ def tell_once(probe: Probe, batch: Batch, responses: list[int], cut: list[int] |
     if batch.told or prompts is None or len(prompts) != len(responses):
         return
     batch.told = True
-    tell_lengths(probe, batch.trainer, training, prompts, responses, cut, batch.rollout)
+    tell_lengths(
+        probe, batch.trainer, training, prompts, responses, cut, batch.rollout, batch.ordinal
+    )
 
 
 def stops_of(call: Call, batch: Batch) -> frozenset[int]:
@@ -71,6 +73,7 @@ def begin_with_rollout(call: Call) -> None:
         # Not the current span: the stages after it are no part of it.
         batch.rollout = call.probe.begin(ROLLOUT, step=batch.where[1])
         batch.rollout_open = True
+        batch.ordinal = training_of(call.probe, call.args[0]).ordinal(batch.where)
 
 
 def end_with_rollout(call: Call) -> None:
@@ -94,7 +97,11 @@ EXPERIENCE_WITH_ROLLOUT = HookPoint(
 
 def _prompts_unknown(call: Call) -> bool:
     batch = BATCH.get()
-    return batch is not None and batch.prompt_tokens is None and batch.trainer is call.args[0]
+    if batch is None or batch.prompts_seen or not batch.rollout_open:
+        return False
+    # The next ones are inputs of a reward model, whether these can be read or not.
+    batch.prompts_seen = batch.trainer is call.args[0]
+    return batch.prompts_seen
 
 
 def _prompts_made(call: Call) -> None:

@@ -26,6 +26,7 @@ _IMPORTED = (
 """Hooked when their module is imported."""
 
 _METHODS = (
+    Dated(stages.TRAIN),
     Dated(stages.FETCH),
     Dated(stages.MICRO_STEP),
     Dated(stages.INPUTS),

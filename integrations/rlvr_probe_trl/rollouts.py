@@ -39,6 +39,7 @@ def tell_lengths(
     response_tokens: list[int],
     cut: list[int] | None,
     parent: int,
+    ordinal: int | None,
     runs: list[list[int]] | None = None,
 ) -> None:
     """Record the trajectories of one generation.
@@ -51,6 +52,8 @@ def tell_lengths(
         response_tokens: Length of each completion.
         cut: 1 for each completion that was truncated; None if that is unknown.
         parent: The rollout span.
+        ordinal: Position among the generations of its place, drawn when it began: on every rank,
+            also where this is not reached. None if it was not.
         runs: Which tokens of each completion are in the loss; None if all are.
     """
     batch = training.batch
@@ -64,7 +67,7 @@ def tell_lengths(
     values = {
         **named(where),
         "batch": batch.span if batch is not None else None,
-        "ordinal": training.ordinal(where),
+        "ordinal": training.ordinal(where) if ordinal is None else ordinal,
         "policy_version": number(trainer, "state", "global_step"),
         "offset": None if rank is None else rank * rows,
         "total": None if ranks is None else ranks * rows,
@@ -96,6 +99,13 @@ def _read_rollout(call: Call) -> tuple[Any, ...]:
     return (*read_place(call), done, size(_generated(call.result, 1)))
 
 
+def _rollout_begin(call: Call) -> None:
+    trainer = call.args[0]
+    training = training_of(call.probe, trainer)
+    batch = training.batch
+    call.state = training.ordinal(batch.where if batch is not None else training.where(trainer))
+
+
 def _rollout_end(call: Call) -> None:
     trainer = call.args[0]
     training = training_of(call.probe, trainer)
@@ -108,7 +118,15 @@ def _rollout_end(call: Call) -> None:
     cut = truncated(responses, training.stops)
     runs = loss_runs(_generated(call.result, 2), response_tokens)
     tell_lengths(
-        call.probe, trainer, training, prompt_tokens, response_tokens, cut, call.span, runs
+        call.probe,
+        trainer,
+        training,
+        prompt_tokens,
+        response_tokens,
+        cut,
+        call.span,
+        call.state,
+        runs,
     )
 
 
@@ -153,6 +171,7 @@ GENERATE = HookPoint(
     (*WHERE, "policy_version", "samples"),
     _read_rollout,
     step=step_now,
+    before=_rollout_begin,
     after=_rollout_end,
 )
 """All generation of one batch, tools included. TRL >= 0.24."""

@@ -24,11 +24,13 @@ from rlvr_probe.model.names import (
 from rlvr_probe_trl.reading import argument, attribute, size
 from rlvr_probe_trl.releases import installed
 from rlvr_probe_trl.rollouts import end_rollout
+from rlvr_probe_trl.session import algorithm
 from rlvr_probe_trl.training import (
     BATCH,
     WHERE,
     Batch,
     Training,
+    abandon,
     named,
     read_place,
     step_now,
@@ -44,6 +46,7 @@ __all__ = [
     "MICRO_STEP",
     "SAVE",
     "SYNC_WEIGHTS",
+    "TRAIN",
     "experience_begin",
     "experience_end",
     "is_online",
@@ -146,6 +149,8 @@ def is_reference(trainer: Any, model: object, batch: Batch) -> bool:
     if not attribute(trainer, "beta"):
         return False
     # With PEFT the reference is the same model, its adapter switched off.
+    if algorithm(type(trainer)) == "rloo":  # whose advantages need the old policy in any case
+        return batch.old_seen
     return batch.old_seen or not _samples_are_old(trainer)
 
 
@@ -182,6 +187,11 @@ def _logprob_end(call: Call) -> None:
 # ---------------------------------------------------------------- policy update
 
 
+def _train_end(call: Call) -> None:
+    # Nobody calls back after an exception, and what this thread trains next is not this training.
+    abandon(call.probe, _training(call))
+
+
 def _micro_step_begin(call: Call) -> None:
     _training(call).in_training_step = True
 
@@ -216,6 +226,8 @@ def _error(call: Call) -> str | None:
 
 
 FETCH = HookPoint("get_batch_samples", DATA, WHERE, _read_data, step=_step_next, when=_online)
+
+TRAIN = HookPoint("_inner_training_loop", after=_train_end, when=_online)
 
 MICRO_STEP = HookPoint(
     "training_step", before=_micro_step_begin, after=_micro_step_end, when=_online

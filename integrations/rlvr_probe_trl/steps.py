@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from functools import cache, partial
@@ -12,13 +11,18 @@ from rlvr_probe.adapter import Probe
 from rlvr_probe.model.names import OPTIMIZER_STEP, SESSION, SESSION_END, STEP, UPDATE_ACTOR
 from rlvr_probe_trl.async_grpo import async_facts
 from rlvr_probe_trl.session import facts
-from rlvr_probe_trl.training import SESSIONS, Training, named, training_of
+from rlvr_probe_trl.training import (
+    SESSIONS,
+    Training,
+    abandon,
+    begin_step,
+    close_step,
+    named,
+    stepping,
+    training_of,
+)
 
 __all__ = ["Steps", "add_callback", "add_optimizer_hooks"]
-
-_ABANDONED = "Abandoned"
-_stepping: dict[int, Training] = {}
-"""The training whose step is open, by thread."""
 
 
 class Steps:
@@ -55,7 +59,7 @@ class Steps:
 
     def _begin_training(self, state: Any) -> None:
         probe, trainer, training = self._known()
-        _abandon(probe, training)
+        abandon(probe, training)
         training.session = SESSIONS.begin(state.global_step)
         training.stops = None
         given = {**facts(trainer), **async_facts(trainer), "resumed_step": state.global_step}
@@ -63,18 +67,18 @@ class Steps:
 
     def _begin_step(self, state: Any) -> None:
         probe, _, training = self._known()
-        _abandon(probe, training)
+        abandon(probe, training)
         training.step = state.global_step + 1
         training.step_span = probe.begin(STEP, step=training.step, activate=True)
-        _stepping[threading.get_ident()] = training
+        begin_step(training)
 
     def _end_step(self, state: Any) -> None:
         probe, _, training = self._known()
-        _close(probe, training, None)
+        close_step(probe, training)
 
     def _end_training(self, state: Any) -> None:
         probe, _, training = self._known()
-        _abandon(probe, training)
+        abandon(probe, training)
         probe.emit(SESSION_END, {"session": training.session, "step": state.global_step})
 
     def _known(self) -> tuple[Probe, Any, Training]:
@@ -112,25 +116,6 @@ def _remove_callback(trainer: Callable[[], Any], callback: Callable[[], Any]) ->
         alive.remove_callback(added)
 
 
-def _abandon(probe: Probe, training: Training) -> None:
-    """End what an exception or an early stop left open."""
-    _close(probe, training, _ABANDONED)
-
-
-def _close(probe: Probe, training: Training, error: str | None) -> None:
-    place = {"session": training.session, "step": training.step}
-    for span in reversed(training.optimizer_spans):
-        probe.end(span, place, _ABANDONED)
-    if training.update_span:
-        probe.end(training.update_span, {**place, "mode": "train"}, _ABANDONED)
-    probe.end(training.step_span, place, error)
-    training.optimizer_spans, training.optimizer_depth = (), 0
-    training.step_span = training.update_span = 0
-    training.in_training_step = False
-    if _stepping.get(threading.get_ident()) is training:
-        del _stepping[threading.get_ident()]
-
-
 # ---------------------------------------------------------------- optimizer
 
 
@@ -149,7 +134,7 @@ def add_optimizer_hooks(probe: Probe) -> None:
 
 
 def _optimizer_begin(probe: Probe, *_: Any) -> None:
-    training = _stepping.get(threading.get_ident())
+    training = stepping()
     if training is None or _other_work(training):
         return
     training.optimizer_depth += 1
@@ -163,7 +148,7 @@ def _optimizer_begin(probe: Probe, *_: Any) -> None:
 
 
 def _optimizer_end(probe: Probe, *_: Any) -> None:
-    training = _stepping.get(threading.get_ident())
+    training = stepping()
     if training is None or not training.optimizer_depth or _other_work(training):
         return
     training.optimizer_depth -= 1

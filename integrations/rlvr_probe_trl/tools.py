@@ -8,9 +8,11 @@ touched.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
+from types import FunctionType
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
@@ -28,7 +30,9 @@ class Loop:
         batch: Its experience span.
         prompts, prompt_ids, completion_ids, completions: What TRL works on, changed by it in place.
         asked: Row, turn and name of every tool that was looked up.
-        made: How many calls were recorded.
+        called: Which of those were called, as positions; and those of which that cannot be told.
+        missing: How many names were looked up that no tool has.
+        watched: Whether every dict of tools has its stand-in.
         swapped: List, position, dict of TRL and its stand-in.
     """
 
@@ -38,7 +42,9 @@ class Loop:
     completion_ids: Any
     completions: Any
     asked: list[tuple[int, int | None, str]] = field(default_factory=list)
-    made: int = 0
+    called: set[int] = field(default_factory=set)
+    missing: int = 0
+    watched: bool = False
     swapped: list[tuple[list[Any], int, Any, Any]] = field(default_factory=list)
 
 
@@ -168,8 +174,9 @@ def loss_runs(masks: object, response_tokens: Sequence[int]) -> list[list[int]] 
 class _RowTools(dict[str, Any]):
     """The tools of one row, as TRL looks them up; each comes out timed."""
 
-    __slots__ = ("missing", "timed")
+    __slots__ = ("loop", "missing", "timed")
 
+    loop: Loop
     timed: Callable[[str, Any], Any]
     missing: Callable[..., None] | None
 
@@ -179,6 +186,7 @@ class _RowTools(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         found = super().__contains__(name)
         if not found and self.missing is not None:
+            self.loop.missing += 1
             self.missing()
         return found
 
@@ -188,12 +196,14 @@ def _loop_begin(call: Call) -> None:
     batch = _experience(trainer, probe)
     if not batch or len(call.args) < 5:
         return
+    left = probe.state(trainer).get("conversation")
+    if isinstance(left, Conversation) and left.loop is not None:
+        # An alarm of the user's, between that begin and its call, has left it without an end.
+        _put_back(left.loop)
     conversation = _conversation(probe, trainer, batch)
     loop = conversation.loop = call.state = Loop(batch, *call.args[1:5])
     _IN_PLACE.append(loop)
-    point = replace(
-        _TOOL, before=partial(_tool_begin, loop), after=partial(_tool_end, loop, conversation)
-    )
+    point = replace(_TOOL, before=_tool_begin, after=partial(_tool_end, loop, conversation))
     for which in ("_sync_tool_dicts", "_async_tool_dicts"):  # TRL >= 0.29
         dicts = attribute(trainer, which)
         if not isinstance(dicts, list):
@@ -202,12 +212,14 @@ def _loop_begin(call: Call) -> None:
             # TRL asks the synchronous ones first: what is not among the others is in neither.
             missing = None if which == "_sync_tool_dicts" else partial(_missing, probe, loop, row)
             stand_in = _RowTools(tools)
+            stand_in.loop = loop
             stand_in.timed = partial(_timed, probe, loop, conversation, point, row)
             stand_in.missing = (
                 None if missing is None else partial(probe.guarded(missing), conversation)
             )
             loop.swapped.append((dicts, row, tools, stand_in))
             dicts[row] = stand_in
+    loop.watched = bool(loop.swapped)
 
 
 def _experience(trainer: Any, probe: Probe) -> int:
@@ -221,19 +233,42 @@ def _timed(
     name: str, tool: Any,
 ) -> Any:  # fmt: skip
     # Called by TRL itself: nothing here can fail but the wrapping, which the probe guards.
+    index = len(loop.asked)
     loop.asked.append((row, conversation.last, name))
-    return probe.wrap(tool, len(loop.asked) - 1, point)
+    return _counted(loop, index, probe.wrap(tool, index, point))
+
+
+def _counted(loop: Loop, index: int, timed: Any) -> Any:
+    """``timed``, which says by itself that it is called: recording of the call may fail."""
+    if inspect.iscoroutinefunction(timed) and isinstance(timed, FunctionType):
+
+        @wraps(timed)
+        async def call_later(*args: Any, **kwargs: Any) -> Any:
+            loop.called.add(index)
+            return await timed(*args, **kwargs)
+
+        return call_later
+    generates = inspect.isgeneratorfunction(timed) or inspect.isasyncgenfunction(timed)
+    if generates or not isinstance(timed, FunctionType):
+        # What is called in its place would be of another kind.
+        loop.called.add(index)
+        return timed
+
+    @wraps(timed)
+    def call_now(*args: Any, **kwargs: Any) -> Any:
+        loop.called.add(index)
+        return timed(*args, **kwargs)
+
+    return call_now
 
 
 def _missing(probe: Probe, loop: Loop, row: int, conversation: Conversation) -> None:
-    loop.made += 1
     # The name is what the model wrote: it is not ours to keep.
     place = {"batch": loop.batch, "row": row, "turn": conversation.last}
     probe.end(probe.begin(TOOL_CALL), {**place, "status": "not_found"})
 
 
-def _tool_begin(loop: Loop, call: Call) -> None:
-    loop.made += 1
+def _tool_begin(call: Call) -> None:
     call.state = (call.state["index"], call.probe.begin(TOOL_CALL))
 
 
@@ -253,9 +288,9 @@ def _loop_end(call: Call) -> None:
     _put_back(loop)
     _conversation(call.probe, call.args[0], loop.batch).loop = None
     count = call.result[4] if isinstance(call.result, tuple) and len(call.result) > 5 else None
-    if loop.swapped and isinstance(count, int):
+    if loop.watched and isinstance(count, int):
         # Counted by TRL and never made: of a type it does not know, without usable arguments.
-        for _ in range(count - loop.made):
+        for _ in range(count - len(loop.called) - loop.missing):
             values = {"batch": loop.batch, "status": "bad_call"}
             call.probe.end(call.probe.begin(TOOL_CALL), values)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,13 @@ __all__ = [
     "Swapped",
     "Training",
     "Where",
+    "abandon",
+    "begin_step",
+    "close_step",
     "named",
     "read_place",
     "step_now",
+    "stepping",
     "training_of",
 ]
 
@@ -53,7 +58,9 @@ class Batch:
         samples: Completions that this rank makes for it.
         rollout: Its rollout span.
         rollout_open: Whether that is to be ended by hand: TRL below 0.24.
-        prompt_tokens: Lengths of its prompts: TRL below 0.24, where nothing returns them.
+        ordinal: Position among the batches of its place; None before it is drawn.
+        prompts_seen: Whether its prompts passed on their way to the accelerator: TRL below 0.24.
+        prompt_tokens: Their lengths, which nothing returns there; None if they were unreadable.
         decoded: Length of each completion and whether it ended by itself: TRL below 0.19.
         told: Whether its lengths were recorded.
         reward: Its reward span.
@@ -73,6 +80,8 @@ class Batch:
     samples: int | None = None
     rollout: int = 0
     rollout_open: bool = False
+    ordinal: int | None = None
+    prompts_seen: bool = False
     prompt_tokens: list[int] | None = None
     decoded: list[tuple[int, int]] = field(default_factory=list)
     told: bool = False
@@ -158,3 +167,40 @@ def read_place(call: Call) -> tuple[Any, ...]:
 def step_now(call: Call) -> int | None:
     """The step in work."""
     return training_of(call.probe, call.args[0]).where(call.args[0])[1]
+
+
+# ---------------------------------------------------------------- what is open
+
+_ABANDONED = "Abandoned"
+_stepping: dict[int, Training] = {}
+"""The training whose step is open, by thread."""
+
+
+def begin_step(training: Training) -> None:
+    """This thread is in a step of ``training`` from here on."""
+    _stepping[threading.get_ident()] = training
+
+
+def stepping() -> Training | None:
+    """The training whose step is open on this thread."""
+    return _stepping.get(threading.get_ident())
+
+
+def abandon(probe: Probe, training: Training) -> None:
+    """End what an exception or an early stop left open."""
+    close_step(probe, training, _ABANDONED)
+
+
+def close_step(probe: Probe, training: Training, error: str | None = None) -> None:
+    """End the step of ``training``, and what is open inside of it."""
+    if _stepping.get(threading.get_ident()) is training:
+        del _stepping[threading.get_ident()]
+    place = {"session": training.session, "step": training.step}
+    for span in reversed(training.optimizer_spans):
+        probe.end(span, place, _ABANDONED)
+    if training.update_span:
+        probe.end(training.update_span, {**place, "mode": "train"}, _ABANDONED)
+    probe.end(training.step_span, place, error)
+    training.optimizer_spans, training.optimizer_depth = (), 0
+    training.step_span = training.update_span = 0
+    training.in_training_step = False

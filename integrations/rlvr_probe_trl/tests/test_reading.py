@@ -273,6 +273,15 @@ def test_a_pass_of_the_reference_is_told_from_one_of_the_old_policy(
     assert is_reference(trainer, model, batch) is expected
 
 
+@pytest.mark.parametrize("old_seen", [False, True])
+def test_rloo_with_peft_makes_the_pass_of_the_old_policy_first_in_any_case(old_seen: bool) -> None:
+    rloo = type("RLOOTrainer", (), {"__module__": "trl.trainer.rloo_trainer"})
+    given = type("Mine", (rloo,), {"ref_model": None, "beta": 0.1, "num_iterations": 1})()
+    given.args = SimpleNamespace(gradient_accumulation_steps=1, steps_per_generation=1)
+    batch = Batch(given, 1, (0, 1, "train"), old_seen=old_seen)
+    assert is_reference(given, POLICY, batch) is old_seen
+
+
 @pytest.mark.parametrize(
     ("version", "fed", "iterations", "old_first"),
     [

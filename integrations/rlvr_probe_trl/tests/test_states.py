@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr_probe_trl import async_rollouts
-from rlvr_probe_trl.async_grpo import Packed
+from rlvr_probe_trl import async_rollouts, earlier, rewards, stages, steps, tools
+from rlvr_probe_trl.async_grpo import ASYNC_METHODS, Packed
 from rlvr_probe_trl.async_rollouts import FINISHED, ROLLOUT_POINTS, Conversation, Finished
+from rlvr_probe_trl.reading import attribute
+from rlvr_probe_trl.rollouts import GENERATE
+from rlvr_probe_trl.tools import TOOL_LOOP
+from rlvr_probe_trl.training import BATCH, Batch, Training
 
 from rlvr_probe import guard, hooks
 from rlvr_probe.adapter import Call
@@ -213,13 +221,264 @@ def test_turns_that_were_not_seen_make_no_length_shorter_and_none_up(
 def test_micro_batches_that_nobody_trains_on_are_unknown_until_the_next_training() -> None:
     packed = Packed(most=3)
     for group in range(3):
-        packed.add({group: 1})
+        packed.add([group])
     with pytest.raises(OverflowError):
-        packed.add({3: 1})
+        packed.add([3])
     for group in range(100):
-        packed.add({group: 1})
+        packed.add([group])
     assert packed.waiting is None
     assert packed.take() is None
     packed.begin()
-    packed.add({7: 2})
-    assert [packed.take(), packed.take()] == [{7: 2}, None]
+    packed.add([7])
+    assert [packed.take(), packed.take()] == [[7], None]
+
+
+# ---------------------------------------------------------------- tools
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def fetch(a: int) -> int:
+    return a
+
+
+class Adder:
+    __name__ = "adder"
+
+    def __call__(self, a: int, b: int) -> int:
+        return a + b
+
+
+CALLS: tuple[tuple[str, Any], ...] = (
+    ("add", {"a": 1, "b": 2}),
+    ("fetch", {"a": 1}),
+    ("adder", {"a": 1, "b": 2}),
+    ("add", {"c": 1}),
+    ("gone", {}),
+    ("add", "no mapping"),
+    ("fetch", None),
+    ("", None),
+)
+
+
+class ToolTrainer:
+    """What TRL does with tools. A call without a name is of a type that it does not know."""
+
+    def __init__(self) -> None:
+        self._sync_tool_dicts: list[Any] = [{"add": add, "adder": Adder()}]
+        self._async_tool_dicts: list[Any] = [{"fetch": fetch}]
+        self.calls = CALLS
+
+    def _tool_call_loop(
+        self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any
+    ) -> tuple[Any, ...]:
+        sync, later = self._sync_tool_dicts[0], self._async_tool_dicts[0]
+        for name, arguments in self.calls:
+            try:
+                if not name:
+                    continue
+                if name in sync:
+                    sync[name](**arguments)
+                elif name in later:
+                    tool = later[name]
+                    assert inspect.iscoroutinefunction(tool)
+                    asyncio.run(tool(**arguments))
+            except TypeError:
+                pass
+        return [], completions, completion_ids, None, len(self.calls), 0, []
+
+
+def statuses(attached: Attached, runs: int = 1, trainer: ToolTrainer | None = None) -> Counter[str]:
+    trainer = trainer or ToolTrainer()
+    training = Training(batch=Batch(trainer, 7, (0, 1, "train")))
+    attached.probe.state(trainer)["training"] = training
+    attached.patches.method(trainer, TOOL_LOOP)
+    for _ in range(runs):
+        trainer._tool_call_loop([], [], [], [])
+    assert all(type(one) is dict for one in trainer._sync_tool_dicts + trainer._async_tool_dicts)
+    return Counter(row["status"] for row in attached.rows("tool_call"))
+
+
+def test_calls_that_trl_could_not_make_are_told_from_those_it_made(attached: Attached) -> None:
+    expected = {"ok": 3, "error": 1, "not_found": 1, "bad_call": 3}
+    assert statuses(attached) == expected
+
+
+def test_calls_that_fail_to_be_recorded_are_no_bad_calls(
+    attached: Attached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Call) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(tools, "_tool_begin", fail)
+    monkeypatch.setattr(tools, "_missing", lambda *_: fail(Call()))
+    assert statuses(attached) == {"bad_call": 3}
+
+
+def test_calls_whose_hook_is_muted_are_no_bad_calls(attached: Attached) -> None:
+    trainer = ToolTrainer()
+    trainer.calls = CALLS[:3] * 2
+    for place in (f"{tools.__name__}:tool", f"{tools.__name__}._missing"):
+        attached.recorder.account(place).muted = True
+    assert statuses(attached, 2, trainer)["bad_call"] == 0
+
+
+class Alarm(Exception):
+    """The user's, raised while a line of ours happens to run."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, ring)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def at(name: str, ring: Callable[[], None], once: Iterator[int]) -> Callable[..., Any]:
+    def found(owner: object, *path: str) -> Any:
+        if name in path and next(once, None):
+            ring()
+        return attribute(owner, *path)
+
+    return found
+
+
+def test_tools_that_an_alarm_left_wrapped_are_put_back_at_the_next_begin(
+    attached: Attached, monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None]
+) -> None:
+    trainer = ToolTrainer()
+    users = trainer._sync_tool_dicts[0]
+    training = Training(batch=Batch(trainer, 7, (0, 1, "train")))
+    attached.probe.state(trainer)["training"] = training
+    attached.patches.method(trainer, TOOL_LOOP)
+    monkeypatch.setattr(tools, "attribute", at("_async_tool_dicts", alarm, iter([1])))
+    with pytest.raises(Alarm):
+        trainer._tool_call_loop([], [], [], [])
+    trainer._tool_call_loop([], [], [], [])
+    assert trainer._sync_tool_dicts[0] is users
+    assert tools._IN_PLACE == []
+    assert Counter(row["status"] for row in attached.rows("tool_call"))["ok"] == 3
+
+
+def test_reward_functions_that_an_alarm_left_wrapped_are_not_wrapped_again(
+    attached: Attached, monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None]
+) -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.reward_funcs: list[Any] = [lambda **_: [1.0]]
+            self.reward_func_names = ["good"]
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any) -> None:
+            for function in self.reward_funcs:
+                function(completions=[0])
+
+    trainer = Trainer()
+    users = list(trainer.reward_funcs)
+    batch = Batch(trainer, 7, (0, 1, "train"))
+    attached.probe.state(trainer)["training"] = Training(batch=batch)
+    BATCH.set(batch)
+    attached.patches.method(trainer, replace(rewards.CALCULATE, step=None))
+    monkeypatch.setattr(rewards, "attribute", at("ProfilingContext", alarm, iter([1])))
+    with pytest.raises(Alarm):
+        trainer._calculate_rewards([], [])
+    trainer._calculate_rewards([], [])
+    BATCH.set(None)
+    assert trainer.reward_funcs == users
+    assert len(attached.rows("rewards")) == 1
+
+
+# ---------------------------------------------------------------- steps, batches
+
+
+class _Trainer:
+    """A trainer of the user's whose training ends by an exception."""
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(global_step=6)
+        self.model = SimpleNamespace(training=True)
+
+    def _inner_training_loop(self, step: Callable[[Any], None]) -> None:
+        step(self.state)
+        raise MemoryError
+
+    def _calculate_rewards(self) -> None: ...
+
+    def _generate_and_score_completions(self) -> None: ...
+
+
+class _AsyncTrainer(_Trainer):
+    def _inner_training_loop(self, step: Callable[[Any], None]) -> None:
+        super()._inner_training_loop(step)
+
+    def _sync_weight(self) -> None: ...
+
+    def _streaming_iter(self) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [_Trainer, _AsyncTrainer])
+def test_what_a_thread_trains_after_a_training_that_failed_is_not_of_its_last_step(
+    attached: Attached, kind: type[_Trainer]
+) -> None:
+    trainer, probe = kind(), attached.probe
+    [point] = [
+        point
+        for point in (ASYNC_METHODS if kind is _AsyncTrainer else [stages.TRAIN])
+        if point.target == "_inner_training_loop"
+    ]
+    assert attached.patches.method(trainer, point)
+    followed = steps.Steps(probe, trainer)
+    with pytest.raises(MemoryError):
+        trainer._inner_training_loop(lambda state: followed.on_step_begin(None, state, None))
+    for _ in range(3):
+        steps._optimizer_begin(probe)
+        steps._optimizer_end(probe)
+    assert attached.rows("optimizer_step") == []
+    assert [row["step"] for row in attached.rows("step")] == [7]
+    assert guard.faults() == {}
+
+
+def prepared(mask: object) -> Call:
+    call = Call()
+    call.args, call.kwargs = (BATCH.get().trainer, {"attention_mask": mask}), {}  # type: ignore[union-attr]
+    return call
+
+
+def test_inputs_of_a_reward_model_are_never_taken_for_prompts() -> None:
+    batch = Batch(object(), 7, (0, 1, "train"), rollout_open=True)
+    BATCH.set(batch)
+    unreadable, reward = prepared(object()), prepared(object())
+    assert earlier.PROMPTS.when is not None
+    assert earlier.PROMPTS.before is not None
+    assert earlier.PROMPTS.when(unreadable)
+    earlier.PROMPTS.before(unreadable)
+    assert not earlier.PROMPTS.when(reward)
+    # Nor where the prompts themselves were not seen.
+    BATCH.set(Batch(object(), 7, (0, 1, "train"), rollout_open=False))
+    assert not earlier.PROMPTS.when(prepared(object()))
+    BATCH.set(None)
+
+
+def test_a_generation_whose_lengths_are_unreadable_has_its_place_all_the_same(
+    attached: Attached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Trainer:
+        eos_token_ids = (2,)
+
+        def __init__(self) -> None:
+            self.results: list[Any] = [([[1]], [[1, 2]]), ("text", None), ([[1]], [[1, 2]])]
+            self.state = SimpleNamespace(global_step=6)
+            self.model = SimpleNamespace(training=True)
+
+        def _generate(self) -> Any:
+            return self.results.pop(0)
+
+    trainer = Trainer()
+    attached.patches.method(trainer, GENERATE)
+    for _ in range(3):
+        trainer._generate()
+    assert [row["ordinal"] for row in attached.rows("trajectories")] == [0, 2]
