@@ -25,7 +25,10 @@ TOY = ("rlvr_probe_toyrl._broken", "rlvr_probe_toyrl._too_many")
 
 @pytest.fixture(
     scope="session",
-    params=["test", pytest.param("conformance", marks=pytest.mark.conformance)],
+    params=[
+        "test",
+        pytest.param("conformance", marks=(pytest.mark.conformance, pytest.mark.timeout(3600))),
+    ],
 )
 def played(request: pytest.FixtureRequest, matrix: Matrix) -> dict[Case, Outcome]:
     """Outcomes by function and kind of fault."""
