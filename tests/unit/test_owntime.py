@@ -113,6 +113,11 @@ def test_culprits_are_few_and_explain_most_of_it() -> None:
     assert found(5_000, 2_600, 2_200) == ["place0", "place1"]  # one alone would not be enough
     assert found(400, 30) == []  # the flush thread
 
+    muted, kept = accounts(1_850, 10), accounts(1_850, 10)
+    muted[0].muted, kept[0].mutable = True, False
+    assert culprits(muted, 1_900 * MS, 300 * MS) == []  # it costs as much as before
+    assert culprits(kept, 1_900 * MS, 300 * MS) == []
+
 
 # ---------------------------------------------------------------- in a toy trainer
 
@@ -136,18 +141,19 @@ def _yes(call: Call) -> bool:
     return True
 
 
-ROLES: dict[str, Callable[[Call], Any]] = {
+READERS: dict[str, Callable[[Call], Any]] = {
     "when": _yes,
     "detail": _text,
     "step": _step,
-    "before": _nothing,
     "read": _values,
-    "after": _nothing,
 }
+KEEPERS: dict[str, Callable[[Call], Any]] = {"before": _nothing, "after": _nothing}
+NAMES = (names.STEP, names.ROLLOUT, names.REWARD, names.UPDATE_ACTOR, names.CHECKPOINT)
 POINTS = [
-    HookPoint(f"toy:Trainer.{name.name}", name, ("session", "step"), **ROLES)  # type: ignore[arg-type]
-    for name in (names.STEP, names.ROLLOUT, names.REWARD, names.UPDATE_ACTOR, names.CHECKPOINT)
+    HookPoint(f"toy:Trainer.{name.name}", name, ("session", "step"), **READERS)  # type: ignore[arg-type]
+    for name in NAMES
 ]
+KEEPING = [replace(point, **KEEPERS) for point in POINTS]  # type: ignore[arg-type]
 
 
 def slow(function: Callable[[Call], Any]) -> Callable[[Call], Any]:
@@ -184,10 +190,10 @@ def shown(recorder: Recorder) -> str:
     return " ".join(file.getvalue().split())
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", READERS)
 def test_a_reader_that_sleeps_is_muted_alone_and_by_name(recorder: Recorder, role: str) -> None:
     victim = POINTS[1]
-    slowed = replace(victim, **{role: slow(ROLES[role])})  # type: ignore[arg-type]
+    slowed = replace(victim, **{role: slow(READERS[role])})  # type: ignore[arg-type]
     points = [slowed if point is victim else point for point in POINTS]
     train(points, lambda: any(account.muted for account in recorder.accounts.values()))
     before_ns = recorder.accounts[victim.target].own_ns
@@ -206,7 +212,40 @@ def test_a_reader_that_sleeps_is_muted_alone_and_by_name(recorder: Recorder, rol
     assert f"MUTED {place} in 1 process: {why}" in shown(recorder)
 
 
-def test_a_callback_that_sleeps_is_muted(recorder: Recorder) -> None:
+def test_what_others_rely_on_goes_on_where_a_slow_reader_beside_it_is_muted(
+    recorder: Recorder,
+) -> None:
+    victim, kept = KEEPING[1], list[int]()
+    slowed = replace(victim, read=slow(_values), after=lambda call: kept.append(call.end_ns))
+    points = [slowed if point is victim else point for point in KEEPING]
+    train(points, lambda: recorder.accounts[victim.target].muted)
+    done = len(kept)
+    steps = itertools.count()
+    train(points, lambda: next(steps) >= 20)
+    assert len(kept) == done + 21
+    recorder.close("exit")
+    given = [row[6:] for row in rows(recorder.folder) if row[0] == slowed_definition(recorder)]
+    assert given[0] == [0, 1]
+    assert given[-20:] == [[]] * 20
+    assert recorder.accounts[victim.target].muted
+
+
+def slowed_definition(recorder: Recorder) -> int:
+    return recorder.define(names.ROLLOUT, ("session", "step"))
+
+
+@pytest.mark.parametrize("role", KEEPERS)
+def test_what_others_rely_on_is_never_muted_alone(recorder: Recorder, role: str) -> None:
+    victim = KEEPING[1]
+    slowed = replace(victim, **{role: slow(_nothing)})  # type: ignore[arg-type]
+    points = [slowed if point is victim else point for point in KEEPING]
+    train(points, lambda: recorder.level == OFF)
+    recorder.close("exit")
+    assert [row[2] for row in rows(recorder.folder, "level")][-1] == "off"
+    assert "REDUCED to off in 1 process: own_time" in shown(recorder)
+
+
+def test_a_callback_that_sleeps_is_never_muted_alone(recorder: Recorder) -> None:
     calls = []
 
     def on_step_begin() -> None:
@@ -214,17 +253,16 @@ def test_a_callback_that_sleeps_is_muted(recorder: Recorder) -> None:
         time.sleep(0.05)
 
     run = HookProbe(recorder, Patches()).guarded(on_step_begin)
-    account = recorder.accounts[guard.place(on_step_begin)]
 
     def enough() -> bool:
         run()
-        return account.muted
+        return recorder.level == OFF
 
     train(POINTS, enough)
     done = len(calls)
     run()
     assert len(calls) == done
-    assert recorder.level == FULL
+    assert not recorder.accounts[guard.place(on_step_begin)].muted
 
 
 def test_a_probe_that_is_slow_everywhere_records_stages_then_nothing(

@@ -161,3 +161,36 @@ def test_a_trainer_that_says_nonsense_is_counted(tmp_path: Path) -> None:
     journal.event(names.TRAINED, 1, session=0, groups=[1], samples=[1])
     journal.close()
     assert read_run(tmp_path).lost == {"bad_row": 2}
+
+
+def test_a_version_that_is_not_known_is_not_taken_for_the_first_one(tmp_path: Path) -> None:
+    trainer(tmp_path, (12.0, 0, 1, [4]))
+    journal = JournalFile(tmp_path, WORKER, header={"owner": key(1), "job": "other"})
+    journal.span(names.WEIGHT_SYNC, 0.5, 0.6, session=0, step=0, mode="train", weight_version=0)
+    in_two_parts(journal, 4, policy_version=7)
+    journal.close()
+    [batch] = [batch for step in read_run(tmp_path).steps() for batch in step.batches]
+    assert batch.policy_version == 7
+
+
+def test_a_group_recorded_in_two_parts_is_trained_on_as_a_whole(tmp_path: Path) -> None:
+    trainer(tmp_path, (12.0, 0, 1, [4]))
+    journal = JournalFile(tmp_path, WORKER, header={"owner": key(1), "job": "other"})
+    in_two_parts(journal, 4)
+    in_two_parts(journal, 5)
+    journal.close()
+    trace = read_run(tmp_path)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert (batch.rows, batch.total, batch.complete) == (2, 2, True)
+    assert any("2 trajectories were generated" in note for note in trace.notes)
+
+
+def in_two_parts(journal: JournalFile, group: int, **more: Any) -> None:
+    """A group of two trajectories, of which each was recorded when it was finished."""
+    batch = journal.next_span()
+    for offset in (0, 1):
+        journal.event(
+            names.TRAJECTORIES, 3.0 + offset, session=0, step=0, mode="train", batch=batch,
+            queue_group=group, offset=offset, total=2, group_size=2, prompt_tokens=[5],
+            response_tokens=[3], **more,
+        )  # fmt: skip

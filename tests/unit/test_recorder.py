@@ -302,8 +302,9 @@ def test_a_loss_is_known_even_if_the_disk_is_full_to_the_end(
     for _ in range(1_000):
         recorder.span_row(definition, 0, 1, 0, ("x",))
     recorder.close("exit")
-    [process] = read_run(recorder.folder).processes
-    assert process.lost == {"unreported": 1_000}
+    trace = read_run(recorder.folder)
+    [process] = trace.processes
+    assert process.lost == trace.lost == {"unreported": 1_000}
 
 
 def test_a_signal_handler_may_record_while_recording_starts(

@@ -85,9 +85,18 @@ def test_the_budget_is_shared_by_the_files_of_a_node_and_of_no_other(
     assert look(one, 2 * MIB) == FINE
 
 
-def test_who_does_not_write_does_not_look_at_the_folder(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+def test_short_processes_end_at_the_budget_as_well(tmp_path: Path, disk: Disk) -> None:
+    other(tmp_path, "pab12ffff.0000.jsonl", 99 * MIB)
+    assert look(space(tmp_path, 100 * MIB), 1000) == FINE
+    other(tmp_path, "pab12eeee.0000.jsonl", 2 * MIB)
+    assert look(space(tmp_path, 100 * MIB), 1000) == SAMPLES
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_who_writes_little_looks_at_the_folder_once_and_on_a_network_never(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, network: bool
 ) -> None:
+    monkeypatch.setattr(space_module, "is_network", lambda kind: network)
     scans = list[Path]()
     real = os.scandir
 
@@ -99,9 +108,9 @@ def test_who_does_not_write_does_not_look_at_the_folder(
     one = space(tmp_path, 5 * GIB)
     for written_kb in range(5_000):
         look(one, written_kb << 10)
-    assert not scans
+    assert len(scans) == (0 if network else 1)
     look(one, 6 * MIB)
-    assert len(scans) == 1
+    assert len(scans) == (1 if network else 2)
 
 
 def test_a_deleted_folder_is_an_empty_one(tmp_path: Path, disk: Disk) -> None:

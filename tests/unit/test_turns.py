@@ -11,8 +11,9 @@ import pytest
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import ToolCall
 from rlvr_probe.report import render, summarize
+from rlvr_probe.report.turns import turns_line
 from rlvr_probe.trace import read_run
-from tests.journals import JournalFile
+from tests.journals import JournalFile, Training
 
 NS = 1_000_000_000
 
@@ -191,6 +192,7 @@ def test_show_says_how_tools_did(tmp_path: Path) -> None:
     summary = summarize(conversation.read())
     assert summary["turns"] == {
         "trajectories": 4,
+        "unknown": 0,
         "turns": 7,
         "several_turns": 2,
         "per_trajectory": {"mean": 1.75, "p50": 1, "p90": 3, "p99": 3, "max": 3},
@@ -233,3 +235,32 @@ def test_counts_of_turns_are_those_of_the_turns(tmp_path: Path) -> None:
     assert [len(turns[row]) for row in turns] == [1, 2, 1, 3]
     assert 4 not in turns
     assert -1 not in turns
+
+
+def test_turns_that_are_known_of_some_are_said_of_those(tmp_path: Path) -> None:
+    conversation = Conversation(tmp_path)
+    conversation.three_turns()
+    summary = summarize(conversation.read())
+    said = turns_line({**summary["turns"], "unknown": 12})
+    assert ", known for 4 trajectories of 16, 20 of the response tokens in the loss" in said
+
+
+def test_turns_of_a_batch_in_two_parts_are_counted_as_not_joined(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path)
+    training = Training(journal)
+    training.begin()
+    batch = journal.next_span()
+    for offset in (0, 1):
+        journal.event(
+            names.TRAJECTORIES, 1.0, session=0, step=1, mode="train", batch=batch, ordinal=0,
+            policy_version=0, offset=offset, total=2, group_size=2, prompt_tokens=[5],
+            response_tokens=[3],
+        )  # fmt: skip
+    journal.span(
+        names.TURN, 0.5, 0.9, batch=batch, samples=2, turn=[0, 0], prompt_tokens=[5, 5],
+        response_tokens=[3, 3],
+    )  # fmt: skip
+    journal.span(names.TOOL_CALL, 0.6, 0.7, batch=batch, row=1, turn=0, tool="search", status="ok")
+    journal.span(names.STEP, 0.1, 1.5, session=0, step=1)
+    journal.close()
+    assert read_run(tmp_path).lost == {"unjoined_turns": 2}

@@ -1,7 +1,8 @@
-"""A real training in which every hook of the integration is slow in turn: `train.py` otherwise.
+"""A real training in which every reader of the integration is slow in turn: `train.py` otherwise.
 
-Each sleeps 50 ms at every call, from when the one before it was passed over until it is itself. The
-training ends when all were. Written to ``slow.json``: place, calls that slept, and for how long it
+Each sleeps 50 ms at every call, from when the one before it was muted until it is itself. At last a
+callback sleeps, which cannot be muted, until nothing is recorded any more. Then the training ends.
+Written to ``slow.json``: place, calls that slept, and for how long it
 went on, in the order in which they slept.
 """
 
@@ -22,6 +23,7 @@ from rlvr_probe_trl.tests import train
 from rlvr_probe import hooks
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.hooks import Hook
+from rlvr_probe.recorder import OFF
 
 SLEEP_S = 0.05
 
@@ -48,7 +50,7 @@ class Turns:
         recorder = hooks.recorder()
         while self.order and recorder is not None:
             account = recorder.accounts.get(self.order[0])
-            if account is None or not account.muted:
+            if recorder.level != OFF and (account is None or not account.muted):
                 return self.victims[self.order[0]]
             self.victims[self.order.pop(0)].last_ns = time.monotonic_ns()
         return None
@@ -68,36 +70,32 @@ class Turns:
         return slowed
 
     def point(self, point: HookPoint) -> HookPoint:
-        role = next(r for r in ("when", "before", "read", "after") if getattr(point, r) is not None)
-        slowed = self.slow(Hook(point).place, getattr(point, role))
-        return replace(point, **{role: slowed})  # type: ignore[arg-type]
+        assert point.read is not None
+        return replace(point, read=self.slow(Hook(point).place, point.read))
 
 
 def slow_down(turns: Turns) -> None:
-    """Every hook point and callback that a training without tools and vLLM visits, inner first."""
+    """Every reader that a training without tools and vLLM visits, inner first, and a callback."""
     rewards: Any = rlvr_probe_trl.rewards
     adapter: Any = rlvr_probe_trl.adapter
     rewards._FUNCTION = turns.point(rewards._FUNCTION)
     inner = [
         "_generate_single_turn",
-        "_get_per_token_logps_and_entropies",
         "_generate",
         "_calculate_rewards",
         "get_batch_samples",
         "evaluate",
         "_save_checkpoint",
         "_generate_and_score_completions",
-        "_prepare_inputs",
-        "training_step",
     ]
     by_name = {point.target: point for point in adapter.methods(adapter.installed())}
-    assert by_name.keys() - set(inner) == {"_tool_call_loop"}, "every hook point has its turn"
+    reading = {name for name, point in by_name.items() if point.read is not None}
+    assert reading - set(inner) <= {"_tool_call_loop"}, "every reader has its turn"
     slowed = {name: turns.point(by_name[name]) for name in inner}
     points = tuple(slowed.get(name, point) for name, point in by_name.items())
     adapter.methods = lambda release: points
-    for name in ("_end_step", "_begin_step"):
-        method = getattr(Steps, name)
-        setattr(Steps, name, turns.slow(f"{Steps.__module__}.Steps.{name}", method))
+    method = Steps._begin_step
+    Steps._begin_step = turns.slow(f"{Steps.__module__}.Steps._begin_step", method)  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ ARGUMENTS = "--attach before --steps 400 --beta 0.1 --eval-every 1 --save-every 
 WINDOW_S = 30.0
 
 
-def test_every_hook_that_sleeps_is_passed_over_within_its_window_and_the_training_completes(
+def test_every_reader_that_sleeps_is_muted_within_its_window_and_the_training_completes(
     tmp_path: Path,
 ) -> None:
     books = tmp_path / "books"
@@ -44,7 +44,10 @@ def test_every_hook_that_sleeps_is_passed_over_within_its_window_and_the_trainin
     [recording] = (path for path in (tmp_path / "recordings").iterdir() if path.is_dir())
     trace = read_run(recording)
     [process] = trace.processes
-    assert list(process.muted) == [place for place, _, _ in slept]
+    *readers, (callback, _, _) = slept
+    assert list(process.muted) == [place for place, _, _ in readers]
+    assert callback.endswith("._begin_step")
+    assert process.level == "off"
     for why in process.muted.values():
         word, spent, _, _, elapsed, _ = why.split()
         assert word == "own_time"
@@ -57,17 +60,18 @@ def test_every_hook_that_sleeps_is_passed_over_within_its_window_and_the_trainin
     render(summarize(trace), shown, color=False)
     text = " ".join(shown.getvalue().split())
     assert text.count("MUTED") == 7  # six by name
-    assert f"MUTED {len(slept) - 6} more" in text
-    for place, _, _ in slept:
-        assert f"passed over {place} " in text
+    assert f"MUTED {len(readers) - 6} more" in text
+    assert "REDUCED to off in 1 process: own_time" in text
+    for place, _, _ in readers:
+        assert f"read nothing at {place} " in text
 
-    # What was recorded of lengths, before that hook's turn came, is exactly what happened.
+    # What was recorded of lengths, until nothing was, is exactly what happened.
     outputs = {
         step: [length for group in groups for length in group["output"]]
         for step, groups in read_truth(books, 4).batches
     }
     recorded = {batch.step: batch for step in trace.steps() for batch in step.batches}
-    assert recorded
+    assert len(recorded) > len(readers)
     for number, batch in recorded.items():
         [shard] = batch.shards
         assert list(shard.response_tokens) == outputs[number]

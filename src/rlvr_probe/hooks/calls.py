@@ -70,6 +70,11 @@ class Hook:
         self.account: Account | None = None
 
     @property
+    def alone(self) -> bool:
+        """Whether no other hook point relies on what happens at this one."""
+        return self.point.before is None and self.point.after is None
+
+    @property
     def place(self) -> str:
         """Name of the account: the target, with the adapter's module where that says too little."""
         point = self.point
@@ -149,7 +154,8 @@ def enter(
     account = hook.account
     if account is None or account.owner is not recorder:
         account = hook.open_account(recorder)
-    if account.muted:
+    muted = account.muted
+    if muted and hook.alone:
         return None
     timed = account.watched or account.tick() % SAMPLE == 0
     began = before(account) if timed else None
@@ -177,11 +183,11 @@ def enter(
         if name is not None:
             if hook.definition is None:
                 hook.definition = recorder.define(name, point.attributes)
-            detail = "" if point.detail is None else guard.attempt(point.detail, call, "")
+            detail = "" if muted or point.detail is None else guard.attempt(point.detail, call, "")
             if type(detail) is not str:
                 guard.misfit(point.detail)  # type: ignore[arg-type]
                 detail = ""
-            step = None if point.step is None else guard.attempt(point.step, call, None)
+            step = None if muted or point.step is None else guard.attempt(point.step, call, None)
             if step is not None and not (type(step) is int and 0 <= step < 1 << 63):
                 guard.misfit(point.step)  # type: ignore[arg-type]
                 step = None
@@ -234,7 +240,7 @@ def leave(hook: Hook, call: LiveCall, result: Any, error: BaseException | None) 
     call.error = error
     try:
         values = hook.constant
-        if error is None and point.read is not None:
+        if error is None and point.read is not None and not account.muted:
             given = guard.attempt(point.read, call, _NOTHING)
             if type(given) is tuple and len(values) + len(given) == len(point.attributes):
                 values = (*values, *given)

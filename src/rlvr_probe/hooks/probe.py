@@ -57,11 +57,12 @@ class HookProbe:
         recorder = self._recorder
         place = guard.place(function)
         account = recorder.account(place)
+        account.mutable = False  # it may keep what others rely on
 
         @guard.fail_open(place)
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
-            if recorder.level == OFF or account.muted:
+            if recorder.level == OFF:
                 return
             timed = account.watched or account.tick() % SAMPLE == 0
             began = before(account) if timed else None

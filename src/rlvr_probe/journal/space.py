@@ -4,8 +4,9 @@ The user's checkpoint matters more than our trace. What is recorded in numbers s
 and tool calls; then what grows with the batch, lengths and rewards; the stages of a step never.
 
 Files of one node are known by their names, which begin with a tag of the node, so that their sizes
-are found without opening the files of ten thousand others. And nobody looks who does not write:
-a process looks again each time it has written a thousandth of the budget.
+are found without opening the files of ten thousand others. A process looks when it begins, so that
+many short ones end as well, and again each time it has written a thousandth of the budget; on a
+network file system only then, since ten thousand that begin together would ask for all files each.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Space:
         self._free_b = free_b
         self._quantum_b = max(_LEAST_CHUNK_B, budget_b // 1024)
         self._used = (0, 0)
+        self._scanned = False
         self._last_b = 0
         self._network: bool | None = None
         self._looked = (0, 0)
@@ -74,6 +76,8 @@ class Space:
         """
         next_b = max(_LEAST_CHUNK_B, written_b - self._last_b)
         self._last_b = written_b
+        if self._network is None:
+            self._network = self._find_network()
         over, spent = self._over_budget(written_b, next_b)
         if self._due(written_b, now_ns):
             self._looked = (written_b, now_ns)
@@ -89,7 +93,9 @@ class Space:
 
     def _over_budget(self, written_b: int, next_b: int) -> tuple[int, str]:
         at, used_b = self._used
-        if written_b - at >= self._quantum_b:
+        first = not self._scanned and self._network is False
+        if first or written_b - at >= self._quantum_b:
+            self._scanned = True
             at, used_b = self._used = (written_b, self._scan())
         total_b = used_b + written_b - at + next_b
         if total_b > self._budget_b:
@@ -110,13 +116,14 @@ class Space:
             return total
         return total
 
+    def _find_network(self) -> bool | None:
+        try:
+            return is_network(file_system(self._folder))
+        except OSError:  # not made yet
+            return None
+
     def _due(self, written_b: int, now_ns: int) -> bool:
         """Always where it takes a microsecond; on a network file system it asks the server."""
-        if self._network is None:
-            try:
-                self._network = is_network(file_system(self._folder))
-            except OSError:  # not made yet
-                return True
         return not self._network or (
             written_b - self._looked[0] >= _NETWORK_LOOK_B
             or now_ns - self._looked[1] >= _NETWORK_LOOK_NS

@@ -111,7 +111,7 @@ class Process:
     level_reason: str = ""
     """Why :attr:`level` is what it is, if it ever changed: a word and figures."""
     muted: Mapping[str, str] = field(default_factory=dict)
-    """Hook points that were passed over from some time on because of their cost, with figures."""
+    """Hook points where nothing was read from some time on because of its cost, with figures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,12 +66,23 @@ class Account:
         place: Its name: target of the hook point, or function.
         tick: Next number. Visits are numbered by place: those of all places together would come in
             a pattern, of which every 31st is perhaps always the same.
-        muted: It cost too much: its calls pass untouched from now on.
+        mutable: Whether it can be muted: nothing that others rely on is done there.
+        muted: It cost too much: nothing is read there from now on.
         watched: Every visit is timed, because one was long.
         own_ns: What is counted in the window that lasts, ns.
     """
 
-    __slots__ = ("_long", "_visits", "muted", "own_ns", "owner", "place", "tick", "watched")
+    __slots__ = (
+        "_long",
+        "_visits",
+        "mutable",
+        "muted",
+        "own_ns",
+        "owner",
+        "place",
+        "tick",
+        "watched",
+    )
 
     def __init__(self, place: str, owner: Any, first: int = 1) -> None:
         """Begin an account.
@@ -84,6 +95,7 @@ class Account:
         self.place = place
         self.owner = owner
         self.tick = itertools.count(first).__next__
+        self.mutable = True
         self.muted = False
         self.start_over()
 
@@ -128,7 +140,9 @@ class Account:
 
 
 def culprits(accounts: Iterable[Account], spent_ns: int, limit_ns: float) -> list[Account]:
-    """The one or two places that explain too much own time; none if it is the probe as a whole.
+    """The one or two places that explain too much own time, if muting them would help.
+
+    None if it is the probe as a whole, or a place that cannot be muted, or was already.
 
     Args:
         accounts: All of them, with what they cost in the window.
@@ -140,5 +154,7 @@ def culprits(accounts: Iterable[Account], spent_ns: int, limit_ns: float) -> lis
         found = worst[:count]
         explained = sum(account.own_ns for account in found)
         if 2 * explained > spent_ns and spent_ns - explained <= limit_ns:
-            return [account for account in found if account.own_ns]
+            found = [account for account in found if account.own_ns]
+            helps = all(account.mutable and not account.muted for account in found)
+            return found if helps else []
     return []

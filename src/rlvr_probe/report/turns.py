@@ -31,6 +31,7 @@ def turn_counts(batches: Sequence[Batch]) -> dict[str, Any] | None:
         return None
     return {
         "trajectories": len(counts),
+        "unknown": sum(batch.rows for batch in batches) - len(counts),
         "turns": sum(counts),
         "several_turns": sum(count > 1 for count in counts),
         "per_trajectory": quantiles(counts),
@@ -88,8 +89,15 @@ def turns_line(turns: Mapping[str, Any]) -> str:
         f"{turns['turns']:,} turns: {per['mean']:.2f} per trajectory (p50 {per['p50']:,}, max"
         f" {per['max']:,})"
     )
+    if turns["unknown"]:
+        said += f", known for {turns['trajectories']:,} trajectories of {_all(turns):,}"
     tokens = turns["loss_tokens"]
     return said if tokens is None else f"{said}, {tokens:,} of the response tokens in the loss"
+
+
+def _all(turns: Mapping[str, Any]) -> int:
+    known: int = turns["trajectories"]
+    return known + int(turns["unknown"])
 
 
 def tool_table(tools: Sequence[Mapping[str, Any]]) -> list[Block]:

@@ -116,7 +116,8 @@ def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part
             by_batch.setdefault(row.batch, []).append(shard)
     alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
     _add_spans(member, clock, alone)
-    join_turns(recorded, clock, alone, _places(parts), skipped)
+    split = by_batch.keys() - alone.keys()
+    join_turns(recorded, clock, alone, _places(parts), split, skipped)
     untrained = {row.batch for row in journal.queued} - alone.keys()
     for reward in journal.rewards:
         shard_of = alone.get(reward.batch)

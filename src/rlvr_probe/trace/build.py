@@ -213,6 +213,7 @@ def _lost(loaded: Loaded) -> dict[str, int]:
     for one in loaded.recorded:
         total.update(one.journal.reported)
         total.update(one.journal.skipped)
+        total.update(_unreported(one))
     return {reason: count for reason, count in sorted(total.items()) if count}
 
 
@@ -255,7 +256,7 @@ def _reduced(processes: Sequence[Recorded]) -> list[str]:
             what = f"recorded {left[journal.level]} from some time on"
             found.setdefault(f"{what}: {cause}" if cause else what, []).append(index)
         for place in journal.muted:
-            what = f"passed over {place} from some time on: it took too much of the time"
+            what = f"read nothing at {place} from some time on: it took too much of the time"
             found.setdefault(what, []).append(index)
     return [
         f"process {indices[0]} {what}"

@@ -66,7 +66,7 @@ class Journal:
         ended: The journal was closed in an orderly way.
         returned: A training returned by itself.
         level_reason: Why the level is what it is, if it ever changed.
-        muted: Places that were passed over from some time on: place to reason.
+        muted: Places where nothing was read from some time on: place to reason.
         last_ns: Time of the last row; 0 if there was none.
     """
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from rlvr_probe.model import names
 from rlvr_probe.trace.batches import Member
 from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.rows import TrajectoryRow
 
 __all__ = ["place_queued"]
 
@@ -44,15 +45,17 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     first = dict[int, _Placed]()
     for at, groups in sorted(_taken(members, clock)):
         for group in groups:
-            # A number that was given again means the newer one.
+            # A number that was given again means the newer one; one group may be several rows.
             made = [place for place in by_group.get(group, ()) if times[place] <= at[0]]
-            if made:
-                first.setdefault(made[-1], at)
+            for place in made:
+                if _same(waiting[place], waiting[made[-1]]):
+                    first.setdefault(place, at)
     synced = _synced(members, clock)
     for place, (time_ns, member, row) in enumerate(waiting):
         if place in first:
             _, session, step = first[place]
-            before = [at for at in synced.get(row.weight_version or 0, ()) if at[0] <= time_ns]
+            known = () if row.weight_version is None else synced.get(row.weight_version, ())
+            before = [at for at in known if at[0] <= time_ns]
             member.recorded.journal.trajectories.append(
                 replace(
                     row,
@@ -65,6 +68,14 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     return sum(
         len(row.response_tokens) for at, (_, _, row) in enumerate(waiting) if at not in first
     )
+
+
+_Waiting = tuple[int, Member, TrajectoryRow]
+
+
+def _same(one: _Waiting, other: _Waiting) -> bool:
+    """Whether two rows are parts of one group that was made once."""
+    return (one[1].index, one[2].batch) == (other[1].index, other[2].batch)
 
 
 def _taken(members: Sequence[Member], clock: RunClock) -> list[tuple[_Placed, Sequence[int]]]:

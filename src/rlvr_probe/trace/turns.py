@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from rlvr_probe.model.batch import BatchShard
 from rlvr_probe.model.turns import EngineCall, ToolCall, TurnColumns
@@ -19,6 +19,7 @@ def join_turns(
     clock: RunClock,
     shards: Mapping[int, BatchShard],
     places: Mapping[int, tuple[BatchShard, int]],
+    split: Set[int],
     skipped: Counter[str],
 ) -> None:
     """Give the turns and tool calls of one process to its shards.
@@ -30,12 +31,14 @@ def join_turns(
         clock: Clock of the run.
         shards: Its shards by batch.
         places: Shard and row of each trajectory that has a span of its own.
-        skipped: Gets the rows that contradict their batch.
+        split: Batches of which this process has several shards: rows of theirs cannot be placed.
+        skipped: Gets the rows that contradict their batch, or cannot be placed in it.
     """
     turns = dict[int, tuple[BatchShard, list[EngineCall]]]()
     for row in recorded.journal.turns:
         shard, only = places.get(row.batch) or (shards.get(row.batch), None)
         if shard is None:
+            skipped["unjoined_turns"] += row.batch in split
             continue
         call = _engine_call(row, only, len(shard.response_tokens), recorded, clock)
         if call is None:
@@ -50,6 +53,7 @@ def join_turns(
         shard, only = places.get(one.batch) or (shards.get(one.batch), None)
         local = one.row if only is None else only
         if shard is None or local is None:
+            skipped["unjoined_turns"] += one.batch in split
             continue
         if local >= len(shard.response_tokens):
             skipped["unjoined_turns"] += 1
