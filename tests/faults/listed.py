@@ -21,7 +21,6 @@ NEVER = {
     "rlvr_probe.hooks.wrapping:_async_example": "never called: only its code is looked at",
     "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
     "rlvr_probe.identity:slurm_rank": "asked by the launcher, in a process of its own",
-    "rlvr_probe.journal.space:Space._scan": "after megabytes; test_space.py",
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",

@@ -20,16 +20,10 @@ array:
 ``["level", time, level, reason]``                       what is recorded changed: full; stages (no
                                                          turns, no tool calls); spans (no lengths
                                                          and rewards either, nor user spans); off
-<<<<<<< HEAD
-``["muted", time, place, reason]``                       a hook point or callback cost too much: it
-                                                         is passed over from here on
-``["own", time, ns]``                                    time that users' threads spent in the probe
-                                                         so far, and CPU time of its flush thread
-=======
 ``["muted", time, place, reason]``                       a hook point cost too much: nothing is read
                                                          there from here on
-``["own", time, ns]``                                    time spent inside hooks so far
->>>>>>> d42e57d (guard: what other hook points rely on is never muted; reading: groups in parts, turns of some, losses that only the table knows)
+``["own", time, ns]``                                    time that users' threads spent in the probe
+                                                         so far, and CPU time of its flush thread
 ``["end", time, reason]``                                the journal was closed in an orderly way
 ``["sum", lines, crc]``                                  checksum of the chunk before it
 =====================================================  ==========================================
