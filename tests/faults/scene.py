@@ -248,11 +248,14 @@ class Nothing(contextlib.AbstractContextManager[None]):
     async def __aexit__(self, *_: object) -> None: ...
 
 
+patience_s = 0.5
+"""Longer where nothing fails: then it will be."""
+
+
 def wait(done: Callable[[], bool]) -> None:
     """Until it is, but not for long: with a fault it may never be."""
-    for _ in range(100):
-        if done():
-            return
+    deadline = time.monotonic() + patience_s
+    while not done() and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
@@ -330,6 +333,9 @@ def child(injector: Injector, here: Path, function: str, kind: str) -> None:
     sys.stdin.close()
     os.chdir(here)
     bare = kind == "bare"
+    if kind == "-":
+        global patience_s
+        patience_s = 20.0
     os.environ.update(
         RLVR_PROBE="" if bare else "1",
         RLVR_PROBE_RUN_ID="run",
