@@ -65,7 +65,7 @@ MANY = "--steps 4 --eval-every 2 --save-every 2 --subclass --async-reward --rewa
 SCENARIOS = {
     "many": Scenario(MANY, stages=frozenset({"ref_logprob", "eval", "checkpoint"})),
     "n8_truncated": Scenario("--group-size 8 --batch 16 --max-tokens 8", "launcher", group_size=8),
-    "two_ranks": Scenario("--rank-delay 0.2 --eval-every 2", ranks=2, stages=frozenset({"eval"})),
+    "two_ranks": Scenario("--rank-delay 1 --eval-every 2", ranks=2, stages=frozenset({"eval"})),
     "straddling": Scenario("--group-size 8 --batch 4", "launcher", ranks=2, group_size=8),
     "reuse": Scenario(
         "--steps-per-generation 2 --iterations 2 --steps 8",
@@ -96,7 +96,7 @@ SCENARIOS = {
         then="--steps 6 --resume",
         trl="0.20.0",
     ),
-    "0.20_two_ranks": Scenario("--rank-delay 0.2 --eval-every 2", ranks=2, trl="0.20.0"),
+    "0.20_two_ranks": Scenario("--rank-delay 1 --eval-every 2", ranks=2, trl="0.20.0"),
     "0.22_rloo": Scenario(  # says of itself that its version is unknown
         "--algorithm rloo --reward-model",
         "launcher",
