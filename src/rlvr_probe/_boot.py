@@ -115,7 +115,7 @@ def _count(error: Exception) -> None:
     """Count an error where the others are, in case that something is recorded here after all."""
     from rlvr_probe import guard
 
-    guard.note("boot", error)
+    guard.note("boot", error, log=False)
 
 
 try:

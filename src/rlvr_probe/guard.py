@@ -55,13 +55,13 @@ def reset() -> None:
     _uncounted = 0
 
 
-def note(where: str, error: BaseException) -> None:
-    """Count an error that was kept from the user; log the first one of a place."""
+def note(where: str, error: BaseException, *, log: bool = True) -> None:
+    """Count an error that was kept from the user; log the first one of a place, or say nothing."""
     kind = type(error).__name__
     key = (where, kind)
     seen = _counts.get(key, 0)
     _counts[key] = seen + 1
-    if seen:
+    if seen or not log:
         return
     try:
         _log.warning("%s failed with %s; the run goes on, this is counted", where, kind)

@@ -123,7 +123,8 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     try:
         adapter: Adapter = entries[0].load()()
     except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
-        guard.note("registry.load", error)
+        # Not into the log of a thousand ranks, or of their pip: `doctor` and the attachment say it.
+        guard.note("registry.load", error, log=False)
         why = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
         return Framework(name, state="failed", reason=why)
     version: str | None = None
@@ -141,7 +142,7 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
         if not all(isinstance(point, HookPoint) for point in points):
             raise TypeError
     except Exception as error:  # noqa: BLE001 - as above
-        guard.note("registry.load", error)
+        guard.note("registry.load", error, log=False)
         why = f"its integration has no hook points for it ({type(error).__name__})"
         return Framework(name, version, "failed", reason=why)
     return Framework(name, version, "waiting", 0, reason, adapter, points)

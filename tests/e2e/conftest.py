@@ -6,10 +6,22 @@ import ctypes
 import ctypes.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGQUIT, getsignal, signal
 
 import pytest
 
 from tests.jobs import Job
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_ignored_signals() -> Iterator[None]:
+    """What nohup or a shell's background job ignores, a command of ours would ignore as well."""
+    ignored = [one for one in (SIGINT, SIGHUP, SIGQUIT) if getsignal(one) is SIG_IGN]
+    for one in ignored:
+        signal(one, lambda *_: None)  # a handler is reset by exec, an ignored signal is not
+    yield
+    for one in ignored:
+        signal(one, SIG_IGN)
 
 
 @pytest.fixture
