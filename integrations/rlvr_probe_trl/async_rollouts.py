@@ -23,7 +23,7 @@ from rlvr_probe.model.names import (
     TRAJECTORY,
     TURN,
 )
-from rlvr_probe_trl.reading import attribute, number, reward_values, size, truncated
+from rlvr_probe_trl.reading import attribute, error_of, number, reward_values, size, truncated
 from rlvr_probe_trl.rewards import put_back, restore_functions, swap
 from rlvr_probe_trl.tools import loss_runs
 from rlvr_probe_trl.training import Swapped
@@ -150,7 +150,7 @@ def _conversation_begin(call: Call) -> None:
 def _conversation_end(call: Call) -> None:
     conversation, before, version = call.state
     _CURRENT.set(before)
-    call.probe.end(conversation.span or 0, {"weight_version": version}, _error(call))
+    call.probe.end(conversation.span or 0, {"weight_version": version}, error_of(call))
     conversation.tools.update(conversation.users)
     if call.error is not None or not isinstance(call.result, tuple) or len(call.result) < 3:
         return
@@ -217,11 +217,7 @@ def _turn_end(call: Call) -> None:
             "response_tokens": generated,
         }
         conversation.turns.append((sent, generated))
-    call.probe.end(call.state or 0, {**values, **known}, _error(call))
-
-
-def _error(call: Call) -> str | None:
-    return None if call.error is None else type(call.error).__name__
+    call.probe.end(call.state or 0, {**values, **known}, error_of(call))
 
 
 def _tool_begin(call: Call) -> None:
@@ -230,7 +226,7 @@ def _tool_begin(call: Call) -> None:
 
 def _tool_end(conversation: Conversation, names: list[str], call: Call) -> None:
     index, span = call.state
-    error = None if call.error is None else type(call.error).__name__
+    error = error_of(call)
     status = "ok" if error is None else "cancelled" if error == "CancelledError" else "error"
     place = {"batch": conversation.span, "turn": conversation.turn}
     call.probe.end(span, {**place, "tool": names[index], "status": status}, error)

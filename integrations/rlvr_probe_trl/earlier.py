@@ -16,8 +16,16 @@ import time
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import EXPERIENCE, REWARD, ROLLOUT, WEIGHT_SYNC
-from rlvr_probe_trl.reading import argument, end_id, lengths, number, row_sums, size, truncated
-from rlvr_probe_trl.rewards import end_rewards, put_back, swap_functions
+from rlvr_probe_trl.reading import (
+    argument,
+    end_id,
+    error_of,
+    lengths,
+    number,
+    row_sums,
+    truncated,
+)
+from rlvr_probe_trl.rewards import calculated, swap_functions
 from rlvr_probe_trl.rollouts import end_rollout, tell_lengths
 from rlvr_probe_trl.stages import MAKE_EXPERIENCE, experience_begin, experience_end
 from rlvr_probe_trl.training import BATCH, WHERE, Batch, named, read_place, step_now, training_of
@@ -31,7 +39,6 @@ __all__ = [
     "begin_with_rollout",
     "end_reward",
     "end_with_rollout",
-    "error_of",
     "stops_of",
     "tell_once",
 ]
@@ -55,11 +62,6 @@ def stops_of(call: Call, batch: Batch) -> frozenset[int]:
     if training.stops is None:
         training.stops = end_id(batch.trainer)
     return training.stops
-
-
-def error_of(call: Call) -> str | None:
-    """Type of the exception that ended a call."""
-    return None if call.error is None else type(call.error).__name__
 
 
 # ---------------------------------------------------------------- experience
@@ -144,10 +146,7 @@ def _calculate_end(call: Call) -> None:
     batch = training_of(call.probe, call.args[0]).batch
     if batch is None:
         return
-    put_back(batch.swapped)
-    if call.error is None:
-        rows = size(argument(call, 2, "prompts"))
-        end_rewards(call.probe, batch, call.end_ns, call.result, rows)
+    calculated(call, batch)
     end_reward(call.probe, batch, error_of(call))
 
 

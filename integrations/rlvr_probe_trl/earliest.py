@@ -16,11 +16,10 @@ from rlvr_probe_trl.earlier import (
     begin_with_rollout,
     end_reward,
     end_with_rollout,
-    error_of,
     stops_of,
     tell_once,
 )
-from rlvr_probe_trl.reading import argument
+from rlvr_probe_trl.reading import argument, error_of
 from rlvr_probe_trl.rewards import (
     TIMED_GRPO,
     begin_model,

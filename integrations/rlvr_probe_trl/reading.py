@@ -16,6 +16,7 @@ __all__ = [
     "argument",
     "attribute",
     "end_id",
+    "error_of",
     "is_module",
     "lengths",
     "number",
@@ -40,6 +41,11 @@ def number(owner: object, *path: str) -> int | None:
     """The integer at ``path``, or None if there is none."""
     value = attribute(owner, *path)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def error_of(call: Call) -> str | None:
+    """Type of the exception that ended a call; None if none did."""
+    return None if call.error is None else type(call.error).__name__
 
 
 def size(value: object) -> int | None:

@@ -14,7 +14,15 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD, REWARD_FN, REWARDS, WAIT
-from rlvr_probe_trl.reading import argument, attribute, is_module, number, reward_values, size
+from rlvr_probe_trl.reading import (
+    argument,
+    attribute,
+    error_of,
+    is_module,
+    number,
+    reward_values,
+    size,
+)
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.session import reward_names
 from rlvr_probe_trl.training import (
@@ -34,6 +42,7 @@ __all__ = [
     "TIMED_GRPO",
     "TIMED_RLOO",
     "begin_model",
+    "calculated",
     "end_rewards",
     "in_batch",
     "put_back",
@@ -115,6 +124,14 @@ def end_rewards(probe: Probe, batch: Batch, end_ns: int, result: Any, rows: int 
         probe.record(WAIT, batch.function_end_ns, end_ns, values, parent=batch.reward)
 
 
+def calculated(call: Call, batch: Batch) -> None:
+    """After ``_calculate_rewards``: the functions are the user's own again, their results known."""
+    put_back(batch.swapped)
+    if call.error is None:
+        rows = size(argument(call, 2, "prompts"))
+        end_rewards(call.probe, batch, call.end_ns, call.result, rows)
+
+
 def _calculate_begin(call: Call) -> None:
     batch = training_of(call.probe, call.args[0]).batch
     if batch is None:
@@ -130,10 +147,7 @@ def _calculate_end(call: Call) -> None:
     batch = training_of(call.probe, call.args[0]).batch
     if batch is None:
         return
-    put_back(batch.swapped)
-    if call.error is None:
-        rows = size(argument(call, 2, "prompts"))
-        end_rewards(call.probe, batch, call.end_ns, call.result, rows)
+    calculated(call, batch)
 
 
 CALCULATE = HookPoint(
@@ -285,8 +299,7 @@ def timing_end(call: Call) -> None:
     """After TRL timed something."""
     batch, key = BATCH.get(), timing(call)
     if batch is not None and key is not None:
-        error = None if call.error is None else type(call.error).__name__
-        _end_model(call.probe, batch, key, error)
+        _end_model(call.probe, batch, key, error_of(call))
 
 
 def timing(call: Call) -> str | None:

@@ -21,7 +21,7 @@ from rlvr_probe.model.names import (
     UPDATE_ACTOR,
     WEIGHT_SYNC,
 )
-from rlvr_probe_trl.reading import argument, attribute, size
+from rlvr_probe_trl.reading import argument, attribute, error_of, size
 from rlvr_probe_trl.releases import installed
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.session import algorithm
@@ -181,7 +181,7 @@ def _logprob_begin(call: Call) -> None:
 def _logprob_end(call: Call) -> None:
     batch = _training(call).batch
     if batch is not None and call.state:
-        call.probe.end(call.state, named(batch.where), _error(call))
+        call.probe.end(call.state, named(batch.where), error_of(call))
 
 
 # ---------------------------------------------------------------- policy update
@@ -199,7 +199,7 @@ def _micro_step_begin(call: Call) -> None:
 def _micro_step_end(call: Call) -> None:
     training = _training(call)
     training.in_training_step = False
-    _end_update(call.probe, training, call.args[0], _error(call))
+    _end_update(call.probe, training, call.args[0], error_of(call))
 
 
 def _inputs_begin(call: Call) -> None:
@@ -219,10 +219,6 @@ def _end_update(probe: Probe, training: Training, trainer: Any, error: str | Non
     span, training.update_span = training.update_span, 0
     if span:
         probe.end(span, named(training.where(trainer, "train")), error)
-
-
-def _error(call: Call) -> str | None:
-    return None if call.error is None else type(call.error).__name__
 
 
 FETCH = HookPoint("get_batch_samples", DATA, WHERE, _read_data, step=_step_next, when=_online)

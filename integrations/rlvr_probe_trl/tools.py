@@ -17,7 +17,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import TOOL_CALL
-from rlvr_probe_trl.reading import attribute, lengths, size
+from rlvr_probe_trl.reading import attribute, error_of, lengths, size
 
 __all__ = ["TOOL_LOOP", "loss_runs", "restore_tools", "turn_columns"]
 
@@ -275,7 +275,7 @@ def _tool_begin(call: Call) -> None:
 def _tool_end(loop: Loop, conversation: Conversation, call: Call) -> None:
     index, span = call.state
     row, turn, name = loop.asked[index]
-    error = None if call.error is None else type(call.error).__name__
+    error = error_of(call)
     status = "ok" if error is None else "cancelled" if error == "CancelledError" else "error"
     values = {"batch": loop.batch, "row": row, "turn": turn, "tool": name, "status": status}
     call.probe.end(span, values, error)

@@ -66,6 +66,23 @@ def start(*command: str, environ: dict[str, str], **kwargs: object) -> subproces
     )
 
 
+def counts_of_a_sigterm_to(launcher_code: str, environ: dict[str, str]) -> tuple[str, int]:
+    """What reached the command of a launcher that gets one, and how the launcher exits."""
+    code = COUNTER + "sys.exit(5)\n"
+    with subprocess.Popen(
+        [PYTHON, "-c", launcher_code, PYTHON, "-c", code],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        ready(launcher)
+        os.kill(launcher.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        printed, _ = launcher.communicate("\n", timeout=20)
+    return printed, launcher.returncode
+
+
 def ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -399,19 +416,7 @@ status = launch(sys.argv[1:])
 assert len(os.listdir("/proc/self/fd")) == before
 sys.exit(status)
 """
-    code = COUNTER + "sys.exit(5)\n"
-    with subprocess.Popen(
-        [PYTHON, "-c", refuse, PYTHON, "-c", code],
-        env=environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as launcher:
-        ready(launcher)
-        os.kill(launcher.pid, signal.SIGTERM)
-        time.sleep(0.3)
-        assert launcher.communicate("\n", timeout=20)[0] == "counts {'SIGTERM': 1}\n"
-    assert launcher.returncode == 5
+    assert counts_of_a_sigterm_to(refuse, environ) == ("counts {'SIGTERM': 1}\n", 5)
 
 
 def test_a_command_of_another_user_that_may_not_be_signalled_is_waited_for(
@@ -429,19 +434,7 @@ def refuse(pid, number):
 os.kill = refuse
 sys.exit(launch(sys.argv[1:]))
 """
-    code = COUNTER + "sys.exit(5)\n"
-    with subprocess.Popen(
-        [PYTHON, "-c", refuse, PYTHON, "-c", code],
-        env=environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as launcher:
-        ready(launcher)
-        os.kill(launcher.pid, signal.SIGTERM)
-        time.sleep(0.3)
-        assert launcher.communicate("\n", timeout=20)[0] == "counts {}\n"
-    assert launcher.returncode == 5
+    assert counts_of_a_sigterm_to(refuse, environ) == ("counts {}\n", 5)
 
 
 def test_a_thousand_open_files_do_not_end_the_launcher(environ: dict[str, str]) -> None:

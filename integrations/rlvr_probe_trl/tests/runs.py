@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +22,17 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 
-__all__ = ["LAUNCHER", "SCENARIOS", "TRAIN", "Finished", "Runner", "Scenario", "environment"]
+__all__ = [
+    "LAUNCHER",
+    "SCENARIOS",
+    "TRAIN",
+    "Finished",
+    "Runner",
+    "Scenario",
+    "environment",
+    "run_command",
+    "run_script",
+]
 
 TRAIN = Path(__file__).with_name("train.py")
 LAUNCHER = Path(sys.executable).with_name("rlvr-probe")
@@ -197,18 +207,36 @@ def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -
     command = [*python, str(TRAIN), "--out", str(folder / "books"), "--attach", attach]
     if scenario.how == "launcher":
         command = [str(LAUNCHER), "run", "--", *command]
+    return run_command([*command, *arguments.split()], folder, scenario, exit_status=exit_status)
+
+
+def run_command(
+    command: Sequence[str],
+    folder: Path,
+    scenario: Scenario,
+    *,
+    timeout: float = 200,
+    exit_status: int = 0,
+) -> str:
+    """What ``command`` printed, run in ``folder`` with the environment of ``scenario``."""
     done = subprocess.run(
-        [*command, *arguments.split()],
+        command,
         cwd=folder,
         env=environment(folder, scenario),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == exit_status, done.stdout[-4000:]
     return done.stdout
+
+
+def run_script(script: Path, folder: Path, arguments: str, *, timeout: float = 300) -> str:
+    """What a training script printed that keeps its books in ``folder/books``."""
+    command = [sys.executable, str(script), "--out", str(folder / "books"), *arguments.split()]
+    return run_command(command, folder, Scenario(), timeout=timeout)
 
 
 def environment(folder: Path, scenario: Scenario) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_trl.tests.runs import Scenario, environment
+from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_async import GROUP
 from rlvr_probe_trl.tests.train_tools import CANARY
 
@@ -69,18 +67,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("async")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--out", "books", "--attach", "--steps", str(STEPS)],
-        cwd=folder,
-        env=environment(folder, Scenario()),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
-    return Run(folder, done.stdout)
+    return Run(folder, run_script(SCRIPT, folder, f"--attach --steps {STEPS}", timeout=400))
 
 
 def rows(batch: Batch) -> list[Trajectory]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from rlvr_probe_trl.tests.runs import Scenario, environment
+from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.truth import read_truth
 
 from rlvr_probe.report import render, summarize
@@ -26,17 +24,7 @@ def test_every_reader_that_sleeps_is_muted_within_its_window_and_the_training_co
     tmp_path: Path,
 ) -> None:
     books = tmp_path / "books"
-    done = subprocess.run(
-        [sys.executable, str(SLOW), "--out", str(books), *ARGUMENTS.split()],
-        cwd=tmp_path,
-        env=environment(tmp_path, Scenario()),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
+    run_script(SLOW, tmp_path, ARGUMENTS)
     slept = json.loads((books / "slow.json").read_text())
     assert [place for place, calls, _ in slept if calls < 3] == []
     assert [place for place, _, seconds in slept if not 0 < seconds < WINDOW_S] == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from rlvr_probe_trl.tests.faulty import AT_ATTACH, CACHED, FOLDER, THIN
+from rlvr_probe_trl.tests.runs import Scenario, run_command
 from rlvr_probe_trl.tests.truth import read_truth
 
 from rlvr_probe.trace import read_run
@@ -27,6 +26,7 @@ MANY = (
     "--trainings 16"
 )
 GROUP_SIZE = 4
+RUN = Scenario(environment=("RLVR_PROBE_RUN_ID=run",))
 
 
 class Trainings:
@@ -51,25 +51,9 @@ class Trainings:
     def _play(self, kind: str) -> dict[str, Any]:
         here = self.folder / kind
         here.mkdir()
-        kept = {name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name}
-        done = subprocess.run(
-            [sys.executable, str(FAULTY), kind, "--out", str(here / "books"), *MANY.split()],
-            cwd=here,
-            env={
-                **kept,
-                "RLVR_PROBE_OUT": str(here / "recordings"),
-                "RLVR_PROBE_RUN_ID": "run",
-                "OMP_NUM_THREADS": "1",
-                "PYTHONWARNINGS": "ignore",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-4000:]
-        assert "Traceback" not in done.stdout
+        arguments = [kind, "--out", str(here / "books"), *MANY.split()]
+        output = run_command([sys.executable, str(FAULTY), *arguments], here, RUN, timeout=280)
+        assert "Traceback" not in output
         said: dict[str, Any] = json.loads((here / "books" / "said.json").read_text())
         return said | {"result": (here / "books" / "result-0.json").read_text()}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_trl.tests.runs import Scenario, environment
+from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
 from rlvr_probe_trl.tools import loss_runs
 
@@ -72,18 +70,7 @@ class Runs:
         if arguments not in self._done:
             folder = self._root / f"run-{len(self._done)}"
             folder.mkdir()
-            done = subprocess.run(
-                [sys.executable, str(SCRIPT), "--out", "books", *arguments.split()],
-                cwd=folder,
-                env=environment(folder, Scenario()),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout[-4000:]
-            self._done[arguments] = Run(folder, done.stdout)
+            self._done[arguments] = Run(folder, run_script(SCRIPT, folder, arguments))
         return self._done[arguments]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_trl.tests.runs import Scenario, environment
+from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.truth import Truth, read_truth
 
 from rlvr_probe.model.names import STAGES
@@ -40,20 +38,10 @@ class Run:
 
 def train(folder: Path, attach: str) -> Run:
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--out", str(folder / "books"), "--attach", attach,
-         "--steps", "3", "--eval-every", "2", "--async-reward", "--beta", "0.1"],
-        cwd=folder,
-        env=environment(folder, Scenario()),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
+    arguments = f"--attach {attach} --steps 3 --eval-every 2 --async-reward --beta 0.1"
+    output = run_script(SCRIPT, folder, arguments)
     result = json.loads((folder / "books" / "result-0.json").read_text())
-    return Run(folder, read_truth(folder / "books", GROUP), result, done.stdout)
+    return Run(folder, read_truth(folder / "books", GROUP), result, output)
 
 
 @pytest.fixture(scope="module")
