@@ -101,16 +101,18 @@ def _prompts_unknown(call: Call) -> bool:
     batch = BATCH.get()
     if batch is None or batch.prompts_seen or not batch.rollout_open:
         return False
-    # The next ones are inputs of a reward model, whether these can be read or not.
-    batch.prompts_seen = batch.trainer is call.args[0]
-    return batch.prompts_seen
+    return batch.trainer is call.args[0]
 
 
 def _prompts_made(call: Call) -> None:
     batch = BATCH.get()
+    if batch is None:
+        return
+    # The next ones are inputs of a reward model, whether these can be read or not.
+    batch.prompts_seen = True
     get = getattr(argument(call, 1, "inputs"), "get", None)
     sums = None if get is None else row_sums(get("attention_mask"))
-    if batch is None or sums is None:
+    if sums is None:
         return
     # Prompts are padded on the left and cut there, images excepted, to so many tokens in all.
     cap = number(batch.trainer, "max_prompt_length")
