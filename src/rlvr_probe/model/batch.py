@@ -60,6 +60,8 @@ class Trajectory:
     loss_runs: tuple[int, ...] | None = None
     """Response tokens in and out of the loss in turn, those in it first; None where the
     trainer has no mask, or none that fits."""
+    engine: int | None = None
+    """Rollout engine that served it, from 0; None: the rank of its process tells."""
 
     @property
     def loss_tokens(self) -> int | None:
@@ -134,6 +136,14 @@ class BatchShard:
     """Start and end of each row, where rows were generated on their own."""
     recorded_ns: int | None = None
     """When its lengths were recorded: after its rollout, ns."""
+    engines: Sequence[int | None] | None = None
+    """Rollout engine of each row, from 0; None: the rank of the process tells."""
+    groups: Sequence[int] | None = None
+    """Group of each row, ascending; None: ``row // group_size``."""
+    prompts: Sequence[str] | None = None
+    """What names the prompt of each group in every process."""
+    policy_versions: Sequence[tuple[int, int] | None] | None = None
+    """Trainer steps that the oldest and the newest weights had done which each row saw."""
 
 
 @dataclass(slots=True)
@@ -150,6 +160,10 @@ class Batch:
     """Rows it should hold."""
     shards: list[BatchShard]
     """By offset."""
+    kept: frozenset[int] | None = None
+    """Groups that passed the trainer's filter; None: all did, as far as is known."""
+    used: frozenset[int] | None = None
+    """Groups that were trained on, as :attr:`kept`."""
     queued: bool = False
     """Generated beside the training for a queue; ``step`` is the one that first trained on it."""
 

@@ -24,14 +24,18 @@ __all__ = [
     "OLD_LOGPROB",
     "OPTIMIZER_STEP",
     "OTHER",
+    "PROCESS",
     "REF_LOGPROB",
     "REWARD",
     "REWARDS",
     "REWARD_FN",
     "ROLLOUT",
+    "RPC",
+    "SELECTED",
     "SESSION",
     "SESSION_END",
     "STAGES",
+    "STARTED",
     "STEP",
     "TOOL_CALL",
     "TOOL_STATUSES",
@@ -43,6 +47,7 @@ __all__ = [
     "UPDATE_CRITIC",
     "USER",
     "VALUES",
+    "VERIFY",
     "WAIT",
     "WEIGHT_SYNC",
     "Attribute",
@@ -142,12 +147,56 @@ EXPERIENCE = Name(
     coarse=True,
     otel="rlvr.experience",
 )
+RPC = Name(
+    "rpc",
+    "one call of a method on every process of a worker group: from dispatch to result where it is"
+    " called, its execution where it is done",
+    (
+        *_WHERE,
+        Attribute("side", "", "'caller' or 'worker'"),
+        Attribute("group", "", "name of the worker group"),
+        Attribute("method", "", "name of the method"),
+        Attribute("call", "", "calls of this method of this group before it, counted on each side"),
+        Attribute("ranks", "", "processes of the group"),
+        Attribute("rank", "", "rank in the group, on the worker's side"),
+        Attribute("samples", "", "rows of the batch that was sent"),
+        Attribute("waits", "", "0/1: whether the caller's span lasts until the result is there"),
+    ),
+    coarse=True,
+    otel="rlvr.rpc",
+)
 TRAJECTORY = Name(
     "trajectory",
     "one trajectory that goes its own way, where a batch is not generated at once; contains its"
-    " turns and tool calls",
-    (_WEIGHTS,),
+    " turns, tool calls and verification",
+    (
+        _WEIGHTS,
+        Attribute("key", "", "what names it in every process: joins it with a row of trajectories"),
+        Attribute("engine", "", "rollout engine that served it, from 0"),
+        Attribute(
+            "policy_version_min", "", "trainer steps the oldest weights that it saw had done"
+        ),
+        Attribute(
+            "policy_version_max", "", "trainer steps the newest weights that it saw had done"
+        ),
+        Attribute("prompt_tokens", "tokens", "of its first prompt"),
+        Attribute("response_tokens", "tokens", "of its response, results of tools in it included"),
+        Attribute(
+            "loss_runs", "tokens", "tokens in and out of the loss in turn, those in it first"
+        ),
+        Attribute("truncated", "", "0/1: stopped by the cap, not by EOS"),
+    ),
     otel="invoke_agent",
+)
+VERIFY = Name(
+    "verify",
+    "one verification of one trajectory, as its process waited for it, queueing included",
+    (
+        _AROUND,
+        Attribute("function", "", "name of the reward function"),
+        Attribute("value", "", "the reward; absent where it gave none"),
+    ),
+    otel="rl.reward",
 )
 TURN = Name(
     "turn",
@@ -203,6 +252,9 @@ SESSION = Name(
         Attribute("resumed_step", "", "trainer steps done before it began; 0 from scratch"),
         Attribute("rank", "", "global rank of this process"),
         Attribute("world_size", "", "number of ranks"),
+        Attribute(
+            "accelerators", "", "ranks with a model, where the process that trains is none of them"
+        ),
         Attribute("rollout_tp", "", "tensor-parallel size of the rollout engine"),
         Attribute("engine", "", "'transformers', 'vllm-colocate', 'vllm-server', ..."),
         Attribute("group_size", "", "trajectories per prompt"),
@@ -216,6 +268,25 @@ SESSION = Name(
         Attribute("model_type", "", "architecture family, for example 'qwen2'"),
         Attribute("reward_functions", "", "list of names, in the order of the trainer"),
         Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),
+    ),
+    event=True,
+)
+PROCESS = Name(
+    "process",
+    "what a process is to its job, told once it is known",
+    (
+        Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
+        Attribute("actor", "", "id of the actor"),
+        Attribute("node", "", "id of the node in its cluster"),
+    ),
+    event=True,
+)
+STARTED = Name(
+    "started",
+    "an actor that this process asked for: one that never tells of itself was not reached",
+    (
+        Attribute("actor", "", "its id"),
+        Attribute("role", "", "name of its class"),
     ),
     event=True,
 )
@@ -241,6 +312,10 @@ TRAJECTORIES = Name(
             " it",
         ),
         Attribute("spans", "", "list: trajectory span of each, where it has one"),
+        Attribute("keys", "", "list: key of each, where its span is another process's"),
+        Attribute("groups", "", "list: group of each, from 0; absent: row // group_size"),
+        Attribute("prompts", "", "list: what names the prompt of each group in every process"),
+        Attribute("engines", "", "list: rollout engine of each, from 0"),
         Attribute("offset", "", "row of the first entry in the batch over all ranks"),
         Attribute("total", "", "rows of the batch over all ranks"),
         Attribute("group_size", "", "trajectories per prompt; row // group_size is the group"),
@@ -266,6 +341,19 @@ TRAINED = Name(
     ),
     event=True,
 )
+SELECTED = Name(
+    "selected",
+    "which prompts of generated batches the trainer kept, and trained on, in a step",
+    (
+        _SESSION,
+        _STEP,
+        Attribute("kept", "", "list: prompts whose groups passed the filter"),
+        Attribute("used", "", "list: prompts whose groups were trained on"),
+        Attribute("discarded", "", "list: prompts whose groups were thrown away"),
+        Attribute("reason", "", "why: 'filter', 'stale', 'failed' or 'surplus'"),
+    ),
+    event=True,
+)
 REWARDS = Name(
     "rewards",
     "values of one reward function for one rank and batch; list columns, same rows as trajectories",
@@ -281,9 +369,9 @@ REWARDS = Name(
 
 ALL: tuple[Name, ...] = (
     STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
-    UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, TRAJECTORY, TURN,
-    TOOL_CALL, REWARD_FN, OPTIMIZER_STEP, USER, SESSION, SESSION_END, TRAJECTORIES, TRAINED,
-    REWARDS,
+    UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, RPC, TRAJECTORY, TURN,
+    TOOL_CALL, VERIFY, REWARD_FN, OPTIMIZER_STEP, USER, PROCESS, STARTED, SESSION, SESSION_END,
+    TRAJECTORIES, TRAINED, SELECTED, REWARDS,
 )  # fmt: skip
 """Every name, in the order of the documentation."""
 

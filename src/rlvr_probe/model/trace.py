@@ -18,6 +18,7 @@ __all__ = [
     "OpenSpan",
     "Process",
     "ProcessState",
+    "Rpc",
     "Session",
     "Span",
     "Step",
@@ -110,8 +111,23 @@ class Process:
     """Since its flush thread last gave a sign of life, s; only while it runs."""
     level_reason: str = ""
     """Why :attr:`level` is what it is, if it ever changed: a word and figures."""
+    role: str = ""
+    """What it is to its job, for example the class of its actor; empty if it never told."""
     muted: Mapping[str, str] = field(default_factory=dict)
     """Hook points where nothing was read from some time on because of its cost, with figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One call of a method of a worker group, as its caller and every rank saw it."""
+
+    group: str
+    method: str
+    call: int
+    """Calls of this method of this group before it."""
+    caller: Span
+    ranks: tuple[Span, ...]
+    """By rank in the group, every one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +161,8 @@ class Step:
     where the processes themselves went back to a checkpoint."""
     life: int = 0
     """How often the processes had begun this session before: they may resume without a restart."""
+    rpcs: list[Rpc] = field(default_factory=list)
+    """Calls of worker groups that were joined, by start; their spans are in :attr:`spans` too."""
     open: bool = False
     """Some rank was inside it when last seen."""
     lost_batches: int = 0
@@ -265,6 +283,8 @@ class Trace:
     """What a reader of the run should know: sentences, most important first."""
     unplaced: list[Span] = field(default_factory=list)
     """Coarse spans that belong to no trainer step."""
+    unreached: dict[str, int] = field(default_factory=dict)
+    """Actors that were asked for and never told of themselves, by class."""
     totals: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Count and summed duration, s, of the finer spans (turns, tool calls), by name."""
 
