@@ -8,7 +8,8 @@ Rules for the functions an adapter passes (``before``, ``read``, ``after``):
 * module-level functions that capture nothing, since a wrapped class may be pickled by value;
 * no tensor that lives on an accelerator is read (it would synchronise); sizes and Python lists are;
 * no text, token id, exception message or path is returned, only counts, names and times;
-* an exception in them is caught, counted and recorded; the user's call is never affected;
+* an exception in them is caught, counted and recorded; the user's call is never affected, but by
+  ``HookPoint.arguments``, which is there to hand the probe on to a child and for nothing else;
 * what they return has the type that is declared here, ``read`` a plain tuple of as many values as
   attributes: anything else is absent, and counted as ``Misfit``.
 """
@@ -80,6 +81,18 @@ class HookPoint:
         parameters: Names that ``before``, ``read`` or ``after`` expect the function's first
             parameters to have, self left out. A release where they differ is one that the adapter
             does not know; nothing is checked at the call.
+        arguments: Keyword arguments that the function is called with besides the caller's, and
+            instead of those of the same name. The only way in which an adapter alters a call: to
+            hand the probe on to a child. Asked after ``before``; ``Call.kwargs`` stays what the
+            caller gave. After an error, or where the function does not take them, the caller's own
+            are used. For functions, methods and coroutine functions.
+        returned: What to record around the callable that the function returns: a method made for
+            the caller, or the decorator that a call makes, whose point then has a ``returned`` of
+            its own. Kind and attributes of the callable are kept; a class, or an object that binds
+            itself as a method, is left as it is. ``target`` of that point is only a name.
+            ``call.state`` begins as ``{"made": state}`` there, with what ``before`` and ``after``
+            of this point left in theirs: plain data, since the callable may be pickled by value.
+            For functions, methods and coroutine functions.
     """
 
     target: str
@@ -93,6 +106,8 @@ class HookPoint:
     when: Callable[[Call], bool] | None = None
     optional: bool = False
     parameters: tuple[str, ...] = ()
+    arguments: Callable[[Call], Mapping[str, Any]] | None = None
+    returned: HookPoint | None = None
 
 
 class Probe(Protocol):

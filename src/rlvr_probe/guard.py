@@ -73,15 +73,18 @@ class Misfit(TypeError):
     """What a function returned is not what its contract allows."""
 
 
-def misfit(function: Callable[..., Any]) -> None:
-    """Count that ``function`` returned what its contract does not allow: its value is absent."""
+def misfit(function: Callable[..., Any] | str) -> None:
+    """Count that ``function`` returned what its contract does not allow: its value is absent.
+
+    A name stands for a function of the framework.
+    """
     global _uncounted
     try:
-        note(place(function), Misfit())
+        note(function if isinstance(function, str) else place(function), Misfit())
     except Exception:  # noqa: BLE001 - as in attempt
         _uncounted += 1
     if _strict:
-        raise Misfit(place(function))
+        raise Misfit(function if isinstance(function, str) else place(function))
 
 
 def foreign(error: BaseException) -> bool:

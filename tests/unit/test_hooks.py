@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import copy
 import functools
 import gc
 import inspect
@@ -656,3 +657,212 @@ def test_a_guarded_plugin_function_never_raises_and_stops_with_the_probe(sink: S
     assert calls == [1]
     assert list(guard.faults().values()) == [1]
     assert "secret" not in str(guard.faults())
+
+
+def start(*args: int, env: dict[str, str] | None = None, **options: Any) -> tuple[Any, ...]:
+    return args, env, options
+
+
+async def start_later(*, env: dict[str, str] | None = None) -> dict[str, str] | None:
+    return env
+
+
+def _with_ours(call: Call) -> dict[str, Any]:
+    return {"env": {**(call.kwargs.get("env") or {}), "ours": "1"}}
+
+
+HANDS_ON = HookPoint("t", arguments=_with_ours)
+
+
+def test_arguments_go_besides_the_callers_and_instead_of_those_of_the_same_name(
+    sink: Sink,
+) -> None:
+    seen = []
+
+    def after(call: Call) -> None:
+        seen.append((call.args, dict(call.kwargs)))
+
+    wrapped = wrap(start, Hook(HookPoint("t", arguments=_with_ours, after=after)))
+    theirs = {"env": {"theirs": "2"}, "size": 3}
+    assert wrapped(1, **theirs) == ((1,), {"theirs": "2", "ours": "1"}, {"size": 3})
+    assert seen == [((1,), theirs)], "a call is seen as the caller made it"
+    assert wrapped() == ((), {"ours": "1"}, {})
+    later = wrap(start_later, Hook(HANDS_ON))
+    assert inspect.iscoroutinefunction(later)
+    assert asyncio.run(later()) == {"ours": "1"}
+
+
+def test_arguments_are_the_callers_own_after_an_error(sink: Sink) -> None:
+    guard.set_strict(False)
+
+    def broken(call: Call) -> dict[str, Any]:
+        raise LookupError
+
+    wrapped = wrap(start, Hook(HookPoint("t", arguments=broken)))
+    assert wrapped(1, size=3) == ((1,), None, {"size": 3})
+    [((where, kind), count)] = guard.faults().items()
+    assert where.endswith("<locals>.broken")
+    assert (kind, count) == ("LookupError", 1)
+
+
+@pytest.mark.parametrize("odd", [None, "env", [("env", 1)], {1: 2}, {"unknown": 3}, {"value": 4}])
+def test_arguments_that_the_function_does_not_take_are_counted_and_left_out(
+    sink: Sink, odd: object
+) -> None:
+    guard.set_strict(False)
+
+    def double(value: int) -> int:
+        return 2 * value
+
+    def answer(call: Call) -> Any:
+        return odd
+
+    assert wrap(double, Hook(HookPoint("t", arguments=answer)))(5) == 10
+    [((where, kind), count)] = guard.faults().items()
+    assert where.endswith("<locals>.answer")
+    assert (kind, count) == ("Misfit", 1)
+
+
+def test_arguments_are_the_callers_own_when_nothing_is_recorded(sink: Sink) -> None:
+    wrapped = wrap(start, Hook(HANDS_ON))
+    sink.level = OFF
+    assert wrapped() == ((), None, {})
+    sink.level = STAGES
+    assert wrapped() == ((), {"ours": "1"}, {})
+    no = wrap(start, Hook(HookPoint("t", arguments=_with_ours, when=lambda call: False)))
+    assert no() == ((), None, {})
+    hooks.activate(None)
+    assert wrapped() == ((), None, {})
+
+
+def _leave_mode(call: Call) -> None:
+    call.state = {"mode": call.args[0], "before": call.state}
+
+
+def _mode_at_work(call: Call) -> tuple[Any, ...]:
+    return (str(call.state),)
+
+
+WORK = HookPoint("work", names.USER, ("label",), read=_mode_at_work)
+DECORATES = HookPoint("decorator", returned=WORK)
+FACTORY = HookPoint("factory", after=_leave_mode, returned=DECORATES)
+MAGIC = "attrs_3141562937"
+
+
+def register(mode: str) -> Callable[[Any], Any]:
+    """As frameworks mark the methods of their workers."""
+
+    def decorator(function: Any) -> Any:
+        setattr(function, MAGIC, {"mode": mode})
+        return function
+
+    return decorator
+
+
+def test_what_a_decorator_makes_is_hooked_and_keeps_kind_and_attributes(sink: Sink) -> None:
+    hooked = wrap(register, Hook(FACTORY))
+
+    class Worker:
+        @hooked("one")
+        def work(self, rows: list[int]) -> int:
+            """Doc."""
+            return len(rows)
+
+        @hooked("many")
+        async def later(self, rows: list[int]) -> int:
+            return len(rows)
+
+    worker = Worker()
+    assert worker.work([1, 2]) == 2
+    assert inspect.iscoroutinefunction(Worker.later)
+    assert asyncio.run(worker.later([1])) == 1
+    work: Any = Worker.work
+    assert (work.__name__, work.__doc__, getattr(work, MAGIC)) == ("work", "Doc.", {"mode": "one"})
+    assert list(inspect.signature(Worker.work).parameters) == ["self", "rows"]
+    made = [
+        {"made": {"made": {"mode": mode, "before": None}}}  # each call's state holds the one before
+        for mode in ("one", "many")
+    ]
+    assert spans(sink) == [(None, str(one)) for one in made]
+
+
+class Functor:
+    def __call__(self, rows: list[int]) -> int:
+        return len(rows)
+
+
+def test_an_object_made_for_a_caller_is_hooked_and_stays_what_it_is(sink: Sink) -> None:
+    made = []
+
+    def generate(name: str) -> Any:
+        made.append(type(name, (Functor,), {})())
+        return made[-1]
+
+    method = wrap(generate, Hook(HookPoint("factory", before=_leave_mode, returned=WORK)))("work")
+    assert method([1, 2]) == 2
+    assert type(method).__name__ != "function"
+    assert method.__class__.__name__ == "work"
+    assert isinstance(method, Functor)
+    setattr(method, MAGIC, 3)
+    assert getattr(made[0], MAGIC) == 3
+    assert copy.copy(made[0]).__class__ is copy.copy(method).__class__
+    assert spans(sink) == [(None, str({"made": {"mode": "work", "before": None}}))]
+
+
+def test_what_is_made_is_the_frameworks_own_when_nothing_is_recorded(sink: Sink) -> None:
+    hooked = wrap(register, Hook(FACTORY))
+    recorded = hooked("one")(start)
+    assert find_hook(recorded) is not None
+    assert hooked("one")(recorded) is recorded, "not twice"
+    sink.level = OFF
+    decorator = hooked("one")
+    assert find_hook(decorator) is None
+    assert decorator(start) is start
+    hooks.activate(None)
+    rows = len(sink.rows)
+    assert recorded(1) == ((1,), None, {})
+    assert len(sink.rows) == rows
+
+
+def test_what_is_made_and_pickled_by_value_keeps_its_hook(sink: Sink) -> None:
+    module = types.ModuleType("__generated__")
+    exec("def work(self, xs):\n    return xs\n", vars(module))
+    module.work.__module__ = "__main__"
+    work = wrap(register, Hook(FACTORY))("one")(module.work)
+    there = cloudpickle.loads(cloudpickle.dumps(work))
+    assert getattr(there, MAGIC) == {"mode": "one"}
+    assert there(None, [1]) == [1]
+    assert spans(sink) == [(None, str({"made": {"made": {"mode": "one", "before": None}}}))]
+    again = cloudpickle.loads(cloudpickle.dumps(wrap(register, Hook(HANDS_ON))))
+    found = find_hook(again)
+    assert found is not None
+    assert found[0].point == HANDS_ON
+
+
+class Bound:
+    """An object that a class would bind as a method."""
+
+    def __get__(self, owner: object, kind: object = None) -> object:
+        return self
+
+    def __call__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("odd", [None, 3, Functor, Bound()])
+def test_what_cannot_be_hooked_is_handed_out_as_it_is_and_counted(sink: Sink, odd: object) -> None:
+    guard.set_strict(False)
+    assert wrap(lambda: odd, Hook(HookPoint("factory", returned=WORK)))() is odd
+    assert guard.faults() == {("factory", "Misfit"): 1}
+
+
+def test_a_state_that_is_no_plain_data_is_not_handed_on(sink: Sink) -> None:
+    guard.set_strict(False)
+
+    def before(call: Call) -> None:
+        call.state = {"lock": threading.Lock()}
+
+    wrapped = wrap(lambda: start, Hook(HookPoint("a:b", before=before, returned=WORK)))
+    assert wrapped()() == ((), None, {})
+    assert spans(sink) == [(None, "{'made': None}")]
+    assert guard.faults() == {("a:b", "Misfit"): 1}

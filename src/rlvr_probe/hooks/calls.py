@@ -5,8 +5,10 @@ Runs inside the user's calls, guarded; the user's own callable is never inside t
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any
@@ -17,7 +19,17 @@ from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
 from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
-__all__ = ["Hook", "LiveCall", "activate", "enter", "forget", "leave", "recorder"]
+__all__ = [
+    "Hook",
+    "Keywords",
+    "LiveCall",
+    "activate",
+    "enter",
+    "forget",
+    "keywords",
+    "leave",
+    "recorder",
+]
 
 _WRAPPING = "rlvr_probe.hooks.wrapping"
 _NOTHING = object()
@@ -48,25 +60,27 @@ class Hook:
     Attributes:
         point: What to record.
         method: A call reached again on the same object through ``super()`` passes unrecorded.
-        index: Position in the container it was replaced in, for ``Probe.replace``.
+        begin: What ``call.state`` begins as: the position in a container that it was replaced in,
+            or what the call that returned the callable left; None for nothing.
         constant: Values of the first attributes, known beforehand and recorded even after an error.
         alone: No other hook point relies on what happens at this one.
         account: What its point has cost in this process; None before the first call.
     """
 
-    __slots__ = ("account", "alone", "constant", "definition", "index", "method", "point")
+    __slots__ = ("account", "alone", "begin", "constant", "definition", "method", "point")
 
     def __init__(
         self,
         point: HookPoint,
         method: bool = False,
-        index: int | None = None,
+        begin: Mapping[str, Any] | None = None,
         constant: tuple[Any, ...] = (),
     ) -> None:
         self.point = point
         self.method = method
-        self.alone = point.before is None and point.after is None
-        self.index = index
+        others = (point.before, point.after, point.arguments, point.returned)
+        self.alone = all(other is None for other in others)
+        self.begin = begin
         self.constant = constant
         self.definition: int | None = None
         self.account: Account | None = None
@@ -75,7 +89,7 @@ class Hook:
     def place(self) -> str:
         """Name of the account: the target, with the adapter's module where that says too little."""
         point = self.point
-        functions = (point.read, point.after, point.before, point.detail)
+        functions = (point.read, point.after, point.before, point.detail, point.arguments)
         # Of a partial, what it calls.
         given = next((getattr(one, "func", one) for one in functions if one is not None), None)
         module = getattr(given, "__module__", "")
@@ -89,7 +103,7 @@ class Hook:
     # An error of ours must not fail a user's pickling: the copy then records nothing.
     @guard.fail_open("hooks.pickle", (_idle, ()))
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Hook, (self.point, self.method, self.index, self.constant))
+        return (Hook, (self.point, self.method, self.begin, self.constant))
 
 
 class LiveCall(Call):
@@ -164,7 +178,7 @@ def enter(
     call.args = args
     call.kwargs = kwargs
     call.result = call.error = None
-    call.state = None if hook.index is None else {"index": hook.index}
+    call.state = None if hook.begin is None else dict(hook.begin)
     call.span = call.end_ns = call.start_ns = 0
     if point.when is not None and not guard.attempt(point.when, call, False):
         spent = monotonic_ns() - entered
@@ -206,6 +220,34 @@ def enter(
         recorder.drop(call.span)
         raise
     return call
+
+
+class Keywords(dict[str, Any]):
+    """Keyword arguments that a call is made with instead of the caller's."""
+
+
+@guard.fail_open("hooks.keywords")
+def keywords(hook: Hook, call: LiveCall, original: Callable[..., Any]) -> Keywords | None:
+    """What ``HookPoint.arguments`` makes of the caller's; None to leave those as they are."""
+    asked = hook.point.arguments
+    if asked is None:
+        return None
+    given = guard.attempt(asked, call, _NOTHING)
+    if given is _NOTHING:
+        return None
+    if not isinstance(given, Mapping) or not all(type(name) is str for name in given):
+        guard.misfit(asked)
+        return None
+    changed = Keywords(call.kwargs)
+    changed.update(given)
+    try:
+        inspect.signature(original).bind(*call.args, **changed)
+    except TypeError:
+        guard.misfit(asked)
+        return None
+    except ValueError:  # written in C, without a signature
+        pass
+    return changed
 
 
 @guard.fail_open("hooks.forget")

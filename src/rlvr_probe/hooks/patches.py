@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.hooks.calls import Hook
-from rlvr_probe.hooks.wrapping import find_hook, wrap
+from rlvr_probe.hooks.wrapping import has_hook, wrap
 
 __all__ = ["Patches"]
 
@@ -57,9 +57,9 @@ class Patches:
     def item(self, container: MutableSequence[Any], index: int, point: HookPoint) -> bool:
         """Hook ``container[index]``; already hooked by the same point is left as it is."""
         original = container[index]
-        if _has(original, point):
+        if has_hook(original, point):
             return True
-        wrapper = wrap(original, Hook(point, index=index))
+        wrapper = wrap(original, Hook(point, begin={"index": index}))
         if not callable(wrapper):
             return False
         container[index] = wrapper
@@ -93,7 +93,7 @@ class Patches:
         original: Any = getattr(found, "__func__", found) if kind is not None else found
         if not callable(original):
             return False
-        if _has(original, hook.point):
+        if has_hook(original, hook.point):
             return True
         if isinstance(owner, type) and kind is None and not isinstance(original, _METHODS):
             original = _bound_late(original)
@@ -117,17 +117,6 @@ class Patches:
 
 def _call(undo: Callable[[], None]) -> None:
     undo()
-
-
-def _has(function: Any, point: HookPoint) -> bool:
-    """Whether ``function`` is, or wraps, a wrapper of this very hook point."""
-    found = find_hook(function)
-    while found is not None:
-        hook, function = found
-        if hook.point == point:
-            return True
-        found = find_hook(function)
-    return False
 
 
 def _bound_late(descriptor: Any) -> Any:

@@ -50,7 +50,7 @@ class HookProbe:
 
     @guard.fail_open("probe.wrap")
     def _wrap(self, function: Any, index: int, point: HookPoint) -> Any:
-        return wrap(function, Hook(point, index=index))
+        return wrap(function, Hook(point, begin={"index": index}))
 
     def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         """See ``adapter.Probe.guarded``."""

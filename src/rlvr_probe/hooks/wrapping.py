@@ -16,9 +16,11 @@ import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from rlvr_probe.hooks.calls import Hook, enter, forget, leave
+from rlvr_probe import guard
+from rlvr_probe.adapter import HookPoint
+from rlvr_probe.hooks.calls import Hook, Keywords, LiveCall, enter, forget, keywords, leave
 
-__all__ = ["find_hook", "wrap"]
+__all__ = ["find_hook", "has_hook", "wrap"]
 
 Function = Callable[..., Any]
 
@@ -92,6 +94,8 @@ def _wrapped(original: Any, hook: Hook) -> Any:
 
 
 def _function(original: Function, hook: Hook) -> Function:
+    changes, makes = hook.point.arguments is not None, hook.point.returned is not None
+
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -102,11 +106,17 @@ def _function(original: Function, hook: Hook) -> Function:
             return original(*args, **kwargs)
         try:
             try:
+                if changes:
+                    given = keywords(hook, call, original)
+                    kwargs = given if type(given) is Keywords else kwargs
                 result = original(*args, **kwargs)
             except BaseException as error:
                 leave(hook, call, None, error)
                 raise
             leave(hook, call, result, None)
+            if makes:
+                made = _made(hook, call, result)
+                result = made.function if type(made) is _Made else result
         except BaseException:
             forget(call)
             raise
@@ -116,6 +126,8 @@ def _function(original: Function, hook: Hook) -> Function:
 
 
 def _coroutine(original: Function, hook: Hook) -> Function:
+    changes, makes = hook.point.arguments is not None, hook.point.returned is not None
+
     @functools.wraps(original)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -126,17 +138,59 @@ def _coroutine(original: Function, hook: Hook) -> Function:
             return await original(*args, **kwargs)
         try:
             try:
+                if changes:
+                    given = keywords(hook, call, original)
+                    kwargs = given if type(given) is Keywords else kwargs
                 result = await original(*args, **kwargs)
             except BaseException as error:
                 leave(hook, call, None, error)
                 raise
             leave(hook, call, result, None)
+            if makes:
+                made = _made(hook, call, result)
+                result = made.function if type(made) is _Made else result
         except BaseException:
             forget(call)
             raise
         return result
 
     return wrapper
+
+
+class _Made:
+    """Holds a wrapper, so that nothing else passes for one."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+
+@guard.fail_open("hooks.made")
+def _made(hook: Hook, call: LiveCall, result: Any) -> _Made | None:
+    """A wrapper of the callable that a call returned; None to leave it as it is."""
+    point = hook.point.returned
+    if point is None or has_hook(result, point):
+        return None
+    binds = hasattr(type(result), "__get__") and not isinstance(result, _FUNCTIONS)
+    if not callable(result) or isinstance(result, type) or binds:
+        guard.misfit(hook.place)
+        return None
+    state = call.state
+    if not _plain(state):
+        guard.misfit(hook.place)
+        state = None
+    wrapper = wrap(result, Hook(point, begin={"made": state}))
+    _require_callable(wrapper)
+    return _Made(wrapper)
+
+
+def _plain(value: Any, depth: int = 4) -> bool:
+    """Whether any process can read ``value`` from a pickle."""
+    if isinstance(value, (tuple, list, dict)) and depth:
+        items = [*value, *value.values()] if isinstance(value, dict) else value
+        return type(value) in (tuple, list, dict) and all(_plain(one, depth - 1) for one in items)
+    return value is None or type(value) in (str, int, float, bool)
 
 
 def _generator(original: Function, hook: Hook, switch: bool) -> Function:
@@ -277,3 +331,14 @@ def find_hook(function: Any) -> tuple[Hook, Any] | None:
         if type(hook) is Hook:
             return hook, cells["original"].cell_contents
     return None
+
+
+def has_hook(function: Any, point: HookPoint) -> bool:
+    """Whether ``function`` is, or wraps, a wrapper of this very hook point."""
+    found = find_hook(function)
+    while found is not None:
+        hook, function = found
+        if hook.point == point:
+            return True
+        found = find_hook(function)
+    return False

@@ -46,6 +46,18 @@ def _too_many(call: Call) -> tuple[Any, ...]:
     return (1, 2)
 
 
+def _handed_on(call: Call) -> dict[str, Any]:
+    return {"env": {**call.kwargs["env"], "ours": "1"}}
+
+
+def _leaves(call: Call) -> None:
+    call.state = {"weight": call.args[0]}
+
+
+def _weight(call: Call) -> tuple[Any, ...]:
+    return (call.state["made"]["made"]["weight"],)
+
+
 def _when_slow(call: Call) -> None:
     signal.raise_signal(signal.SIGALRM)
 
@@ -116,6 +128,7 @@ def _reward(call: Call) -> tuple[Any, ...]:
 
 PLACES = ("batch", "function", "samples")
 REWARD = HookPoint("reward", names.REWARD_FN, PLACES, _reward, _reward_detail)
+METHOD = HookPoint("method", names.TURN, ("samples",), _weight)
 METHODS = (
     HookPoint("generate", names.ROLLOUT, WHERE, _where, after=_lengths),
     HookPoint("stream", names.TURN),
@@ -153,6 +166,10 @@ class ToyAdapter:
             HookPoint("toyrl:slow", names.EVAL, after=_when_slow),
             HookPoint("toyrl:Base.build", names.TURN),
             HookPoint("toyrl:even", names.TURN),
+            HookPoint("toyrl:start", arguments=_handed_on),
+            HookPoint(
+                "toyrl:marked", after=_leaves, returned=HookPoint("decorator", returned=METHOD)
+            ),
             HookPoint("toyrl:Trainer.of_a_later_release", names.EVAL, optional=True),
         )
 

@@ -47,6 +47,25 @@ def slow() -> None:
     """Takes longer than its caller's alarm."""
 
 
+def start(*, env: dict[str, str] | None = None) -> bool:
+    """Starts a child that inherits ``env``; says whether the caller's own is in it."""
+    return "theirs" in (env or {})
+
+
+def marked(weight: int) -> Callable[[Any], Any]:
+    """As a framework marks what others may call."""
+
+    def decorator(function: Any) -> Any:
+        @functools.wraps(function)
+        def method(*args: Any) -> Any:
+            return function(*args)
+
+        method.weight = weight  # type: ignore[attr-defined]
+        return method
+
+    return decorator
+
+
 class Traced:
     """Somebody's instrumentation: a method that is no function, though it looks like one."""
 
@@ -138,6 +157,8 @@ class Trainer(Base):
         self.losses.append([name, rows, self.pad(rows), self.inherited(), self.shifted(1)])
         self.losses.append([self.evaluate(reward, rows) for reward in self.rewards])
         self.losses.append(list(self.stream(3)))
+        method = marked(self.step)(even)
+        self.losses.append([start(env={"theirs": "1"}), method(rows), method.weight])
         self.losses.append(asyncio.run(self.asynchronous(rows)))
 
     def evaluate(self, reward: Any, rows: Rows) -> Any:
