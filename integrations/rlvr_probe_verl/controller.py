@@ -1,0 +1,111 @@
+"""What the adapter remembers about the trainer of this process between its hook points.
+
+A controller is the process that has verl's trainer object: an actor, which verl calls TaskRunner.
+Timers, workers and batches exist in other processes as well, which have no trainer; what is hooked
+there for the controller's sake is left alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_probe.adapter import Call, Probe
+from rlvr_probe_verl.reading import attribute, number
+
+__all__ = ["Controller", "Where", "controller_of", "is_controller", "learn", "named", "trainer"]
+
+Where = tuple[int, int, str]
+"""Session, step and mode: the attributes that place a record in its run."""
+
+_trainer: weakref.ref[Any] | None = None
+
+
+@dataclass(slots=True)
+class Controller:
+    """State of one trainer. Holds no reference to it, so that it lives no longer than before.
+
+    Attributes:
+        session: Number of its training in this process; None before it began one.
+        ended: Whether its last step was done.
+        step: Step that is open, or the last one.
+        step_span: Its span, 0 if none is open.
+        updated: Whether a model was updated in it.
+        timers: Timers that run, outermost first: what they are called, and what they write to.
+        rollout: Span of the rollout stage that is open, 0 if none is.
+        samples: Trajectories generated in it; None if that is unknown.
+        reward: Span of the reward stage that is open, 0 if none is.
+        baseline: Whether a baseline is generated and scored (ReMax), which nothing is trained on.
+        evaluation: Span of the evaluation that is open, 0 if none is.
+        place: Place of the last generation, and how many were made there.
+    """
+
+    session: int | None = None
+    ended: bool = False
+    step: int = 0
+    step_span: int = 0
+    updated: bool = False
+    timers: list[tuple[str, int]] = field(default_factory=list)
+    rollout: int = 0
+    samples: int | None = None
+    reward: int = 0
+    baseline: bool = False
+    evaluation: int = 0
+    place: tuple[Where | None, int] = (None, 0)
+
+    def where(self) -> Where:
+        """Place of something that happens now."""
+        mode = "eval" if self.evaluation else "train"
+        return self.session or 0, steps_begun(), mode
+
+    def ordinal(self, where: Where) -> int:
+        """Position of a new generation among those at the same place, from 0."""
+        last, count = self.place
+        count = count if last == where else 0
+        self.place = (where, count + 1)
+        return count
+
+
+def named(where: Where) -> dict[str, Any]:
+    """A place as attributes."""
+    return dict(zip(("session", "step", "mode"), where, strict=True))
+
+
+def learn(call: Call) -> None:
+    """After the constructor of a trainer: it is the trainer of this process from here on."""
+    global _trainer
+    if call.error is None:
+        _trainer = weakref.ref(call.args[0])
+
+
+def trainer() -> Any:
+    """The trainer of this process; None if it has none."""
+    return None if _trainer is None else _trainer()
+
+
+def is_controller(call: Call) -> bool:
+    """Whether this process has a trainer."""
+    return trainer() is not None
+
+
+def controller_of(probe: Probe) -> Controller:
+    """State of the trainer of this process, the same at every call.
+
+    Raises:
+        LookupError: It has none.
+    """
+    owner = trainer()
+    if owner is None:
+        raise LookupError("this process has no trainer")
+    state = probe.state(owner)
+    found = state.get("controller")
+    if not isinstance(found, Controller):
+        found = state["controller"] = Controller()
+    return found
+
+
+def steps_begun() -> int:
+    """Number of the step the trainer is in, from 1; 0 before the first."""
+    # The count is that of the step in work, not of steps done, from the begin of the loop on.
+    return number(attribute(trainer(), "global_steps")) or 0

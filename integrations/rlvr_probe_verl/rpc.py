@@ -1,0 +1,147 @@
+"""Calls of worker groups: as the controller makes them, and as each rank does them.
+
+Nothing is added to a call on its way. The k-th call of a method of a group is the k-th execution of
+that method on each of the group's ranks, so both sides count. All roles of a process share one
+count by the method's own name: a rank does not know which role it is called as.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import Counter
+from contextvars import ContextVar
+from typing import Any
+
+from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.model.names import RPC
+from rlvr_probe_verl.controller import controller_of, is_controller, named
+from rlvr_probe_verl.reading import argument, attribute, error_of, number, size, word
+
+__all__ = ["CALLER", "WORKER", "in_rpc"]
+
+_calls: Counter[tuple[str, str, str]] = Counter()
+"""Calls so far, by side, group and method."""
+
+_inside: ContextVar[bool] = ContextVar("rlvr_probe_verl_rpc", default=False)
+
+
+def in_rpc() -> bool:
+    """Whether a worker group is being called, or a call of one is being done."""
+    return _inside.get()
+
+
+def _ordinal(side: str, group: str, method: str) -> int:
+    key = (side, group, method)
+    _calls[key] += 1
+    return _calls[key] - 1
+
+
+# ---------------------------------------------------------------- the controller's side
+
+
+def _made(call: Call) -> None:
+    group, execute = call.args[0], argument(call, 4, "execute_fn")
+    method = str(argument(call, 1, "method_name"))
+    one = attribute(execute, "__name__") == "execute_rank_zero"
+    call.state = {
+        "group": word(attribute(group, "name_prefix")),
+        "method": _own_name(group, method),
+        "ranks": 1 if one else number(attribute(group, "world_size")),
+        "waits": int(bool(argument(call, 5, "blocking"))),
+    }
+
+
+def _own_name(group: Any, method: str) -> str:
+    """Name of a method as its class has it: a process of several roles puts that of one before."""
+    bound = attribute(group, "ray_cls_with_init", "cls", method)
+    if bound is None:
+        return method
+    bound = inspect.unwrap(bound)  # Ray puts a function of its own around each
+    names = attribute(bound, "__code__", "co_freevars") or ()
+    if "name" not in names or "key" not in names:
+        return method
+    cells = dict(zip(names, bound.__closure__ or (), strict=False))
+    return str(cells["name"].cell_contents)
+
+
+def _call_begin(call: Call) -> None:
+    made = call.state["made"]
+    probe = call.probe
+    values: dict[str, Any] = {}
+    step = None
+    if is_controller(call) and controller_of(probe).session is not None:
+        where = controller_of(probe).where()
+        values, step = named(where), where[1]
+    values |= {
+        "side": "caller",
+        **made,
+        "call": _ordinal("caller", made["group"], made["method"]),
+        "samples": size(call.args, call.kwargs),
+    }
+    span = probe.begin(RPC, detail=made["method"], step=step, activate=True)
+    call.state = (span, values, _inside.set(True))
+
+
+def _call_end(call: Call) -> None:
+    span, values, token = call.state
+    _inside.reset(token)
+    call.probe.end(span, values, error_of(call))
+
+
+_CALL = HookPoint("func_generator.returned", before=_call_begin, after=_call_end)
+
+CALLER = HookPoint(
+    "verl.single_controller.ray.base:func_generator",
+    after=_made,
+    parameters=("self", "method_name", "dispatch_fn", "collect_fn", "execute_fn", "blocking"),
+    returned=_CALL,
+)
+"""What each method of a worker group is made by."""
+
+
+# ---------------------------------------------------------------- a rank's side
+
+
+def _registered(call: Call) -> None:
+    mode = argument(call, 0, "dispatch_mode")
+    call.state = {"direct": attribute(mode, "name") == "DIRECT_ROLLOUT_METHOD"}
+
+
+def _decorated(call: Call) -> None:
+    call.state = {**call.state["made"], "method": word(attribute(call.args[0], "__name__"))}
+
+
+def _is_call(call: Call) -> bool:
+    # A rank's methods call one another, and servers call some directly: neither is an RPC.
+    return not _inside.get() and not call.state["made"]["direct"] and "WG_PREFIX" in os.environ
+
+
+def _work_begin(call: Call) -> None:
+    method, group = call.state["made"]["method"], os.environ["WG_PREFIX"]
+    values = {
+        "side": "worker",
+        "group": group,
+        "method": method,
+        "call": _ordinal("worker", group, method),
+        "rank": _environment("RANK"),
+        "ranks": _environment("WORLD_SIZE"),
+    }
+    span = call.probe.begin(RPC, detail=method, activate=True)
+    call.state = (span, values, _inside.set(True))
+
+
+def _environment(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else None
+
+
+_WORK = HookPoint("register.decorated", before=_work_begin, after=_call_end, when=_is_call)
+
+WORKER = HookPoint(
+    "verl.single_controller.base.decorator:register",
+    after=_registered,
+    parameters=("dispatch_mode", "execute_mode", "blocking"),
+    returned=HookPoint("register.returned", after=_decorated, returned=_WORK),
+)
+"""The decorator of every method that a worker group can call."""
