@@ -16,10 +16,10 @@ TORCH  := $(shell grep '^torch==' requirements/dev.in)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench conformance oldest docs lock clean FORCE
+.PHONY: help demo test lint bench conformance conformance-full oldest docs lock clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## train a tiny model, record it, write and validate a PolyTrace workload
 	integrations/rlvr_probe_trl/recipe/run.sh $(ARGS)
@@ -39,7 +39,10 @@ bench: $(READY) ## the cost of the probe, measured
 	$(BIN)/python -m tests.bench.run $(ARGS)
 
 conformance: $(READY) ## the integrations against the real frameworks
-	$(BIN)/python -m pytest -m conformance $(ARGS)
+	$(BIN)/python -m pytest -m "conformance and not full" $(ARGS)
+
+conformance-full: $(READY) ## the rest of them, for which continuous integration has no time
+	$(BIN)/python -m pytest -m full $(ARGS)
 
 oldest: $(READY) ## the unit tests with the oldest dependencies, on Python 3.10 if there is one
 	$(BIN)/python -m tests.oldest $(ARGS)
@@ -53,6 +56,7 @@ lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/docs.in --output-file requirements/docs.txt
 	$(LOCK) --python-version 3.10 --resolution lowest-direct --extra cli $(ARGS) pyproject.toml requirements/oldest.in \
 		--output-file requirements/oldest.txt
+	$(LOCK) --python-version 3.11 --no-deps requirements/verl.in --output-file requirements/verl.txt
 
 clean: ## remove everything that make made; recordings in rlvr-probe-runs/ stay
 	rm -rf $(VENV) demo-out dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

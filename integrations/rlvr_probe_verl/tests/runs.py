@@ -1,0 +1,287 @@
+"""Real jobs of verl for the conformance tests: which, how they are started, and what they left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from rlvr_probe_verl.tests.environments import python
+from rlvr_probe_verl.tests.releases import numbers
+from rlvr_probe_verl.tests.truth import Truth, read_truth
+
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import read_run
+
+__all__ = ["JOB", "PROMPTS", "Finished", "Runner", "Scenario"]
+
+JOB = Path(__file__).with_name("job")
+PROMPTS = 4
+"""Prompts per step."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One job.
+
+    Attributes:
+        verl: Release that runs it.
+        trainer: ``v0`` or, from verl 0.9 on, ``v1``.
+        how: ``attach`` (the driver attaches), ``launcher`` or ``bare`` (no probe).
+        ranks: Data-parallel ranks, each with a server of its own.
+        steps: Training steps; the last one ends with a validation.
+        tools: Multi-turn with tool calls; verl 0.8 and newer.
+        filtered: Groups whose rewards are all the same are replaced; ``v1`` only.
+        fixed: The same tokens in each run of it; verl 0.9 asks for it by itself.
+        overrides: More arguments of verl.
+        environment: More variables, as ``NAME=value``.
+        exit_status: What the driver ends with.
+        timeout_s: The job is ended then.
+    """
+
+    verl: str
+    trainer: str = "v0"
+    how: str = "attach"
+    ranks: int = 1
+    steps: int = 2
+    tools: bool = False
+    filtered: bool = False
+    fixed: bool = False
+    overrides: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    exit_status: int = 0
+    timeout_s: float = 400.0
+
+    @property
+    def bare(self) -> Scenario:
+        """The same job without a probe."""
+        return replace(self, how="bare")
+
+    @property
+    def generates(self) -> bool:
+        """Whether verl has its model generate by itself, without servers."""
+        return numbers(self.verl) < (0, 6)
+
+    @property
+    def group_size(self) -> int:
+        """Samples per prompt."""
+        # verl 0.4 and 0.5 repeat prompts twice where their own rollout samples more than one.
+        return 1 if self.generates else 4
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a job left behind."""
+
+    scenario: Scenario
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        """What its processes printed."""
+        return (self.folder / "output.txt").read_text(errors="replace")
+
+    @cached_property
+    def truth(self) -> Truth:
+        """What the job wrote down itself."""
+        return read_truth(self.folder)
+
+    @cached_property
+    def recording(self) -> Path:
+        """The folder of the one recorded run."""
+        [found] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
+        return found
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What was recorded."""
+        return read_run(self.recording)
+
+
+class Runner:
+    """Starts each job once, one at a time: one has more processes than a machine has cores."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._pool = ThreadPoolExecutor(1)
+        self._runs: dict[Scenario, Future[Finished]] = {}
+
+    def start(self, scenarios: Iterable[Scenario]) -> None:
+        """Begin without waiting."""
+        for scenario in scenarios:
+            if scenario not in self._runs:
+                folder = self._root / f"job-{len(self._runs)}"
+                self._runs[scenario] = self._pool.submit(self._run, scenario, folder)
+
+    def finished(self, scenario: Scenario) -> Finished:
+        """The job once it is over."""
+        self.start([scenario])
+        return self._runs[scenario].result()
+
+    def close(self) -> None:
+        """Begin no further one and wait for the one that runs."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self, scenario: Scenario, folder: Path) -> Finished:
+        interpreter = python(scenario.verl)
+        assets = self._assets(interpreter)
+        (folder / "books").mkdir(parents=True)
+        # Its sockets lie there, whose paths must be short.
+        ray = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
+        command = [sys.executable, str(JOB / "verl_cpu_supervise.py")]
+        command += [str(scenario.timeout_s), str(folder / "processes.json")]
+        if scenario.how == "launcher":
+            command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
+        command += [str(interpreter), str(JOB / "verl_cpu_launch.py")]
+        try:
+            with (folder / "output.txt").open("wb") as output:
+                done = subprocess.run(
+                    [*command, *_overrides(scenario, assets)],
+                    cwd=folder,
+                    env=_environment(scenario, folder, ray),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=scenario.timeout_s + 60,
+                    check=False,
+                )
+        finally:
+            shutil.rmtree(ray, ignore_errors=True)
+        finished = Finished(scenario, folder)
+        assert done.returncode == scenario.exit_status, finished.output[-6000:]
+        return finished
+
+    def _assets(self, interpreter: Path) -> Path:
+        folder = self._root / "assets"
+        if not (folder / "val.parquet").exists():
+            folder.mkdir(exist_ok=True)
+            script = JOB / "verl_cpu_assets.py"
+            subprocess.run([str(interpreter), str(script), str(folder)], check=True, timeout=300)
+        return folder
+
+
+def _overrides(scenario: Scenario, assets: Path) -> list[str]:
+    """Arguments of ``verl.trainer.main_ppo``."""
+    release = numbers(scenario.verl)
+    reward = "custom_reward_function" if release < (0, 7) else "reward.custom_reward_function"
+    given = [
+        f"trainer.n_gpus_per_node={scenario.ranks}",
+        "trainer.nnodes=1",
+        f"trainer.total_training_steps={scenario.steps}",
+        f"trainer.test_freq={scenario.steps}",
+        "trainer.total_epochs=8",
+        "trainer.val_before_train=False",
+        "trainer.save_freq=-1",
+        "trainer.resume_mode=disable",
+        f"trainer.logger=[{'console' if scenario.generates else 'console,file'}]",
+        f"data.train_files={assets}/train.parquet",
+        f"data.val_files={assets}/val.parquet",
+        f"data.train_batch_size={PROMPTS}",
+        f"data.val_batch_size={PROMPTS}",
+        "data.max_prompt_length=128",
+        "data.truncation=left",
+        f"actor_rollout_ref.model.path={assets}/tiny-qwen2",
+        "actor_rollout_ref.model.use_remove_padding=False",
+        "actor_rollout_ref.actor.strategy=fsdp2",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.actor.use_torch_compile=False",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        f"actor_rollout_ref.rollout.n={scenario.group_size}",
+        f"{reward}.path={JOB}/verl_cpu_reward.py",
+        f"{reward}.name=compute_score",
+    ]
+    if scenario.generates:
+        given += [
+            "data.max_response_length=16",
+            "actor_rollout_ref.actor.use_kl_loss=False",
+            "actor_rollout_ref.rollout.name=hf",
+            "+actor_rollout_ref.rollout.micro_batch_size=4",
+            "algorithm.adv_estimator=reinforce_plus_plus",
+        ]
+    else:
+        given += _agent_loops(scenario)
+    return [*given, *scenario.overrides]
+
+
+def _agent_loops(scenario: Scenario) -> list[str]:
+    release = numbers(scenario.verl)
+    given = [
+        f"data.max_response_length={400 if scenario.tools else 32}",
+        "data.dataloader_num_workers=0",
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.rollout.name=verl_cpu",
+        "actor_rollout_ref.rollout.agent.num_workers=2",
+        "actor_rollout_ref.rollout.load_format=auto",
+        "algorithm.adv_estimator=grpo",
+        f"trainer.device={'cuda' if release < (0, 9) else 'cpu'}",
+    ]
+    if release < (0, 7):
+        given += ["data.return_raw_chat=True", "actor_rollout_ref.rollout.mode=async"]
+    else:
+        given += ["reward.num_workers=1", "actor_rollout_ref.rollout.free_cache_engine=False"]
+    if release >= (0, 9):
+        given += [f"trainer.use_v1={scenario.trainer == 'v1'}"]
+        given += [f"actor_rollout_ref.rollout.full_determinism={scenario.fixed}"]
+    if scenario.trainer == "v1":
+        given += ["transfer_queue.backend.SimpleStorage.num_data_storage_units=1"]
+    if scenario.filtered:
+        given += ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"]
+    if scenario.tools:
+        given += [
+            "actor_rollout_ref.rollout.multi_turn.enable=True",
+            "actor_rollout_ref.rollout.multi_turn.format=hermes",
+            f"actor_rollout_ref.rollout.multi_turn.function_tool_path={JOB}/verl_cpu_tools.py",
+            "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
+        ]
+    return given
+
+
+def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
+    """Variables of a job that records into ``folder/recordings``."""
+    dropped = ("RLVR_PROBE", "PYTEST_", "RAY_", "VERL_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    given = {
+        "PYTHONPATH": str(JOB),
+        "PYTHONHASHSEED": "0",
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VERL_CPU_BOOKS": str(folder / "books"),
+        "VERL_CPU_RANKS": str(scenario.ranks),
+        "VERL_CPU_RAY": str(ray),
+        "VERL_CPU_SEED": "0",
+        "VERL_FILE_LOGGER_PATH": str(folder / "books" / "metrics.jsonl"),
+        "RLVR_PROBE_OUT": str(folder / "recordings"),
+    }
+    if numbers(scenario.verl) < (0, 9):
+        given["VERL_CPU_DEVICE"] = "1"
+    else:
+        given |= {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}
+    if scenario.generates:
+        given["VERL_CPU_GENERATES"] = "1"
+    else:
+        given["VERL_USE_EXTERNAL_MODULES"] = "verl_cpu_engine"
+    if scenario.tools:
+        given["VERL_CPU_TOOLS"] = "1"
+    if scenario.how == "attach":
+        given["VERL_CPU_ATTACH"] = "1"
+    if scenario.how == "bare":
+        del given["RLVR_PROBE_OUT"]
+    for assignment in scenario.environment:
+        name, _, value = assignment.partition("=")
+        given[name] = value
+    return kept | given

@@ -1,0 +1,63 @@
+"""Reads the books that the processes of a job kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Truth", "read_truth"]
+
+Lines = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What really happened in a job; times are monotonic, ns.
+
+    Attributes:
+        metrics: What verl logged, by step.
+        requests: Of the servers, in the order in which they ended: ``engine``, ``prompt`` and
+            ``output`` (token ids), ``cached``, ``ended``, ``version``, ``start``, ``end``.
+        generations: Where verl generates by itself, its calls: ``rank``, ``sampled`` (a
+            validation is not), ``prompts`` (lengths), ``outputs`` (token ids), ``weights``.
+        weights: Digests of the weights, as servers received them.
+        rewards: Calls of the reward function: ``index`` of the prompt, ``value``.
+        tools: Calls of the tool: ``tool``, ``failed``.
+        processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
+    """
+
+    metrics: dict[int, dict[str, Any]]
+    requests: Lines
+    generations: Lines
+    weights: Lines
+    rewards: Lines
+    tools: Lines
+    processes: Lines
+
+
+def read_truth(folder: Path) -> Truth:
+    """What a job wrote into ``folder``."""
+    books = folder / "books"
+    metrics = books / "metrics.jsonl"
+    logged = _lines(metrics) if metrics.exists() else []
+    return Truth(
+        metrics={line["step"]: line["data"] for line in logged},
+        requests=_book(books, "request"),
+        generations=_book(books, "generate"),
+        weights=_book(books, "weights"),
+        rewards=_book(books, "reward"),
+        tools=_book(books, "tool"),
+        processes=json.loads((folder / "processes.json").read_text()),
+    )
+
+
+def _book(books: Path, kind: str) -> Lines:
+    """The lines of all processes, in the order in which what they tell ended."""
+    found = [line for path in sorted(books.glob(f"{kind}-*.jsonl")) for line in _lines(path)]
+    return sorted(found, key=lambda line: line.get("end", 0))
+
+
+def _lines(path: Path) -> Lines:
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,0 +1,107 @@
+"""Releases of frameworks beside what is installed, each unpacked into a folder of its own.
+
+A folder is made once, from a pinned list in ``requirements/``, and kept in the virtual environment
+that runs the tests. What a build that was interrupted left is never taken for a folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+__all__ = ["KEPT", "REQUIREMENTS", "alone", "installed", "made", "pinned", "unpacked"]
+
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
+KEPT = Path(sys.prefix) / "releases"
+
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+_EXACTLY = ("--quiet", "--no-deps", "--require-hashes")
+
+
+def pinned(listed: str, name: str) -> dict[str, str]:
+    """Lines for the package ``name`` of a list in ``requirements/``, by version, in its order."""
+    lines = (REQUIREMENTS / listed).read_text().splitlines()
+    pins = [line for line in lines if line.startswith(f"{name}==")]
+    return {pin.split()[0].partition("==")[2]: pin for pin in pins}
+
+
+def unpacked(name: str, pins: str) -> Path:
+    """The folder ``name`` with the wheels of a list, unpacked without their dependencies."""
+
+    def fill(folder: Path, listed: Path) -> None:
+        wheels = folder / "wheels"
+        only = ("--only-binary", ":all:", "--dest", str(wheels), "--requirement", str(listed))
+        _pip("download", only, folder.name, timeout=280)
+        # A wheel is a package as it is imported; `pip install` would take three times as long.
+        for wheel in wheels.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder)
+        shutil.rmtree(wheels)
+
+    return made(name, pins, fill)
+
+
+def installed(name: str, pins: str) -> Path:
+    """The folder ``name`` with a list installed into it, programs and source packages too."""
+
+    def fill(folder: Path, listed: Path) -> None:
+        into = ("--no-build-isolation", "--target", str(folder), "--requirement", str(listed))
+        _pip("install", into, folder.name, timeout=900)
+
+    return made(name, pins, fill)
+
+
+def made(name: str, description: str, fill: Callable[[Path, Path], None]) -> Path:
+    """The folder ``name``, filled anew if its description changed.
+
+    Args:
+        name: Name of the folder.
+        description: What it is made from.
+        fill: Called with an empty folder and with a file that holds the description.
+    """
+    folder, listed = KEPT / name, KEPT / f"{name}.txt"
+    with alone("releases"):
+        if folder.is_dir() and listed.exists() and listed.read_text() == description:
+            return folder
+        listed.unlink(missing_ok=True)
+        for stale in (folder, *KEPT.glob("unfinished-*")):
+            shutil.rmtree(stale, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=KEPT, prefix="unfinished-") as scratch:
+            empty, text = Path(scratch) / name, Path(scratch) / "list.txt"
+            empty.mkdir()
+            text.write_text(description)
+            fill(empty, text)
+            empty.rename(folder)
+            text.rename(listed)
+    return folder
+
+
+@contextmanager
+def alone(name: str) -> Iterator[None]:
+    """One process and thread at a time; the lock of one that dies is free."""
+    KEPT.mkdir(exist_ok=True)
+    with (KEPT / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _pip(action: str, arguments: Sequence[str], name: str, *, timeout: float) -> None:
+    command = [*_PIP, action, *_EXACTLY, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    if done.returncode == 0:
+        return
+    reason = f"{name} could not be downloaded: {done.stderr.strip()[-500:]}"
+    # Elsewhere a machine without a package index still has the other tests.
+    if os.environ.get("CI") or "DO NOT MATCH THE HASHES" in done.stderr:
+        raise AssertionError(reason)
+    pytest.skip(reason)
