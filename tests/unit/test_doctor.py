@@ -20,6 +20,7 @@ import pytest
 from rlvr_probe import cli, filesystem
 from rlvr_probe.doctor import Examination, examine, lay_out, storage
 from rlvr_probe.doctor.storage import Storage, examine_storage
+from rlvr_probe.registry import discover
 from rlvr_probe.report.document import Line
 from tests import toy
 
@@ -128,13 +129,13 @@ def test_an_untested_version_is_a_note_if_its_hook_points_resolve(
 def test_a_python_without_a_framework_is_a_problem_unless_none_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rlvr_probe.registry.installed_version", lambda name: None if name == "trl" else "1"
-    )
+    ours = sorted(discover())
+    monkeypatch.setattr("rlvr_probe.registry.installed_version", lambda name: None)
     monkeypatch.setattr("rlvr_probe.registry._importable", lambda name: False)
     environ = {**os.environ, "RLVR_PROBE_OUT": str(tmp_path / "runs")}
     [problem] = examine(environ).problems
-    assert problem.startswith("no supported framework (trl) is installed in this Python")
+    named = f"no supported framework ({', '.join(ours)}) is installed in this Python"
+    assert problem.startswith(named)
     assert examine({**environ, "RLVR_PROBE_FRAMEWORKS": "none"}).problems == ()
 
 
