@@ -7,10 +7,12 @@ is ``None``, never 0. Lengths live in columns, one list per batch and rank; :cla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from rlvr_probe.model.turns import ToolCall, Turn
+from rlvr_probe.model.turns import RewardCall, RewardCallColumns, ToolCall, Turn
 
 __all__ = [
     "Batch",
@@ -62,6 +64,9 @@ class Trajectory:
     trainer has no mask, or none that fits."""
     engine: int | None = None
     """Rollout engine that served it, from 0; None: the rank of its process tells."""
+    policy_versions: tuple[int, int] | None = None
+    """Trainer steps that the oldest and the newest weights had done which it saw, where they may
+    change while it goes on."""
 
     @property
     def loss_tokens(self) -> int | None:
@@ -99,17 +104,6 @@ class RewardColumn:
     verify_s: Sequence[float | None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class RewardCall:
-    """One call of one reward function on one rank."""
-
-    process: int
-    function: str
-    start_ns: int
-    end_ns: int
-    samples: int | None
-
-
 @dataclass(slots=True)
 class BatchShard:
     """The rows of a batch that one process generated."""
@@ -124,7 +118,8 @@ class BatchShard:
     """Start of the rollout span, ns."""
     end_ns: int | None
     rewards: list[RewardColumn] = field(default_factory=list)
-    calls: list[RewardCall] = field(default_factory=list)
+    calls: RewardCallColumns = field(default_factory=RewardCallColumns)
+    """By start; where each trajectory is verified on its own, also of other processes."""
     turns: Mapping[int, tuple[Turn, ...]] = field(default_factory=dict)
     """By row in the shard; empty where turns are not recorded per trajectory."""
     tool_calls: Mapping[int, tuple[ToolCall, ...]] = field(default_factory=dict)
@@ -141,7 +136,7 @@ class BatchShard:
     groups: Sequence[int] | None = None
     """Group of each row, ascending; None: ``row // group_size``."""
     prompts: Sequence[str] | None = None
-    """What names the prompt of each group in every process."""
+    """What names the prompt of each group of the shard, in every process."""
     policy_versions: Sequence[tuple[int, int] | None] | None = None
     """Trainer steps that the oldest and the newest weights had done which each row saw."""
 
@@ -178,15 +173,26 @@ class Batch:
         return self.rows == self.total
 
     @property
+    def ragged(self) -> bool:
+        """Whether groups may differ in size: ``group_size`` is then what was asked for."""
+        return any(shard.groups is not None for shard in self.shards)
+
+    @property
     def whole(self) -> bool:
-        """Whether every row was recorded and every prompt has all its trajectories."""
-        return self.complete and self.total % self.group_size == 0
+        """Whether every row was recorded and every prompt has all its trajectories.
+
+        Groups that differ in size have what they have.
+        """
+        return self.complete and (self.ragged or self.total % self.group_size == 0)
 
     def count_groups(self) -> tuple[int, int]:
         """Prompts with at least one recorded trajectory, and with all of them.
 
-        Cost is in shards, not rows.
+        Cost is in shards, not rows, where every group has the same size.
         """
+        if self.ragged:
+            found = Counter(chain.from_iterable(map(self._groups_of, self.shards)))
+            return len(found), len(found) if self.complete else 0
         size = self.group_size
         members: dict[int, int] = {}
         inside = 0
@@ -202,26 +208,44 @@ class Batch:
 
     def groups(self) -> Iterator[Group]:
         """The prompts of the batch in their order; a group may straddle shards."""
-        size = self.group_size
         index, members = 0, list[Trajectory]()
         for shard in self.shards:
-            for local in range(len(shard.response_tokens)):
-                row = shard.offset + local
-                if row // size != index and members:
-                    yield Group(index, size, tuple(members))
+            for local, group in enumerate(self._groups_of(shard)):
+                if group != index and members:
+                    yield self._group(index, members)
                     members = []
-                index = row // size
-                members.append(self._trajectory(shard, local))
+                index = group
+                members.append(self._trajectory(shard, local, len(members)))
         if members:
-            yield Group(index, size, tuple(members))
+            yield self._group(index, members)
 
-    def _trajectory(self, shard: BatchShard, local: int) -> Trajectory:
+    def prompts(self) -> Iterator[tuple[int, str]]:
+        """Each group with what names its prompt in every process, where that is known."""
+        for shard in self.shards:
+            if shard.prompts is not None:
+                numbers = dict.fromkeys(self._groups_of(shard))
+                yield from zip(numbers, shard.prompts, strict=True)
+
+    def _groups_of(self, shard: BatchShard) -> Iterable[int]:
+        if shard.groups is not None:
+            return shard.groups
+        rows = range(shard.offset, shard.offset + len(shard.response_tokens))
+        return (row // self.group_size for row in rows)
+
+    def _group(self, index: int, members: list[Trajectory]) -> Group:
+        """A group as large as it should be: of a ragged one that is known in a whole batch only."""
+        size = self.group_size
+        if self.ragged:
+            size = len(members) if self.complete else max(size, len(members) + 1)
+        return Group(index, size, tuple(members))
+
+    def _trajectory(self, shard: BatchShard, local: int, sample: int) -> Trajectory:
         row = shard.offset + local
         times = None if shard.times_ns is None else shard.times_ns[local]
         start_ns, end_ns = times or (shard.start_ns, shard.end_ns)
         return Trajectory(
             row=row,
-            sample=row % self.group_size,
+            sample=row % self.group_size if shard.groups is None else sample,
             process=shard.process,
             prompt_tokens=shard.prompt_tokens[local],
             response_tokens=shard.response_tokens[local],
@@ -241,4 +265,6 @@ class Batch:
             turns=shard.turns.get(local, ()),
             tool_calls=shard.tool_calls.get(local, ()),
             loss_runs=None if shard.loss_runs is None else tuple(shard.loss_runs[local]),
+            engine=None if shard.engines is None else shard.engines[local],
+            policy_versions=None if shard.policy_versions is None else shard.policy_versions[local],
         )

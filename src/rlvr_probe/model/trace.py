@@ -285,6 +285,8 @@ class Trace:
     """Coarse spans that belong to no trainer step."""
     unreached: dict[str, int] = field(default_factory=dict)
     """Actors that were asked for and never told of themselves, by class."""
+    unjoined_rpcs: int = 0
+    """Calls of worker groups that are known from one side only, or not from every rank."""
     totals: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Count and summed duration, s, of the finer spans (turns, tool calls), by name."""
 

@@ -1,13 +1,23 @@
-"""Turns and tool calls of a trajectory, kept in columns: a run can have millions of them."""
+"""Turns, tool calls and verifications of trajectories, kept in columns: a run can have millions."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import overload
 
-__all__ = ["EngineCall", "ToolCall", "Turn", "TurnColumns"]
+from rlvr_probe.model.columns import RowIndex, SparseColumn
+
+__all__ = [
+    "EngineCall",
+    "RewardCall",
+    "RewardCallColumns",
+    "ToolCall",
+    "ToolColumns",
+    "Turn",
+    "TurnColumns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardCall:
+    """One call of one reward function in one process."""
+
+    process: int
+    function: str
+    start_ns: int
+    end_ns: int
+    samples: int | None
+    row: int | None = None
+    """Row in the shard, where it verified one trajectory."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineCall:
     """One call of the inference engine, with one entry per trajectory in it.
 
@@ -69,29 +92,34 @@ class EngineCall:
 
 
 class TurnColumns(Mapping[int, tuple[Turn, ...]]):
-    """The turns of a shard by row, made of engine calls; one is made when it is asked for.
+    """The turns of a shard by row, one entry per trajectory and engine call.
 
     Rows and turns in an order of their own: engine calls overlap where trajectories go their own
-    way.
+    way. A turn is made when it is asked for.
     """
 
-    def __init__(self, calls: Iterable[EngineCall]) -> None:
-        """Take note of where each turn of each row is; ``calls`` by start."""
-        self._calls = list(calls)
-        counts = array("I", [0]) * (1 + max((max(call.rows) for call in self._calls), default=-1))
-        for call in self._calls:
-            for row in call.rows:
-                counts[row] += 1
-        self._first = array("I", [0])
-        for count in counts:
-            self._first.append(self._first[-1] + count)
-        free = array("I", self._first)
-        size = self._first[-1]
-        self._call, self._place = array("I", [0]) * size, array("I", [0]) * size
-        for number, call in enumerate(self._calls):
-            for place, row in enumerate(call.rows):
-                self._call[free[row]], self._place[free[row]] = number, place
-                free[row] += 1
+    def __init__(self, calls: Iterable[EngineCall] = ()) -> None:
+        """Take the entries of ``calls``."""
+        self._rows, self._turns = array("I"), array("I")
+        self._prompt, self._response = array("I"), array("I")
+        self._cached = SparseColumn()
+        self._start, self._end = array("q"), array("q")
+        self._index: RowIndex | None = None
+        for call in calls:
+            self.add(call)
+
+    def add(self, call: EngineCall) -> None:
+        """Take the entries of one call."""
+        self._index = None
+        size = len(call.rows)
+        self._rows.extend(call.rows)
+        self._turns.extend(call.turns)
+        self._prompt.extend(call.prompt_tokens)
+        self._response.extend(call.response_tokens)
+        for cached in (None,) * size if call.cached_tokens is None else call.cached_tokens:
+            self._cached.append(cached)
+        self._start.extend((call.start_ns,) * size)
+        self._end.extend((call.end_ns,) * size)
 
     def __getitem__(self, row: int) -> tuple[Turn, ...]:
         """The turns of one row, in order.
@@ -99,31 +127,141 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         Raises:
             KeyError: It has none.
         """
-        if not 0 <= row < len(self._first) - 1 or self._first[row] == self._first[row + 1]:
+        places = self._by_row().places(row)
+        if not places:
             raise KeyError(row)
-        entries = range(self._first[row], self._first[row + 1])
-        turns = [self._turn(self._calls[self._call[at]], self._place[at]) for at in entries]
-        return tuple(sorted(turns, key=lambda turn: turn.index))
+        turns = (self._turn(place) for place in places)
+        return tuple(sorted(turns, key=lambda turn: (turn.index, turn.start_ns)))
 
     def __iter__(self) -> Iterator[int]:
         """The rows that have turns, ascending."""
-        first = self._first
-        return (row for row in range(len(first) - 1) if first[row] < first[row + 1])
+        return iter(self._by_row())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def counts(self) -> Iterator[int]:
         """How many turns each row has, of those that have any; makes none of them."""
-        return (count for a, b in pairwise(self._first) if (count := b - a))
+        return self._by_row().counts()
 
-    @staticmethod
-    def _turn(call: EngineCall, place: int) -> Turn:
+    def _by_row(self) -> RowIndex:
+        if self._index is None:
+            self._index = RowIndex(self._rows)
+        return self._index
+
+    def _turn(self, place: int) -> Turn:
         return Turn(
-            index=call.turns[place],
-            prompt_tokens=call.prompt_tokens[place],
-            response_tokens=call.response_tokens[place],
-            cached_tokens=None if call.cached_tokens is None else call.cached_tokens[place],
-            start_ns=call.start_ns,
-            end_ns=call.end_ns,
+            index=self._turns[place],
+            prompt_tokens=self._prompt[place],
+            response_tokens=self._response[place],
+            cached_tokens=self._cached[place],
+            start_ns=self._start[place],
+            end_ns=self._end[place],
         )
+
+
+class ToolColumns(Mapping[int, tuple[ToolCall, ...]]):
+    """The tool calls of a shard by row; one is made when it is asked for."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self._rows = array("I")
+        self._turns = SparseColumn()
+        self._words = array("I")
+        self._start, self._end = array("q"), array("q")
+        self._numbers = dict[tuple[str | None, str | None, str | None], int]()
+        self._known = list[tuple[str | None, str | None, str | None]]()
+        self._index: RowIndex | None = None
+
+    def add(self, row: int, call: ToolCall) -> None:
+        """Take one call of ``row``."""
+        self._index = None
+        self._rows.append(row)
+        self._turns.append(call.turn)
+        words = (call.tool, call.status, call.error)
+        number = self._numbers.setdefault(words, len(self._known))
+        if number == len(self._known):
+            self._known.append(words)
+        self._words.append(number)
+        self._start.append(call.start_ns)
+        self._end.append(call.end_ns)
+
+    def __getitem__(self, row: int) -> tuple[ToolCall, ...]:
+        """The calls of one row, by start.
+
+        Raises:
+            KeyError: It has none.
+        """
+        if self._index is None:
+            self._index = RowIndex(self._rows)
+        places = self._index.places(row)
+        if not places:
+            raise KeyError(row)
+        calls = (
+            ToolCall(
+                self._turns[place],
+                *self._known[self._words[place]],
+                self._start[place],
+                self._end[place],
+            )
+            for place in places
+        )
+        return tuple(sorted(calls, key=lambda call: call.start_ns))
+
+    def __iter__(self) -> Iterator[int]:
+        """The rows that have calls, ascending."""
+        return iter(sorted(set(self._rows)))
+
+    def __len__(self) -> int:
+        return len(set(self._rows))
+
+
+class RewardCallColumns(Sequence[RewardCall]):
+    """Calls of reward functions; one is made when it is asked for."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self._process, self._words = array("I"), array("I")
+        self._samples, self._rows = SparseColumn(), SparseColumn()
+        self._start, self._end = array("q"), array("q")
+        self._numbers = dict[str, int]()
+        self._names = list[str]()
+
+    def append(self, call: RewardCall) -> None:
+        """Take a call."""
+        number = self._numbers.setdefault(call.function, len(self._names))
+        if number == len(self._names):
+            self._names.append(call.function)
+        self._process.append(call.process)
+        self._words.append(number)
+        self._samples.append(call.samples)
+        self._rows.append(call.row)
+        self._start.append(call.start_ns)
+        self._end.append(call.end_ns)
+
+    def by_start(self) -> RewardCallColumns:
+        """The same calls in the order of their start."""
+        found = RewardCallColumns()
+        for at in sorted(range(len(self)), key=self._start.__getitem__):
+            found.append(self[at])
+        return found
+
+    @overload
+    def __getitem__(self, at: int) -> RewardCall: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[RewardCall]: ...
+    def __getitem__(self, at: int | slice) -> RewardCall | Sequence[RewardCall]:
+        """The call at ``at``, or those of a slice."""
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        return RewardCall(
+            self._process[at],
+            self._names[self._words[at]],
+            self._start[at],
+            self._end[at],
+            self._samples[at],
+            self._rows[at],
+        )
+
+    def __len__(self) -> int:
+        return len(self._start)

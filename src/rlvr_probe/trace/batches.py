@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rlvr_probe.model import names
@@ -11,9 +11,12 @@ from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.trace.attempts import life_at
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.decode import Journal
+from rlvr_probe.trace.generated import TrajectoryRow
+from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.load import Recorded
-from rlvr_probe.trace.rows import SpanRow, TrajectoryRow
-from rlvr_probe.trace.turns import join_turns
+from rlvr_probe.trace.rows import SpanRow
+from rlvr_probe.trace.selection import mark_selected
+from rlvr_probe.trace.turns import Joined, join_turns, join_verifications
 
 __all__ = ["Member", "ancestors", "join_batches"]
 
@@ -36,6 +39,15 @@ class _Part:
     shard: BatchShard
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """Shards of one process: by batch where there is one of it, and the batches that have more."""
+
+    parts: list[_Part]
+    alone: dict[int, BatchShard]
+    split: Set[int]
+
+
 def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
     """The finished coarse spans around ``span``, innermost first."""
     parent = by_id.get(span.parent)
@@ -47,7 +59,7 @@ def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
 
 
 def join_batches(
-    members: Sequence[Member], clock: RunClock, skipped: Counter[str]
+    members: Sequence[Member], clock: RunClock, skipped: Counter[str], loose: Counter[str]
 ) -> dict[tuple[int, int], list[Batch]]:
     """Batches of one attempt by session and life, each in the order of step and ordinal.
 
@@ -55,20 +67,46 @@ def join_batches(
         members: Processes of the attempt.
         clock: Clock of the run.
         skipped: Gets the rows that could not be joined, by reason.
+        loose: Gets what was generated and never told by a trainer, by what it is.
     """
     parts = dict[tuple[int, int, int, int, str], list[_Part]]()
+    keyed, joined = KeyedRows(clock), Joined()
+    pending = list[_Pending]()
     for member in members:
-        for part in _parts(member, clock, skipped):
+        one = _parts(member, clock, keyed)
+        pending.append(one)
+        for part in one.parts:
             row = part.row
             life = life_at(member.recorded, row.session, row.time_ns)
             key = (row.session, life, row.step, row.ordinal, row.mode)
             parts.setdefault(key, []).append(part)
+    for member in members:
+        keyed.note(member.recorded)
+    for member, one in zip(members, pending, strict=True):
+        places = {**_places(one.parts), **keyed.join(member.recorded)}
+        join_turns(member.recorded, clock, one.alone, places, one.split, skipped, joined)
+        join_verifications(member.index, member.recorded, clock, places, joined)
+        _add_rewards(member, one, skipped)
+    keyed.finish(skipped)
+    joined.finish()
+    for part in (part for one in pending for part in one.parts):
+        part.shard.calls = part.shard.calls.by_start()
+    loose["trajectories"] += keyed.untold
     batches = dict[tuple[int, int], list[Batch]]()
+    training = dict[tuple[int, int, int], list[Batch]]()
     for (session, life, step, ordinal, mode), found in sorted(
         parts.items(), key=lambda item: item[0]
     ):
         batch = _batch(mode, step, ordinal, found, skipped)
         batches.setdefault((session, life), []).append(batch)
+        if mode == "train":
+            training.setdefault((session, life, step), []).append(batch)
+    selected = (
+        ((row.session, life_at(member.recorded, row.session, row.time_ns), row.step), row)
+        for member in members
+        for row in member.recorded.journal.selected
+    )
+    mark_selected(training, selected, skipped)
     return batches
 
 
@@ -89,14 +127,15 @@ def _batch(mode: str, step: int, ordinal: int, parts: list[_Part], skipped: Coun
             end = part.row.offset + len(part.row.response_tokens)
     version = versions.pop() if len(versions) == 1 else None
     queued = any(part.row.queue_group is not None for part in parts)
-    return Batch(mode, step, ordinal, version, shape[1], shape[0], shards, queued)
+    return Batch(mode, step, ordinal, version, shape[1], shape[0], shards, queued=queued)
 
 
-def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part]:
-    """The shards of one process, with their rollout, rewards and reward calls."""
+def _parts(member: Member, clock: RunClock, keyed: KeyedRows) -> _Pending:
+    """The shards of one process, with their rollout and reward calls."""
     journal, recorded = member.recorded.journal, member.recorded
     parts = list[_Part]()
     by_batch = dict[int, list[BatchShard]]()
+    spans = journal.alone.times() if any(row.spans for row in journal.trajectories) else {}
     for row in journal.trajectories:
         shard = BatchShard(
             process=member.index,
@@ -109,15 +148,31 @@ def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part
             end_ns=None,
             recorded_ns=clock.at(recorded, row.time_ns),
             loss_runs=row.loss_runs,
-            times_ns=_times(row, member, clock),
+            times_ns=_times(row, spans, member, clock),
+            engines=row.engines,
+            groups=row.groups,
+            prompts=row.prompts,
         )
         parts.append(_Part(row, shard))
         if row.batch:
             by_batch.setdefault(row.batch, []).append(shard)
     alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
     _add_spans(member, clock, alone)
-    split = by_batch.keys() - alone.keys()
-    join_turns(recorded, clock, alone, _places(parts), split, skipped)
+    around = dict[int, int]()
+    if any(row.keys is not None for row in journal.trajectories):
+        around = {
+            span.id: clock.at(recorded, span.start_ns)
+            for span in journal.spans
+            if span.id in by_batch
+        }
+    for part in parts:
+        keyed.add(part.row, part.shard, recorded, around.get(part.row.batch))
+    return _Pending(parts, alone, by_batch.keys() - alone.keys())
+
+
+def _add_rewards(member: Member, pending: _Pending, skipped: Counter[str]) -> None:
+    """Give the shards of one process the values that it told of them."""
+    journal, alone = member.recorded.journal, pending.alone
     untrained = {row.batch for row in journal.queued} - alone.keys()
     for reward in journal.rewards:
         shard_of = alone.get(reward.batch)
@@ -130,20 +185,17 @@ def _parts(member: Member, clock: RunClock, skipped: Counter[str]) -> list[_Part
         else:
             column = RewardColumn(reward.function, reward.index, reward.values, reward.verify_s)
             shard_of.rewards.append(column)
-    for shards in by_batch.values():
-        for shard in shards:
-            shard.rewards.sort(key=lambda column: column.index)
-            shard.calls.sort(key=lambda call: call.start_ns)
-    return parts
+    for part in pending.parts:
+        part.shard.rewards.sort(key=lambda column: column.index)
 
 
 def _times(
-    row: TrajectoryRow, member: Member, clock: RunClock
+    row: TrajectoryRow, spans: Mapping[int, tuple[int, int]], member: Member, clock: RunClock
 ) -> Sequence[tuple[int, int] | None] | None:
     if row.spans is None:
         return None
     recorded = member.recorded
-    found = (recorded.journal.alone.get(span) for span in row.spans)
+    found = map(spans.get, row.spans)
     return [one and (clock.at(recorded, one[0]), clock.at(recorded, one[1])) for one in found]
 
 

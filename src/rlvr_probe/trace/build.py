@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
@@ -43,13 +43,15 @@ def read_run(
     launches, notes = find_launches(processes, clock)
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
+    loose = Counter[str]()
     for index, launch in enumerate(launches):
-        attempt, marked, loose, left = _attempt(index, launch, processes, clock)
+        attempt, marked, apart, left = _attempt(index, launch, processes, clock, loose)
         untrained += left
         attempts.append(attempt)
         user += marked
-        unplaced += loose
+        unplaced += apart
     _supersede(attempts, launches, processes)
+    unreached = _unreached(processes)
     return Trace(
         run=loaded.run,
         processes=[_process(i, one, clock, machine) for i, one in enumerate(processes)],
@@ -63,24 +65,32 @@ def read_run(
         lost=_lost(loaded),
         notes=[
             *notes,
+            *_not_reached(unreached),
             *_untrained(untrained),
+            *_loose(loose),
             *_reduced(processes),
             *_overflows(processes),
             *clock.notes,
             *loaded.notes,
         ],
         unplaced=sorted(unplaced, key=lambda span: span.start_ns),
+        unreached=unreached,
+        unjoined_rpcs=loose["rpcs"],
         totals=_totals(processes),
     )
 
 
 def _attempt(
-    index: int, launch: Launch, processes: Sequence[Recorded], clock: RunClock
+    index: int,
+    launch: Launch,
+    processes: Sequence[Recorded],
+    clock: RunClock,
+    loose: Counter[str],
 ) -> tuple[Attempt, list[Span], list[Span], int]:
     members = [Member(i, _rank(processes[i], processes), processes[i]) for i in launch.members]
     skipped = Counter[str]()
     left = place_queued(members, clock)
-    steps, user, unplaced = build_steps(index, members, clock, skipped)
+    steps, user, unplaced = build_steps(index, members, clock, skipped, loose)
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
     sessions = list[Session]()
@@ -178,6 +188,7 @@ def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Pr
         own_s=None if journal.own_ns is None else journal.own_ns / 1e9,
         probe=header.probe,
         silent_s=None if silent is None else max(0.0, silent / 1e9),
+        role=journal.role,
     )
 
 
@@ -229,6 +240,44 @@ def _unreported(one: Recorded) -> dict[str, int]:
     known = sum(one.journal.reported.values())
     more = 0 if one.table is None else one.table.lost - known
     return {"unreported": more} if more > 0 else {}
+
+
+def _unreached(processes: Sequence[Recorded]) -> dict[str, int]:
+    """Actors that were asked for and never told of themselves, by class."""
+    told = {one.journal.actor for one in processes}
+    started = dict[str, str]()
+    for one in processes:
+        started.update(one.journal.started)
+    return dict(
+        sorted(Counter(role for actor, role in started.items() if actor not in told).items())
+    )
+
+
+def _not_reached(unreached: Mapping[str, int]) -> list[str]:
+    if not unreached:
+        return []
+    actors = ", ".join(
+        f"{count} {role or 'of a class unknown'}" for role, count in unreached.items()
+    )
+    return [
+        f"{sum(unreached.values())} actors were started and recorded nothing: {actors}; is"
+        " rlvr-probe installed where they run?"
+    ]
+
+
+def _loose(loose: Counter[str]) -> list[str]:
+    notes = list[str]()
+    if loose["rpcs"]:
+        notes.append(
+            f"{loose['rpcs']} calls of worker groups are known from one side only, or not from"
+            " every rank at its time: they are not joined"
+        )
+    if loose["trajectories"]:
+        notes.append(
+            f"{loose['trajectories']} trajectories were generated and no trainer told of them: not"
+            " counted"
+        )
+    return notes
 
 
 def _untrained(count: int) -> list[str]:

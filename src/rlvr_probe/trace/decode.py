@@ -6,29 +6,27 @@ Times leave here as CLOCK_MONOTONIC of the machine the process ran on, ns.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
+from rlvr_probe.trace.checks import BadRow, checked_id, checked_text
+from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
+from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
 from rlvr_probe.trace.rows import (
-    BadRow,
-    RewardRow,
+    RpcRow,
+    SelectedRow,
     SessionRow,
     SpanRow,
-    ToolRow,
     TrainedRow,
-    TrajectoryRow,
     TurnRow,
-    checked_id,
-    checked_text,
-    rewards,
-    tool_call,
+    rpc,
+    selected,
     trained,
-    trajectories,
     turn,
 )
 
@@ -42,12 +40,15 @@ _KEPT: Final = frozenset(
         names.REWARD_FN.name,
         names.OPTIMIZER_STEP.name,
         names.USER.name,
+        names.RPC.name,
     }
 )
 """Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are summed, and what
-tells of one trajectory is kept in a smaller form."""
+tells of one trajectory is kept in columns."""
 
 _TIME_MAX: Final = 1 << 62
+
+_POOL: Final = 4_096
 
 
 @dataclass(slots=True)
@@ -57,7 +58,11 @@ class Journal:
     Attributes:
         queued: Trajectories for a trainer to take from a queue; their step is not known here.
         taken: What a trainer took from one.
-        alone: Start and end of each trajectory span.
+        selected: Which prompts a trainer kept.
+        alone: Its trajectory spans.
+        turns: Engine calls of several trajectories; those of one are in ``lone_turns``.
+        role: What it is to its job; empty if it never told. ``actor`` is its id as one.
+        started: Actors that it asked for: id to class.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
         reported: Rows the process itself dropped, by reason: running totals, the last one counts.
@@ -76,9 +81,15 @@ class Journal:
     rewards: list[RewardRow] = field(default_factory=list)
     queued: list[TrajectoryRow] = field(default_factory=list)
     taken: list[TrainedRow] = field(default_factory=list)
-    alone: dict[int, tuple[int, int]] = field(default_factory=dict)
+    selected: list[SelectedRow] = field(default_factory=list)
+    alone: LoneSpans = field(default_factory=LoneSpans)
     turns: list[TurnRow] = field(default_factory=list)
-    tool_calls: list[ToolRow] = field(default_factory=list)
+    lone_turns: LoneTurns = field(default_factory=LoneTurns)
+    verified: Verifications = field(default_factory=Verifications)
+    tool_calls: ToolRows = field(default_factory=ToolRows)
+    role: str = ""
+    actor: str = ""
+    started: dict[str, str] = field(default_factory=dict)
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)
@@ -117,6 +128,7 @@ class RowDecoder:
         self._decode = msgspec.json.Decoder().decode
         self._definitions: dict[int, _Definition] = {}
         self._last: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._pool: dict[tuple[object, ...], Mapping[str, object]] = {}
         self._mono_ns = mono_ns
         self._service: dict[str, Callable[[list[Any]], None]] = {
             "def": self._define,
@@ -177,23 +189,52 @@ class RowDecoder:
             journal.opened.pop(span, None)
         if span in self._watched:
             journal.finished.add(span)
-        if definition.kept:
+        if definition.name == names.RPC.name:
+            journal.spans.append(self._same(rpc(start_ns, end_ns, span, parent, error, attributes)))
+        elif definition.kept and not _nowhere(definition.name, parent, attributes):
             journal.spans.append(
                 SpanRow(
                     definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
                 )
             )
         else:
-            if definition.name == names.TURN.name:
+            self._fine(definition.name, start_ns, end_ns, span, parent, error, attributes)
+            count, total = journal.totals.get(definition.name, (0, 0))
+            journal.totals[definition.name] = (count + 1, total + duration)
+
+    def _fine(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        span: int,
+        parent: int,
+        error: str | None,
+        attributes: dict[str, Any],
+    ) -> None:
+        """A span of one trajectory, or of an engine call."""
+        journal = self.journal
+        if name == names.TURN.name:
+            if _of_one(attributes):
+                journal.lone_turns.add(start_ns, end_ns, parent, attributes)
+            else:
                 found = turn(start_ns, end_ns, parent, attributes)
                 if found is not None:
                     journal.turns.append(found)
-            elif definition.name == names.TRAJECTORY.name:
-                journal.alone[span] = (start_ns, end_ns)
-            elif definition.name == names.TOOL_CALL.name:
-                journal.tool_calls.append(tool_call(start_ns, end_ns, parent, error, attributes))
-            count, total = journal.totals.get(definition.name, (0, 0))
-            journal.totals[definition.name] = (count + 1, total + duration)
+        elif name == names.TRAJECTORY.name:
+            journal.alone.add(span, start_ns, end_ns, attributes)
+        elif name == names.TOOL_CALL.name:
+            journal.tool_calls.add(start_ns, end_ns, parent, error, attributes)
+        elif name == names.VERIFY.name:
+            journal.verified.add(start_ns, end_ns, parent, attributes)
+
+    def _same(self, row: RpcRow) -> RpcRow:
+        """``row`` with the one dict of all calls that say the same: they alternate in a step."""
+        given = row.attributes
+        key = tuple((name, type(value), value) for name, value in given.items())
+        if len(self._pool) >= _POOL:
+            self._pool.clear()
+        return replace(row, attributes=self._pool.setdefault(key, given))
 
     def _event(self, definition: _Definition, row: list[Any]) -> None:
         time_ns = self._time(row[1])
@@ -207,6 +248,13 @@ class RowDecoder:
             journal.taken.append(trained(time_ns, values))
         elif definition.name == names.REWARDS.name:
             journal.rewards.append(rewards(parent, values))
+        elif definition.name == names.SELECTED.name:
+            journal.selected.append(selected(time_ns, values))
+        elif definition.name == names.PROCESS.name:
+            journal.role = checked_text(values.get("role", ""))
+            journal.actor = checked_text(values.get("actor", ""))
+        elif definition.name == names.STARTED.name:
+            journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
         elif definition.name == names.SESSION_END.name:
@@ -283,6 +331,28 @@ class RowDecoder:
 
     def _seen(self, time: object) -> None:
         self.journal.last_ns = max(self.journal.last_ns, self._time(time))
+
+
+def _nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether a call of a reward function belongs to no batch of its process.
+
+    Where a process verifies for others, one by one, there can be a million.
+    """
+    return (
+        name == names.REWARD_FN.name
+        and not parent
+        and "batch" not in attributes
+        and "step" not in attributes
+    )
+
+
+def _of_one(attributes: Mapping[str, Any]) -> bool:
+    """Whether an engine call is told as that of one trajectory, in numbers and not in lists."""
+    given = [attributes.get(name) for name in ("turn", "prompt_tokens", "response_tokens")]
+    rest = [attributes.get(name, 0) for name in ("rows", "cached_tokens", "samples")]
+    return (
+        all(type(value) is int for value in (*given, *rest)) and attributes.get("samples", 1) == 1
+    )
 
 
 def _attributes(definition: _Definition, row: list[Any], begin: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rlvr_probe.model import names
 from rlvr_probe.trace.batches import Member
 from rlvr_probe.trace.clock import RunClock
-from rlvr_probe.trace.rows import TrajectoryRow
+from rlvr_probe.trace.generated import TrajectoryRow
 
 __all__ = ["place_queued"]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Span, Step
+from rlvr_probe.model.trace import Rpc, Span, Step
 from rlvr_probe.trace.attempts import life_at, world_size_of
 from rlvr_probe.trace.batches import Member, ancestors, join_batches
 from rlvr_probe.trace.clock import RunClock
-from rlvr_probe.trace.rows import SpanRow
+from rlvr_probe.trace.rows import RpcRow, SpanRow
+from rlvr_probe.trace.rpcs import join_rpcs
 
 __all__ = ["build_steps"]
 
@@ -20,8 +22,27 @@ _Place = tuple[int, int, int]
 """Session, life and step."""
 
 
+@dataclass(slots=True)
+class _Call:
+    """A joined call, while its spans come in."""
+
+    key: tuple[str, str, int]
+    place: _Place | None = None
+    sides: list[tuple[int | None, Span]] = field(default_factory=list)
+
+    def rpc(self) -> Rpc:
+        """The call."""
+        [caller] = (span for rank, span in self.sides if rank is None)
+        ranks = {rank: span for rank, span in self.sides if rank is not None}
+        return Rpc(*self.key, caller, tuple(ranks[rank] for rank in sorted(ranks)))
+
+
 def build_steps(
-    attempt: int, members: Sequence[Member], clock: RunClock, skipped: Counter[str]
+    attempt: int,
+    members: Sequence[Member],
+    clock: RunClock,
+    skipped: Counter[str],
+    loose: Counter[str],
 ) -> tuple[list[Step], list[Span], list[Span]]:
     """Steps of one attempt by session, life and number, its user spans, and spans without a step.
 
@@ -33,6 +54,7 @@ def build_steps(
         members: Its processes.
         clock: Clock of the run.
         skipped: Gets the rows that could not be used, by reason.
+        loose: Gets what belongs to no step without being lost, by what it is.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -45,14 +67,18 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    for (session, life), batches in join_batches(members, clock, skipped).items():
+    for (session, life), batches in join_batches(members, clock, skipped, loose).items():
         for batch in batches:
             step = step_at((session, life, batch.step))
             (step.evaluations if batch.mode == "eval" else step.batches).append(batch)
     user, unplaced = list[Span](), list[Span]()
+    joined = join_rpcs(members, clock)
+    calls = [_Call(key) for key, _ in joined.calls]
     done = dict[_Place, set[int]]()
-    for member in members:
+    # Callers first: a call belongs to the step of who made it.
+    for member in sorted(members, key=lambda one: not _calls(one)):
         places = _places(member)
+        numbers = joined.number.get(member.index, {})
         rows = member.recorded.journal.spans
         for where, count in _lost_batches(member, places).items():
             seen = step_at(where)
@@ -72,6 +98,12 @@ def build_steps(
                 error=row.error,
                 attributes=row.attributes,
             )
+            if isinstance(row, RpcRow) and row.id in numbers:
+                call = calls[numbers[row.id]]
+                call.sides.append((row.rank, span))
+                if row.rank is None:
+                    call.place = place
+                place = call.place
             if row.name == names.USER.name:
                 user.append(span)
             elif place is None:
@@ -83,11 +115,23 @@ def build_steps(
                     done.setdefault(place, set()).add(rank)
         for place in _begun(member):
             step_at(place).open = True
+    for call in calls:
+        if call.place is not None:
+            step_at(call.place).rpcs.append(call.rpc())
+    loose["rpcs"] += joined.unjoined
     for place, step in steps.items():
+        step.rpcs.sort(key=lambda one: one.caller.start_ns)
         # Outer spans first where two begin together.
         step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         step.ranks_done = len(done.get(place, ()))
     return [steps[place] for place in sorted(steps)], user, unplaced
+
+
+def _calls(member: Member) -> bool:
+    """Whether it called a worker group."""
+    return any(
+        isinstance(row, RpcRow) and row.rank is None for row in member.recorded.journal.spans
+    )
 
 
 def _ranks(members: Sequence[Member], session: int) -> int:

@@ -1,28 +1,63 @@
-"""Joins turns and tool calls with the trajectories they belong to."""
+"""Joins turns, tool calls and verifications with the trajectories they belong to."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from math import isnan
 
-from rlvr_probe.model.batch import BatchShard
-from rlvr_probe.model.turns import EngineCall, ToolCall, TurnColumns
+from rlvr_probe.model.batch import BatchShard, RewardColumn
+from rlvr_probe.model.columns import MeasureColumn
+from rlvr_probe.model.turns import EngineCall, RewardCall, ToolCall, ToolColumns, TurnColumns
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 from rlvr_probe.trace.rows import TurnRow
 
-__all__ = ["join_turns"]
+__all__ = ["Joined", "Places", "join_turns", "join_verifications"]
+
+Places = Mapping[int, tuple[BatchShard, int]]
+"""Shard and row of each trajectory that has a span, by its id in one process."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """What has been joined so far, by the identity of a shard: several processes add to one."""
+
+    shards: dict[int, BatchShard] = field(default_factory=dict)
+    turns: dict[int, TurnColumns] = field(default_factory=dict)
+    tools: dict[int, ToolColumns] = field(default_factory=dict)
+    values: dict[int, dict[str, _Values]] = field(default_factory=dict)
+
+    def finish(self) -> None:
+        """Give the shards what was joined."""
+        for key, turns in self.turns.items():
+            self.shards[key].turns = turns
+        for key, tools in self.tools.items():
+            self.shards[key].tool_calls = tools
+        for key, by_function in self.values.items():
+            _add_rewards(self.shards[key], by_function)
+
+
+@dataclass(slots=True)
+class _Values:
+    """What one function gave the rows of a shard, and which it was called for."""
+
+    value: MeasureColumn
+    verify_s: MeasureColumn
+    seen: bytearray
 
 
 def join_turns(
     recorded: Recorded,
     clock: RunClock,
     shards: Mapping[int, BatchShard],
-    places: Mapping[int, tuple[BatchShard, int]],
+    places: Places,
     split: Set[int],
     skipped: Counter[str],
+    joined: Joined,
 ) -> None:
-    """Give the turns and tool calls of one process to its shards.
+    """Add the turns and tool calls of one process to ``joined``.
 
     Those of a batch that was never finished belong to no trajectory and are only counted.
 
@@ -33,8 +68,8 @@ def join_turns(
         places: Shard and row of each trajectory that has a span of its own.
         split: Batches of which this process has several shards: rows of theirs cannot be placed.
         skipped: Gets the rows that contradict their batch, or cannot be placed in it.
+        joined: Gets the rest.
     """
-    turns = dict[int, tuple[BatchShard, list[EngineCall]]]()
     for row in recorded.journal.turns:
         shard, only = places.get(row.batch) or (shards.get(row.batch), None)
         if shard is None:
@@ -44,29 +79,73 @@ def join_turns(
         if call is None:
             skipped["unjoined_turns"] += 1
         else:
-            turns.setdefault(id(shard), (shard, []))[1].append(call)
-    for shard, found in turns.values():
-        found.sort(key=lambda call: call.start_ns)
-        shard.turns = TurnColumns(found)
-    tools = dict[int, tuple[BatchShard, dict[int, list[ToolCall]]]]()
-    for one in recorded.journal.tool_calls:
-        shard, only = places.get(one.batch) or (shards.get(one.batch), None)
-        local = one.row if only is None else only
+            joined.shards[id(shard)] = shard
+            joined.turns.setdefault(id(shard), TurnColumns()).add(call)
+    _join_lone(recorded, clock, shards, places, split, skipped, joined)
+    _join_tools(recorded, clock, shards, places, split, skipped, joined)
+
+
+def _join_lone(
+    recorded: Recorded,
+    clock: RunClock,
+    shards: Mapping[int, BatchShard],
+    places: Places,
+    split: Set[int],
+    skipped: Counter[str],
+    joined: Joined,
+) -> None:
+    lone = recorded.journal.lone_turns
+    for at, batch in enumerate(lone.batch):
+        shard, local = places.get(batch) or (shards.get(batch), lone.row[at])
+        if shard is None:
+            skipped["unjoined_turns"] += batch in split
+            continue
+        if local is None:
+            local = 0 if len(shard.response_tokens) == 1 else -1
+        if not 0 <= local < len(shard.response_tokens):
+            skipped["unjoined_turns"] += 1
+            continue
+        cached = lone.cached_tokens[at]
+        call = EngineCall(
+            rows=(local,),
+            turns=(lone.turn[at],),
+            prompt_tokens=(lone.prompt_tokens[at],),
+            response_tokens=(lone.response_tokens[at],),
+            cached_tokens=None if cached is None else (cached,),
+            start_ns=clock.at(recorded, lone.start_ns[at]),
+            end_ns=clock.at(recorded, lone.end_ns[at]),
+        )
+        joined.shards[id(shard)] = shard
+        joined.turns.setdefault(id(shard), TurnColumns()).add(call)
+
+
+def _join_tools(
+    recorded: Recorded,
+    clock: RunClock,
+    shards: Mapping[int, BatchShard],
+    places: Places,
+    split: Set[int],
+    skipped: Counter[str],
+    joined: Joined,
+) -> None:
+    tools = recorded.journal.tool_calls
+    words = list(tools.words)
+    for at, batch in enumerate(tools.batch):
+        shard, local = places.get(batch) or (shards.get(batch), tools.row[at])
         if shard is None or local is None:
-            skipped["unjoined_turns"] += one.batch in split
+            skipped["unjoined_turns"] += batch in split
             continue
         if local >= len(shard.response_tokens):
             skipped["unjoined_turns"] += 1
             continue
-        start_ns, end_ns = clock.at(recorded, one.start_ns), clock.at(recorded, one.end_ns)
-        tools.setdefault(id(shard), (shard, {}))[1].setdefault(local, []).append(
-            ToolCall(one.turn, one.tool, one.status, one.error, start_ns, end_ns)
+        call = ToolCall(
+            tools.turn[at],
+            *words[tools.word[at]],
+            clock.at(recorded, tools.start_ns[at]),
+            clock.at(recorded, tools.end_ns[at]),
         )
-    for shard, by_row in tools.values():
-        shard.tool_calls = {
-            row: tuple(sorted(calls, key=lambda call: call.start_ns))
-            for row, calls in by_row.items()
-        }
+        joined.shards[id(shard)] = shard
+        joined.tools.setdefault(id(shard), ToolColumns()).add(local, call)
 
 
 def _engine_call(
@@ -89,3 +168,62 @@ def _engine_call(
         start_ns=clock.at(recorded, row.start_ns),
         end_ns=clock.at(recorded, row.end_ns),
     )
+
+
+def join_verifications(
+    index: int, recorded: Recorded, clock: RunClock, places: Places, joined: Joined
+) -> None:
+    """Add the verifications of one process to ``joined``, and their calls to the shards.
+
+    Args:
+        index: The process.
+        recorded: What it recorded.
+        clock: Clock of the run.
+        places: Shard and row of each trajectory that has a span of its own.
+        joined: Gets the values.
+    """
+    verified = recorded.journal.verified
+    functions = list(verified.functions)
+    for at, batch in enumerate(verified.batch):
+        place = places.get(batch)
+        if place is None:
+            continue
+        shard, local = place
+        function = functions[verified.function[at]]
+        start_ns = clock.at(recorded, verified.start_ns[at])
+        end_ns = clock.at(recorded, verified.end_ns[at])
+        shard.calls.append(RewardCall(index, function, start_ns, end_ns, 1, local))
+        joined.shards[id(shard)] = shard
+        columns = joined.values.setdefault(id(shard), {})
+        size = len(shard.response_tokens)
+        column = columns.get(function)
+        if column is None:
+            column = columns[function] = _Values(
+                MeasureColumn(size), MeasureColumn(size), bytearray(size)
+            )
+        if column.seen[local]:
+            # Verified twice: which of them counted is not known.
+            column.value[local] = column.verify_s[local] = None
+            continue
+        column.seen[local] = 1
+        value = verified.value[at]
+        column.value[local] = None if isnan(value) else value
+        column.verify_s[local] = (end_ns - start_ns) / 1e9
+
+
+def _add_rewards(shard: BatchShard, by_function: Mapping[str, _Values]) -> None:
+    """Rewards where the trainer told none; else the times of their verification.
+
+    A column that the trainer told has no times of its own yet, and the one function that verified
+    is what it tells of.
+    """
+    if not shard.rewards:
+        shard.rewards = [
+            RewardColumn(function, index, column.value, column.verify_s)
+            for index, (function, column) in enumerate(sorted(by_function.items()))
+        ]
+        return
+    if len(shard.rewards) == len(by_function) == 1:
+        [told], [column] = shard.rewards, by_function.values()
+        if told.verify_s is None:
+            shard.rewards = [RewardColumn(told.function, told.index, told.values, column.verify_s)]

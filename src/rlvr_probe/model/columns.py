@@ -1,0 +1,176 @@
+"""Sequences that a run can have millions of, kept in arrays of numbers."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from math import isnan, nan
+from typing import overload
+
+__all__ = ["MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn"]
+
+
+class RaggedColumn(Sequence[Sequence[int]]):
+    """Lists of numbers of unequal length, end to end; one is made when it is asked for."""
+
+    def __init__(self, lists: Iterable[Sequence[int]] = ()) -> None:
+        """Take the numbers of ``lists``, each below 2^32.
+
+        Raises:
+            OverflowError, TypeError: A value is no such number.
+        """
+        self._ends = array("Q")
+        self._values = array("I")
+        for one in lists:
+            self.append(one)
+
+    def append(self, one: Sequence[int]) -> None:
+        """Add a list at the end; all of it or, with an error, nothing."""
+        self._values.extend(array("I", one))
+        self._ends.append(len(self._values))
+
+    @overload
+    def __getitem__(self, at: int) -> Sequence[int]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Sequence[int]]: ...
+    def __getitem__(self, at: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
+        """The list at ``at``, or those of a slice."""
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        number = range(len(self._ends))[at]
+        return self._values[self._ends[number - 1] if number else 0 : self._ends[number]]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+
+class SparseColumn(Sequence["int | None"]):
+    """Numbers from 0 of which some are unknown."""
+
+    def __init__(self, values: Iterable[int | None] = ()) -> None:
+        """Take ``values``, each below 2^63."""
+        self._values = array("q", (-1 if value is None else value for value in values))
+
+    @classmethod
+    def unknown(cls, count: int) -> SparseColumn:
+        """A column of ``count`` unknown numbers."""
+        column = cls()
+        column._values = array("q", [-1]) * count
+        return column
+
+    def append(self, value: int | None) -> None:
+        """Add a value at the end."""
+        self._values.append(-1 if value is None else value)
+
+    def __setitem__(self, at: int, value: int | None) -> None:
+        self._values[at] = -1 if value is None else value
+
+    @overload
+    def __getitem__(self, at: int) -> int | None: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int | None]: ...
+    def __getitem__(self, at: int | slice) -> int | Sequence[int | None] | None:
+        """The value at ``at``, None if it is unknown, or those of a slice."""
+        if isinstance(at, slice):
+            return [None if value < 0 else value for value in self._values[at]]
+        value = self._values[at]
+        return None if value < 0 else value
+
+    def __iter__(self) -> Iterator[int | None]:
+        return (None if value < 0 else value for value in self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class MeasureColumn(Sequence["float | None"]):
+    """Measured values of which some are unknown."""
+
+    def __init__(self, count: int) -> None:
+        """A column of ``count`` unknown values."""
+        self._values = array("d", [nan]) * count
+
+    def __setitem__(self, at: int, value: float | None) -> None:
+        self._values[at] = nan if value is None else value
+
+    @overload
+    def __getitem__(self, at: int) -> float | None: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[float | None]: ...
+    def __getitem__(self, at: int | slice) -> float | Sequence[float | None] | None:
+        """The value at ``at``, None if it is unknown, or those of a slice."""
+        if isinstance(at, slice):
+            return [None if isnan(value) else value for value in self._values[at]]
+        value = self._values[at]
+        return None if isnan(value) else value
+
+    def __iter__(self) -> Iterator[float | None]:
+        return (None if isnan(value) else value for value in self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class PairColumn(Sequence["tuple[int, int] | None"]):
+    """Pairs of numbers in order, the first at most the second, of which some are unknown."""
+
+    def __init__(self, count: int) -> None:
+        """A column of ``count`` unknown pairs."""
+        self._first, self._second = array("q", [0]) * count, array("q", [-1]) * count
+
+    def __setitem__(self, at: int, pair: tuple[int, int]) -> None:
+        self._first[at], self._second[at] = pair
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[int, int] | None: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[int, int] | None]: ...
+    def __getitem__(
+        self, at: int | slice
+    ) -> tuple[int, int] | Sequence[tuple[int, int] | None] | None:
+        """The pair at ``at``, None if it is unknown, or those of a slice."""
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        first, second = self._first[at], self._second[at]
+        return None if second < first else (first, second)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+
+class RowIndex:
+    """Where the entries of each row are, in an order by row that keeps theirs.
+
+    Attributes:
+        order: Places of the entries, those of row 0 first.
+    """
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        """Note where the entries are; ``rows`` holds the row of each."""
+        counts = array("I", [0]) * (1 + max(rows, default=-1))
+        for row in rows:
+            counts[row] += 1
+        self._first = array("Q", [0])
+        for count in counts:
+            self._first.append(self._first[-1] + count)
+        free = array("Q", self._first)
+        self.order = array("Q", [0]) * len(rows)
+        for place, row in enumerate(rows):
+            self.order[free[row]] = place
+            free[row] += 1
+
+    def places(self, row: int) -> Sequence[int]:
+        """Places of the entries of ``row``; none if it has none."""
+        if not 0 <= row < len(self._first) - 1:
+            return ()
+        return self.order[self._first[row] : self._first[row + 1]]
+
+    def counts(self) -> Iterator[int]:
+        """How many entries each row has, of those that have any."""
+        first = self._first
+        return (count for at in range(len(first) - 1) if (count := first[at + 1] - first[at]))
+
+    def __iter__(self) -> Iterator[int]:
+        """The rows that have entries, ascending."""
+        first = self._first
+        return (row for row in range(len(first) - 1) if first[row] < first[row + 1])

@@ -1,0 +1,124 @@
+"""Joins the two sides of a call of a worker group: who called, and every rank that did it.
+
+No id travels with a call. Each side counts the calls of a method of a group, and its count is in
+the row: a lost row shifts nothing. A count that began anew, with an actor that was restarted, is
+told by time: what a rank did lies between the dispatch and the result, or where nobody waited for
+that, begins before the next dispatch. What does not fit is not joined.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rlvr_probe.trace.batches import Member
+from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.rows import RpcRow
+
+__all__ = ["JoinedRpcs", "join_rpcs"]
+
+_Key = tuple[str, str, int]
+"""Group, method, call."""
+
+
+@dataclass(slots=True)
+class JoinedRpcs:
+    """Which rows are sides of one call.
+
+    Attributes:
+        number: By index of a process and span id, the number of the call.
+        calls: Joined calls: key, and how many ranks did it.
+        unjoined: Calls that were not joined, whichever side told of them.
+    """
+
+    number: dict[int, dict[int, int]] = field(default_factory=dict)
+    calls: list[tuple[_Key, int]] = field(default_factory=list)
+    unjoined: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    member: Member
+    row: RpcRow
+
+
+def join_rpcs(members: Sequence[Member], clock: RunClock) -> JoinedRpcs:
+    """Join the calls of one attempt.
+
+    Args:
+        members: Its processes.
+        clock: Clock of the run.
+    """
+    callers, workers = dict[_Key, list[_Side]](), dict[_Key, list[_Side]]()
+    for member in members:
+        for row in member.recorded.journal.spans:
+            if isinstance(row, RpcRow):
+                known = callers if row.rank is None else workers
+                known.setdefault(row.key, []).append(_Side(member, row))
+    joined = JoinedRpcs()
+    dispatched = _dispatches(callers, clock)
+    for key, calls in callers.items():
+        ranks = workers.get(key, [])
+        if len(calls) == 1 and _fits(calls[0], ranks, dispatched, clock):
+            for side in (calls[0], *ranks):
+                by_span = joined.number.setdefault(side.member.index, {})
+                by_span[side.row.id] = len(joined.calls)
+            joined.calls.append((key, len(ranks)))
+    joined.unjoined = len(callers.keys() | workers.keys()) - len(joined.calls)
+    return joined
+
+
+_Dispatches = dict[tuple[int, str, str], tuple[list[int], list[int]]]
+"""By process, group and method: calls that are known, ascending, and when each was dispatched."""
+
+
+def _dispatches(callers: dict[_Key, list[_Side]], clock: RunClock) -> _Dispatches:
+    found = dict[tuple[int, str, str], list[tuple[int, int]]]()
+    for (group, method, call), sides in callers.items():
+        for side in sides:
+            at = clock.at(side.member.recorded, side.row.start_ns)
+            found.setdefault((side.member.index, group, method), []).append((call, at))
+    return {
+        key: ([call for call, _ in sorted(calls)], [at for _, at in sorted(calls)])
+        for key, calls in found.items()
+    }
+
+
+def _fits(caller: _Side, ranks: Sequence[_Side], dispatched: _Dispatches, clock: RunClock) -> bool:
+    """Whether every rank did the call once, when it can have been this one."""
+    row = caller.row
+    if sorted(side.row.rank or 0 for side in ranks) != list(range(row.ranks)):
+        return False
+    if any(side.row.ranks != row.ranks for side in ranks):
+        return False
+    begin, end = (clock.at(caller.member.recorded, at) for at in (row.start_ns, row.end_ns))
+    if row.attributes.get("waits", 1):
+        return all(begin <= first and last <= end for first, last in _times(ranks, clock))
+    until = _next_dispatch(caller, dispatched)
+    return until is not None and all(
+        begin <= first and (until < 0 or first < until) for first, _ in _times(ranks, clock)
+    )
+
+
+def _times(ranks: Sequence[_Side], clock: RunClock) -> Iterator[tuple[int, int]]:
+    for side in ranks:
+        recorded = side.member.recorded
+        yield clock.at(recorded, side.row.start_ns), clock.at(recorded, side.row.end_ns)
+
+
+def _next_dispatch(caller: _Side, dispatched: _Dispatches) -> int | None:
+    """When the next call of the method was dispatched, ns; -1 if there was none, None if unknown.
+
+    With rows of the caller missing, the next one that is known may not be the next.
+    """
+    group, method, call = caller.row.key
+    calls, times = dispatched[caller.member.index, group, method]
+    place = bisect_left(calls, call) + 1
+    if place < len(calls):
+        return times[place] if calls[place] == call + 1 else None
+    recorded = caller.member.recorded
+    sound = (
+        recorded.journal.ended and not recorded.journal.skipped and not recorded.journal.reported
+    )
+    return -1 if sound else None

@@ -1,0 +1,71 @@
+"""Which groups a trainer's filter kept, and which were trained on, from the names of prompts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.trace.rows import SelectedRow
+
+__all__ = ["mark_selected"]
+
+_PASSED = "surplus"
+"""Reason for which a group is thrown away although it passed the filter."""
+
+
+@dataclass(slots=True)
+class _Named:
+    kept: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    discarded: set[str] = field(default_factory=set)
+    says_kept: bool = False
+    says_used: bool = False
+
+
+def mark_selected(
+    batches: Mapping[tuple[int, int, int], Sequence[Batch]],
+    rows: Iterable[tuple[tuple[int, int, int], SelectedRow]],
+    skipped: Counter[str],
+) -> None:
+    """Set :attr:`Batch.kept` and :attr:`Batch.used` where the trainer told them.
+
+    A group that no list names was not kept if there is a list of the kept ones, and is unknown
+    otherwise: then so is all its batch.
+
+    Args:
+        batches: Training batches by session, life and step.
+        rows: Events, each with its session, life and step.
+        skipped: Gets the prompts that are not those of one group each.
+    """
+    by_step = dict[tuple[int, int, int], _Named]()
+    for place, row in rows:
+        named = by_step.setdefault(place, _Named())
+        named.says_kept = named.says_kept or row.kept is not None
+        named.says_used = named.says_used or row.used is not None
+        named.kept.update(row.kept or ())
+        named.used.update(row.used or ())
+        (named.kept if row.reason == _PASSED else named.discarded).update(row.discarded or ())
+    for place, named in by_step.items():
+        _mark(batches.get(place, ()), named, skipped)
+
+
+def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> None:
+    told = Counter(prompt for batch in batches for _, prompt in batch.prompts())
+    every = named.kept | named.used | named.discarded
+    wrong = {prompt for prompt in every if told[prompt] != 1}
+    skipped["unjoined_prompts"] += len(wrong)
+    passed = named.kept | named.used
+    for batch in batches:
+        groups = dict(batch.prompts())
+        if not wrong.isdisjoint(groups.values()) or len(groups) != batch.count_groups()[0]:
+            continue
+        covered = every.issuperset(groups.values())
+        if named.discarded and not (covered or named.says_kept):
+            skipped["unjoined_prompts"] += sum(one not in every for one in groups.values())
+            continue
+        if covered or named.says_kept:
+            batch.kept = frozenset(group for group, one in groups.items() if one in passed)
+        if named.says_used:
+            batch.used = frozenset(group for group, one in groups.items() if one in named.used)
