@@ -11,16 +11,19 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from rlvr_probe_verl.tests.environments import python
 from rlvr_probe_verl.tests.releases import numbers
 from rlvr_probe_verl.tests.truth import Truth, read_truth
 
+from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
+from rlvr_probe.workload import build_workload
 
-__all__ = ["JOB", "PROMPTS", "Finished", "Runner", "Scenario"]
+__all__ = ["FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
 
 JOB = Path(__file__).with_name("job")
 PROMPTS = 4
@@ -76,6 +79,26 @@ class Scenario:
         return 1 if self.generates else 4
 
 
+SCENARIOS = {
+    "0.5": Scenario("0.5.0"),
+    "0.5_two_ranks": Scenario("0.5.0", how="launcher", ranks=2),
+    "0.9_v1": Scenario("0.9.1", "v1", how="launcher", ranks=2),
+    # Only by `make conformance-full`.
+    "0.4": Scenario("0.4.1", how="launcher"),
+    "0.6": Scenario("0.6.1"),
+    "0.7": Scenario("0.7.1", ranks=2),
+    "0.8": Scenario("0.8.0", how="launcher"),
+    "0.9_v0": Scenario("0.9.1", ranks=2, fixed=True),
+    "0.9_filtered": Scenario("0.9.1", "v1", filtered=True),
+    "0.9_tools": Scenario("0.9.1", tools=True, fixed=True),
+    "0.9_v1_tools": Scenario("0.9.1", "v1", ranks=2, tools=True),
+}
+"""Jobs whose recording must hold exactly what happened."""
+
+FULL = frozenset(list(SCENARIOS)[3:])
+"""Those that continuous integration has no time for."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """What a job left behind."""
@@ -103,6 +126,18 @@ class Finished:
     def trace(self) -> Trace:
         """What was recorded."""
         return read_run(self.recording)
+
+    @cached_property
+    def workload(self) -> tuple[Written, Path]:
+        """The workload written from the recording, judged sound by its own exporter."""
+        # By entry point, as the command line does it: a plugin imports no other one.
+        [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
+        exporter = found.load()()
+        directory = self.folder / "workload"
+        directory.mkdir()
+        written = exporter.write(build_workload(self.trace), directory, keep_names=False)
+        assert list(exporter.validate(directory)) == []
+        return written, directory
 
 
 class Runner:
@@ -258,6 +293,7 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
+        "RAY_AUTH_MODE": "disabled",  # else it keeps a token in the home of the user
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "VERL_CPU_BOOKS": str(folder / "books"),

@@ -23,7 +23,7 @@ class Truth:
         generations: Where verl generates by itself, its calls: ``rank``, ``sampled`` (a
             validation is not), ``prompts`` (lengths), ``outputs`` (token ids), ``weights``.
         weights: Digests of the weights, as servers received them.
-        rewards: Calls of the reward function: ``index`` of the prompt, ``value``.
+        rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
         tools: Calls of the tool: ``tool``, ``failed``.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """
@@ -35,6 +35,26 @@ class Truth:
     rewards: Lines
     tools: Lines
     processes: Lines
+
+    @property
+    def trajectories(self) -> list[Lines]:
+        """Requests of each trajectory, turn by turn, in the order in which trajectories ended.
+
+        A turn sends what the one before it sent and got, and more.
+        """
+        open_ones: list[Lines] = []
+        for line in sorted(self.requests, key=lambda line: line["start"]):
+            before = [one for one in open_ones if _continues(line, one[-1])]
+            if before:
+                max(before, key=lambda one: len(one[-1]["prompt"])).append(line)
+            else:
+                open_ones.append([line])
+        return sorted(open_ones, key=lambda one: one[-1]["end"])
+
+
+def _continues(line: dict[str, Any], last: dict[str, Any]) -> bool:
+    sent = last["prompt"] + last["output"]
+    return bool(last["end"] <= line["start"] and line["prompt"][: len(sent)] == sent)
 
 
 def read_truth(folder: Path) -> Truth:

@@ -45,10 +45,10 @@ def tokenizer() -> Any:
     return fast
 
 
-def sums() -> list[dict[str, Any]]:
-    """Sixteen prompts, each of another length."""
+def sums(count: int, split: str) -> list[dict[str, Any]]:
+    """Prompts, each of another length."""
     rows = []
-    for index in range(16):
+    for index in range(count):
         a, b = divmod(index, 4)
         text = f"{CANARY['prompt']} what is {a} plus {b}{' plus 0' * index} ?"
         rows.append(
@@ -57,7 +57,7 @@ def sums() -> list[dict[str, Any]]:
                 "prompt": [{"role": "user", "content": text}],
                 "ability": "math",
                 "reward_model": {"style": "rule", "ground_truth": str(a + b)},
-                "extra_info": {"split": "train", "index": index},
+                "extra_info": {"split": split, "index": index, "note": CANARY["agent_state"]},
             }
         )
     return rows
@@ -93,9 +93,8 @@ def main() -> None:
     with torch.no_grad():
         policy.lm_head.weight[fast.eos_token_id] *= 16.0
     policy.save_pretrained(model)
-    rows = sums()
-    pd.DataFrame(rows).to_parquet(out / "train.parquet")
-    pd.DataFrame(rows[:4]).to_parquet(out / "val.parquet")
+    pd.DataFrame(sums(16, "train")).to_parquet(out / "train.parquet")
+    pd.DataFrame(sums(4, "val")).to_parquet(out / "val.parquet")
 
 
 if __name__ == "__main__":

@@ -183,7 +183,13 @@ class Server:
         state = {name: torch.as_tensor(value) for name, value in weights.items()}
         self._model.load_state_dict(state, strict=False)
         self._version = version
-        write("weights", engine=self._replica, version=version, weights=digest.hexdigest())
+        write(
+            "weights",
+            engine=self._replica,
+            version=version,
+            weights=digest.hexdigest(),
+            end=time.monotonic_ns(),
+        )
 
     async def set_global_steps(self, global_steps: int) -> None:
         self._version = global_steps

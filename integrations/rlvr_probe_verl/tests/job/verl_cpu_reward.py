@@ -18,13 +18,15 @@ def compute_score(
 ) -> float:
     """The same for every answer to each fourth prompt: such groups are filtered."""
     start = time.monotonic_ns()
-    index = int((extra_info or {}).get("index", -1))
+    told = extra_info or {}
+    index = int(told.get("index", -1))
     time.sleep(0.01)  # stands for a verifier
     if os.environ.get("VERL_CPU_FAIL") == "reward":
         raise RuntimeError(CANARY["exception"])
     value = 1.0 if index % 4 == 3 else 0.125 * (len(solution_str) % 8)
     write(
         "reward",
+        split=told.get("split"),
         index=index,
         value=value,
         characters=len(solution_str),
