@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.model.workload import Workload
-from rlvr_probe_polytrace.layout import STEP_NAME
+from rlvr_probe_polytrace.layout import FLAVORS, STEP_NAME
 from rlvr_probe_polytrace.validation import validate_directory
 from rlvr_probe_polytrace.writer import write_workload
 
@@ -15,21 +15,30 @@ __all__ = ["PolyTraceExporter"]
 
 
 class PolyTraceExporter:
-    """Workloads in the format of PolyTrace: writes packed lengths and reward timings.
+    """Workloads in the format of PolyTrace.
 
-    Multi-turn trajectories and filter indices, which PolyTrace's collectors write too, it judges
-    and does not write.
+    Packed lengths with reward timings and filter indices, or multi-turn trajectories.
     """
 
     name = "polytrace"
+    flavors = FLAVORS
 
-    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
+    def write(
+        self, workload: Workload, directory: Path, *, keep_names: bool, flavor: str | None = None
+    ) -> Written:
         """Write ``workload`` into ``directory``, which exists and is empty.
+
+        Args:
+            workload: Complete steps of one run.
+            directory: Absolute; nothing outside it is touched.
+            keep_names: Keep names of reward functions and tools.
+            flavor: ``packed`` or ``multiturn``; by default multi-turn if any trajectory had several
+                turns, called a tool or holds tokens that the model did not generate.
 
         Raises:
             WorkloadError: The format cannot say this workload.
         """
-        return write_workload(workload, directory, keep_names=keep_names)
+        return write_workload(workload, directory, keep_names=keep_names, flavor=flavor)
 
     def recognizes(self, directory: Path) -> bool:
         """Whether ``directory`` holds step files of PolyTrace, judged by their names."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 from rlvr_probe_polytrace.fields import COUNT, COUNTS, LENGTH, Place, integer, integers
 from rlvr_probe_polytrace.findings import Findings
 from rlvr_probe_polytrace.layout import PACKED, step_file
-from rlvr_probe_polytrace.packed_check import PackedStep
 from rlvr_probe_polytrace.reading import FileReader
+from rlvr_probe_polytrace.sums import StepSums
 
 __all__ = ["FilterCheck"]
 
@@ -43,7 +43,7 @@ class FilterCheck:
         self._kept = 0
 
     def run(
-        self, reader: FileReader, packed: Mapping[int, PackedStep], *, steps: set[int] | None
+        self, reader: FileReader, packed: Mapping[int, StepSums], *, steps: set[int] | None
     ) -> None:
         """Check every line.
 
@@ -106,7 +106,7 @@ class FilterCheck:
         self._kept += kept
         self._previous = (step, trainer_step)
 
-    def _check_packed(self, place: Place, record: Mapping[str, object], packed: PackedStep) -> None:
+    def _check_packed(self, place: Place, record: Mapping[str, object], packed: StepSums) -> None:
         if not packed.sound:
             return
         place.equal(record, "prompt_count", packed.prompts, ", the records of the packed file")

@@ -1,19 +1,19 @@
-"""How PolyTrace is told to replay the workload: suite config, environment block, formal log."""
+"""How PolyTrace is told to replay the workload: which groups in which launch, on which sizes."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlvr_probe.model.workload import Iteration, Workload
-from rlvr_probe_polytrace.layout import FORMAL_LOG, REWARDS
+from rlvr_probe_polytrace.filtering import trained_on
+from rlvr_probe_polytrace.layout import MULTITURN_FLAVOR
 from rlvr_probe_polytrace.plan import Plan
 
-__all__ = ["Launch", "env_text", "formal_lines", "make_launch", "suite_text"]
+__all__ = ["Launch", "Launches", "formal_lines", "make_launches"]
 
 _STAGES = (
     ("rollout", "gen"),
@@ -26,7 +26,6 @@ _STAGES = (
 )
 """Our stages and the timers that PolyTrace compares."""
 
-
 _STEP_GROUPS_B = 100_000
 """Longest ``step_groups``, bytes. Linux takes 128 KiB for one environment variable."""
 
@@ -37,24 +36,27 @@ class Launch:
 
     Attributes:
         name: Of the suite config and its reports.
-        flavor: Which of PolyTrace's frameworks replays it: ``rllm`` sleeps for the recorded reward
-            time and takes one batch per group, ``verl`` takes several and has no reward time.
+        repo: Which of PolyTrace's frameworks replays it: ``rllm`` sleeps for the recorded reward
+            time and takes one batch per group, ``verl`` takes several and has no reward time,
+            ``search_r1`` replays turns and tool calls.
+        group: Its number, where each group has a launch of its own; else None.
         iterations: One benchmark group each, in order.
-        not_replayed: Positions in the plan's iterations that do not fit into this launch.
         prompts: Prompts per batch: any other number makes PolyTrace draw prompts at random.
+        records: Lines of each step file.
         timed: Whether every group has a stage time, so that a formal log can be paired.
+        filtered: Whether prompts are dropped by ``dapo_filter_indices.jsonl``.
         overrides: Hydra overrides for the replaying trainer.
-        notes: For the manifest.
     """
 
     name: str
-    flavor: str
+    repo: str
+    group: int | None
     iterations: tuple[Iteration, ...]
-    not_replayed: tuple[int, ...]
     prompts: int
+    records: int
     timed: bool
+    filtered: bool
     overrides: tuple[str, ...]
-    notes: tuple[str, ...]
 
     @property
     def step_groups(self) -> str:
@@ -62,17 +64,36 @@ class Launch:
         return ";".join(",".join(map(str, iteration.batches)) for iteration in self.iterations)
 
 
-def make_launch(workload: Workload, plan: Plan) -> Launch | None:
-    """The launch that replays as many iterations as one launch can; None if it can replay none.
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The launches that replay a workload.
 
-    All groups of a launch share one batch size, so the most common shape is taken; the files of
-    the others are written all the same.
+    Attributes:
+        launches: In order; one, or one per group.
+        not_replayed: Positions in the plan's iterations that are in none of them.
+        notes: For the manifest.
     """
-    prompts = [batch.batch.total // workload.group_size for batch in plan.batches]
-    shapes = [tuple(prompts[index] for index in iteration.batches) for iteration in plan.iterations]
+
+    launches: tuple[Launch, ...]
+    not_replayed: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def make_launches(workload: Workload, plan: Plan) -> Launches | None:
+    """The launches that replay as many iterations as possible; None if none can be.
+
+    A launch has one batch size. With a filter every group has a launch of its own: PolyTrace looks
+    the filter up by ``WORKLOAD_STEPS``, which names one group.
+    """
+    shapes = [
+        tuple(plan.batches[index].prompts for index in iteration.batches)
+        for iteration in plan.iterations
+    ]
     replayable = Counter(shape for shape in shapes if len(set(shape)) == 1)
     if not replayable:
         return None
+    if plan.filter is not None:
+        return _one_per_group(workload, plan, shapes)
     shape = replayable.most_common(1)[0][0]
     chosen = tuple(
         iteration for iteration, its in zip(plan.iterations, shapes, strict=True) if its == shape
@@ -93,25 +114,66 @@ def make_launch(workload: Workload, plan: Plan) -> Launch | None:
         replayed = [position for position, its in enumerate(shapes) if its == shape]
         skipped = sorted(skipped + replayed[fit:])
         chosen = chosen[:fit]
-    # rllm's workers count their own calls and sleep for that step, whatever step is replayed: only
-    # the groups 0, 1, 2, ... sleep for their own.
-    dense = [iteration.batches for iteration in chosen] == [(n,) for n in range(len(chosen))]
-    flavor = "rllm" if plan.rewards and dense else "verl"
-    if plan.rewards and not dense:
+    repo = _repo(plan, chosen)
+    if repo == "verl" and plan.reward_s is not None:
         notes.append(
             "replayed as verl, without reward time: rllm takes one batch per group, in groups "
             "counted from 0"
         )
-    return Launch(
-        name=_name(workload),
-        flavor=flavor,
+    launch = _launch(workload, plan, chosen, repo, None)
+    return Launches((launch,), tuple(skipped), tuple(notes))
+
+
+def _one_per_group(workload: Workload, plan: Plan, shapes: Sequence[tuple[int, ...]]) -> Launches:
+    launches, skipped = list[Launch](), list[int]()
+    for position, (iteration, shape) in enumerate(zip(plan.iterations, shapes, strict=True)):
+        if len(set(shape)) == 1:
+            launches.append(_launch(workload, plan, (iteration,), "verl", position))
+        else:
+            skipped.append(position)
+    notes = [
+        "one launch per group: PolyTrace looks the filter up by WORKLOAD_STEPS, which it does not "
+        "set to the steps of a group"
+    ]
+    if skipped:
+        notes.append(
+            f"{len(skipped)} of {len(shapes)} iterations have no suite config: their batches "
+            "differ in size, and PolyTrace has one batch size per launch"
+        )
+    if plan.reward_s is not None:
+        notes.append("replayed as verl, without reward time: rllm has no filter")
+    return Launches(tuple(launches), tuple(skipped), tuple(notes))
+
+
+def _repo(plan: Plan, chosen: Sequence[Iteration]) -> str:
+    """Which framework replays the groups.
+
+    rllm's workers count their own calls and sleep for that step, whatever step is replayed: only
+    the groups 0, 1, 2, ... sleep for their own.
+    """
+    if plan.flavor == MULTITURN_FLAVOR:
+        return "search_r1"
+    dense = [iteration.batches for iteration in chosen] == [(n,) for n in range(len(chosen))]
+    return "rllm" if plan.reward_s is not None and dense else "verl"
+
+
+def _launch(
+    workload: Workload, plan: Plan, chosen: tuple[Iteration, ...], repo: str, group: int | None
+) -> Launch:
+    shape = [plan.batches[index].prompts for index in chosen[0].batches]
+    name = _name(workload)
+    made = Launch(
+        name=name if group is None else f"{name}_group_{group}",
+        repo=repo,
+        group=group,
         iterations=chosen,
-        not_replayed=tuple(skipped),
         prompts=shape[0],
+        records=shape[0] * (workload.group_size if repo == "search_r1" else 1),
         timed=all(_timings(iteration) for iteration in chosen),
-        overrides=_overrides(workload, plan, chosen, shape, flavor),
-        notes=tuple(notes),
+        filtered=plan.filter is not None,
+        overrides=(),
     )
+    return replace(made, overrides=_overrides(workload, plan, made, shape))
 
 
 def _fitting(iterations: Sequence[Iteration]) -> int:
@@ -130,16 +192,16 @@ def _name(workload: Workload) -> str:
 
 
 def _overrides(
-    workload: Workload,
-    plan: Plan,
-    chosen: Sequence[Iteration],
-    shape: Sequence[int],
-    flavor: str,
+    workload: Workload, plan: Plan, launch: Launch, shape: Sequence[int]
 ) -> tuple[str, ...]:
     """Hydra overrides without which PolyTrace would cut, repeat or reshuffle the lengths."""
     prompt_cap = max(plan.max_prompt_tokens, workload.max_prompt_tokens or 0)
-    found = [f"data.train_batch_size={sum(shape)}"]
-    if flavor == "verl":
+    trained = sum(shape)
+    if launch.filtered:
+        first = launch.iterations[0].batches
+        trained = trained_on([plan.batches[index] for index in first])
+    found = [f"data.train_batch_size={trained or sum(shape)}"]
+    if launch.repo == "verl":
         found.append(f"data.gen_batch_size={shape[0]}")
     found += [
         f"data.max_prompt_length={prompt_cap}",
@@ -147,72 +209,18 @@ def _overrides(
         f"actor_rollout_ref.rollout.n={workload.group_size}",
         f"actor_rollout_ref.rollout.tensor_model_parallel_size={workload.rollout_tp}",
     ]
+    if launch.repo == "search_r1":
+        found.append(f"actor_rollout_ref.rollout.max_model_len={plan.caps.context}")
     epochs = workload.iterations_per_batch
-    steps = {len(iteration.steps) for iteration in chosen}
+    steps = {len(iteration.steps) for iteration in launch.iterations}
     if epochs is not None and epochs > 0 and len(steps) == 1:
         updates, rest = divmod(steps.pop(), epochs)
-        if not rest and updates and not sum(shape) % updates:
+        if not rest and updates and trained and not trained % updates:
             found += [
                 f"actor_rollout_ref.actor.ppo_epochs={epochs}",
-                f"actor_rollout_ref.actor.ppo_mini_batch_size={sum(shape) // updates}",
+                f"actor_rollout_ref.actor.ppo_mini_batch_size={trained // updates}",
             ]
     return tuple(found)
-
-
-def _environment(launch: Launch) -> dict[str, str]:
-    """Variables of the replay. The live tool is on by default and would call the real one."""
-    found = {
-        "WORKLOAD_BENCHMARK": "1",
-        "WORKLOAD_BENCHMARK_LIVE_TOOL": "0",
-        "WORKLOAD_COLLECT_FILTER_INDICES": "0",
-        "WORKLOAD_COLLECT_LENGTHS": "0",
-        "WORKLOAD_COLLECT_REWARD_TIMINGS": "0",
-        "WORKLOAD_COLLECT_VALIDATE_LENGTHS": "0",
-        # One request per sample with its exact length; the other policies estimate per prompt.
-        "WORKLOAD_MAX_TOKEN_POLICY": "separate",
-        "REPLAY_OVERRIDES": " ".join(launch.overrides),
-    }
-    if launch.flavor == "rllm":
-        found["WORKLOAD_BENCHMARK_SKIP_REWARD"] = "1"
-        found["WORKLOAD_BENCHMARK_SLEEP_REWARD"] = "1"
-    return dict(sorted(found.items()))
-
-
-def suite_text(launch: Launch, *, reward_files: bool) -> str:
-    """The suite config: JSON, which is YAML too. ``$WORKLOAD_PATH`` is where the workload lies."""
-    repo = f"${{POLYTRACE_WORKSPACE}}/{launch.flavor}"
-    workload: dict[str, object] = {
-        "type": "packed_lengths",
-        "expected_records_per_step": launch.prompts,
-    }
-    if reward_files:
-        workload["reward_timing_glob"] = f"{REWARDS}_step_*.jsonl"
-    config: dict[str, object] = {
-        "name": launch.name,
-        "repo": launch.flavor,
-        "repo_path": repo,
-        "benchmark_script": "$BENCHMARK_SCRIPT",
-        "workload_path": "$WORKLOAD_PATH",
-        "benchmark_log_path": f"{repo}/logs/benchmark_{launch.name}.log",
-        "step_groups": launch.step_groups,
-        "repeat": 1,
-        "env": _environment(launch),
-        "workload": workload,
-    }
-    if launch.timed:
-        config["formal_log_path"] = f"$WORKLOAD_PATH/{FORMAL_LOG}"
-    return json.dumps(config, indent=2, allow_nan=False) + "\n"
-
-
-def env_text(launch: Launch) -> str:
-    """Shell text to source before the suite or the replaying trainer; it finds its own folder."""
-    lines = [
-        "# Source this: . path/to/benchmark.env",
-        'export WORKLOAD_PATH="$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE:-$0}")" && pwd)"',
-        f"export WORKLOAD_STEP_GROUPS='{launch.step_groups}'",
-    ]
-    lines += [f"export {key}='{value}'" for key, value in _environment(launch).items()]
-    return "\n".join(lines) + "\n"
 
 
 def formal_lines(launch: Launch, plan: Plan) -> Iterator[str]:
@@ -221,17 +229,18 @@ def formal_lines(launch: Launch, plan: Plan) -> Iterator[str]:
     Plain decimals: PolyTrace pairs lines by position, so a line that fails to parse shifts all
     later ones.
     """
-    tokens = [
-        sum(int(sum(shard.prompt_tokens)) + int(sum(shard.response_tokens)) for shard in shards)
-        for shards in (batch.batch.shards for batch in plan.batches)
-    ]
     for iteration in launch.iterations:
         timings = _timings(iteration)
         # Where the time of the step is unknown PolyTrace would take ``step`` for it.
         key = "step" if "step" in timings else "training/global_step"
         parts = [f"{key}:{iteration.steps[-1] if iteration.steps else 0}"]
         parts += [f"timing_s/{timer}:{value:.9f}" for timer, value in timings.items()]
-        parts.append(f"perf/total_num_tokens:{sum(tokens[index] for index in iteration.batches)}")
+        tokens = sum(
+            int(sum(shard.prompt_tokens)) + int(sum(shard.response_tokens))
+            for index in iteration.batches
+            for shard in plan.batches[index].batch.batch.shards
+        )
+        parts.append(f"perf/total_num_tokens:{tokens}")
         yield " - ".join(parts)
 
 

@@ -7,17 +7,23 @@ import re
 __all__ = [
     "ENV",
     "FILTER",
+    "FLAVORS",
     "FORMAL_LOG",
+    "FORMAL_NAME",
     "FORMAT",
     "MANIFEST",
     "MAX_COUNT",
     "MULTITURN",
+    "MULTITURN_FLAVOR",
     "PACKED",
+    "PACKED_FLAVOR",
     "REWARDS",
     "SCHEMA_VERSION",
     "STEP_NAME",
     "SUITE",
+    "SUITE_NAME",
     "console_metrics",
+    "of_group",
     "step_file",
 ]
 
@@ -32,10 +38,20 @@ REWARDS = "reward_timings"
 MULTITURN = "multiturn_workload"
 FILTER = "dapo_filter_indices.jsonl"
 
+PACKED_FLAVOR = "packed"
+MULTITURN_FLAVOR = "multiturn"
+FLAVORS = (PACKED_FLAVOR, MULTITURN_FLAVOR)
+"""What a workload can be written as."""
+
 MANIFEST = "manifest.json"
 SUITE = "suite.yaml"
 FORMAL_LOG = "formal.log"
 ENV = "benchmark.env"
+
+SUITE_NAME = re.compile(r"suite(_group_\d{1,9})?\.yaml", re.ASCII)
+"""File name of a suite config: of the whole workload, or of one launch for each group."""
+
+FORMAL_NAME = re.compile(r"formal(_group_\d{1,9})?\.log", re.ASCII)
 
 STEP_NAME = re.compile(rf"({PACKED}|{REWARDS}|{MULTITURN})_step_(.+)\.jsonl", re.DOTALL)
 """File name of one step: kind, then the name of the step."""
@@ -49,6 +65,14 @@ _CONSOLE_PAIR = re.compile(r"([A-Za-z0-9_./-]+):([-+0-9.eE]+)")
 def step_file(kind: str, step: int) -> str:
     """Name of the file of ``kind`` for workload step ``step``."""
     return f"{kind}_step_{step}.jsonl"
+
+
+def of_group(name: str, group: int | None) -> str:
+    """Name of a file that is there once per launch, for the launch of one group; None for all."""
+    if group is None:
+        return name
+    stem, _, suffix = name.rpartition(".")
+    return f"{stem}_group_{group}.{suffix}"
 
 
 def console_metrics(line: str) -> dict[str, float]:

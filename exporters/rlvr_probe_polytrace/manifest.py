@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_probe.model.workload import Iteration, Workload
-from rlvr_probe_polytrace.launch import Launch
-from rlvr_probe_polytrace.layout import FORMAT, SCHEMA_VERSION, SUITE
+from rlvr_probe_polytrace.launch import Launch, Launches
+from rlvr_probe_polytrace.layout import FORMAL_LOG, FORMAT, SCHEMA_VERSION, SUITE, of_group
+from rlvr_probe_polytrace.multiturn import NotKnown
 from rlvr_probe_polytrace.plan import Plan
 
 __all__ = ["FileRecord", "Totals", "manifest_text", "write_lines"]
@@ -56,8 +57,9 @@ def write_lines(directory: Path, name: str, lines: Iterable[str]) -> FileRecord:
 def manifest_text(
     workload: Workload,
     plan: Plan,
-    launch: Launch | None,
+    launches: Launches | None,
     totals: Totals,
+    unknown: NotKnown,
     files: Sequence[FileRecord],
     *,
     keep_names: bool,
@@ -67,6 +69,8 @@ def manifest_text(
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "probe": workload.probe,
+        "flavor": plan.flavor,
+        "response_tokens": plan.tokens,
         "source": {
             "framework": workload.framework,
             "framework_version": workload.framework_version,
@@ -81,6 +85,7 @@ def manifest_text(
             "dp_size": plan.placement.dp_size,
             "dp_of_engine": {str(e): dp for e, dp in sorted(plan.placement.dp_of.items())},
             "dp_reason": plan.placement.reason,
+            "prompt_order": "by engine" if plan.placement.reordered else "of the trainer",
         },
         "caps": {
             "prompt_tokens": workload.max_prompt_tokens,
@@ -96,24 +101,26 @@ def manifest_text(
         " machine",
         "totals": _values(totals),
         "steps": {
-            str(batch.index): {
-                "session": batch.session,
-                "trainer_step": batch.batch.step,
-                "ordinal": batch.batch.ordinal,
-                "prompts": batch.batch.total // workload.group_size,
+            str(one.batch.index): {
+                "session": one.batch.session,
+                "trainer_step": one.batch.batch.step,
+                "ordinal": one.batch.batch.ordinal,
+                "prompts": one.prompts,
             }
-            for batch in plan.batches
+            for one in plan.batches
         },
         "iterations": [_iteration(iteration) for iteration in plan.iterations],
-        "replay": None if launch is None else _replay(launch),
+        "replay": None if launches is None else _replay(launches),
         "reward_functions": list(plan.labels.values()),
-        "reward_timings": plan.rewards,
+        "reward_timings": plan.reward_s is not None,
+        "filter_indices": plan.filter is not None,
+        "not_known": unknown.listed(),
         "left_out": [_values(item) for item in plan.left_out],
         "lost_records": workload.lost_records,
         "notes": list(plan.notes),
         "redaction": {
             "names": "kept" if keep_names else "aliased",
-            "aliased": [] if keep_names else ["reward functions"],
+            "aliased": [] if keep_names else ["reward functions", "tools"],
             "left_out": [] if keep_names else ["model_type"],
             "absent": [
                 "text", "token ids", "hosts", "users", "paths", "absolute times", "GPU UUIDs",
@@ -164,16 +171,23 @@ def _iteration(iteration: Iteration) -> dict[str, object]:
     }
 
 
-def _replay(launch: Launch) -> dict[str, object]:
+def _replay(launches: Launches) -> dict[str, object]:
+    repo = launches.launches[0].repo
     return {
-        "config": SUITE,
-        "flavor": launch.flavor,
+        "repo": repo,
+        "launches": [_launch(launch) for launch in launches.launches],
+        "not_replayed": list(launches.not_replayed),
+        # The sleep for the reward lies inside rllm's gen; the formal log keeps them apart.
+        "gen_includes_reward": repo == "rllm",
+        "notes": list(launches.notes),
+    }
+
+
+def _launch(launch: Launch) -> dict[str, object]:
+    return {
+        "config": of_group(SUITE, launch.group),
         "groups": len(launch.iterations),
         "prompts_per_batch": launch.prompts,
         "overrides": list(launch.overrides),
-        "not_replayed": list(launch.not_replayed),
-        "formal_log": launch.timed,
-        # The sleep for the reward lies inside rllm's gen; the formal log keeps them apart.
-        "gen_includes_reward": launch.flavor == "rllm",
-        "notes": list(launch.notes),
+        "formal_log": of_group(FORMAL_LOG, launch.group) if launch.timed else None,
     }

@@ -7,20 +7,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_probe_polytrace.fields import ARRAY, COUNT, LENGTH, TEXT, TOTAL, Kind, Place, is_integer
+from rlvr_probe_polytrace.fields import (
+    ARRAY,
+    COUNT,
+    LENGTH,
+    TEXT,
+    TOTAL,
+    Kind,
+    Place,
+    integer,
+    is_integer,
+)
 from rlvr_probe_polytrace.findings import Findings, shown
 from rlvr_probe_polytrace.layout import (
-    FORMAL_LOG,
+    FLAVORS,
+    FORMAL_NAME,
     FORMAT,
     MANIFEST,
+    MULTITURN,
+    MULTITURN_FLAVOR,
     PACKED,
     SCHEMA_VERSION,
-    SUITE,
     step_file,
 )
-from rlvr_probe_polytrace.packed_check import PackedStep
 from rlvr_probe_polytrace.reading import digest_of
 from rlvr_probe_polytrace.suite_check import Suite, check_formal_log, read_json
+from rlvr_probe_polytrace.sums import StepSums
 
 __all__ = ["Manifest", "check_manifest", "read_manifest"]
 
@@ -32,6 +44,7 @@ _SHA256 = Kind(
     "64 hexadecimal digits",
 )
 _KEYS = {
+    "flavor": Kind(lambda value: value in FLAVORS, f"one of {', '.join(FLAVORS)}"),
     "n": LENGTH,
     "caps": _OBJECT,
     "totals": _OBJECT,
@@ -53,6 +66,12 @@ _TOTALS: dict[str, Kind] = dict.fromkeys(
 )
 _STEP = {"session": COUNT, "trainer_step": COUNT, "ordinal": COUNT, "prompts": LENGTH}
 _FILE = {"sha256": _SHA256, "lines": TOTAL, "bytes": TOTAL}
+_LAUNCH = {
+    "config": TEXT,
+    "groups": LENGTH,
+    "prompts_per_batch": LENGTH,
+    "formal_log": Kind(lambda value: value is None or isinstance(value, str), "null or a name"),
+}
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)
 
 
@@ -104,9 +123,9 @@ def read_manifest(directory: Path, findings: Findings) -> Manifest | None:
 def check_manifest(
     directory: Path,
     manifest: Manifest,
-    packed: Mapping[int, PackedStep],
+    packed: Mapping[int, StepSums],
     digests: Mapping[str, tuple[str, int, int]],
-    suite: Suite | None,
+    suites: Mapping[str, Suite | None],
     findings: Findings,
     *,
     partial: bool,
@@ -116,30 +135,31 @@ def check_manifest(
     Args:
         directory: The workload.
         manifest: Its manifest.
-        packed: Judged packed files by step.
+        packed: Judged packed or multi-turn files by step.
         digests: (SHA-256, lines, bytes) of the files that were read to their end.
-        suite: Its suite config, if sound.
+        suites: Its suite configs by name, None for an unsound one.
         findings: Takes what is wrong.
         partial: Not every step was judged, so sums cannot be compared.
     """
     place = Place(findings, MANIFEST, None)
     _check_files(directory, manifest, digests, findings)
     steps = manifest.section("steps")
+    kind = MULTITURN if manifest.value["flavor"] == MULTITURN_FLAVOR else PACKED
     for step, found in packed.items():
         if step not in manifest.steps:
             expected = f"steps 0 to {len(manifest.steps) - 1}, as in {MANIFEST}"
-            findings.add("listed", step_file(PACKED, step), None, None, f"step {step}", expected)
+            findings.add("listed", step_file(kind, step), None, None, f"step {step}", expected)
             continue
         entry, at = steps[str(step)], place.within(f"steps.{step}")
         if not isinstance(entry, dict):
             at.report("type of steps", None, shown(entry), "an object")
         elif at.check(entry, _STEP) and found.sound:
-            at.equal(entry, "prompts", found.prompts, ", the records of the packed file")
+            at.equal(entry, "prompts", found.prompts, ", the prompts of the step file")
         if found.n is not None and found.sound:
-            place.equal(manifest.value, "n", found.n, ", samples per prompt in the packed files")
+            place.equal(manifest.value, "n", found.n, ", samples per prompt in the step files")
     if not partial and all(found.sound for found in packed.values()):
         _check_totals(place.within("totals"), manifest, packed)
-    _check_replay(place.within("replay"), directory, manifest, packed, suite)
+    _check_replay(place.within("replay"), directory, manifest, packed, suites)
 
 
 def _check_files(
@@ -173,7 +193,7 @@ def _check_files(
             findings.add("listed", name, None, None, "a file", f"none: {MANIFEST} has it not")
 
 
-def _check_totals(place: Place, manifest: Manifest, packed: Mapping[int, PackedStep]) -> None:
+def _check_totals(place: Place, manifest: Manifest, packed: Mapping[int, StepSums]) -> None:
     totals = manifest.section("totals")
     if not place.check(totals, _TOTALS):
         return
@@ -185,7 +205,7 @@ def _check_totals(place: Place, manifest: Manifest, packed: Mapping[int, PackedS
         ("trajectories", sum(share.samples for share in shares)),
         ("response_tokens", sum(share.response_tokens for share in shares)),
     ):
-        place.equal(totals, key, value, ", the sum over the packed files")
+        place.equal(totals, key, value, ", the sum over the step files")
     if is_integer(n):
         tokens = n * sum(share.prompt_tokens for share in shares)
         place.equal(totals, "prompt_tokens", tokens, ", the sum over the trajectories")
@@ -195,30 +215,52 @@ def _check_replay(
     place: Place,
     directory: Path,
     manifest: Manifest,
-    packed: Mapping[int, PackedStep],
-    suite: Suite | None,
+    steps: Mapping[int, StepSums],
+    suites: Mapping[str, Suite | None],
 ) -> None:
-    """The suite config has the groups, and the batch size, that the manifest says."""
+    """The suite configs are those that the manifest says, with its groups and batch sizes."""
     replay = manifest.section("replay")
-    if not replay:
+    if not replay or not place.check(replay, {"launches": ARRAY}):
         return
-    if not place.check(replay, {"config": TEXT, "groups": LENGTH, "prompts_per_batch": LENGTH}):
-        return
-    if SUITE not in manifest.section("files"):
-        place.report("suite", "config", shown(replay["config"]), f"{SUITE} among the files")
+    launches = replay["launches"]
+    assert isinstance(launches, list)  # noqa: S101 - narrows a checked value
+    for position, launch in enumerate(launches):
+        at = place.within(f"launches[{position}]")
+        if not isinstance(launch, dict):
+            at.report("type of launches", None, shown(launch), "an object")
+        elif at.check(launch, _LAUNCH):
+            _check_launch(at, directory, manifest, steps, suites, launch)
+    named = {launch.get("config") for launch in launches if isinstance(launch, dict)}
+    for name in sorted(suites.keys() - named):
+        place.report("suite", "launches", f"none of {name}", "one per suite config")
+
+
+def _check_launch(
+    place: Place,
+    directory: Path,
+    manifest: Manifest,
+    steps: Mapping[int, StepSums],
+    suites: Mapping[str, Suite | None],
+    launch: Mapping[str, object],
+) -> None:
+    files = manifest.section("files")
+    config, formal_log = str(launch["config"]), launch["formal_log"]
+    if config not in files:
+        place.report("suite", "config", shown(config), "a suite config among the files")
+    suite = suites.get(config)
     if suite is not None:
-        place.equal(replay, "groups", len(suite.groups), f", the groups of {SUITE}")
-        prompts = replay["prompts_per_batch"]
-        for step in sorted({step for group in suite.groups for step in group} & set(packed)):
-            if packed[step].sound and packed[step].prompts != prompts:
+        place.equal(launch, "groups", len(suite.groups), f", the groups of {config}")
+        prompts = launch["prompts_per_batch"]
+        for step in sorted({step for group in suite.groups for step in group} & set(steps)):
+            if steps[step].sound and steps[step].prompts != prompts:
                 place.report(
                     "batch size",
                     "prompts_per_batch",
                     shown(prompts),
-                    f"{packed[step].prompts} as in step {step}: PolyTrace would draw at random",
+                    f"{steps[step].prompts} as in step {step}: PolyTrace would draw at random",
                 )
-    if replay.get("formal_log") is True and is_integer(replay["groups"]):
-        if FORMAL_LOG not in manifest.section("files"):
-            place.report("formal log", "formal_log", "true", f"{FORMAL_LOG} among the files")
+    if isinstance(formal_log, str):
+        if formal_log not in files or not FORMAL_NAME.fullmatch(formal_log):
+            place.report("formal log", "formal_log", shown(formal_log), "a log among the files")
         else:
-            check_formal_log(directory, replay["groups"], place.findings)
+            check_formal_log(directory, formal_log, integer(launch, "groups"), place.findings)

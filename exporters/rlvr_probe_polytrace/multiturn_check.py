@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from rlvr_probe_polytrace.extension_check import check_trajectory_extension
 from rlvr_probe_polytrace.fields import (
     ARRAY,
     COUNT,
@@ -24,6 +25,7 @@ from rlvr_probe_polytrace.fields import (
 from rlvr_probe_polytrace.findings import Findings, shown
 from rlvr_probe_polytrace.layout import MAX_COUNT
 from rlvr_probe_polytrace.reading import FileReader
+from rlvr_probe_polytrace.sums import Share, StepSums
 
 __all__ = ["check_multiturn"]
 
@@ -74,8 +76,19 @@ _TOOL = {
 }
 
 
-def check_multiturn(reader: FileReader, step: int, findings: Findings) -> None:
-    """Check one merged multi-turn file."""
+def check_multiturn(
+    reader: FileReader, step: int, response_cap: int | None, findings: Findings
+) -> StepSums:
+    """Check one merged multi-turn file and sum it up, all on one data-parallel rank.
+
+    Args:
+        reader: Of the file.
+        step: As in its name.
+        response_cap: Longest response allowed, tokens; None if unknown.
+        findings: Takes what is wrong.
+    """
+    found = StepSums(step)
+    share = found.shares.setdefault(0, Share())
     sizes: Counter[int] = Counter()
     seen: set[tuple[int, int]] = set()
     whole = True
@@ -90,21 +103,35 @@ def check_multiturn(reader: FileReader, step: int, findings: Findings) -> None:
         seen.add((group, sample))
         sizes[group] += 1
         _check_trajectory(place, record, step)
-    if not (whole and reader.whole):
+        response = integer(record, "final_response_len")
+        if response_cap is not None and response > response_cap:
+            place.report("cap", "final_response_len", response, f"at most {response_cap} tokens")
+        if "x_rlvr" in record:
+            check_trajectory_extension(place.within("x_rlvr"), record)
+        share.samples += 1
+        share.response_tokens += response
+        share.longest = max(share.longest, response)
+        if sample == 0:
+            share.prompts += 1
+            share.prompt_tokens += integer(record, "prompt_len")
+    found.sound = whole and reader.whole
+    if not found.sound:
         # A record that could not be read would be reported again as a gap.
-        return
+        return found
     place = Place(findings, reader.name, None)
     if sizes and sorted(sizes) != list(range(len(sizes))):
-        found = f"{len(sizes)} groups up to {max(sizes)}"
-        place.report("groups", "prompt_group_id", found, "every group from 0, without a gap")
+        text = f"{len(sizes)} groups up to {max(sizes)}"
+        place.report("groups", "prompt_group_id", text, "every group from 0, without a gap")
     if len(set(sizes.values())) > 1:
-        found = shown(dict(sorted(Counter(sizes.values()).items())))
+        text = shown(dict(sorted(Counter(sizes.values()).items())))
         expected = "one size for all groups (size: groups of it)"
-        place.report("group sizes", "prompt_group_id", found, expected)
+        place.report("group sizes", "prompt_group_id", text, expected)
     size = max(sizes.values(), default=0)
+    found.n = size or None
     outside = sorted(sample for _, sample in seen if sample >= size)
     if outside:
         place.report("samples", "sample_id", outside[0], f"less than the group size {size}")
+    return found
 
 
 def _check_trajectory(place: Place, record: Mapping[str, object], step: int) -> None:

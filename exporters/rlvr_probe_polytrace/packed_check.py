@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from rlvr_probe_polytrace.extension_check import check_extension
 from rlvr_probe_polytrace.fields import COUNT, FLAG, LENGTH, LENGTHS, Place, integer, integers
-from rlvr_probe_polytrace.findings import Findings, shown
-from rlvr_probe_polytrace.layout import SCHEMA_VERSION
+from rlvr_probe_polytrace.findings import Findings
 from rlvr_probe_polytrace.reading import FileReader
-from rlvr_probe_polytrace.records import Share
+from rlvr_probe_polytrace.sums import Share, StepSums
 
-__all__ = ["Limits", "PackedStep", "check_packed"]
+__all__ = ["Limits", "check_packed"]
 
 _KEYS = {
     "step": COUNT,
@@ -24,9 +24,6 @@ _KEYS = {
     "n_sampling": LENGTH,
     "validate": FLAG,
 }
-
-_MAX_FIELD = 60
-"""Longest field name taken over from a file into a report, characters."""
 
 
 @dataclass(slots=True)
@@ -44,33 +41,9 @@ class Limits:
     tp_from: str = ""
 
 
-@dataclass(slots=True)
-class PackedStep:
-    """What one packed file holds, for the checks across files.
-
-    Attributes:
-        step: Its number.
-        n: Samples per prompt, of the first sound record; None if there was none.
-        shares: By data-parallel rank.
-        ranks: Global rank by data-parallel rank.
-        sound: Whether every record could be counted.
-    """
-
-    step: int
-    n: int | None = None
-    shares: dict[int, Share] = field(default_factory=dict)
-    ranks: dict[int, int] = field(default_factory=dict)
-    sound: bool = True
-
-    @property
-    def prompts(self) -> int:
-        """Records counted."""
-        return sum(share.prompts for share in self.shares.values())
-
-
-def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findings) -> PackedStep:
+def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findings) -> StepSums:
     """Check one packed file and sum it up."""
-    found = PackedStep(step)
+    found = StepSums(step)
     indices: dict[int, set[int]] = {}
     for line, record in reader.records():
         place = Place(findings, reader.name, line)
@@ -84,7 +57,7 @@ def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findin
         if limits.response_cap is not None and max(outputs) > limits.response_cap:
             place.report("cap", "output", max(outputs), f"at most {limits.response_cap} tokens")
         if "x_rlvr" in record:
-            _check_extension(place.within("x_rlvr"), record["x_rlvr"], len(outputs))
+            check_extension(place.within("x_rlvr"), record["x_rlvr"], len(outputs))
         taken = indices.setdefault(dp_rank, set())
         if local_index in taken:
             place.report("unique", "local_index", local_index, f"each once on dp_rank {dp_rank}")
@@ -99,7 +72,7 @@ def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findin
 
 
 def _check_record(
-    place: Place, record: Mapping[str, object], found: PackedStep, outputs: list[int]
+    place: Place, record: Mapping[str, object], found: StepSums, outputs: list[int]
 ) -> None:
     place.equal(record, "step", found.step, " as in the file name")
     place.equal(record, "validate", False, ": validation is no workload")
@@ -130,7 +103,7 @@ def _check_rank(place: Place, record: Mapping[str, object], dp_rank: int, limits
         place.report("rank", "rank", rank, expected)
 
 
-def _check_shares(place: Place, found: PackedStep, indices: Mapping[int, set[int]]) -> None:
+def _check_shares(place: Place, found: StepSums, indices: Mapping[int, set[int]]) -> None:
     """Data-parallel ranks are dense, hold equally many prompts, and number them from 0."""
     if not indices:
         return
@@ -148,25 +121,3 @@ def _check_shares(place: Place, found: PackedStep, indices: Mapping[int, set[int
     counts = {dp_rank: share.prompts for dp_rank, share in sorted(found.shares.items())}
     if len(set(counts.values())) > 1:
         place.report("shares", "dp_rank", counts, "equally many prompts on every dp_rank")
-
-
-def _check_extension(place: Place, value: object, n: int) -> None:
-    """The ``x_rlvr`` object: of our version, and every list as long as ``output``."""
-    if not isinstance(value, dict):
-        place.report("extension", None, shown(value), "an object")
-        return
-    version = value.get("v")
-    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
-        place.report("extension", "v", shown(version), f"a version from 1 to {SCHEMA_VERSION}")
-        return
-    for key, item in value.items():
-        columns = item.items() if isinstance(item, dict) else [(None, item)]
-        for name, column in columns:
-            if isinstance(column, list) and len(column) != n:
-                field_name = key if name is None else f"{key}.{name}"
-                place.report(
-                    "extension",
-                    ascii(field_name)[1:-1][:_MAX_FIELD],
-                    f"{len(column)} values",
-                    f"{n}, one per sample",
-                )

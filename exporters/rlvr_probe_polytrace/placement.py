@@ -2,22 +2,24 @@
 
 PolyTrace knows one rank per prompt, restores the prompt order by sorting on that rank, and expects
 every rank to hold equally many prompts. A real run need not be like that: a group may straddle
-ranks, and shares may differ. Ranks are never invented and no group is moved: neighbouring engines
-are folded into one data-parallel rank until every batch falls into equal contiguous shares. In the
-worst case one rank holds everything. Where each sample really ran stays in ``x_rlvr``.
+ranks, shares may differ, and an engine takes requests in any order. Ranks are never invented: a
+group lies on the engine of its first sample, and neighbouring engines are folded into one
+data-parallel rank until every batch falls into equal contiguous shares. In the worst case one rank
+holds everything. Where each sample really ran stays in ``x_rlvr``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from rlvr_probe.model.batch import BatchShard
 from rlvr_probe.model.workload import WorkloadBatch
 
-__all__ = ["Placement", "engine_of", "place"]
+__all__ = ["Layout", "Placement", "engine_of", "engines_of_processes", "groups_of", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,46 +31,110 @@ class Placement:
         tp: Tensor-parallel size of the rollout engine; global rank = ``dp_rank * tp``.
         dp_of: Data-parallel rank by engine index; empty if engines are unknown.
         reason: Why ``dp_size`` is not the number of engines; None if it is.
+        reordered: Whether prompts are written by engine, and not in the order of the trainer.
     """
 
     dp_size: int
     tp: int
     dp_of: Mapping[int, int]
     reason: str | None
+    reordered: bool = False
 
     def dp_rank(self, engine: int | None) -> int:
         """The data-parallel rank on which the groups that began on ``engine`` are placed."""
         return 0 if engine is None else self.dp_of.get(engine, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the groups of one batch began.
+
+    Attributes:
+        groups: Their indices in the batch, ascending.
+        heads: Engine of the first sample of each; None if unknown.
+        engines: Every engine that served a sample of the batch, or none.
+        served: Whether the engine of each sample was recorded, and not told by its rank.
+    """
+
+    groups: Sequence[int]
+    heads: Sequence[int | None]
+    engines: frozenset[int]
+    served: bool
+
+    @classmethod
+    def of(cls, batch: WorkloadBatch, tp: int, skipped: frozenset[int] = frozenset()) -> Layout:
+        """The layout of ``batch`` without the groups that are ``skipped``."""
+        groups, heads = list[int](), list[int | None]()
+        engines = set[int]()
+        known = True
+        for shard in batch.batch.shards:
+            own = engine_of(batch, shard, tp)
+            if shard.engines is not None:
+                engines.update(one for one in shard.engines if one is not None)
+            elif own is None:
+                known = False
+            else:
+                engines.add(own)
+            for local, group in enumerate(groups_of(batch, shard)):
+                if (not groups or group != groups[-1]) and group not in skipped:
+                    groups.append(group)
+                    heads.append(own if shard.engines is None else shard.engines[local])
+        if not known:
+            heads = [None] * len(heads)
+        served = all(shard.engines is not None for shard in batch.batch.shards)
+        dense = not skipped and groups == list(range(len(groups)))
+        return cls(range(len(groups)) if dense else groups, heads, frozenset(engines), served)
+
+
+def groups_of(batch: WorkloadBatch, shard: BatchShard) -> Iterable[int]:
+    """Group of each row of ``shard``."""
+    if shard.groups is not None:
+        return shard.groups
+    rows = range(shard.offset, shard.offset + len(shard.response_tokens))
+    return (row // batch.batch.group_size for row in rows)
+
+
 def engine_of(batch: WorkloadBatch, shard: BatchShard, tp: int) -> int | None:
-    """Index of the rollout engine that generated ``shard``; None if its rank is unknown."""
+    """Index of the rollout engine in whose rank ``shard`` was generated; None if unknown."""
     rank = batch.ranks.get(shard.process, shard.rank)
     return None if rank is None else rank // tp
 
 
-def place(batches: Sequence[WorkloadBatch], tp: int) -> Placement:
+def engines_of_processes(batch: WorkloadBatch, tp: int) -> dict[int, int | None]:
+    """Engine that the rank of each process tells; None where the samples' own were recorded."""
+    found: dict[int, int | None] = {}
+    for shard in batch.batch.shards:
+        engine = engine_of(batch, shard, tp) if shard.engines is None else None
+        found[shard.process] = engine if found.get(shard.process, engine) == engine else None
+    return found
+
+
+def place(layouts: Sequence[Layout], tp: int) -> Placement:
     """The placement with the most data-parallel ranks that is true and the same for every batch.
 
     Args:
-        batches: Complete; rows of each without gaps.
+        layouts: One per batch.
         tp: Tensor-parallel size of the rollout engine, at least 1.
     """
-    layouts: set[tuple[tuple[int, int], ...]] = set()
-    for batch in batches:
-        layout = _groups_by_engine(batch, tp)
-        if layout is None:
-            return Placement(1, tp, {}, "the rank of some samples is unknown")
-        layouts.add(layout)
-    ordered = sorted({engine for layout in layouts for engine, _ in layout})
-    if any(left > right for layout in layouts for (left, _), (right, _) in pairwise(layout)):
-        reason = "prompts do not lie on the engines in prompt order"
+    if any(head is None for layout in layouts for head in layout.heads):
+        return Placement(1, tp, {}, "the rank of some samples is unknown")
+    known = [[head for head in layout.heads if head is not None] for layout in layouts]
+    ordered = sorted(frozenset(chain.from_iterable(layout.engines for layout in layouts)))
+    if any(left > right for heads in known for left, right in pairwise(heads)):
+        if not all(layout.served for layout in layouts):
+            reason = "prompts do not lie on the engines in prompt order"
+        elif all(_equal(heads, ordered) for heads in known):
+            dp_of = {engine: position for position, engine in enumerate(ordered)}
+            return Placement(len(ordered), tp, dp_of, None, reordered=True)
+        else:
+            reason = "engines began unequal numbers of groups, in no order"
         return Placement(1, tp, dict.fromkeys(ordered, 0), reason)
 
     # Cuts between neighbouring engines that split every batch in the same proportion. Of several
     # in one place the last counts: an engine on which no group begins goes with the one before
     # it, which holds the first samples of its groups.
-    common = set.intersection(*(_cuts(layout, ordered) for layout in layouts))
+    counts = {tuple(sorted(Counter(heads).items())) for heads in known}
+    common = set.intersection(*(_cuts(dict(count), ordered) for count in counts))
     cuts = dict(sorted(common))
     size = next(
         size
@@ -89,24 +155,14 @@ def place(batches: Sequence[WorkloadBatch], tp: int) -> Placement:
     return Placement(size, tp, dp_of, reason)
 
 
-def _groups_by_engine(batch: WorkloadBatch, tp: int) -> tuple[tuple[int, int], ...] | None:
-    """(engine, groups that begin on it) in row order; None if an engine is unknown."""
-    size = batch.batch.group_size
-    found: list[tuple[int, int]] = []
-    for shard in batch.batch.shards:
-        engine = engine_of(batch, shard, tp)
-        if engine is None:
-            return None
-        first, after = shard.offset, shard.offset + len(shard.response_tokens)
-        found.append((engine, -(-after // size) + (-first // size)))
-    return tuple(found)
+def _equal(heads: Sequence[int], engines: Sequence[int]) -> bool:
+    """Whether equally many groups began on each of ``engines``."""
+    counts = Counter(heads)
+    return len({counts[engine] for engine in engines}) == 1
 
 
-def _cuts(layout: Sequence[tuple[int, int]], ordered: Sequence[int]) -> set[tuple[Fraction, int]]:
+def _cuts(groups: Mapping[int, int], ordered: Sequence[int]) -> set[tuple[Fraction, int]]:
     """(share of the groups that begin before an engine, its position) for every inner cut."""
-    groups: dict[int, int] = {}
-    for engine, count in layout:
-        groups[engine] = groups.get(engine, 0) + count
     total = sum(groups.values())
     cuts: set[tuple[Fraction, int]] = set()
     before = 0

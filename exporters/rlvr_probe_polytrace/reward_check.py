@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from rlvr_probe_polytrace.fields import COUNT, FLAG, LENGTH, SECONDS, TOTAL, Place, integer, number
 from rlvr_probe_polytrace.findings import Findings
-from rlvr_probe_polytrace.packed_check import PackedStep
 from rlvr_probe_polytrace.reading import FileReader
+from rlvr_probe_polytrace.sums import StepSums
 
 __all__ = ["check_rewards"]
 
@@ -26,7 +26,7 @@ _KEYS = {
 
 
 def check_rewards(
-    reader: FileReader, step: int, packed: PackedStep | None, findings: Findings
+    reader: FileReader, step: int, packed: StepSums | None, findings: Findings
 ) -> None:
     """Check one reward file; ``packed`` is None where the packed file is not judged."""
     seen: set[int] = set()
@@ -63,9 +63,7 @@ def check_rewards(
             )
 
 
-def _check_sums(
-    place: Place, record: Mapping[str, object], packed: PackedStep, dp_rank: int
-) -> None:
+def _check_sums(place: Place, record: Mapping[str, object], packed: StepSums, dp_rank: int) -> None:
     share = packed.shares[dp_rank]
     place.equal(record, "batch_size", share.samples, ", the outputs of this dp_rank")
     place.equal(record, "response_sum", share.response_tokens, ", their sum in the packed file")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlvr_probe_polytrace.fields import TEXT, Kind, Place
 from rlvr_probe_polytrace.findings import Findings, shown
-from rlvr_probe_polytrace.layout import FORMAL_LOG, SUITE, console_metrics
+from rlvr_probe_polytrace.layout import console_metrics
 from rlvr_probe_polytrace.reading import MalformedJson, loads, read_small
 
 __all__ = ["Suite", "check_formal_log", "check_suite", "read_json"]
@@ -52,12 +52,14 @@ def read_json(directory: Path, name: str, findings: Findings) -> dict[str, objec
     return value
 
 
-def check_suite(directory: Path, present: Mapping[int, str], findings: Findings) -> Suite | None:
-    """Check ``suite.yaml`` against the step files that are ``present``, name by step."""
-    config = read_json(directory, SUITE, findings)
+def check_suite(
+    directory: Path, name: str, present: Mapping[int, str], findings: Findings
+) -> Suite | None:
+    """Check a suite config against the step files that are ``present``, name by step."""
+    config = read_json(directory, name, findings)
     if config is None:
         return None
-    place = Place(findings, SUITE, None)
+    place = Place(findings, name, None)
     config.setdefault("step_groups", "0")
     if not place.check(config, _KEYS | {"step_groups": _GROUPS}):
         return None
@@ -72,29 +74,47 @@ def check_suite(directory: Path, present: Mapping[int, str], findings: Findings)
     env = config.get("env", {})
     if not isinstance(env, dict):
         place.report("env", "env", shown(env), "an object")
-    elif env.get("WORKLOAD_BENCHMARK_LIVE_TOOL", "1") not in ("0", 0):
-        place.report(
-            "live tool",
-            "env.WORKLOAD_BENCHMARK_LIVE_TOOL",
-            shown(env.get("WORKLOAD_BENCHMARK_LIVE_TOOL")),
-            '"0": the replay would call the real tool',
-            warning=True,
-        )
+    else:
+        _check_filter_steps(place, config, env, text)
+        if env.get("WORKLOAD_BENCHMARK_LIVE_TOOL", "1") not in ("0", 0):
+            place.report(
+                "live tool",
+                "env.WORKLOAD_BENCHMARK_LIVE_TOOL",
+                shown(env.get("WORKLOAD_BENCHMARK_LIVE_TOOL")),
+                '"0": the replay would call the real tool',
+                warning=True,
+            )
     return Suite(groups)
 
 
-def check_formal_log(directory: Path, groups: int, findings: Findings) -> None:
+def _check_filter_steps(
+    place: Place, config: Mapping[str, object], env: Mapping[str, object], groups: str
+) -> None:
+    """With a filter, one group per launch: PolyTrace looks it up by WORKLOAD_STEPS alone."""
+    workload = config.get("workload")
+    if not isinstance(workload, dict) or "filter_indices_file" not in workload:
+        return
+    if ";" in groups:
+        expected = "one group per launch: all would be filtered by the first one's"
+        place.report("filter steps", "step_groups", groups, expected)
+    elif env.get("WORKLOAD_STEPS") != groups:
+        found = shown(env.get("WORKLOAD_STEPS"))
+        expected = f"{shown(groups)}, step_groups: the filter is looked up by it"
+        place.report("filter steps", "env.WORKLOAD_STEPS", found, expected)
+
+
+def check_formal_log(directory: Path, name: str, groups: int, findings: Findings) -> None:
     """Check that every line gives its times to PolyTrace, one line per benchmark group."""
-    data = read_small(directory / FORMAL_LOG, _JSON_B)
+    data = read_small(directory / name, _JSON_B)
     if isinstance(data, str):
-        findings.add("file", FORMAL_LOG, None, None, data, "a regular file")
+        findings.add("file", name, None, None, data, "a regular file")
         return
     lines = data.decode("utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         times = [key for key in console_metrics(line) if key.startswith("timing_s/")]
         if not times or len(times) != line.count("timing_s/"):
             expected = "step:N - timing_s/STAGE:SECONDS in plain decimals"
-            findings.add("parse", FORMAL_LOG, number, None, shown(line), expected)
+            findings.add("parse", name, number, None, shown(line), expected)
     if len(lines) != groups:
         expected = f"{groups}, one per benchmark group: they are paired by position"
-        findings.add("lines", FORMAL_LOG, None, None, f"{len(lines)} lines", expected)
+        findings.add("lines", name, None, None, f"{len(lines)} lines", expected)

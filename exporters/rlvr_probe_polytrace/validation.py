@@ -18,15 +18,16 @@ from rlvr_probe_polytrace.layout import (
     PACKED,
     REWARDS,
     STEP_NAME,
-    SUITE,
+    SUITE_NAME,
     step_file,
 )
 from rlvr_probe_polytrace.manifest_check import Manifest, check_manifest, read_manifest
 from rlvr_probe_polytrace.multiturn_check import check_multiturn
-from rlvr_probe_polytrace.packed_check import Limits, PackedStep, check_packed
+from rlvr_probe_polytrace.packed_check import Limits, check_packed
 from rlvr_probe_polytrace.reading import FileReader
 from rlvr_probe_polytrace.reward_check import check_rewards
 from rlvr_probe_polytrace.suite_check import check_suite
+from rlvr_probe_polytrace.sums import StepSums
 
 __all__ = ["validate_directory"]
 
@@ -63,7 +64,8 @@ class _Validation:
         self.files: dict[str, dict[int, str]] = {PACKED: {}, REWARDS: {}, MULTITURN: {}}
         self.shards: dict[int, list[str]] = {}
         self.digests: dict[str, tuple[str, int, int]] = {}
-        self.packed: dict[int, PackedStep] = {}
+        self.packed: dict[int, StepSums] = {}
+        self.multiturn: dict[int, StepSums] = {}
         self._sort()
 
     def _sort(self) -> None:
@@ -106,7 +108,7 @@ class _Validation:
             check_rewards(reader, step, self.packed.get(step), self.findings)
 
         def multiturn(reader: FileReader, step: int) -> None:
-            check_multiturn(reader, step, self.findings)
+            self.multiturn[step] = check_multiturn(reader, step, response_cap, self.findings)
 
         self._each(PACKED, packed)
         self._each(REWARDS, rewards)
@@ -114,16 +116,18 @@ class _Validation:
         self._check_filter()
         self._check_companions()
         present = self.files[PACKED] or self.files[MULTITURN]
-        suite = None
-        if SUITE in self.names:
-            suite = check_suite(self.directory, present, self.findings)
+        suites = {
+            name: check_suite(self.directory, name, present, self.findings)
+            for name in self.names
+            if SUITE_NAME.fullmatch(name)
+        }
         if manifest is not None:
             check_manifest(
                 self.directory,
                 manifest,
-                self.packed,
+                self.packed or self.multiturn,
                 self.digests,
-                suite,
+                suites,
                 self.findings,
                 partial=self.wanted is not None,
             )

@@ -60,11 +60,16 @@ class WorkloadExporter(Protocol):
 
     Attributes:
         name: What ``--to`` selects, for example ``polytrace``.
+        flavors: What ``--flavor`` selects, where the format can say a workload in several ways;
+            else empty.
     """
 
     name: str
+    flavors: Sequence[str]
 
-    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
+    def write(
+        self, workload: Workload, directory: Path, *, keep_names: bool, flavor: str | None = None
+    ) -> Written:
         """Write ``workload`` into ``directory``, which exists and is empty.
 
         The caller makes the directory appear atomically under its final name afterwards.
@@ -74,6 +79,7 @@ class WorkloadExporter(Protocol):
             directory: Absolute; nothing outside it is touched.
             keep_names: Keep names of reward functions, tools, models and data sources; by default
                 they become aliases (``reward_0``), so that the result can be shared.
+            flavor: One of :attr:`flavors`; None for the one that fits what was recorded.
 
         Raises:
             WorkloadError: The format cannot say this workload.

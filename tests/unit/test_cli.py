@@ -29,9 +29,13 @@ class ToyExporter:
     """Writes one file; fails as told by the environment."""
 
     name = "toy"
+    flavors = ("round", "square")
 
-    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
-        (directory / "toy.txt").write_text(f"{len(workload.batches)} {keep_names}")
+    def write(
+        self, workload: Workload, directory: Path, *, keep_names: bool, flavor: str | None = None
+    ) -> Written:
+        words = (len(workload.batches), keep_names, *([flavor] if flavor else []))
+        (directory / "toy.txt").write_text(" ".join(map(str, words)))
         failure = os.environ.get("TOY")
         if failure == "format":
             raise WorkloadError("toys have no steps")
@@ -224,6 +228,16 @@ def test_an_unknown_format_names_the_known_ones(
 ) -> None:
     assert cli.main(["convert", run, "--to", "tar", "--out", str(tmp_path / "out")]) == 2
     assert "no exporter is called 'tar'; known are toy" in capsys.readouterr().err
+
+
+def test_a_flavor_reaches_the_exporter_and_an_unknown_one_names_the_known_ones(
+    tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(run, tmp_path / "out", "--flavor", "square") == 0
+    assert (tmp_path / "out" / "toy.txt").read_text().endswith(" square")
+    assert convert(run, tmp_path / "other", "--flavor", "oval") == 2
+    assert "toy has no flavor 'oval'; it has round, square" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_two_exporters_of_one_name_are_a_clash_that_names_both(

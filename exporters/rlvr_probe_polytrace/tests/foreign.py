@@ -120,7 +120,7 @@ def _filter(draw: random.Random) -> list[dict[str, Any]]:
 
 
 def _trajectory(draw: random.Random, group: int, sample: int) -> dict[str, Any]:
-    cap, room, prompt = 3000, 7096, draw.randint(310, 330)
+    cap, room, prompt = 3000, 7096, 310 + group % 20
     count = 2 if group == sample == 0 else draw.randint(1, 4)
     turns: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_polytrace import PolyTraceExporter, reading
+from rlvr_probe_polytrace.tests.agents import agents
 from rlvr_probe_polytrace.tests.foreign import make_up
+from rlvr_probe_polytrace.tests.test_filtering import filtered
 from rlvr_probe_polytrace.tests.workloads import simple, write
 
 from rlvr_probe.exceptions import ValidationError
@@ -21,6 +23,9 @@ RECORD = (
     '{"step":0,"rank":0,"tp_rank":0,"dp_rank":0,"local_index":0,"input":%s,"output":[%s],'
     '"n_sampling":1,"validate":false}\n'
 )
+
+
+LAUNCH = {"config": "suite.yaml", "groups": 2, "prompts_per_batch": 4, "formal_log": None}
 
 
 def validate(directory: Path) -> list[Problem]:
@@ -219,10 +224,17 @@ def edit_manifest(directory: Path, **changes: object) -> list[str]:
         ({"files": {}}, "packed_lengths_step_0.jsonl None"),
         ({"files": {"../../etc/passwd": {}}}, "manifest.json files"),
         ({"files": {"suite.yaml": 3}}, "manifest.json files.suite.yaml"),
-        ({"replay": {"config": "suite.yaml", "groups": 1, "prompts_per_batch": 4}},
-         "manifest.json replay.groups"),
-        ({"replay": {"config": "suite.yaml", "groups": 2, "prompts_per_batch": 3}},
-         "manifest.json replay.prompts_per_batch"),
+        ({"replay": {"launches": [LAUNCH | {"groups": 1}]}},
+         "manifest.json replay.launches[0].groups"),
+        ({"replay": {"launches": [LAUNCH | {"prompts_per_batch": 3}]}},
+         "manifest.json replay.launches[0].prompts_per_batch"),
+        ({"replay": {"launches": [LAUNCH | {"config": "other.yaml"}]}},
+         "manifest.json replay.launches[0].config"),
+        ({"replay": {"launches": [LAUNCH | {"formal_log": "../../etc/hosts"}]}},
+         "manifest.json replay.launches[0].formal_log"),
+        ({"replay": {"launches": []}}, "manifest.json replay.launches"),
+        ({"replay": {"launches": [3]}}, "manifest.json replay.launches[0]"),
+        ({"flavor": "vanilla"}, "manifest.json flavor"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_lies_is_refused(
@@ -335,12 +347,16 @@ def mutate(value: object, draw: random.Random) -> object:
     return draw.choice(JUNK)
 
 
-@pytest.mark.parametrize("kind", ["verl", "rllm", "search_r1", "ours"])
+@pytest.mark.parametrize("kind", ["verl", "rllm", "search_r1", "ours", "our turns", "our filter"])
 def test_no_mutation_ends_in_a_traceback(kind: str, tmp_path: Path) -> None:
     draw = random.Random(kind)
     original = tmp_path / "original"
     if kind == "ours":
         write(simple(rows=(8, 8), n=4), original)
+    elif kind == "our turns":
+        write(agents(groups=2, n=2)[0], original)
+    elif kind == "our filter":
+        write(filtered((1, [1, 2], [1]), (2, [0], [0]), groups=2), original)
     else:
         make_up(kind, original)
         for path in original.iterdir():

@@ -72,7 +72,7 @@ def batch(
     """A batch whose rank ``r`` generated ``rows[r]`` consecutive rows."""
     draw = random.Random(f"{seed}/{index}")
     total = sum(rows)
-    prompts = [draw.randint(1, 900) for _ in range(total // n)]
+    prompts = [draw.randint(1, 900) for _ in range(-(-total // n))]
     responses = [draw.randint(1, 4000) for _ in range(total)]
     shards, offset = [], 0
     for rank, count in enumerate(rows):
@@ -162,6 +162,13 @@ def truth(made: Workload) -> dict[int, list[tuple[int, list[int]]]]:
 def lines(path: Path) -> list[dict[str, Any]]:
     """Objects of a JSON Lines file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def suite(directory: Path, name: str = "suite.yaml") -> dict[str, Any]:
+    """A suite config."""
+    found = json.loads((directory / name).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
 
 
 def packed(directory: Path, step: int) -> list[dict[str, Any]]:

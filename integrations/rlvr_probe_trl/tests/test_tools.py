@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
 from rlvr_probe_trl.tools import loss_runs
 
 from rlvr_probe.exceptions import WorkloadError
+from rlvr_probe.exporter import WorkloadExporter
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import summarize
@@ -255,15 +257,104 @@ def test_the_report_says_how_many_turns_and_calls_there_were(runs: Runs) -> None
     }
 
 
+def polytrace(run: Run, folder: Path, flavor: str | None = None) -> list[list[dict[str, Any]]]:
+    """Records by step of the workload written from a run, judged sound by its own exporter."""
+    [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
+    exporter: WorkloadExporter = found.load()()
+    folder.mkdir()
+    exporter.write(build_workload(run.trace), folder, keep_names=True, flavor=flavor)
+    assert [problem for problem in exporter.validate(folder) if not problem.warning] == []
+    kind = "packed_lengths" if flavor == "packed" else "multiturn_workload"
+    return [
+        [
+            json.loads(line)
+            for line in (folder / f"{kind}_step_{step}.jsonl").read_text().splitlines()
+        ]
+        for step in range(len(run.batches()))
+    ]
+
+
+def training(run: Run) -> list[int]:
+    """Numbers of the batches that were trained on, as in the books."""
+    return [n for n, line in enumerate(run.book("batches")) if line["mode"] == "train"]
+
+
 @conformance
-@every_kind
-def test_packed_lengths_cannot_say_such_a_run_and_the_exporter_says_why(
+@recorded
+def test_a_multi_turn_workload_has_every_length_of_the_books(
     runs: Runs, arguments: str, tmp_path: Path
 ) -> None:
-    [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
-    with pytest.raises(WorkloadError, match="tokens that the model did not generate"):
-        found.load()().write(build_workload(runs(arguments).trace), tmp_path, keep_names=False)
-    assert list(tmp_path.iterdir()) == []
+    run = runs(arguments)
+    for number, records in zip(training(run), polytrace(run, tmp_path / "w"), strict=True):
+        line = run.book("batches")[number]
+        assert [one["prompt_len"] for one in records] == line["prompts"]
+        assert [one["final_response_len"] for one in records] == line["responses"]
+        assert [one["final_response_loss_len"] for one in records] == line["loss"]
+        assert [one["finish_reason"] == "stop" for one in records] == line["stopped"]
+        assert [
+            [
+                (turn["turn"], turn["generation_prompt_len"], turn["completion_tokens"])
+                for turn in one["turns"]
+            ]
+            for one in records
+        ] == turns_of(run, number)
+
+
+@conformance
+def test_a_multi_turn_workload_has_every_tool_call_and_what_it_added(
+    runs: Runs, tmp_path: Path
+) -> None:
+    run = runs(TOOLS)
+    for (_, batch), records in zip(
+        [pair for pair in every(run) if pair[0] in training(run)],
+        polytrace(run, tmp_path / "w"),
+        strict=True,
+    ):
+        words = {"ok": "success", "error": "api_error"}
+        for one, sample in zip(records, rows(batch), strict=True):
+            assert [
+                (call["turn"], call["tool_name"], call["status"]) for call in one["tool_calls"]
+            ] == [
+                (call.turn, call.tool or "unknown", words.get(call.status or "", "unknown"))
+                for call in sorted(sample.tool_calls, key=lambda call: call.turn or 0)
+            ]
+            # The context grows by what was generated and by what tools added, and by no more.
+            for turn, following in pairwise(one["turns"]):
+                added = sum(
+                    call["append_len"] for call in one["tool_calls"] if call["turn"] == turn["turn"]
+                )
+                assert following["generation_prompt_len"] == (
+                    turn["generation_prompt_len"] + turn["completion_tokens"] + added
+                )
+                assert turn["assistant_loss_len"] == turn["completion_tokens"]
+            assert sum(call["loss_len"] for call in one["tool_calls"]) == 0
+
+
+@conformance
+@every_kind
+def test_packed_lengths_of_such_a_run_are_whole_responses(
+    runs: Runs, arguments: str, tmp_path: Path
+) -> None:
+    run = runs(arguments)
+    for number, records in zip(
+        training(run), polytrace(run, tmp_path / "w", flavor="packed"), strict=True
+    ):
+        line = run.book("batches")[number]
+        assert [tokens for one in records for tokens in one["output"]] == line["responses"]
+        assert [tokens for one in records for tokens in one["x_rlvr"]["loss_tokens"]] == (
+            line["loss"]
+        )
+    said = json.loads((tmp_path / "w" / "manifest.json").read_text())
+    assert said["response_tokens"].startswith("whole responses")
+
+
+@conformance
+def test_a_rollout_function_told_no_turns_and_the_exporter_says_so(
+    runs: Runs, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkloadError, match="trajectories have no recorded turn"):
+        polytrace(runs(ROLLOUT_FUNC), tmp_path / "w")
+    assert list((tmp_path / "w").iterdir()) == []
 
 
 @conformance

@@ -46,6 +46,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--attempt", metavar="K", type=int, help="this attempt alone, as numbered by show"
     )
+    parser.add_argument(
+        "--flavor",
+        metavar="NAME",
+        help="one of the format's ways to say a workload, e.g. packed or multiturn; "
+        "by default the one that fits what was recorded",
+    )
     parser.set_defaults(execute=execute, parser=parser)
 
 
@@ -58,6 +64,9 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.workload import build_workload
 
     exporter = find_exporter(args.to)
+    if args.flavor is not None and args.flavor not in exporter.flavors:
+        known = ", ".join(exporter.flavors) or "none: leave --flavor out"
+        raise ProbeError(f"{args.to} has no flavor {args.flavor!r}; it has {known}")
     check_free(args.out, force=args.force, replaceable=exporter.recognizes)
     with ReadingProgress() as progress:
         trace = read_run(find_run(args.run), progress=progress)
@@ -66,7 +75,9 @@ def execute(args: argparse.Namespace) -> int:
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with placed(args.out, force=args.force, replaceable=exporter.recognizes) as directory:
-            written = exporter.write(workload, directory, keep_names=args.keep_names)
+            written = exporter.write(
+                workload, directory, keep_names=args.keep_names, flavor=args.flavor
+            )
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "; nothing was left behind" if full else ""

@@ -21,8 +21,11 @@ class LengthsExporter:
     """One line per trajectory; no names in it, so that there are none to replace by aliases."""
 
     name = "lengths"
+    flavors = ()
 
-    def write(self, workload: Workload, directory: Path, *, keep_names: bool) -> Written:
+    def write(
+        self, workload: Workload, directory: Path, *, keep_names: bool, flavor: str | None = None
+    ) -> Written:
         """Write ``workload`` into ``directory``, which exists and is empty."""
         counts = Counter[str]()
         with open(directory / FILE, "w", encoding="ascii", newline="") as file:

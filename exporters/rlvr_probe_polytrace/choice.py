@@ -1,0 +1,205 @@
+"""Which flavour a workload has, and which of its batches and groups that flavour can say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from rlvr_probe.model.batch import BatchShard
+from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
+from rlvr_probe_polytrace.layout import MULTITURN_FLAVOR, PACKED_FLAVOR
+from rlvr_probe_polytrace.placement import groups_of
+from rlvr_probe_polytrace.turns import flaw_of, overlapping
+
+__all__ = ["Survey", "drop", "survey"]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one look at every trajectory found.
+
+    Attributes:
+        flavor: ``packed`` or ``multiturn``.
+        rows: Trajectories.
+        several: How many had several turns, or called a tool.
+        foreign, foreign_tokens: How many hold tokens that the model did not generate, and those.
+        bad: First flaw of each batch that cannot be written, by index.
+        flaws: Trajectories by flaw.
+        skipped: Groups that are not written, by index of the batch.
+        ragged: These, for the list of what is left out.
+        longest: Longest response, and longest turn where turns are written, tokens.
+        context: Context that the longest turn needs, tokens.
+        tools: Names of tools in the order in which they were first called.
+        overlapping: Trajectories with tool calls that ran at the same time.
+        unknown: Trajectories of which it is not known that they had one turn.
+    """
+
+    flavor: str
+    rows: int = 0
+    several: int = 0
+    foreign: int = 0
+    foreign_tokens: int = 0
+    bad: dict[int, str] = field(default_factory=dict)
+    flaws: Counter[str] = field(default_factory=Counter)
+    skipped: dict[int, frozenset[int]] = field(default_factory=dict)
+    ragged: list[LeftOut] = field(default_factory=list)
+    longest: int = 1
+    context: int = 1
+    tools: dict[str, None] = field(default_factory=dict)
+    overlapping: int = 0
+    unknown: int = 0
+
+    @property
+    def tokens(self) -> str:
+        """What the lengths of responses count."""
+        if self.flavor == MULTITURN_FLAVOR:
+            return "per turn and tool call"
+        if self.several or self.foreign:
+            return "whole responses, with what tools and users added to them"
+        return "what the model generated"
+
+    def notes(self, workload: Workload) -> Iterator[str]:
+        """What a user should know of it."""
+        if self.flavor == PACKED_FLAVOR and (self.several or self.foreign):
+            yield (
+                f"packed lengths of a run with several turns: {self.several:,} of {self.rows:,} "
+                "trajectories had several turns or called tools, and each response is replayed as "
+                f"one generation, with {self.foreign_tokens:,} tokens in {self.foreign:,} of them "
+                "that the model did not generate; training is replayed on the right shapes, "
+                "generation and tools are not replayed as they were"
+            )
+        if self.unknown:
+            yield (
+                f"turns and tool calls may be missing: {self.unknown:,} of {self.rows:,} "
+                "trajectories are written as generated in one go, which is not known of them"
+            )
+        if self.flavor == MULTITURN_FLAVOR and workload.turns_lossy:
+            yield "tool calls may be missing where a turn made several: some records were lost"
+        if self.overlapping:
+            yield (
+                f"tool calls of {self.overlapping:,} trajectories ran at the same time; PolyTrace "
+                "replays the calls of a turn one after the other"
+            )
+
+
+def survey(workload: Workload, flavor: str | None) -> Survey:
+    """Look at every trajectory once, and at its turns only where they are written."""
+    found = Survey(PACKED_FLAVOR)
+    for batch in workload.batches:
+        for shard in batch.batch.shards:
+            _count(found, shard)
+        _find_ragged(found, batch)
+    found.flavor = flavor or (MULTITURN_FLAVOR if found.several or found.foreign else PACKED_FLAVOR)
+    for batch in workload.batches:
+        if found.flavor == MULTITURN_FLAVOR:
+            _look_at_turns(found, batch, lossy=workload.turns_lossy)
+        else:
+            _look_at_lengths(found, batch, lossy=workload.turns_lossy)
+    return found
+
+
+def _count(found: Survey, shard: BatchShard) -> None:
+    found.rows += len(shard.response_tokens)
+    rows = {row for row, turns in shard.turns.items() if len(turns) > 1}
+    found.several += len(rows.union(shard.tool_calls))
+    for runs, length in zip(shard.loss_runs or (), shard.response_tokens, strict=False):
+        added = length - sum(runs[::2])
+        found.foreign += added > 0
+        found.foreign_tokens += added
+
+
+def _find_ragged(found: Survey, batch: WorkloadBatch) -> None:
+    """Groups of another size: not written if the trainer threw them away, else a flaw."""
+    inner = batch.batch
+    if all(shard.groups is None for shard in inner.shards):
+        return
+    sizes = Counter[int]()
+    for shard in inner.shards:
+        sizes.update(groups_of(batch, shard))
+    odd = {group: size for group, size in sizes.items() if size != inner.group_size}
+    if not odd:
+        return
+    if inner.used is None or inner.used & odd.keys() or len(odd) == len(sizes):
+        found.bad.setdefault(batch.index, "ragged_group")
+        found.flaws["ragged_group"] += sum(odd.values())
+        return
+    found.skipped[batch.index] = frozenset(odd)
+    found.ragged.append(
+        LeftOut("samples", "ragged_group", None, batch.session, inner.step, sum(odd.values()))
+    )
+
+
+def _look_at_lengths(found: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
+    for shard in batch.batch.shards:
+        lengths = shard.response_tokens
+        if not len(lengths):
+            continue
+        found.longest = max(found.longest, *lengths)
+        if 0 in lengths:
+            found.bad.setdefault(batch.index, "empty_response")
+            found.flaws["empty_response"] += sum(length == 0 for length in lengths)
+        if not lossy or shard.loss_runs is not None:
+            # A loss mask that keeps everything tells that there was nothing but one generation.
+            continue
+        for row, length in enumerate(lengths):
+            turns = shard.turns.get(row, ())
+            found.unknown += not turns or (turns[0].response_tokens or 0) < length
+
+
+def _look_at_turns(found: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
+    skipped = found.skipped.get(batch.index, frozenset())
+    for group in batch.batch.groups():
+        if group.index in skipped:
+            continue
+        for sample in group.trajectories:
+            flaw = flaw_of(sample, lossy=lossy) if sample.response_tokens else "empty_response"
+            if flaw is not None:
+                found.bad.setdefault(batch.index, flaw)
+                found.flaws[flaw] += 1
+                continue
+            found.longest = max(found.longest, sample.response_tokens)
+            found.context = max(found.context, sample.prompt_tokens + sample.response_tokens)
+            for turn in sample.turns:
+                sent, made = turn.prompt_tokens or 0, turn.response_tokens or 0
+                found.longest = max(found.longest, made)
+                found.context = max(found.context, sent + made + 1)
+            found.overlapping += overlapping(sample.tool_calls)
+            found.tools.update({call.tool: None for call in sample.tool_calls if call.tool})
+
+
+def drop(
+    workload: Workload, found: Survey
+) -> tuple[list[tuple[int, WorkloadBatch]], tuple[Iteration, ...], tuple[LeftOut, ...]]:
+    """Leave out whole iterations with a batch that cannot be written, and number the rest from 0.
+
+    PolyTrace replays a response of 0 tokens as 1, and half a trajectory as a whole one. Writing
+    that would be untrue, dropping the group would change the batch size, and refusing would lose a
+    long run to one aborted request.
+
+    Returns:
+        Batches with the index they had, their iterations, and what was left out.
+    """
+    gone = dict(found.bad)
+    for iteration in workload.iterations:
+        flaws = [found.bad[index] for index in iteration.batches if index in found.bad]
+        if flaws:
+            for index in iteration.batches:
+                gone.setdefault(index, flaws[0])
+    kept = [batch for batch in workload.batches if batch.index not in gone]
+    number = {batch.index: new for new, batch in enumerate(kept)}
+    return (
+        [(batch.index, replace(batch, index=number[batch.index])) for batch in kept],
+        tuple(
+            replace(iteration, batches=tuple(number[index] for index in iteration.batches))
+            for iteration in workload.iterations
+            if gone.keys().isdisjoint(iteration.batches)
+        ),
+        tuple(
+            LeftOut(
+                "step", gone[batch.index], None, batch.session, batch.batch.step, batch.batch.rows
+            )
+            for batch in workload.batches
+            if batch.index in gone
+        ),
+    )

@@ -1,0 +1,105 @@
+"""``dapo_filter_indices.jsonl``: which prompts of each batch the trainer kept and used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rlvr_probe_polytrace.order import PlannedBatch
+
+__all__ = ["Filter", "filter_records", "make_filter", "trained_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The filter of a whole workload.
+
+    Attributes:
+        target: Prompts that a trainer step trains on.
+        kept: Whether the prompts that passed can be said. PolyTrace takes the first of them for
+            the used ones; if the trainer took others, the used ones stand for the kept ones, so
+            that a replay trains on the right ones.
+    """
+
+    target: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    planned: PlannedBatch
+    kept: list[int]
+    used: list[int]
+
+
+def make_filter(batches: Sequence[PlannedBatch]) -> tuple[Filter | None, str | None]:
+    """The filter, if the trainer had one that the format can say, and what is to be noted."""
+    if all(one.batch.batch.kept is None and one.batch.batch.used is None for one in batches):
+        return None, None
+    steps = [one.batch.batch.step for one in batches]
+    if steps != sorted(steps) or len({one.batch.session for one in batches}) > 1:
+        return None, "no filter indices: PolyTrace counts trainer steps upwards, in one training"
+    target = max(sum(len(one.used) for one in members) for members in _by_step(batches))
+    if not target:
+        return None, "no filter indices: no prompt of the workload was trained on"
+    for members in _by_step(batches):
+        before = 0
+        for one in members:
+            every = one.used == one.kept and len(one.kept) == one.planned.prompts
+            if one.used != one.kept[: max(0, target - before)] and not every:
+                note = (
+                    "filter indices: the prompts trained on are not the first that passed, so that "
+                    "kept_prompt_indices are the used ones; x_rlvr of a prompt says if it passed"
+                )
+                return Filter(target, kept=False), note
+            before += len(one.kept)
+    return Filter(target, kept=True), None
+
+
+def trained_on(batches: Sequence[PlannedBatch]) -> int:
+    """Prompts of ``batches`` that were trained on."""
+    return sum(len(_choose(one).used) for one in batches)
+
+
+def filter_records(
+    batches: Sequence[PlannedBatch], chosen: Filter, n: int
+) -> Iterator[dict[str, object]]:
+    """One record per batch; indices count prompts in their written order.
+
+    Args:
+        batches: All that are written.
+        chosen: As made of them.
+        n: Samples per prompt.
+    """
+    for members in _by_step(batches):
+        before = 0
+        for place, one in enumerate(members, 1):
+            kept = one.kept if chosen.kept else one.used
+            yield {
+                "workload_step": one.planned.batch.index,
+                "trainer_step": one.planned.batch.batch.step,
+                "gen_batch_index": place,
+                "prompt_count": one.planned.prompts,
+                "n_sampling": n,
+                "train_batch_size": chosen.target,
+                "num_prompt_in_batch_before": before,
+                "kept_prompt_count": len(kept),
+                "used_prompt_count": len(one.used),
+                "kept_prompt_indices": kept,
+                "used_prompt_indices": one.used,
+            }
+            before += len(kept)
+
+
+def _by_step(batches: Sequence[PlannedBatch]) -> Iterator[list[_Chosen]]:
+    for _, members in groupby(batches, key=lambda one: one.batch.batch.step):
+        yield [_choose(one) for one in members]
+
+
+def _choose(planned: PlannedBatch) -> _Chosen:
+    inner = planned.batch.batch
+    kept = [i for i, group in enumerate(planned.order) if inner.kept is None or group in inner.kept]
+    passed = inner.kept if inner.used is None else inner.used
+    used = [i for i, group in enumerate(planned.order) if passed is None or group in passed]
+    return _Chosen(planned, kept, used)

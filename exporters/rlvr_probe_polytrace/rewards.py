@@ -1,0 +1,108 @@
+"""Reward time of each data-parallel rank, and the records of ``reward_timings_step_N.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rlvr_probe.model.batch import BatchShard, RewardCall
+from rlvr_probe_polytrace.extension import seconds
+from rlvr_probe_polytrace.order import PlannedBatch
+from rlvr_probe_polytrace.placement import (
+    Layout,
+    Placement,
+    engine_of,
+    groups_of,
+)
+from rlvr_probe_polytrace.sums import Share
+
+__all__ = ["reward_records", "reward_seconds"]
+
+
+def reward_seconds(
+    planned: PlannedBatch, layout: Layout, placement: Placement
+) -> dict[int, float] | None:
+    """Wall seconds of reward work by data-parallel rank; None unless known for each: not 0 s.
+
+    A call that rewarded whole batches counts on every rank that holds rows of its process: each
+    waited for it. One that verified a single trajectory counts where that is placed; calls of other
+    processes than the one that generated overlap, so that the time in which any of them ran counts.
+    Processes folded into one rank worked side by side, so the slowest counts. Only the functions'
+    own calls count, not the wait of a rank for the others.
+    """
+    dp_of_group = {
+        group: placement.dp_rank(head)
+        for group, head in zip(layout.groups, layout.heads, strict=True)
+    }
+    calls: dict[int, dict[int | None, list[RewardCall]]] = {}
+    for shard in planned.batch.batch.shards:
+        groups = list(groups_of(planned.batch, shard))
+        if shard.engines is None:
+            own = {placement.dp_rank(engine_of(planned.batch, shard, placement.tp))}
+        else:
+            own = {dp_of_group[group] for group in groups if group in dp_of_group}
+        whole, single = _split(shard)
+        if any(call.row is None for call in single) and len(own) > 1:
+            return None
+        verified = {call.row for call in single if call.row is not None}
+        if verified and not whole:
+            wanted = {row for row, group in enumerate(groups) if group in dp_of_group}
+            if not wanted <= verified:
+                return None
+        for call in whole:
+            for dp_rank in own:
+                calls.setdefault(dp_rank, {}).setdefault(call.process, []).append(call)
+        for call in single:
+            placed = own if call.row is None else {dp_of_group.get(groups[call.row])}
+            process = call.process if call.process == shard.process else None
+            for one in placed:
+                if one is not None:
+                    calls.setdefault(one, {}).setdefault(process, []).append(call)
+    if set(calls) != set(range(placement.dp_size)):
+        return None
+    return {
+        dp_rank: max(seconds(_busy_ns(of_one)) for of_one in calls[dp_rank].values())
+        for dp_rank in sorted(calls)
+    }
+
+
+def _split(shard: BatchShard) -> tuple[list[RewardCall], list[RewardCall]]:
+    """Calls of all rows of a shard, and those of one row."""
+    whole, single = list[RewardCall](), list[RewardCall]()
+    for call in shard.calls:
+        one = call.row is not None or (call.process != shard.process and call.samples == 1)
+        (single if one else whole).append(call)
+    return whole, single
+
+
+def _busy_ns(calls: Iterable[RewardCall]) -> int:
+    """Time in which at least one of ``calls`` ran, ns: asynchronous functions overlap."""
+    busy = 0
+    until: int | None = None
+    for call in sorted(calls, key=lambda call: call.start_ns):
+        start = call.start_ns if until is None else max(call.start_ns, until)
+        busy += max(0, call.end_ns - start)
+        until = call.end_ns if until is None else max(until, call.end_ns)
+    return busy
+
+
+def reward_records(
+    planned: PlannedBatch,
+    placement: Placement,
+    shares: Mapping[int, Share],
+    times: Mapping[int, float],
+) -> Iterator[dict[str, object]]:
+    """One record per data-parallel rank: wall seconds of reward work, and what was rewarded."""
+    for dp_rank, time_s in times.items():
+        share = shares[dp_rank]
+        yield {
+            "step": planned.batch.index,
+            "rank": dp_rank * placement.tp,
+            "tp_rank": 0,
+            "dp_rank": dp_rank,
+            "batch_size": share.samples,
+            "reward_time_s": time_s,
+            "response_sum": share.response_tokens,
+            "response_mean": share.response_tokens / share.samples,
+            "response_max": share.longest,
+            "validate": False,
+        }

@@ -1,0 +1,147 @@
+"""What the turns of a trajectory say, and whether they say all of it.
+
+A context grows by what the model generates and by what tools, users and templates add to it. All of
+it follows from the tokens sent in each turn, the tokens generated, and the mask of the trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rlvr_probe.model.batch import ToolCall, Trajectory
+
+__all__ = ["Grown", "flaw_of", "grow", "loss_between", "mask_of", "overlapping", "several"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """One turn of a trajectory whose turns are all known.
+
+    Attributes:
+        sent, generated: Tokens that the engine got and made.
+        kept: Of those generated, how many stayed in the context.
+        added: Tokens that came after them, until the next turn or the end.
+        calls: Tool calls that it asked for.
+    """
+
+    sent: int
+    generated: int
+    kept: int
+    added: int
+    calls: tuple[ToolCall, ...]
+
+
+def several(sample: Trajectory) -> bool:
+    """Whether ``sample`` was generated in several turns, or called a tool."""
+    return len(sample.turns) > 1 or bool(sample.tool_calls)
+
+
+def flaw_of(sample: Trajectory, *, lossy: bool) -> str | None:
+    """Why the turns of ``sample`` cannot be written as the whole of it; None if they can.
+
+    Args:
+        sample: To look at.
+        lossy: Whether turns and tool calls may be missing. What was added to a context without a
+            tool call may then be the result of one that is.
+    """
+    turns = sample.turns
+    if not turns:
+        return "no_turns"
+    if [turn.index for turn in turns] != list(range(len(turns))):
+        return "missing_turns"
+    if any(call.turn is None or call.turn >= len(turns) for call in sample.tool_calls):
+        return "missing_turns"
+    if any(not turn.prompt_tokens or turn.response_tokens is None for turn in turns):
+        return "unknown_lengths"
+    if any(turn.response_tokens == 0 for turn in turns):
+        return "empty_response"
+    sent = [turn.prompt_tokens or 0 for turn in turns]
+    if sent[0] != sample.prompt_tokens:
+        return "other_prompt"
+    if any(left > right for left, right in pairwise(sent)):
+        return "shrinking_context"
+    grown = grow(sample)
+    # Tokens in the loss are the model's own: more of them than the turns made are of other turns.
+    trained = _runs(sample)
+    if trained is not None:
+        missing = sum(trained[::2]) > sum(one.generated for one in grown)
+    else:
+        missing = bool(grown[-1].added) and not grown[-1].calls
+    if missing or (lossy and any(one.added and not one.calls for one in grown)):
+        return "missing_turns"
+    return None
+
+
+def grow(sample: Trajectory) -> list[Grown]:
+    """The turns of ``sample``, which has no flaw."""
+    calls: dict[int, list[ToolCall]] = {}
+    for call in sample.tool_calls:
+        calls.setdefault(-1 if call.turn is None else call.turn, []).append(call)
+    end = sample.prompt_tokens + sample.response_tokens
+    found = []
+    for place, turn in enumerate(sample.turns):
+        sent, generated = turn.prompt_tokens or 0, turn.response_tokens or 0
+        following = sample.turns[place + 1].prompt_tokens if place + 1 < len(sample.turns) else end
+        # A response may be cut to its cap before the last turn began.
+        room = max(0, (following or 0) - sent)
+        kept = min(generated, room)
+        found.append(Grown(sent, generated, kept, room - kept, tuple(calls.get(place, ()))))
+    return found
+
+
+def loss_between(sample: Trajectory, begin: int, end: int) -> int | None:
+    """Tokens in the loss among those of the context from ``begin`` to before ``end``.
+
+    None where the mask of the trainer is unknown.
+    """
+    runs = _runs(sample)
+    if runs is None:
+        return None
+    count, at = 0, sample.prompt_tokens
+    for number, run in enumerate(runs):
+        if not number % 2:
+            count += max(0, min(end, at + run) - max(begin, at))
+        at += run
+    return count
+
+
+def mask_of(sample: Trajectory, grown: Sequence[Grown]) -> list[list[int]]:
+    """The loss mask of the response as ``[[0 or 1, tokens], ...]``.
+
+    Where that of the trainer is unknown: what the model generated.
+    """
+    runs = _runs(sample)
+    if runs is not None:
+        return _merged((1 - number % 2, run) for number, run in enumerate(runs))
+    found = list[tuple[int, int]]()
+    left = sample.response_tokens
+    for one in grown:
+        for value, tokens in ((1, one.kept), (0, one.added)):
+            found.append((value, min(tokens, left)))
+            left -= min(tokens, left)
+    return _merged(found)
+
+
+def _runs(sample: Trajectory) -> tuple[int, ...] | None:
+    runs = sample.loss_runs
+    return runs if runs is not None and sum(runs) == sample.response_tokens else None
+
+
+def _merged(runs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    found = list[list[int]]()
+    for value, tokens in runs:
+        if not tokens:
+            continue
+        if found and found[-1][0] == value:
+            found[-1][1] += tokens
+        else:
+            found.append([value, tokens])
+    return found
+
+
+def overlapping(calls: Sequence[ToolCall]) -> bool:
+    """Whether two of ``calls`` ran at the same time."""
+    ordered = sorted(calls, key=lambda call: call.start_ns)
+    return any(left.end_ns > right.start_ns for left, right in pairwise(ordered))
