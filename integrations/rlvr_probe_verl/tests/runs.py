@@ -23,7 +23,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 
-__all__ = ["FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
+__all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
 
 JOB = Path(__file__).with_name("job")
 PROMPTS = 4
@@ -97,6 +97,18 @@ SCENARIOS = {
 
 FULL = frozenset(list(SCENARIOS)[3:])
 """Those that continuous integration has no time for."""
+
+# In the first reward of the second step; verl 0.5 calculates rewards where its trainer is.
+DEATHS = {
+    "rank": Scenario(
+        "0.5.0", ranks=2, environment=("VERL_CPU_MISCHIEF=kill_rank@4",), exit_status=1
+    ),
+    "controller": Scenario(
+        "0.5.0", environment=("VERL_CPU_MISCHIEF=kill_itself@4",), exit_status=1
+    ),
+    "verifier": Scenario("0.5.0", environment=("VERL_CPU_MISCHIEF=fail@4",), exit_status=1),
+}
+"""Jobs that do not end well."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class Truth:
             validation is not), ``prompts`` (lengths), ``outputs`` (token ids), ``weights``.
         weights: Digests of the weights, as servers received them.
         rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
+        killed: When the last 0.2 s of a process began that was killed.
         tools: Calls of the tool: ``tool``, ``failed``.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """
@@ -33,6 +34,7 @@ class Truth:
     generations: Lines
     weights: Lines
     rewards: Lines
+    killed: Lines
     tools: Lines
     processes: Lines
 
@@ -68,6 +70,7 @@ def read_truth(folder: Path) -> Truth:
         generations=_book(books, "generate"),
         weights=_book(books, "weights"),
         rewards=_book(books, "reward"),
+        killed=_book(books, "killed"),
         tools=_book(books, "tool"),
         processes=json.loads((folder / "processes.json").read_text()),
     )

@@ -1,12 +1,16 @@
-"""Rule-based reward of a job, which keeps a book of its calls."""
+"""Rule-based reward of a job, which keeps a book of its calls and does the mischief asked for."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
+from itertools import count
 from typing import Any
 
 from verl_cpu_books import CANARY, write
+
+_calls = count()
 
 
 def compute_score(
@@ -14,15 +18,16 @@ def compute_score(
     solution_str: str,
     ground_truth: str,
     extra_info: dict[str, Any] | None = None,
-    **_: Any,
+    **__: Any,
 ) -> float:
     """The same for every answer to each fourth prompt: such groups are filtered."""
     start = time.monotonic_ns()
     told = extra_info or {}
     index = int(told.get("index", -1))
     time.sleep(0.01)  # stands for a verifier
-    if os.environ.get("VERL_CPU_FAIL") == "reward":
-        raise RuntimeError(CANARY["exception"])
+    mischief, _, call = os.environ.get("VERL_CPU_MISCHIEF", "").partition("@")
+    if mischief and next(_calls) == int(call):
+        MISCHIEF[mischief]()
     value = 1.0 if index % 4 == 3 else 0.125 * (len(solution_str) % 8)
     write(
         "reward",
@@ -34,3 +39,32 @@ def compute_score(
         end=time.monotonic_ns(),
     )
     return value
+
+
+def fail() -> None:
+    """As a verifier with a defect."""
+    raise RuntimeError(CANARY["exception"])
+
+
+def kill_rank() -> None:
+    """End rank 0 from outside, as Ray does it."""
+    import ray
+
+    [name] = [name for name in ray.util.list_named_actors() if name.endswith("WorkerDict_0:0")]
+    wait()
+    ray.kill(ray.get_actor(name))
+
+
+def kill_itself() -> None:
+    """End this process as the kernel does it when memory runs out."""
+    wait()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait() -> None:
+    """As long as a record may take to reach the disk."""
+    write("killed", end=time.monotonic_ns())
+    time.sleep(0.2)
+
+
+MISCHIEF = {"fail": fail, "kill_rank": kill_rank, "kill_itself": kill_itself}
