@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import copy
@@ -141,6 +142,86 @@ def test_many_coroutines_at_once_never_mix(sink: Sink) -> None:
     assert len(children) == 256
     assert all(rows[row[4]][6] == row[6] for row in children)
     assert not sink.open
+
+
+def bridged(function: Any) -> Any:
+    """As verl has it: a coroutine for coroutines, found by their frame; others wait."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        caller = inspect.currentframe()
+        assert caller is not None
+        assert caller.f_back is not None
+        result = function(*args)
+        if caller.f_back.f_code.co_flags & inspect.CO_COROUTINE:
+            return result
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, result).result()
+
+    return wrapper
+
+
+def test_a_function_that_only_coroutines_await_looks_to_each_as_before(sink: Sink) -> None:
+    async def score(rows: list[int]) -> list[int]:
+        await asyncio.sleep(0.02)
+        return rows
+
+    wrapped = wrap(bridged(score), Hook(POINT))
+
+    async def awaiting() -> Any:
+        return await wrapped([1, 2])
+
+    async def waiting() -> Any:
+        def ask() -> Any:
+            return wrapped([1, 2, 3])
+
+        return ask()
+
+    assert not inspect.iscoroutinefunction(wrapped)
+    assert wrapped([1]) == [1]
+    assert asyncio.run(awaiting()) == [1, 2]
+    assert asyncio.run(waiting()) == [1, 2, 3]
+    assert spans(sink) == [(None, 1), (None, 2), (None, 3)]
+    assert all(row[2] >= 20_000_000 for row in sink.rows)
+    assert CURRENT.get() == 0
+    assert not sink.open
+    assert find_hook(wrapped) is not None
+
+
+def test_a_function_that_waits_for_its_coroutine_whoever_calls_is_left_alone_by_one(
+    sink: Sink,
+) -> None:
+    async def score() -> list[int]:
+        return [1]
+
+    @functools.wraps(score)
+    def waits() -> Any:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, score()).result()
+
+    wrapped = wrap(waits, Hook(POINT))
+
+    async def calling() -> Any:
+        return wrapped()
+
+    assert wrapped() == asyncio.run(calling()) == [1]
+    assert spans(sink) == [(None, 1)]
+
+
+def test_an_error_of_a_function_that_only_coroutines_await_reaches_them(sink: Sink) -> None:
+    async def fail() -> list[int]:
+        raise KeyError("gone")
+
+    wrapped = wrap(bridged(fail), Hook(POINT))
+
+    async def awaiting() -> Any:
+        return await wrapped()
+
+    with pytest.raises(KeyError):
+        asyncio.run(awaiting())
+    with pytest.raises(KeyError):
+        wrapped()
+    assert [row[5] for row in sink.rows] == ["KeyError", "KeyError"]
 
 
 async def _double(i: int) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
@@ -88,6 +89,10 @@ def _wrapped(original: Any, hook: Hook) -> Any:
         return _generator(original, hook, switch=False)
     if inspect.iscoroutinefunction(original):
         return _coroutine(original, hook)
+    if isinstance(original, types.FunctionType) and inspect.iscoroutinefunction(
+        getattr(original, "__wrapped__", None)
+    ):
+        return _either(original, hook)
     if isinstance(original, _FUNCTIONS):
         return _function(original, hook)
     return _object(original, hook)
@@ -155,6 +160,49 @@ def _coroutine(original: Function, hook: Hook) -> Function:
         return result
 
     return wrapper
+
+
+def _either(original: Function, hook: Hook) -> Function:
+    """A function that gives a coroutine to coroutines, and waits for its end elsewhere.
+
+    It looks at the frame that calls it, so a coroutine must find one of a coroutine there. What it
+    then returns is a coroutine, or it is left alone.
+    """
+    called = _function(original, hook)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not sys._getframe(1).f_code.co_flags & inspect.CO_COROUTINE:
+            return called(*args, **kwargs)
+        result = _to_a_coroutine(original, args, kwargs)
+        if not inspect.iscoroutine(result):
+            return result
+        recorded = _recorded(result, hook, args, kwargs)
+        return recorded if inspect.iscoroutine(recorded) else result
+
+    return wrapper
+
+
+@guard.fail_open("hooks.recorded")
+def _recorded(result: Any, hook: Hook, args: Any, kwargs: Any) -> Any:
+    """A coroutine that awaits ``result`` and records that as a call with these arguments."""
+
+    async def awaited(*_: Any, **__: Any) -> Any:
+        return await result
+
+    return _coroutine(awaited, hook)(*args, **kwargs)
+
+
+def _to_a_coroutine(function: Function, args: Any, kwargs: Any) -> Any:
+    """What ``function`` returns if it is a coroutine that calls it."""
+
+    async def caller() -> Any:
+        return function(*args, **kwargs)
+
+    try:
+        caller().send(None)  # awaits nothing, so it ends
+    except StopIteration as end:
+        return end.value
 
 
 class _Made:

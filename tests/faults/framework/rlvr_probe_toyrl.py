@@ -162,6 +162,7 @@ class ToyAdapter:
             HookPoint("toyrl:Trainer.inherited", names.EVAL, WHERE, _odd),
             HookPoint("toyrl:Base.timer", names.EXPERIENCE, WHERE),
             HookPoint("toyrl:Base.engine", names.TURN),
+            HookPoint("toyrl:Base.longest", names.TURN),
             HookPoint("toyrl:Base.pad", names.TURN, ("samples",), _too_many),
             HookPoint("toyrl:slow", names.EVAL, after=_when_slow),
             HookPoint("toyrl:Base.build", names.TURN),
