@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, Probe
+from rlvr_probe_verl.generations import Generation
 from rlvr_probe_verl.reading import attribute, number
 
 __all__ = ["Controller", "Where", "controller_of", "is_controller", "learn", "named", "trainer"]
@@ -39,6 +40,10 @@ class Controller:
         baseline: Whether a baseline is generated and scored (ReMax), which nothing is trained on.
         evaluation: Span of the evaluation that is open, 0 if none is.
         place: Place of the last generation, and how many were made there.
+        generations: Those of the step, and of the evaluation, in work.
+        padding: The batch that was filled up last, and by how many rows.
+        order: The batch that was put in another order last, and which row each of its rows was.
+        kept: Names of the prompts that passed a filter in this step; None if there was none.
     """
 
     session: int | None = None
@@ -53,6 +58,10 @@ class Controller:
     baseline: bool = False
     evaluation: int = 0
     place: tuple[Where | None, int] = (None, 0)
+    generations: list[Generation] = field(default_factory=list)
+    padding: tuple[weakref.ref[Any] | None, int] = (None, 0)
+    order: tuple[weakref.ref[Any] | None, list[int]] = (None, [])
+    kept: set[str] | None = None
 
     def where(self) -> Where:
         """Place of something that happens now."""
@@ -65,6 +74,24 @@ class Controller:
         count = count if last == where else 0
         self.place = (where, count + 1)
         return count
+
+    def remember_padding(self, data: Any, rows: int) -> None:
+        """``data`` has ``rows`` rows at its end that only fill it up."""
+        self.padding = (weakref.ref(data), rows)
+
+    def remember_order(self, data: Any, rows: list[int]) -> None:
+        """Each row of ``data`` was another one before."""
+        before = self.order_of(data)
+        self.order = (weakref.ref(data), rows if before is None else [before[row] for row in rows])
+
+    def order_of(self, data: Any) -> list[int] | None:
+        """Which row each row of ``data`` was at first; None if it was never reordered."""
+        batch, rows = self.order
+        return rows if batch is not None and batch() is data else None
+
+    def forget(self, mode: str) -> None:
+        """Forget the generations of a step or an evaluation that is over."""
+        self.generations = [one for one in self.generations if one.mode != mode]
 
 
 def named(where: Where) -> dict[str, Any]:

@@ -7,12 +7,28 @@ returns text, a token id or anything derived from one but its count.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from rlvr_probe.adapter import Call
 
-__all__ = ["argument", "attribute", "digest", "error_of", "number", "option", "size", "word"]
+__all__ = [
+    "argument",
+    "attribute",
+    "column",
+    "digest",
+    "error_of",
+    "lengths",
+    "loss_runs",
+    "number",
+    "option",
+    "row_sums",
+    "size",
+    "tensor",
+    "truncated",
+    "word",
+]
 
 
 def attribute(owner: object, *path: str) -> Any:
@@ -67,3 +83,78 @@ def size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
             keys = getattr(value, "keys", None)
             return len(keys) if isinstance(keys, list) else len(value)
     return None
+
+
+# ---------------------------------------------------------------- batches
+
+
+def column(data: Any, name: str) -> list[Any] | None:
+    """A column of a ``DataProto`` that is no tensor; None if it has none of this name."""
+    held = option(attribute(data, "non_tensor_batch"), name)
+    return None if held is None else list(held)
+
+
+def tensor(data: Any, name: str) -> Any:
+    """A tensor (rows x tokens) of a ``DataProto`` that lies in host memory; None for any other."""
+    held = option(attribute(data, "batch"), name)
+    on_host = attribute(held, "device", "type") == "cpu"
+    return held if on_host and attribute(held, "ndim") == 2 else None
+
+
+def lengths(data: Any) -> tuple[list[int], list[int]] | None:
+    """Tokens of the prompt and of the response in each row, padding left out; None if unknown."""
+    prompts, mask = tensor(data, "prompts"), tensor(data, "attention_mask")
+    if prompts is None or mask is None:
+        return None
+    width = prompts.shape[1]
+    return mask[:, :width].sum(1).long().tolist(), mask[:, width:].sum(1).long().tolist()
+
+
+def loss_runs(data: Any, response_tokens: list[int]) -> list[list[int]] | None:
+    """Tokens in and out of the loss in turn, by row, those in it first; None if all are in it.
+
+    Args:
+        data: A ``DataProto`` with ``response_mask``: 1 for what the model generated.
+        response_tokens: Length of each response, what tools returned included.
+    """
+    mask = tensor(data, "response_mask")
+    if mask is None or mask.sum(1).long().tolist() == response_tokens:
+        return None
+    inside = mask.bool()
+    first = inside[:, 0].tolist()
+    runs: list[list[int]] = [[] if starts else [0] for starts in first]
+    begun = [0] * len(runs)
+    for row, before in (inside[:, 1:] != inside[:, :-1]).nonzero().tolist():
+        if before + 1 < response_tokens[row]:
+            runs[row].append(before + 1 - begun[row])
+            begun[row] = before + 1
+    for row, length in enumerate(response_tokens):
+        if length > begun[row]:
+            runs[row].append(length - begun[row])
+        elif not length:
+            runs[row] = []
+    return runs
+
+
+def truncated(data: Any, response_tokens: list[int], end: int | None) -> list[int] | None:
+    """1 for each response that fills its place and does not end on ``end``; None if unknown.
+
+    verl keeps no flag of its own. Its engines return the token that ended a response with it.
+    """
+    responses = tensor(data, "responses")
+    if responses is None or not responses.shape[1]:
+        return None
+    ended = (responses[:, -1] == (-1 if end is None else end)).tolist()
+    cap = responses.shape[1]
+    return [
+        int(length >= cap and not stopped)
+        for length, stopped in zip(response_tokens, ended, strict=True)
+    ]
+
+
+def row_sums(values: Any) -> list[float | None] | None:
+    """Sum of each row of a tensor (rows x tokens) in host memory; None where it is no number."""
+    if attribute(values, "device", "type") != "cpu" or attribute(values, "ndim") != 2:
+        return None
+    sums: list[float] = values.sum(1).tolist()
+    return [float(value) if math.isfinite(value) else None for value in sums]

@@ -15,8 +15,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import RPC
-from rlvr_probe_verl.controller import controller_of, is_controller, named
-from rlvr_probe_verl.reading import argument, attribute, error_of, number, size, word
+from rlvr_probe_verl.controller import controller_of, is_controller, named, trainer
+from rlvr_probe_verl.reading import argument, attribute, error_of, number, size, tensor, word
+from rlvr_probe_verl.rollouts import engines, generation_begin, generation_end
+from rlvr_probe_verl.session import facts
 
 __all__ = ["CALLER", "WORKER", "in_rpc"]
 
@@ -79,14 +81,28 @@ def _call_begin(call: Call) -> None:
         "call": _ordinal("caller", made["group"], made["method"]),
         "samples": size(call.args, call.kwargs),
     }
+    begun = None
+    if step is not None and made["method"] == "generate_sequences" and call.args:
+        begun = generation_begin(probe, call.args[0])
     span = probe.begin(RPC, detail=made["method"], step=step, activate=True)
-    call.state = (span, values, _inside.set(True))
+    call.state = (span, values, _inside.set(True), begun)
 
 
 def _call_end(call: Call) -> None:
-    span, values, token = call.state
+    span, values, token, begun = call.state
     _inside.reset(token)
     call.probe.end(span, values, error_of(call))
+    if begun is not None:
+        rows = tensor(call.result, "responses")
+        engine = None
+        if rows is not None and values["ranks"]:
+            engine = engines(begun.rows, len(rows), values["ranks"], _tensor_parallel())
+        generation_end(call, begun, call.result, engine)
+
+
+def _tensor_parallel() -> int:
+    tp = facts(trainer())["rollout_tp"]
+    return tp if isinstance(tp, int) else 1
 
 
 _CALL = HookPoint("func_generator.returned", before=_call_begin, after=_call_end)
@@ -128,7 +144,7 @@ def _work_begin(call: Call) -> None:
         "ranks": _environment("WORLD_SIZE"),
     }
     span = call.probe.begin(RPC, detail=method, activate=True)
-    call.state = (span, values, _inside.set(True))
+    call.state = (span, values, _inside.set(True), None)
 
 
 def _environment(name: str) -> int | None:

@@ -73,7 +73,7 @@ def facts(owner: Any) -> dict[str, Any]:
         "rank": 0,
         "world_size": 1,
         "accelerators": nodes * per_node if nodes and per_node else None,
-        "rollout_tp": number(option(rollout, "tensor_model_parallel_size")),
+        "rollout_tp": _tensor_parallel(rollout),
         "engine": _engine(rollout),
         "group_size": number(option(rollout, "n")),
         "group_size_eval": number(option(rollout, "val_kwargs.n")),
@@ -112,6 +112,13 @@ def foreign_ids(modules: Mapping[str, Any]) -> dict[str, str] | None:
         if isinstance(value, str) and _ID.fullmatch(value)
     }
     return ids or None
+
+
+def _tensor_parallel(rollout: Any) -> int | None:
+    # Below 0.7 the training ranks can generate themselves, and there is no engine.
+    if option(rollout, "name") == "hf":
+        return 1
+    return number(option(rollout, "tensor_model_parallel_size"))
 
 
 def _engine(rollout: Any) -> str | None:

@@ -117,7 +117,8 @@ def _step_begin(probe: Probe, controller: Controller) -> None:
         if controller.step == step:  # the step goes on with another generation
             return
         _close_step(probe, controller, "Abandoned")
-    controller.step, controller.updated = step, False
+    controller.step, controller.updated, controller.kept = step, False, None
+    controller.forget("train")
     controller.step_span = probe.begin(names.STEP, step=step, activate=True)
 
 
@@ -156,6 +157,7 @@ def _evaluation_end(
 ) -> None:
     if span:
         controller.evaluation = 0
+        controller.forget("eval")
         probe.end(span, values, error)
 
 
