@@ -16,7 +16,7 @@ from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import Layout, Placement, place
 from rlvr_probe_polytrace.rewards import reward_seconds
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["REASONS", "Plan", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _why_nothing(workload: Workload, found: Survey) -> str:
     if not workload.batches:
         return start + "record at least one whole step"
     said = "; ".join(
-        f"{count:,} of {found.rows:,} {_REASONS[reason]}"
+        f"{count:,} of {found.rows:,} {REASONS[reason]}"
         for reason, count in sorted(found.flaws.items())
     )
     hint = ""
@@ -180,7 +180,7 @@ def _why_nothing(workload: Workload, found: Survey) -> str:
     return f"{start}{said}{hint}"
 
 
-_REASONS = {
+REASONS = {
     "empty_response": "trajectories have a response or turn of 0 tokens, replayed as 1",
     "missing_turns": "trajectories lack turns or tool calls",
     "no_turns": "trajectories have no recorded turn",
@@ -189,11 +189,12 @@ _REASONS = {
     "shrinking_context": "trajectories dropped part of their context",
     "unknown_lengths": "trajectories have turns of unknown length",
 }
+"""Why a batch is left out here, in words."""
 
 
 def _why_dropped(dropped: tuple[LeftOut, ...]) -> str:
     reasons = sorted({one.reason for one in dropped})
-    words = ", ".join(f"{_REASONS[reason]} ({reason})" for reason in reasons)
+    words = ", ".join(f"{REASONS[reason]} ({reason})" for reason in reasons)
     return f"{len(dropped)} batches are left out with the steps they belong to: {words}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rlvr_probe_polytrace import PolyTraceExporter
 from rlvr_probe_polytrace.tests.agents import Book, agents
-from rlvr_probe_polytrace.tests.workloads import lines, manifest, packed, suite, write
+from rlvr_probe_polytrace.tests.workloads import lines, manifest, packed, simple, suite, write
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import BatchShard, ToolCall, Turn
@@ -300,6 +300,11 @@ def test_a_run_of_which_no_trajectory_is_whole_is_refused_with_counts(tmp_path: 
     assert f"{rows} of {rows} trajectories have no recorded turn" in str(caught.value)
     assert "the flavor packed" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_recorded_turns_is_not_written_as_if_each_had_one(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="32 of 32 trajectories have no recorded turn"):
+        PolyTraceExporter().write(simple(), tmp_path, keep_names=False, flavor="multiturn")
 
 
 def test_calls_that_ran_at_the_same_time_are_stated(tmp_path: Path) -> None:

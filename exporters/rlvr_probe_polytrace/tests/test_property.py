@@ -8,7 +8,16 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlvr_probe_polytrace.tests.workloads import packed, read_back, shard, truth, workload, write
+from rlvr_probe_polytrace.tests.agents import agents
+from rlvr_probe_polytrace.tests.workloads import (
+    lines,
+    packed,
+    read_back,
+    shard,
+    truth,
+    workload,
+    write,
+)
 
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.workload import Workload, WorkloadBatch
@@ -78,3 +87,30 @@ def test_every_workload_is_written_soundly(made: Workload, keep_names: bool) -> 
                 for rank in record["x_rlvr"].get("engine_id", [])
             ]
             assert found == [rank // made.rollout_tp for rank in ranks]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6), st.integers(1, 3))
+def test_every_conversation_is_written_soundly(
+    groups: int, n: int, seed: int, engines: int
+) -> None:
+    made, books = agents(groups, n, seed=seed, engines=engines)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "w"
+        flat = all(len(book.turns) == 1 and not book.calls for one in books for book in one)
+        write(made, directory)
+        if flat:
+            return
+        for step, of_batch in enumerate(books):
+            found = {
+                (one["x_rlvr"]["prompt_uid"].rpartition("g")[2], one["sample_id"]): one
+                for one in lines(directory / f"multiturn_workload_step_{step}.jsonl")
+            }
+            for row, book in enumerate(of_batch):
+                one = found[str(row // n), row % n]
+                assert one["response_loss_mask_rle"] == book.mask
+                assert [
+                    (turn["generation_prompt_len"], turn["completion_tokens"])
+                    for turn in one["turns"]
+                ] == [turn[:2] for turn in book.turns]
+                assert sum(call["append_len"] for call in one["tool_calls"]) == sum(book.appended)
