@@ -227,7 +227,7 @@ def _overrides(scenario: Scenario, assets: Path) -> list[str]:
         "trainer.val_before_train=False",
         "trainer.save_freq=-1",
         "trainer.resume_mode=disable",
-        f"trainer.logger=[{'console' if scenario.generates else 'console,file'}]",
+        f"trainer.logger=[{'console' if release < (0, 9) else 'console,file'}]",
         f"data.train_files={assets}/train.parquet",
         f"data.val_files={assets}/val.parquet",
         f"data.train_batch_size={PROMPTS}",

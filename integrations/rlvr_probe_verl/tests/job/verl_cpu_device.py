@@ -5,7 +5,7 @@ transformers and small modules of verl; trainers, workers and algorithms stay as
 has a place for other platforms instead, which ``verl_cpu_engine`` fills.
 
 Where verl has its model generate by itself, the calls of ``generate`` are written into the books
-here, as are the metrics of releases that cannot log them to a file.
+here. So are metrics: verl 0.5 cannot log them to a file, and 0.6 fails where one is a tensor.
 """
 
 from __future__ import annotations
@@ -128,8 +128,6 @@ def _generations(module: Any) -> None:
 @wrapt.when_imported("verl.utils.tracking")
 def _metrics(module: Any) -> None:
     tracking = module.Tracking
-    if "file" in tracking.supported_backend:
-        return
     log = tracking.log
 
     @functools.wraps(log)
