@@ -4,14 +4,16 @@ Loaded by every Python process of a job, before anything else. Post-import hooks
 transformers and small modules of verl; trainers, workers and algorithms stay as they are. verl 0.9
 has a place for other platforms instead, which ``verl_cpu_engine`` fills.
 
-Where verl has its model generate by itself, the calls of ``generate`` are written into the books
-here. So are metrics: verl 0.5 cannot log them to a file, and 0.6 fails where one is a tensor.
+Where verl has its model generate by itself, its calls of ``generate`` are seeded here, which verl
+leaves to chance, and written into the books. So are metrics: verl 0.5 cannot log them to a file,
+and 0.6 fails where one is a tensor.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import time
 from typing import Any
@@ -94,8 +96,11 @@ def _attention(module: Any) -> None:
 
 @wrapt.when_imported("transformers.generation.utils")
 def _generations(module: Any) -> None:
+    import torch
+
     mixin = module.GenerationMixin
     generate = mixin.generate
+    calls = itertools.count()
 
     @functools.wraps(generate)
     def kept(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,13 +110,15 @@ def _generations(module: Any) -> None:
         for parameter in self.parameters():
             local = getattr(parameter, "to_local", lambda p=parameter: p)()
             weights.update(local.detach().float().numpy().tobytes())
+        rank = int(os.environ.get("RANK", "0"))
+        torch.manual_seed(int(os.environ["VERL_CPU_SEED"]) + 1000 * rank + next(calls))
         start = time.monotonic_ns()
         result = generate(self, *args, **kwargs)
         mask, ended = kwargs["attention_mask"], kwargs["eos_token_id"]
         rows = result.sequences[:, mask.shape[1] :].tolist()
         write(
             "generate",
-            rank=int(os.environ.get("RANK", "0")),
+            rank=rank,
             sampled=bool(kwargs["do_sample"]),
             prompts=mask.sum(-1).tolist(),
             outputs=[ids[: ids.index(ended) + 1] if ended in ids else ids for ids in rows],
