@@ -131,9 +131,7 @@ def run_id(config: Config, environ: Mapping[str, str]) -> str:
     if step is not None:
         return "slurm-" + _folder_name(step)
     if environ.get("RAY_JOB_ID"):
-        # Every Ray cluster counts its jobs from 1, so the id alone is shared by strangers.
-        raylet = _int(environ.get("RAY_RAYLET_PID"))
-        cluster = _digest("ray", boot_id(), raylet, raylet and process_start_ticks(raylet))
+        cluster = _digest("ray", *_raylet(environ))
         return f"ray-{_folder_name(environ['RAY_JOB_ID'])}-{cluster[:8]}"
     rendezvous = _rendezvous(environ)
     if rendezvous is not None:
@@ -153,7 +151,11 @@ def job_key(environ: Mapping[str, str]) -> str:
     slurm = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID"))
     rendezvous = _rendezvous(environ)
     launch: tuple[object, ...]
-    if rendezvous is not None:
+    if environ.get("RAY_JOB_ID"):
+        # Its parent, and the Slurm step, are those of every driver's workers; the process that
+        # started this one joins the nodes.
+        launch = ("ray", environ["RAY_JOB_ID"], *_raylet(environ))
+    elif rendezvous is not None:
         # An id given by hand comes back at the next launch; the address rank 0 opened rarely does.
         master = (environ.get("MASTER_ADDR"), environ.get("MASTER_PORT"))
         launch = ("torchrun", rendezvous, *slurm, *master)
@@ -184,6 +186,12 @@ def _rendezvous(environ: Mapping[str, str]) -> str | None:
     world, local = world_size(environ), _int(environ.get("LOCAL_WORLD_SIZE"))
     several = world is not None and local is not None and world > local
     return name if several and name not in ("", "none") else None
+
+
+def _raylet(environ: Mapping[str, str]) -> tuple[object, ...]:
+    """What tells this Ray cluster from others, all of which count their jobs from 1: its node."""
+    raylet = _int(environ.get("RAY_RAYLET_PID"))
+    return boot_id(), raylet, raylet and process_start_ticks(raylet)
 
 
 def _parent() -> tuple[object, ...]:

@@ -20,6 +20,7 @@ NEVER = {
     "rlvr_probe.guard:set_strict": "for tests of the probe",
     "rlvr_probe.hooks.wrapping:_async_example": "never called: only its code is looked at",
     "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
+    "rlvr_probe.identity:_raylet": "asked in a worker process of Ray; test_identity.py",
     "rlvr_probe.identity:slurm_rank": "asked by the launcher, in a process of its own",
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",

@@ -1,0 +1,75 @@
+"""Telling what this process is to its Ray job, and which actors it asked for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rlvr_probe.adapter import Call, Probe
+from rlvr_probe.model import names
+from rlvr_probe_ray.handing import worker_of_process
+
+__all__ = ["actor_begins", "actor_started", "begins_late", "driver_begins", "task_begins"]
+
+_DRIVER = "driver"
+_CLIENT_SERVER = "client_server"
+_TASK = "task"
+
+
+def driver_begins(call: Call) -> None:
+    """Before a driver connects: what it starts is to know whose it is."""
+    config = call.kwargs.get("job_config")
+    if config is not None:
+        _tell(call.probe, _CLIENT_SERVER if config._client_job else _DRIVER)
+
+
+def begins_late(call: Call) -> None:
+    """Before a driver that nobody saw connect starts something."""
+    worker = worker_of_process()
+    if worker.connected and worker.mode == sys.modules["ray"].SCRIPT_MODE:
+        _tell(call.probe, _DRIVER)
+
+
+def actor_begins(call: Call) -> None:
+    """After a worker has loaded the class of the actor that it becomes."""
+    worker = worker_of_process()
+    actor = worker.core_worker.get_actor_id()
+    if not actor.is_nil():
+        _tell(call.probe, _class_name(call.args[2]), actor.hex())
+
+
+def task_begins(call: Call) -> None:
+    """Before a worker looks up what it is to run: a task, if it is no method."""
+    if not call.args[2].class_name:
+        _tell(call.probe, _TASK)
+
+
+def actor_started(call: Call) -> None:
+    """After an actor was asked for."""
+    handle = call.result
+    if call.error is not None or call.kwargs.get("get_if_exists"):
+        return  # of the latter, the call inside this one creates it
+    # Through a Ray Client, its server asks for the actor; an actor in Java never tells of itself.
+    if type(handle) is not sys.modules["ray.actor"].ActorHandle or handle._ray_is_cross_language:
+        return
+    name = _class_name(handle._ray_actor_creation_function_descriptor)
+    call.probe.emit(names.STARTED, {"actor": handle._ray_actor_id.hex(), "role": name})
+
+
+def _tell(probe: Probe, role: str, actor: str | None = None) -> None:
+    """Once for each thing that this process is: a worker that ran tasks may become an actor."""
+    worker = worker_of_process()
+    told = probe.state(worker).setdefault("told", set())
+    if told and (role in (_DRIVER, _TASK) or (role, actor) in told):
+        return
+    values: dict[str, Any] = {"role": role}
+    if actor is not None:
+        values["actor"] = actor
+    if worker.connected:
+        values["node"] = worker.core_worker.get_current_node_id().hex()
+    probe.emit(names.PROCESS, values)
+    told.add((role, actor))
+
+
+def _class_name(descriptor: Any) -> str:
+    return str(descriptor.class_name)

@@ -1,0 +1,231 @@
+"""A user's Ray programs, one per way into a cluster. Knows of the probe only where it attaches.
+
+``python job.py WAY FOLDER [ADDRESS]`` prints one JSON line: ``results``, which are the same with
+and without a probe, ``driver``, its process, and ``workers``, the title of every worker process
+that the raylet has at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.job_config import JobConfig
+from ray.runtime_env import RuntimeEnv
+
+MARK = "import rlvr_probe\nrlvr_probe.attach()\nwith rlvr_probe.span('child'): pass"
+
+
+class Counter:
+    """An actor; it is killed in some of the ways."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+
+    def add(self, more: int) -> int:
+        self.value += more
+        return self.value
+
+    def raylet(self) -> int:
+        return os.getppid()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def mark(self) -> None:
+        """A span of the user's, where there is a probe."""
+        if os.environ.get("RLVR_PROBE"):
+            from rlvr_probe import span
+
+            with span("before the end"):
+                pass
+
+    def child(self) -> int:
+        """A Python process of its own."""
+        code = MARK if os.environ.get("RLVR_PROBE") else "pass"
+        return subprocess.run([sys.executable, "-c", code], check=True).returncode
+
+    def fails(self) -> None:
+        raise ValueError("of the user")
+
+
+class Parent:
+    """An actor that starts others."""
+
+    def __init__(self) -> None:
+        env = {"env_vars": {"MINE": "1", "RLVR_PROBE_FLUSH_S": "0.05"}}
+        self.counters = [
+            remote(Counter).options(runtime_env=env).remote(10),
+            remote(Counter).options(runtime_env=RuntimeEnv(env_vars={"MINE": "2"})).remote(20),
+        ]
+
+    def ask(self) -> list[Any]:
+        asked = [(one.add.remote(1), one.variable.remote("MINE")) for one in self.counters]
+        return [ray.get(list(one)) for one in asked]
+
+
+def remote(kind: type) -> Any:
+    return ray.remote(num_cpus=0)(kind)
+
+
+@ray.remote(num_cpus=0)
+def double(value: int) -> int:
+    return 2 * value
+
+
+def failure(call: Callable[[], Any]) -> list[str]:
+    """What the user sees of an error in a worker."""
+    try:
+        call()
+    except Exception as error:
+        return [type(error).__name__, str(error.__cause__ or error).strip().splitlines()[-1]]
+    return []
+
+
+def everything() -> tuple[list[Any], Any]:
+    """Actors of every kind that a runtime environment can make, and one that is killed by each."""
+    parent = remote(Parent).remote()
+    plain = remote(Counter).options(name="plain", get_if_exists=True).remote(1)
+    same = remote(Counter).options(name="plain", get_if_exists=True).remote(1)
+    killed, struck = remote(Counter).remote(5), remote(Counter).remote(6)
+    off = {"env_vars": {"RLVR_PROBE_DISABLED": "1"}}
+    unwanted = remote(Counter).options(runtime_env=off).remote(7)
+    results = [
+        ray.get(parent.ask.remote()),
+        ray.get([plain.add.remote(1), same.add.remote(1), double.remote(4)]),
+        ray.get([unwanted.add.remote(1), plain.child.remote()]),
+        failure(lambda: ray.get(plain.fails.remote())),
+        ray.get([one.variable.remote("SET_UP_BY_USER") for one in (plain, unwanted)]),
+    ]
+    ray.get([killed.mark.remote(), struck.mark.remote()])
+    pid = ray.get(struck.pid.remote())
+    time.sleep(0.5)
+    ray.kill(killed)
+    os.kill(pid, signal.SIGKILL)
+    results.append(failure(lambda: ray.get(struck.add.remote(1)))[:1])
+    return results, (parent, plain, unwanted)
+
+
+def starts(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """Ray is started by the driver, with a set-up hook of the user's."""
+    env = {"env_vars": {"THEIRS": "3"}, "worker_process_setup_hook": "setup_hook.setup"}
+    ray.init(num_cpus=2, include_dashboard=False, _temp_dir=str(folder), runtime_env=env)
+    results, kept = everything()
+    assert env == {"env_vars": {"THEIRS": "3"}, "worker_process_setup_hook": "setup_hook.setup"}
+    return results, kept
+
+
+def few() -> tuple[list[Any], Any]:
+    counter = remote(Counter).remote(1)
+    return ray.get([counter.add.remote(1), counter.variable.remote("THEIRS"), double.remote(2)]), (
+        counter,
+    )
+
+
+def joins(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """A cluster that runs already, with an object for the environment."""
+    ray.init(address=address, runtime_env=RuntimeEnv(env_vars={"THEIRS": "4"}))
+    return few()
+
+
+def configured(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """The environment is in a configuration of the job."""
+    config = JobConfig(runtime_env={"env_vars": {"THEIRS": "5"}})
+    ray.init(address=address, job_config=config)
+    results, kept = few()
+    assert "RLVR_PROBE" not in config.runtime_env["env_vars"]
+    return results, kept
+
+
+def submitted(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """As `ray job submit` starts a driver, with variables of ours in the job's environment."""
+    ours = {name: value for name, value in os.environ.items() if name == "RLVR_PROBE"}
+    config = {"runtime_env": {"env_vars": {**ours, "THEIRS": "6"}}, "metadata": {}}
+    os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps(config)
+    ray.init(address=address, runtime_env={"env_vars": {"OTHER": "1"}})
+    return few()
+
+
+def environment_hook(runtime_env: Any) -> dict[str, Any]:
+    """What RAY_RUNTIME_ENV_HOOK names, as the one of `uv run` works."""
+    given = dict(runtime_env or {})
+    return {**given, "env_vars": {**given.get("env_vars", {}), "THEIRS": "7"}}
+
+
+def hooked(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """A hook makes the environment of the job."""
+    os.environ["RAY_RUNTIME_ENV_HOOK"] = "job.environment_hook"
+    ray.init(address=address)
+    return few()
+
+
+def late(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """The probe comes when Ray is there already."""
+    ray.init(address=address, runtime_env={"env_vars": {"THEIRS": "8"}})
+    before = remote(Counter).remote(3)
+    early = ray.get(before.add.remote(1))
+    if os.environ.get("ATTACH"):
+        import rlvr_probe
+
+        rlvr_probe.attach(out=os.environ["ATTACH"])
+    results, kept = few()
+    parent = remote(Parent).remote()
+    results += [early, ray.get(parent.ask.remote()), ray.get(before.add.remote(1))]
+    return results, (*kept, parent, before)
+
+
+def elsewhere(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """A worker in an environment without the package."""
+    ray.init(address=address, runtime_env={"env_vars": {"THEIRS": "9"}})
+    bare = {"py_executable": os.environ["BARE_PYTHON"]}
+    counter = remote(Counter).options(runtime_env=bare).remote(1)
+    results, kept = few()
+    return [*results, ray.get(counter.add.remote(1))], (*kept, counter)
+
+
+def client(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """Through a Ray Client."""
+    ray.init(address=address, runtime_env={"env_vars": {"THEIRS": "10"}})
+    return few()
+
+
+WAYS = (starts, joins, configured, submitted, hooked, late, elsewhere, client)
+
+
+def workers(raylet: int) -> dict[int, str]:
+    """Title of every worker process of a raylet, by its pid."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except OSError:
+            continue
+        if parent == raylet and title.startswith("ray::"):
+            found[int(folder.name)] = title
+    return found
+
+
+def main() -> None:
+    way, folder, address = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    results, kept = next(one for one in WAYS if one.__name__ == way)(folder, address)
+    time.sleep(0.5)  # so that all of it is written down
+    raylet = ray.get(remote(Counter).options(name="last").remote().raylet.remote())
+    ours = workers(raylet) if way == "starts" else {}
+    print(json.dumps({"results": results, "driver": os.getpid(), "workers": ours}), flush=True)
+    del kept
+
+
+if __name__ == "__main__":
+    main()
