@@ -1,8 +1,8 @@
 """A user's Ray programs, one per way into a cluster. Knows of the probe only where it attaches.
 
 ``python job.py WAY FOLDER [ADDRESS]`` prints one JSON line: ``results``, which are the same with
-and without a probe, ``driver``, its process, and ``workers``, the title of every worker process
-that the raylet has at the end.
+and without a probe, ``driver``, its process, ``variables``, those of the job's environment, and
+``workers``, the title of every worker process that the raylet has at the end.
 """
 
 from __future__ import annotations
@@ -119,10 +119,13 @@ def everything() -> tuple[list[Any], Any]:
 
 def starts(folder: Path, address: str) -> tuple[list[Any], Any]:
     """Ray is started by the driver, with a set-up hook of the user's."""
-    env = {"env_vars": {"THEIRS": "3"}, "worker_process_setup_hook": "setup_hook.setup"}
+    env: dict[str, Any] = {
+        "env_vars": {"THEIRS": "3"},
+        "worker_process_setup_hook": "setup_hook.setup",
+    }
     ray.init(num_cpus=2, include_dashboard=False, _temp_dir=str(folder), runtime_env=env)
     results, kept = everything()
-    assert env == {"env_vars": {"THEIRS": "3"}, "worker_process_setup_hook": "setup_hook.setup"}
+    assert not [name for name in env["env_vars"] if name.startswith("RLVR")]
     return results, kept
 
 
@@ -223,7 +226,11 @@ def main() -> None:
     time.sleep(0.5)  # so that all of it is written down
     raylet = ray.get(remote(Counter).options(name="last").remote().raylet.remote())
     ours = workers(raylet) if way == "starts" else {}
-    print(json.dumps({"results": results, "driver": os.getpid(), "workers": ours}), flush=True)
+    # A Ray Client does not say.
+    environment = {} if way == "client" else ray.get_runtime_context().runtime_env
+    variables = sorted(environment.get("env_vars", {}))
+    said = {"results": results, "driver": os.getpid(), "workers": ours, "variables": variables}
+    print(json.dumps(said), flush=True)
     del kept
 
 

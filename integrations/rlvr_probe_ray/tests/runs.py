@@ -1,0 +1,224 @@
+"""Ray clusters and drivers of the conformance tests, and what drivers left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_probe_verl.tests import environments
+
+from tests import wheels
+
+__all__ = ["Cluster", "Driver", "Journal", "bare_python", "cluster", "drive", "python"]
+
+TESTS = Path(__file__).parent
+VERL = "0.5.0"  # any: its environment has Ray
+PATIENCE_S = 240
+
+
+def python() -> Path:
+    """A Python with Ray and this rlvr-probe."""
+    return environments.python(VERL)
+
+
+def bare_python() -> Path:
+    """A Python with the same Ray, and without rlvr-probe."""
+    pins = (wheels.REQUIREMENTS / "verl.txt").read_text()
+    dependencies = wheels.installed("verl-dependencies", pins)
+
+    def fill(folder: Path, _: Path) -> None:
+        venv.create(folder, symlinks=True)
+        [site_packages] = folder.glob("lib/python*/site-packages")
+        (site_packages / "_folders.pth").write_text(f"{dependencies}\n")
+
+    return wheels.made("ray-without-probe", f"{dependencies}\n", fill) / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that runs before any driver comes."""
+
+    address: str
+    client: str
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """Start one without a probe, and end every process of it."""
+    with temporary() as folder, (folder / "log").open("w+") as log:
+        ports = free_ports(2)
+        command = [str(python()), "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+        command += ["--num-cpus", "4", "--port", str(ports[0]), "--temp-dir", str(folder / "r")]
+        command += ["--ray-client-server-port", str(ports[1]), "--include-dashboard", "false"]
+        started = subprocess.Popen(
+            [*command, "--disable-usage-stats"],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield Cluster(announced(folder / "log", started), f"ray://127.0.0.1:{ports[1]}")
+        finally:
+            whole = descendants(started.pid)
+            started.terminate()
+            started.wait(60)
+            for pid in whole:
+                end(pid)
+
+
+def announced(log: Path, started: subprocess.Popen[bytes]) -> str:
+    """The address of a cluster, once it is there."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and started.poll() is None:
+        found = re.search(r"--address='([^']+)'", log.read_text())
+        if found is not None:
+            return found[1]
+        time.sleep(0.2)
+    raise AssertionError(log.read_text()[-3000:])
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What one process recorded."""
+
+    header: dict[str, Any]
+    rows: list[tuple[str, dict[str, Any]]]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        """Values of every row of this name."""
+        return [values for one, values in self.rows if one == name]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver that returned, and every process it recorded."""
+
+    said: dict[str, Any]
+    recordings: Path
+
+    @property
+    def journals(self) -> list[Journal]:
+        """Of all processes."""
+        return [read_journal(path) for path in sorted(self.recordings.rglob("*.jsonl"))]
+
+    @property
+    def told(self) -> dict[int, set[str]]:
+        """What each process that told of itself said it is, by pid."""
+        return {
+            one.header["pid"]: {row["role"] for row in one.of("process")}
+            for one in self.journals
+            if one.of("process")
+        }
+
+    @property
+    def unreached(self) -> list[str]:
+        """Classes of actors that were asked for and never told of themselves."""
+        told = {row.get("actor") for one in self.journals for row in one.of("process")}
+        started = {row["actor"]: row["role"] for one in self.journals for row in one.of("started")}
+        return sorted(role for actor, role in started.items() if actor not in told)
+
+
+def drive(
+    way: str, folder: Path, address: str = "-", *, probe: bool = True, **variables: str
+) -> Driver:
+    """Run ``job.py`` in one way, recorded by the launcher or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [str(python()), str(TESTS / "job.py"), way]
+    if probe:
+        command = [str(python().with_name("rlvr-probe")), "run", "--", *command]
+    with temporary() as short:
+        done = subprocess.run(
+            [*command, str(short), address],
+            cwd=folder,
+            env=environment(RLVR_PROBE_OUT=str(folder / "recordings"), **variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-6000:]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return Driver(json.loads(line), folder / "recordings")
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """What drivers and clusters inherit."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith("RLVR_PROBE")}
+    # Its token would be of the machine's other clusters, too.
+    return {
+        **given,
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": str(TESTS),
+        "BARE_PYTHON": str(bare_python()),
+        **variables,
+    }
+
+
+def read_journal(path: Path) -> Journal:
+    """Header, and rows by name with their attributes."""
+    header, *lines = (json.loads(line) for line in path.read_bytes().splitlines())
+    definitions: dict[int, tuple[str, str, list[str]]] = {}
+    rows = []
+    for line in lines:
+        if line[0] == "def":
+            definitions[line[1]] = (line[2], line[3], line[4])
+        elif isinstance(line[0], int):
+            kind, name, attributes = definitions[line[0]]
+            values = line[6:] if kind == "span" else line[3:]
+            rows.append((name, dict(zip(attributes, values, strict=False))))
+    return Journal(header, rows)
+
+
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder with a short path, as the sockets of Ray need it."""
+    with tempfile.TemporaryDirectory(prefix="rr", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that ``pid`` started, and those they started."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def end(pid: int) -> None:
+    """End a process of ours that is still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,170 @@
+"""Real Ray: every way into its processes, and the user's results in each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from rlvr_probe_ray.tests.runs import Cluster, Driver, cluster, drive
+
+from rlvr_probe.trace import read_run
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
+
+EVERYTHING = [
+    [[11, "1"], [21, "2"]],
+    [2, 3, 8],
+    [8, 0],
+    ["RayTaskError(ValueError)", "ValueError: of the user"],
+    ["yes", "yes"],
+    ["ActorDiedError"],
+]
+"""What the driver that starts Ray gets."""
+
+OF_RAY = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Titles of processes of a raylet in which nothing of a user has run."""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with cluster() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    """A driver that starts Ray, recorded."""
+    return drive("starts", tmp_path_factory.mktemp("starts"))
+
+
+def whole(driver: Driver, *roles: str) -> None:
+    """It is one launch, and its processes are these."""
+    [own] = [one for one in driver.journals if one.header["pid"] == driver.said["driver"]]
+    assert sorted(role for told in driver.told.values() for role in told) == sorted(roles)
+    others = [one for one in driver.journals if one.header["pid"] != driver.said["driver"]]
+    owners = {one.header["owner"] for one in others}
+    assert own.of("process")[0]["role"] == "driver"
+    assert owners == {own.header["process"]}
+
+
+def test_a_job_without_a_probe_gives_what_one_with_a_probe_gives(
+    started: Driver, tmp_path: Path
+) -> None:
+    bare = drive("starts", tmp_path, probe=False)
+    assert bare.said["results"] == EVERYTHING
+    assert started.said["results"] == EVERYTHING
+    assert not bare.recordings.exists()
+
+
+def test_every_worker_process_of_the_session_tells_what_it_is(started: Driver) -> None:
+    workers = {
+        int(pid): title for pid, title in started.said["workers"].items() if title not in OF_RAY
+    }
+    unreached = [pid for pid in workers if pid not in started.told]
+    assert [workers[pid] for pid in unreached] == ["ray::Counter"], "the one that opted out"
+    assert started.unreached == ["Counter"]
+    for pid, title in workers.items():
+        if pid not in unreached:
+            assert title.removeprefix("ray::") in started.told[pid]
+    ran = {pid for pid, roles in started.told.items() if roles - {"driver", "task"}}
+    # Two were killed: they had told of themselves before.
+    assert len(ran - workers.keys()) == 2
+
+
+def test_what_a_killed_actor_had_recorded_is_there(started: Driver) -> None:
+    marked = [one for one in started.journals if {"label": "before the end"} in one.of("user")]
+    assert len(marked) == 2
+    alive = {int(pid) for pid in started.said["workers"]}
+    assert not {one.header["pid"] for one in marked} & alive
+
+
+def test_a_process_that_an_actor_starts_belongs_to_it(started: Driver) -> None:
+    [child] = [one for one in started.journals if {"label": "child"} in one.of("user")]
+    actors = {one.header["process"] for one in started.journals if one.of("process")}
+    assert child.header["owner"] in actors
+    assert child.header["ppid"] in {int(pid) for pid in started.said["workers"]}
+
+
+def test_all_of_a_job_is_one_run_without_an_error(started: Driver) -> None:
+    [run] = [path for path in started.recordings.iterdir() if path.is_dir()]
+    trace = read_run(run)
+    assert len(trace.attempts) <= 1
+    assert len(trace.processes) == len(started.journals)
+    assert sum(len(process.faults) for process in trace.processes) == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "results"),
+    [
+        ("submitted", [2, "6", 4]),
+        pytest.param("hooked", [2, "7", 4], marks=pytest.mark.full),
+    ],
+)
+def test_a_cluster_that_runs_already_is_reached(
+    running: Cluster, tmp_path: Path, way: str, results: list[object]
+) -> None:
+    driver = drive(way, tmp_path, running.address)
+    assert driver.said["results"] == results
+    assert driver.unreached == []
+    whole(driver, "driver", "Counter", "Counter", "task")
+
+
+def test_drivers_at_once_on_one_cluster_are_launches_of_their_own(
+    running: Cluster, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(
+            lambda way: drive(way, tmp_path / way, running.address, RLVR_PROBE_RUN_ID="same"),
+            ["joins", "configured"],
+        )
+    assert (first.said["results"], second.said["results"]) == ([2, "4", 4], [2, "5", 4])
+    jobs = []
+    for driver in (first, second):
+        whole(driver, "driver", "Counter", "Counter", "task")
+        ranks = [one.header for one in driver.journals if one.header["owner"]]
+        jobs += [{header["ids"]["ray_job_id"] for header in ranks}]
+    assert [len(job) for job in jobs] == [1, 1]
+    assert jobs[0] != jobs[1]
+    keys = [{one.header["job"] for one in driver.journals} for driver in (first, second)]
+    assert not keys[0] & keys[1]
+
+
+def test_actors_are_reached_where_ray_was_initialised_before_the_probe(
+    running: Cluster, tmp_path: Path
+) -> None:
+    recordings = tmp_path / "recordings"
+    driver = drive("late", tmp_path, running.address, probe=False, ATTACH=str(recordings))
+    assert driver.said["results"] == [2, "8", 4, 4, [[11, "1"], [21, "2"]], 5]
+    assert driver.unreached == []
+    counters = ["Counter"] * 4
+    assert sorted(role for told in driver.told.values() for role in told) == sorted(
+        ["driver", "task", "Parent", *counters]
+    )
+    [own] = [one for one in driver.journals if one.header["owner"] is None]
+    assert own.header["pid"] == driver.said["driver"]
+
+
+def test_a_worker_without_the_package_runs_and_is_named(running: Cluster, tmp_path: Path) -> None:
+    driver = drive("elsewhere", tmp_path, running.address)
+    assert driver.said["results"] == [2, "9", 4, 2]
+    assert driver.unreached == ["Counter"]
+    whole(driver, "driver", "Counter", "Counter", "task")
+
+
+@pytest.mark.full
+def test_a_job_is_reached_through_a_ray_client(running: Cluster, tmp_path: Path) -> None:
+    driver = drive("client", tmp_path, running.client)
+    assert driver.said["results"] == [2, "10", 4]
+    assert driver.unreached == []
+    whole(driver, "driver", "client_server", "Counter", "Counter", "task")
+
+
+def test_a_switched_off_probe_adds_nothing(running: Cluster, tmp_path: Path) -> None:
+    driver = drive("joins", tmp_path, running.address, RLVR_PROBE_DISABLED="1")
+    assert driver.said["results"] == [2, "4", 4]
+    assert driver.said["variables"] == ["THEIRS"]
+    assert not driver.recordings.exists()
+    assert "RLVR_PROBE_DISABLED" not in os.environ
