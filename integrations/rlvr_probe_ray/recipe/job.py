@@ -7,7 +7,6 @@ from typing import Any
 import ray
 
 
-@ray.remote(num_cpus=0)
 class Verifier:
     """Gives a reward."""
 
@@ -15,13 +14,13 @@ class Verifier:
         return float(answer == "4")
 
 
-@ray.remote(num_cpus=0)
 class Trainer:
     """Has a verifier of its own, in an environment of its own."""
 
     def __init__(self) -> None:
         environment = {"env_vars": {"SANDBOX": "1"}}
-        self.verifier: Any = Verifier.options(runtime_env=environment).remote()
+        actor: Any = ray.remote(num_cpus=0)(Verifier)
+        self.verifier = actor.options(runtime_env=environment).remote()
 
     def train(self) -> float:
         return float(ray.get(self.verifier.score.remote("4")))
@@ -34,7 +33,8 @@ def prepare(rows: int) -> int:
 
 def main() -> None:
     ray.init(num_cpus=2, include_dashboard=False)
-    trainer: Any = Trainer.remote()
+    actor: Any = ray.remote(num_cpus=0)(Trainer)
+    trainer = actor.remote()
     print("rows", ray.get(prepare.remote(16)), "reward", ray.get(trainer.train.remote()))
 
 
