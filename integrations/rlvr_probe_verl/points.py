@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_verl import rewards, rollouts, rpc, session, stages
+from rlvr_probe_verl import filtering, rewards, rollouts, rpc, session, stages
 from rlvr_probe_verl.releases import Dated, Release
 
 __all__ = ["DATED", "points"]
 
 DATED = (
-    Dated(rewards.TRAINER, until="0.7"),
-    Dated(session.TRAINER, since="0.7"),
+    Dated(rewards.TRAINER),
     Dated(session.ONE_STEP_OFF, since="0.8"),
     Dated(session.SYNC_V1, since="0.8", until="0.9"),
     Dated(session.TRAINER_V1, since="0.9"),
@@ -27,7 +26,8 @@ DATED = (
     Dated(rollouts.MANAGER, since="0.5"),
     Dated(rollouts.PADDING),
     Dated(rewards.REORDER),
-    Dated(rewards.ADVANTAGES),
+    Dated(filtering.SELECT),
+    Dated(filtering.ADVANTAGES),
 )
 
 

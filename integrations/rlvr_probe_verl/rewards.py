@@ -18,7 +18,7 @@ from rlvr_probe_verl.generations import Generation, match
 from rlvr_probe_verl.reading import argument, attribute, option, row_sums, tensor
 from rlvr_probe_verl.session import reward_function
 
-__all__ = ["ADVANTAGES", "REORDER", "TRAINER", "rows_of"]
+__all__ = ["REORDER", "TRAINER", "rows_of", "tell_scores"]
 
 
 def rows_of(controller: Controller, data: Any) -> tuple[Generation, list[int]] | None:
@@ -103,7 +103,7 @@ _MANAGER = HookPoint(
 )
 
 TRAINER = HookPoint("verl.trainer.ppo.ray_trainer:RayPPOTrainer.__init__", after=_learn)
-"""verl below 0.7: a trainer is made with its reward managers, the user's own among them."""
+"""Below 0.7 a trainer is made with its reward managers, the user's own among them."""
 
 
 # ---------------------------------------------------------------- order
@@ -127,19 +127,13 @@ REORDER = HookPoint(
 # ---------------------------------------------------------------- advantages
 
 
-def _advantages_begin(call: Call) -> None:
-    controller, data = controller_of(call.probe), argument(call, 0, "data")
+def tell_scores(probe: Probe, controller: Controller, data: Any) -> None:
+    """Record the rewards of a batch that is trained on, if nothing told them before.
+
+    A reward model, or another process, computed them.
+    """
     if all(one.rewarded for one in controller.generations):
         return
     found = rows_of(controller, data)
     if found is not None:
-        _tell(call.probe, *found, tensor(data, "token_level_scores"))
-
-
-ADVANTAGES = HookPoint(
-    "verl.trainer.ppo.ray_trainer:compute_advantage",
-    before=_advantages_begin,
-    when=is_controller,
-    parameters=("data",),
-)
-"""What is trained on, with the rewards that another process computed."""
+        _tell(probe, *found, tensor(data, "token_level_scores"))

@@ -15,7 +15,6 @@ from rlvr_probe_verl.reading import attribute, number, option, word
 __all__ = [
     "ONE_STEP_OFF",
     "SYNC_V1",
-    "TRAINER",
     "TRAINER_V1",
     "begin_session",
     "end_session",
@@ -125,8 +124,6 @@ def _engine(rollout: Any) -> str | None:
     name, mode = word(option(rollout, "name")), word(option(rollout, "mode"))
     return f"{name}-async" if name and mode == "async" else name
 
-
-TRAINER = HookPoint("verl.trainer.ppo.ray_trainer:RayPPOTrainer.__init__", after=learn)
 
 ONE_STEP_OFF = HookPoint(
     "verl.experimental.one_step_off_policy.ray_trainer:OneStepOffRayTrainer.__init__", after=learn
