@@ -1,0 +1,93 @@
+"""Every name the adapter hooks exists, release by release; found in source, nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from rlvr_probe_verl import VerlAdapter
+from rlvr_probe_verl.points import DATED
+from rlvr_probe_verl.releases import release
+from rlvr_probe_verl.stages import STAGES
+from rlvr_probe_verl.tests.releases import RELEASES, numbers, unpacked
+
+from rlvr_probe.lookup import Sources
+
+TIMERS = {
+    "step", "gen", "gen_max", "reward", "old_log_prob", "ref", "values", "adv", "update_critic",
+    "update_actor", "update_weights", "testing", "save_checkpoint", "dump_rollout_generations",
+    "start_profile", "stop_profile",
+}  # fmt: skip
+"""What the trainers of all releases time."""
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def version(request: pytest.FixtureRequest) -> str:
+    """Tests of one release follow each other, and its source is parsed once."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def sources(version: str) -> Sources:
+    return Sources([unpacked(version)])
+
+
+@pytest.mark.conformance
+def test_every_name_exists_with_its_parameters(version: str, sources: Sources) -> None:
+    points = VerlAdapter().hook_points(version)
+    assert len(points) >= 10
+    assert [reason for point in points if (reason := sources.check(point))] == []
+
+
+@pytest.mark.conformance
+def test_what_may_be_absent_is_there_as_well(version: str, sources: Sources) -> None:
+    optional = [point.target for point in VerlAdapter().hook_points(version) if point.optional]
+    assert [target for target in optional if sources.find(target) is None] == []
+
+
+@pytest.mark.conformance
+def test_what_belongs_to_other_releases_is_not_there(version: str, sources: Sources) -> None:
+    held = {point.target for point in VerlAdapter().hook_points(version)}
+    others = {dated.point.target for dated in DATED if not dated.holds(release(version))} - held
+    # 0.5 moved the timers, and left an older one of NVTX behind that nothing imports.
+    left = {"verl.utils.debug.nvtx_profile:marked_timer"} if version != "0.4.1" else set()
+    assert [one for one in others if sources.find(one) and one not in left] == []
+
+
+@pytest.mark.conformance
+def test_trainers_time_what_is_known(version: str) -> None:
+    trainers = [unpacked(version) / "verl/trainer/ppo/ray_trainer.py"]
+    if numbers(version) >= (0, 9):
+        trainers += (unpacked(version) / "verl/trainer/ppo/v1").glob("trainer_[bsc]*.py")
+    timed = {name for file in trainers for name in timers(file)}
+    switching = {"switch_to_trainer", "switch_to_rollout", "switch_wait"}
+    assert timed <= TIMERS | switching
+    assert STAGES.keys() - {"sync_rollout_weights"} <= TIMERS
+    assert {"step", "gen", "adv", "update_actor"} <= timed
+
+
+def timers(file: Path) -> list[str]:
+    """What is timed in a file; a name that is made at run time is that of a role's."""
+    calls = [
+        node.args[0]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "marked_timer"
+    ]
+    return [call.value for call in calls if isinstance(call, ast.Constant)]
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_release_hooks_each_function_as_often_as_it_is_meant_to(version: str) -> None:
+    points = VerlAdapter().hook_points(version)
+    assert len(set(points)) == len(points)
+
+
+def test_the_tested_range_is_that_of_the_list() -> None:
+    low, high = (part.strip("<>=") for part in VerlAdapter.tested.split(","))
+    first, *_, last = RELEASES
+    assert low == first
+    assert numbers(last)[:2] < numbers(high)
+    assert numbers(high)[1] == numbers(last)[1] + 1
