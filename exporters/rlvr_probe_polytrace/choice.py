@@ -51,9 +51,14 @@ class Survey:
     unknown: int = 0
 
     @property
+    def packed(self) -> bool:
+        """Whether lengths alone are written."""
+        return self.flavor == PACKED_FLAVOR
+
+    @property
     def tokens(self) -> str:
         """What the lengths of responses count."""
-        if self.flavor == MULTITURN_FLAVOR:
+        if not self.packed:
             return "per turn and tool call"
         if self.several or self.foreign:
             return "whole responses, with what tools and users added to them"
@@ -61,7 +66,7 @@ class Survey:
 
     def notes(self, workload: Workload) -> Iterator[str]:
         """What a user should know of it."""
-        if self.flavor == PACKED_FLAVOR and (self.several or self.foreign):
+        if self.packed and (self.several or self.foreign):
             yield (
                 f"packed lengths of a run with several turns: {self.several:,} of {self.rows:,} "
                 "trajectories had several turns or called tools, and each response is replayed as "
@@ -74,7 +79,7 @@ class Survey:
                 f"turns and tool calls may be missing: {self.unknown:,} of {self.rows:,} "
                 "trajectories are written as generated in one go, which is not known of them"
             )
-        if self.flavor == MULTITURN_FLAVOR and workload.turns_lossy:
+        if not self.packed and workload.turns_lossy:
             yield "tool calls may be missing where a turn made several: some records were lost"
         if self.overlapping:
             yield (
@@ -92,10 +97,10 @@ def survey(workload: Workload, flavor: str | None) -> Survey:
         _find_ragged(found, batch)
     found.flavor = flavor or (MULTITURN_FLAVOR if found.several or found.foreign else PACKED_FLAVOR)
     for batch in workload.batches:
-        if found.flavor == MULTITURN_FLAVOR:
-            _look_at_turns(found, batch, lossy=workload.turns_lossy)
-        else:
+        if found.packed:
             _look_at_lengths(found, batch, lossy=workload.turns_lossy)
+        else:
+            _look_at_turns(found, batch, lossy=workload.turns_lossy)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.exceptions import WorkloadError
@@ -10,7 +10,7 @@ from rlvr_probe.model.workload import Iteration, LeftOut, Workload
 from rlvr_probe_polytrace.checks import check_workload
 from rlvr_probe_polytrace.choice import Survey, drop, survey
 from rlvr_probe_polytrace.filtering import Filter, make_filter
-from rlvr_probe_polytrace.layout import FLAVORS, MULTITURN_FLAVOR, PACKED_FLAVOR
+from rlvr_probe_polytrace.layout import FLAVORS
 from rlvr_probe_polytrace.multiturn import Caps
 from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import Layout, Placement, place
@@ -85,48 +85,13 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     notes = [*workload.notes, *found.notes(workload)]
     if dropped:
         notes.append(_why_dropped(dropped))
-    if placement.reason is not None:
-        notes.append(f"data-parallel ranks: {placement.reason}")
-    if placement.reordered:
-        notes.append(
-            "prompts are written by engine, in the trainer's order within each; indices of the "
-            "filter follow the written order, and prompt_uid has the number of the trainer"
-        )
-    cap = workload.max_response_tokens
-    if cap is not None and found.longest > cap:
-        notes.append(
-            f"the recorded cap of {cap} response tokens is left out: "
-            f"{'a turn or ' if found.flavor == MULTITURN_FLAVOR else ''}a response has "
-            f"{found.longest}"
-        )
-        cap = None
-    reward_s = None
-    if found.flavor == PACKED_FLAVOR:
-        times = [
-            reward_seconds(one, layout, placement)
-            for one, layout in zip(planned, layouts, strict=True)
-        ]
-        known = [one for one in times if one is not None]
-        if len(known) == len(times):
-            reward_s = tuple(known)
-        else:
-            notes.append(
-                "no reward timings: not every data-parallel rank of every batch has a recorded "
-                "reward call"
-            )
-    chosen, note = make_filter(planned)
-    if note is not None:
-        notes.append(note)
-    if chosen is not None and found.flavor == MULTITURN_FLAVOR:
-        notes.append(
-            "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
-            "trajectory; x_rlvr says which were used"
-        )
-        chosen = None
-    prompt_cap = workload.max_prompt_tokens
+    notes += _placement_notes(placement)
+    cap = _cap(workload, found, notes)
+    reward_s = _reward_times(planned, layouts, placement, notes) if found.packed else None
+    chosen = _filter(planned, notes, packed=found.packed)
     context = found.context
-    if prompt_cap is not None and cap is not None:
-        context = max(context, prompt_cap + cap)
+    if workload.max_prompt_tokens is not None and cap is not None:
+        context = max(context, workload.max_prompt_tokens + cap)
     return Plan(
         flavor=found.flavor,
         batches=planned,
@@ -154,6 +119,60 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     )
 
 
+def _placement_notes(placement: Placement) -> Iterator[str]:
+    if placement.reason is not None:
+        yield f"data-parallel ranks: {placement.reason}"
+    if placement.reordered:
+        yield (
+            "prompts are written by engine, in the trainer's order within each; indices of the "
+            "filter follow the written order, and prompt_uid has the number of the trainer"
+        )
+
+
+def _cap(workload: Workload, found: Survey, notes: list[str]) -> int | None:
+    """The recorded cap on a response, tokens; None if unknown or contradicted by the data."""
+    cap = workload.max_response_tokens
+    if cap is None or found.longest <= cap:
+        return cap
+    what = "a response" if found.packed else "a turn or a response"
+    notes.append(
+        f"the recorded cap of {cap} response tokens is left out: {what} has {found.longest}"
+    )
+    return None
+
+
+def _reward_times(
+    planned: Sequence[PlannedBatch],
+    layouts: Sequence[Layout],
+    placement: Placement,
+    notes: list[str],
+) -> tuple[Mapping[int, float], ...] | None:
+    """Per batch, reward time of each data-parallel rank, s; None unless known for all."""
+    found = [
+        reward_seconds(one, layout, placement) for one, layout in zip(planned, layouts, strict=True)
+    ]
+    known = tuple(one for one in found if one is not None)
+    if len(known) == len(found):
+        return known
+    notes.append(
+        "no reward timings: not every data-parallel rank of every batch has a recorded reward call"
+    )
+    return None
+
+
+def _filter(planned: Sequence[PlannedBatch], notes: list[str], *, packed: bool) -> Filter | None:
+    chosen, note = make_filter(planned)
+    if chosen is not None and not packed:
+        notes.append(
+            "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
+            "trajectory; x_rlvr says which were used"
+        )
+        return None
+    if note is not None:
+        notes.append(note)
+    return chosen
+
+
 def _order(layout: Layout, placement: Placement) -> range | tuple[int, ...]:
     if isinstance(layout.groups, range) and not placement.reordered:
         return layout.groups
@@ -175,7 +194,7 @@ def _why_nothing(workload: Workload, found: Survey) -> str:
         for reason, count in sorted(found.flaws.items())
     )
     hint = ""
-    if found.flavor == MULTITURN_FLAVOR:
+    if not found.packed:
         hint = "; the flavor packed writes each response as if it were one generation"
     return f"{start}{said}{hint}"
 
