@@ -20,7 +20,7 @@ from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 
-__all__ = ["Written", "write_recording"]
+__all__ = ["MONO_NS", "SECOND", "STEP_NS", "Process", "Written", "write_recording"]
 
 SECOND = 1_000_000_000
 STEP_NS = 10 * SECOND
@@ -52,34 +52,49 @@ class Written:
 
 
 @dataclass
-class _Rank:
-    """One process: rows wait in ``rows`` until a step is done."""
+class Process:
+    """One process that writes a journal: rows wait in ``rows`` until they are flushed.
+
+    Attributes:
+        folder: The run folder.
+        number: Which of the processes of the run, from 0.
+        segment_b: Size at which its journal begins its next file, bytes.
+        header: What its header has that others have not; ``rank`` and ``world_size`` for example.
+        clock_ns: What its clock is ahead of that of the others, as another machine's may be.
+    """
 
     folder: Path
-    rank: int
-    ranks: int
-    segment_b: int
+    number: int
+    segment_b: int = 64 * 1024 * 1024
+    header: dict[str, Any] = field(default_factory=dict)
+    start_ns: int | None = None
+    clock_ns: int = 0
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     spans: int = 0
 
     def __post_init__(self) -> None:
         self._definitions: list[tuple[Any, ...]] = []
         self._numbers: dict[tuple[str, tuple[str, ...]], int] = {}
-        process = f"{self.rank + 1:016x}"
-        start_ns = self.rank * SECOND // 100
+        self.key = f"{self.number + 1:016x}"
+        start_ns = self.number * SECOND // 100 if self.start_ns is None else self.start_ns
+        self._zero_ns = start_ns if self.start_ns is not None else 0
         header = build_header(
-            process=process,
+            process=self.key,
             run=self.folder.name,
             owner=None,
             mono_ns=MONO_NS + start_ns,
-            epoch_ns=EPOCH_NS + start_ns,
+            epoch_ns=EPOCH_NS + start_ns + self.clock_ns,
         )
         # A process that is gone, not this one.
-        header |= {"boot": "00000000-0000-4000-8000-000000000001", "pid": 1_000 + self.rank}
-        header |= {"rank": self.rank, "local_rank": self.rank, "world_size": self.ranks}
+        header |= {"boot": "00000000-0000-4000-8000-000000000001", "pid": 1_000 + self.number}
+        header |= {"rank": None, "local_rank": None, "world_size": None}
         header |= {"job": "00000000000000aa", "ids": {}, "start_ticks": 77}
         self.writer = JournalWriter(
-            self.folder, process, header, lambda n: self._definitions[n:], self.segment_b
+            self.folder,
+            self.key,
+            header | self.header,
+            lambda n: self._definitions[n:],
+            self.segment_b,
         )
 
     def _definition(self, name: Name, attributes: Iterable[str]) -> int:
@@ -99,9 +114,12 @@ class _Rank:
     ) -> None:
         number = self._definition(name, values)
         span = span or self.next_span()
+        start -= self._zero_ns
+        end -= self._zero_ns
         self.rows.append((number, start, end - start, span, parent, None, *values.values()))
 
     def event(self, name: Name, time: int, parent: int = 0, /, **values: Any) -> None:
+        time -= self._zero_ns
         self.rows.append((self._definition(name, values), time, parent, *values.values()))
 
     def flush(self) -> int:
@@ -111,6 +129,14 @@ class _Rank:
             if not self.writer.write(rows[begin : begin + 1_000]):
                 raise OSError(f"rows lost while writing {self.folder}: {dict(self.writer.lost)}")
         self.rows = []
+        return count
+
+    def close(self, end: int) -> int:
+        """Write what waits and end the journal in an orderly way; how many rows."""
+        count = self.flush()
+        end -= self._zero_ns
+        self.writer.write([("own", end, 1_000_000), ("end", end, "exit")], records=False)
+        self.writer.close()
         return count
 
 
@@ -147,9 +173,12 @@ def write_recording(
     draw = random.Random(seed)
     books = Written(folder, steps=steps)
     functions = [f"verifier_{index}" for index in range(reward_functions)]
-    members = [_Rank(folder, rank, ranks, segment_b) for rank in range(ranks)]
+    members = [
+        Process(folder, rank, segment_b, {"rank": rank, "local_rank": rank, "world_size": ranks})
+        for rank in range(ranks)
+    ]
     for one in members:
-        _session(one, trajectories, group_size, functions)
+        _session(one, ranks, trajectories, group_size, functions)
     for step in range(1, steps + 1):
         prompts, responses = _lengths(draw, trajectories, group_size)
         cut = [int(length == LONGEST) for length in responses]
@@ -160,7 +189,7 @@ def write_recording(
         books.truncated += sum(cut)
         part = trajectories // ranks
         for one in members:
-            rows = slice(one.rank * part, (one.rank + 1) * part)
+            rows = slice(one.number * part, (one.number + 1) * part)
             columns = {
                 "prompt_tokens": prompts[rows],
                 "response_tokens": responses[rows],
@@ -171,9 +200,7 @@ def write_recording(
     for one in members:
         end = (steps + 1) * STEP_NS
         one.event(names.SESSION_END, end, session=0, step=steps)
-        books.rows += one.flush()
-        one.writer.write([("own", end, 1_000_000), ("end", end, "exit")], records=False)
-        one.writer.close()
+        books.rows += one.close(end)
     books.journal_b = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
     return books
 
@@ -187,18 +214,20 @@ def _lengths(draw: random.Random, count: int, group_size: int) -> tuple[list[int
     return prompts, responses
 
 
-def _session(one: _Rank, trajectories: int, group_size: int, functions: list[str]) -> None:
+def _session(
+    one: Process, ranks: int, trajectories: int, group_size: int, functions: list[str]
+) -> None:
     one.event(
         names.SESSION, SECOND // 2, session=0, framework="trl", framework_version="1.16.0",
-        algorithm="grpo", resumed_step=0, rank=one.rank, world_size=one.ranks, rollout_tp=1,
-        engine="transformers", group_size=group_size, batch_per_rank=trajectories // one.ranks,
+        algorithm="grpo", resumed_step=0, rank=one.number, world_size=ranks, rollout_tp=1,
+        engine="transformers", group_size=group_size, batch_per_rank=trajectories // ranks,
         max_prompt_tokens=256, max_response_tokens=LONGEST, steps_per_generation=1, iterations=1,
         accumulation=1, model_type="qwen2", reward_functions=functions,
     )  # fmt: skip
 
 
 def _step(
-    one: _Rank,
+    one: Process,
     step: int,
     columns: dict[str, list[int]],
     total: int,
@@ -223,7 +252,7 @@ def _step(
         )  # fmt: skip
     one.event(
         names.TRAJECTORIES, begin + 6 * tenth, rollout, **where, batch=batch, ordinal=0,
-        policy_version=step - 1, offset=one.rank * count, total=total, group_size=group_size,
+        policy_version=step - 1, offset=one.number * count, total=total, group_size=group_size,
         **columns,
     )  # fmt: skip
     one.span(

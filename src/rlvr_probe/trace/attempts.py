@@ -6,7 +6,7 @@ second time is a restart of its ranks, or a second job that cannot be told apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model import names
@@ -144,7 +144,11 @@ def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[
 
 
 def _components(processes: Sequence[Recorded]) -> list[list[int]]:
-    """Processes connected by job key, owner, or, where they did not train, by parent."""
+    """Processes connected by job key, owner, or, where they did not train, by parent.
+
+    One that did not train goes with its owner where that is known, whatever its job key: ranks of
+    two jobs on one Ray node have the same parent, and with it the same key.
+    """
     leader = list(range(len(processes)))
 
     def find(index: int) -> int:
@@ -154,13 +158,15 @@ def _components(processes: Sequence[Recorded]) -> list[list[int]]:
         return index
 
     by_key = {one.header.process: index for index, one in enumerate(processes)}
+    by_pid = {(one.header.clock, one.header.pid): index for index, one in enumerate(processes)}
+    orphans = _orphans(processes, by_key)
     by_job = dict[str, int]()
-    by_pid = dict[tuple[str, int], int]()
-    for index, one in enumerate(processes):
-        leader[find(index)] = find(by_job.setdefault(one.header.job, index))
-        by_pid[one.header.clock, one.header.pid] = index
     for index, one in enumerate(processes):
         above = by_key.get(one.header.owner or "")
+        if above is None and not one.trained:
+            above = orphans.get(one.header.owner or "")
+        if above is None or one.trained:
+            leader[find(index)] = find(by_job.setdefault(one.header.job, index))
         if above is None and not one.trained:
             above = by_pid.get((one.header.clock, one.header.ppid))
         if above is not None:
@@ -169,6 +175,16 @@ def _components(processes: Sequence[Recorded]) -> list[list[int]]:
     for index in range(len(processes)):
         groups.setdefault(find(index), []).append(index)
     return list(groups.values())
+
+
+def _orphans(processes: Sequence[Recorded], by_key: Mapping[str, int]) -> dict[str, int]:
+    """By owner of whom nothing is left: the one process of its own that trained."""
+    found = dict[str, list[int]]()
+    for index, one in enumerate(processes):
+        owner = one.header.owner
+        if owner and owner not in by_key and one.trained:
+            found.setdefault(owner, []).append(index)
+    return {owner: members[0] for owner, members in found.items() if len(members) == 1}
 
 
 def _generations(

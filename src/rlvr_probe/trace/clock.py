@@ -1,7 +1,9 @@
 """One clock for a run: CLOCK_MONOTONIC is shared per boot; boots are aligned by wall clock.
 
 Wall clocks of two machines may be seconds apart. Ranks that did the same trainer step did it at
-overlapping times, which bounds the error; an alignment outside that bound is moved to its edge.
+overlapping times, and what a caller waited for was done while it waited: that bounds the error. An
+alignment outside that bound is moved to its edge, unless it were as far as from one call to the
+next, which a count that began anew would feign.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from statistics import median_low
 
 from rlvr_probe.model import names
 from rlvr_probe.trace.load import Recorded
+from rlvr_probe.trace.rows import RpcRow
 
 __all__ = ["RunClock", "align"]
 
@@ -49,8 +52,11 @@ def align(processes: Sequence[Recorded]) -> RunClock:
         clock: median_low(one.header.epoch_ns - one.header.mono_ns for one in members)
         for clock, members in by_clock.items()
     }
+    calls = _calls(processes) if len(by_clock) > 1 else []
     sizes = Counter({clock: len(members) for clock, members in by_clock.items()})
-    reference = sizes.most_common(1)[0][0]
+    # Of calls there are those between one caller and many.
+    callers = Counter(call.caller for call in calls)
+    reference = (callers or sizes).most_common(1)[0][0]
     notes = list[str]()
     widths = list[int]()
     for clock in by_clock.keys() - {reference}:
@@ -58,18 +64,29 @@ def align(processes: Sequence[Recorded]) -> RunClock:
             _intervals(by_clock[reference], shift[reference]),
             _intervals(by_clock[clock], shift[clock]),
         )
+        between = [one for one in calls if (one.caller, one.worker) == (reference, clock)]
+        if between:
+            moved = shift[clock] - shift[reference]
+            low = max([one.low_ns - moved for one in between] + ([] if low is None else [low]))
+            high = min([one.high_ns - moved for one in between] + ([] if high is None else [high]))
         if low is None or high is None:
             continue
         if low > high:
             notes.append("clocks of two machines contradict each other: one was set during the run")
             continue
-        widths.append(high - low)
         error = min(max(0, low), high)
+        if between and abs(error) >= min(one.apart_ns for one in between):
+            notes.append(
+                "calls between two machines do not agree with their wall clocks: not aligned by"
+                " them"
+            )
+            continue
+        widths.append(high - low)
         if error:
             shift[clock] += error
             notes.append(
                 f"wall clocks of two machines were at least {abs(error) / 1e9:.1f} s apart:"
-                " corrected by the steps they did together"
+                " corrected by what they did together"
             )
     if len(by_clock) > 1:
         good = f"{max(widths) / 1e9:.1f} s" if len(widths) == len(by_clock) - 1 else "their error"
@@ -81,6 +98,49 @@ def align(processes: Sequence[Recorded]) -> RunClock:
         one.header.mono_ns + shift[clock] for clock, members in by_clock.items() for one in members
     )
     return RunClock({clock: value - zero for clock, value in shift.items()}, tuple(sorted(notes)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What one call that was waited for says of two clocks, ns.
+
+    Attributes:
+        caller, worker: Their keys.
+        low_ns, high_ns: What the time of the worker's clock may at least and at most lack.
+        apart_ns: Time without such a call before the next one.
+    """
+
+    caller: str
+    worker: str
+    low_ns: int
+    high_ns: int
+    apart_ns: int
+
+
+def _calls(processes: Sequence[Recorded]) -> list[_Bound]:
+    """Bounds from calls that were waited for, where there is one of their name on either side."""
+    callers = dict[tuple[str, str, str, int], list[tuple[str, RpcRow]]]()
+    workers = dict[tuple[str, str, str, int, int], list[tuple[str, RpcRow]]]()
+    for process in processes:
+        clock, owner = process.header.clock, process.header.owner or process.header.process
+        for row in process.journal.spans:
+            if not isinstance(row, RpcRow):
+                continue
+            if row.rank is not None:
+                workers.setdefault((owner, *row.key, row.rank), []).append((clock, row))
+            elif row.attributes.get("waits", 1):
+                callers.setdefault((owner, *row.key), []).append((clock, row))
+    found = list[_Bound]()
+    for (owner, group, method, call, _), rows in workers.items():
+        calls = callers.get((owner, group, method, call), ())
+        after = callers.get((owner, group, method, call + 1), ())
+        if len(rows) == len(calls) == len(after) == 1:
+            [(worker, row)], [(caller, asked)], [(_, later)] = rows, calls, after
+            if caller != worker:
+                low, high = asked.start_ns - row.start_ns, asked.end_ns - row.end_ns
+                apart = later.start_ns - asked.end_ns
+                found.append(_Bound(caller, worker, low, high, apart))
+    return found
 
 
 def _intervals(processes: Sequence[Recorded], shift_ns: int) -> _Intervals:

@@ -9,7 +9,7 @@ that, begins before the next dispatch. What does not fit is not joined.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.trace.batches import Member
@@ -59,8 +59,8 @@ def join_rpcs(members: Sequence[Member], clock: RunClock) -> JoinedRpcs:
     joined = JoinedRpcs()
     dispatched = _dispatches(callers, clock)
     for key, calls in callers.items():
-        ranks = workers.get(key, [])
-        if len(calls) == 1 and _fits(calls[0], ranks, dispatched, clock):
+        ranks = _ranks(calls[0], workers.get(key, ()), dispatched, clock) if len(calls) == 1 else []
+        if ranks:
             for side in (calls[0], *ranks):
                 by_span = joined.number.setdefault(side.member.index, {})
                 by_span[side.row.id] = len(joined.calls)
@@ -85,26 +85,28 @@ def _dispatches(callers: dict[_Key, list[_Side]], clock: RunClock) -> _Dispatche
     }
 
 
-def _fits(caller: _Side, ranks: Sequence[_Side], dispatched: _Dispatches, clock: RunClock) -> bool:
-    """Whether every rank did the call once, when it can have been this one."""
-    row = caller.row
-    if sorted(side.row.rank or 0 for side in ranks) != list(range(row.ranks)):
-        return False
-    if any(side.row.ranks != row.ranks for side in ranks):
-        return False
-    begin, end = (clock.at(caller.member.recorded, at) for at in (row.start_ns, row.end_ns))
-    if row.attributes.get("waits", 1):
-        return all(begin <= first and last <= end for first, last in _times(ranks, clock))
-    until = _next_dispatch(caller, dispatched)
-    return until is not None and all(
-        begin <= first and (until < 0 or first < until) for first, _ in _times(ranks, clock)
-    )
+def _ranks(
+    caller: _Side, workers: Sequence[_Side], dispatched: _Dispatches, clock: RunClock
+) -> list[_Side]:
+    """What every rank did of a call, when it can have been this one; nothing if it is not there.
 
-
-def _times(ranks: Sequence[_Side], clock: RunClock) -> Iterator[tuple[int, int]]:
-    for side in ranks:
-        recorded = side.member.recorded
-        yield clock.at(recorded, side.row.start_ns), clock.at(recorded, side.row.end_ns)
+    A rank that began anew may have counted up to the same number again, at another time.
+    """
+    row, recorded = caller.row, caller.member.recorded
+    begin, end = clock.at(recorded, row.start_ns), clock.at(recorded, row.end_ns)
+    waits = row.attributes.get("waits", 1)
+    until = None if waits else _next_dispatch(caller, dispatched)
+    if not waits and until is None:
+        return []
+    found = list[_Side]()
+    for side in workers:
+        one = side.member.recorded
+        first, last = clock.at(one, side.row.start_ns), clock.at(one, side.row.end_ns)
+        inside = last <= end if waits else until in (None, -1) or first < (until or 0)
+        if begin <= first and inside:
+            found.append(side)
+    whole = sorted(side.row.rank or 0 for side in found) == list(range(row.ranks))
+    return found if whole and all(side.row.ranks == row.ranks for side in found) else []
 
 
 def _next_dispatch(caller: _Side, dispatched: _Dispatches) -> int | None:
