@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe.model import names
-from tests.synthetic import SECOND, STEP_NS, Process
+from tests.synthetic import BOOT, SECOND, STEP_NS, Process
 
-__all__ = ["Books", "Job", "Lived"]
+__all__ = ["SECOND", "Books", "Job", "Lived"]
 
 MILLISECOND = 1_000_000
 OTHER_BOOT = "00000000-0000-4000-8000-000000000002"
@@ -32,6 +32,7 @@ class Lived:
     Attributes:
         place: Mode, step and ordinal of its batch, and its row.
         prompt: What names its prompt.
+        process: Key of the process that generated it.
         turns, tools: Starts of its turns and tool calls, ns.
         verified: Start of its verification, ns, and the reward.
     """
@@ -42,6 +43,7 @@ class Lived:
     response_tokens: int
     engine: int
     policy: tuple[int, int]
+    process: str
     start_ns: int = 0
     loss_runs: tuple[int, ...] = ()
     turns: list[int] = field(default_factory=list)
@@ -57,14 +59,16 @@ class Books:
 
     Attributes:
         trajectories: By place.
-        calls: Calls of worker groups: by start of the caller's span, its step, group, method and
-            the starts on every rank, ns.
+        calls: Calls of worker groups: by start of the caller's span, ns, its step, and the process
+            and start of every rank's.
+        begun, boots: Start, ns, and boot id of each process by its key.
         rows: Rows written, definitions left out.
     """
 
     trajectories: dict[tuple[str, int, int, int], Lived] = field(default_factory=dict)
-    calls: dict[int, tuple[int, str, str, list[int]]] = field(default_factory=dict)
-    processes: int = 0
+    calls: dict[int, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
+    boots: dict[str, str] = field(default_factory=dict)
     rows: int = 0
 
 
@@ -79,7 +83,7 @@ class Job:
         restarted_rank, restarted_worker: Step before which the last one of them begins anew.
         other_machine: The workers and the last rank run on another machine, whose clock is ahead by
             this, ns.
-        number: Number of its first process.
+        number: Its processes have numbers from here, in no order.
         begin_ns: When it begins.
         turns: Most turns of a trajectory; of more than one, tools are called between them.
         resumed: Trainer steps that were done when it began.
@@ -108,6 +112,8 @@ class Job:
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
         self._ticks = 0
+        self._numbers = list(range(self.number, self.number + 64))
+        self._draw.shuffle(self._numbers)
         self._processes: list[Process] = []
         self._counts: dict[tuple[str, str], int] = {}
         self._generations = 0
@@ -119,10 +125,9 @@ class Job:
         self._worker_counts = [0] * self.workers
 
     def _process(self, role: str, start_ns: int, *, other: bool = False, **header: Any) -> Process:
-        number = self.number + self.books.processes
-        self.books.processes += 1
+        number = self._numbers[len(self.books.begun)]
         header = {"job": f"job-{number}", **header}
-        if self.books.processes > 1:
+        if self.books.begun:
             header["owner"] = self._driver.key
         ahead = self.other_machine if other else None
         if ahead is not None:
@@ -135,6 +140,8 @@ class Job:
             clock_ns=ahead or 0,
         )
         self._processes.append(one)
+        self.books.begun[one.key] = self.begin_ns + start_ns
+        self.books.boots[one.key] = BOOT if ahead is None else OTHER_BOOT
         actor = {} if role == "driver" else {"actor": f"actor-{number}"}
         one.event(names.PROCESS, self.begin_ns + start_ns + 1, role=role, **actor)
         if actor:
@@ -235,12 +242,12 @@ class Job:
             own = counts.get((group, method), 0)
             counts[group, method] = own + 1
             first = self._at(start + 2 * MILLISECOND)
-            starts.append(first)
+            starts.append((one.key, first))
             one.span(
                 names.RPC, first, first + SECOND // 4, 0, 0, side="worker", group=group,
                 method=method, call=own, rank=rank, ranks=self.ranks,
             )  # fmt: skip
-        self.books.calls[start] = (step, group, method, starts)
+        self.books.calls[start] = (step, starts)
 
     def _generate(self, step: int, mode: str, batch: int, begin: int, end: int) -> None:
         """One generation by all workers, and what the controller says of it."""
@@ -260,6 +267,7 @@ class Job:
             one = Lived(
                 (mode, step, 0, row), prompts[group], lengths[group], 0,
                 engine=(row * 7 + step) % 5, policy=(max(0, step - 1 - row % 2), step - 1),
+                process=self._workers[worker].key,
             )  # fmt: skip
             if self.v1:
                 keys.append(f"{prompts[group]}_{row - groups.index(group)}_0")

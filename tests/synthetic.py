@@ -20,12 +20,13 @@ from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 
-__all__ = ["MONO_NS", "SECOND", "STEP_NS", "Process", "Written", "write_recording"]
+__all__ = ["BOOT", "SECOND", "STEP_NS", "Process", "Written", "write_recording"]
 
 SECOND = 1_000_000_000
 STEP_NS = 10 * SECOND
 EPOCH_NS = 1_790_000_000 * SECOND
 MONO_NS = 5_000 * SECOND
+BOOT = "00000000-0000-4000-8000-000000000001"
 LONGEST = 2_048
 """Cap on a response, tokens."""
 
@@ -86,7 +87,7 @@ class Process:
             epoch_ns=EPOCH_NS + start_ns + self.clock_ns,
         )
         # A process that is gone, not this one.
-        header |= {"boot": "00000000-0000-4000-8000-000000000001", "pid": 1_000 + self.number}
+        header |= {"boot": BOOT, "pid": 1_000 + self.number}
         header |= {"rank": None, "local_rank": None, "world_size": None}
         header |= {"job": "00000000000000aa", "ids": {}, "start_ticks": 77}
         self.writer = JournalWriter(

@@ -2,8 +2,8 @@
 
 Wall clocks of two machines may be seconds apart. Ranks that did the same trainer step did it at
 overlapping times, and what a caller waited for was done while it waited: that bounds the error. An
-alignment outside that bound is moved to its edge, unless it were as far as from one call to the
-next, which a count that began anew would feign.
+alignment outside that bound is moved to its edge, unless that were half as far as from one call to
+the next: a count that began anew would feign it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def align(processes: Sequence[Recorded]) -> RunClock:
             notes.append("clocks of two machines contradict each other: one was set during the run")
             continue
         error = min(max(0, low), high)
-        if between and abs(error) >= min(one.apart_ns for one in between):
+        if between and 2 * abs(error) >= min(one.apart_ns for one in between):
             notes.append(
                 "calls between two machines do not agree with their wall clocks: not aligned by"
                 " them"

@@ -1,0 +1,61 @@
+"""Of a job of many processes nothing is joined with what it does not belong to, whatever is lost.
+
+The books of the job know what really happened; they share nothing with the reader.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.trace import read_run
+from tests.actors import SECOND, Job
+from tests.property.lost_rows import failures, wrong_joins
+
+SEEDS = 60
+JOBS: dict[str, dict[str, Any]] = {
+    "V0": {},
+    "V0 without uids": {"uids": False, "seed": 1},
+    "V1": {"v1": True, "seed": 2},
+    "four ranks, groups straddle seven workers": {"ranks": 4, "workers": 7, "seed": 3},
+    "a rank that began anew": {"restarted_rank": 3, "seed": 4, "steps": 5},
+    "a worker that began anew": {"restarted_worker": 3, "uids": False, "seed": 5, "steps": 5},
+    "two clocks": {"other_machine": SECOND // 10, "seed": 6},
+    "two clocks, far apart": {"other_machine": 20 * SECOND, "v1": True, "seed": 7},
+    "two clocks, a rank that began anew": {
+        "other_machine": -SECOND // 3, "restarted_rank": 2, "seed": 8,
+    },
+    "two clocks without uids": {"other_machine": SECOND, "uids": False, "restarted_worker": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_left_is_joined_as_it_was_or_not_at_all(name: str, tmp_path: Path) -> None:
+    assert failures(tmp_path, range(SEEDS), **JOBS[name]) == []
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", JOBS)
+def test_so_it_is_whatever_is_lost(name: str, tmp_path: Path) -> None:
+    assert failures(tmp_path, range(SEEDS, SEEDS + 2_000), **JOBS[name]) == []
+
+
+@pytest.mark.parametrize("name", ["V0", "V0 without uids", "V1"])
+def test_of_a_whole_recording_everything_is_joined(name: str, tmp_path: Path) -> None:
+    books = Job(tmp_path, **JOBS[name]).write()
+    trace = read_run(tmp_path)
+    assert list(wrong_joins(trace, books)) == []
+    assert (trace.lost, trace.unjoined_rpcs, trace.unreached) == ({}, 0, {})
+    batches = [batch for step in trace.steps() for batch in (*step.batches, *step.evaluations)]
+    found = [one for batch in batches for group in batch.groups() for one in group.trajectories]
+    lived = books.trajectories.values()
+    assert len(found) == len(lived)
+    assert sum(len(one.turns) for one in found) == sum(len(one.turns) for one in lived) > 0
+    assert sum(len(one.tool_calls) for one in found) == sum(len(one.tools) for one in lived) > 0
+    assert all(len(one.rewards) == 1 and one.rewards[0].value is not None for one in found)
+    assert all(one.engine is not None and one.policy_versions is not None for one in found)
+    assert all(one.loss_runs is not None for one in found)
+    assert sum(len(step.rpcs) for step in trace.steps()) == len(books.calls) - 1
