@@ -81,6 +81,8 @@ class Job:
         ranks, workers: Processes of the two kinds.
         v1: Workers generate ahead, keys are those of V1, groups are ragged and filtered.
         restarted_rank, restarted_worker: Step before which the last one of them begins anew.
+        restarted_manager: Step before which the controller counts its generations anew.
+        alike: Every trajectory has the same lengths.
         other_machine: The workers and the last rank run on another machine, whose clock is ahead by
             this, ns.
         number: Its processes have numbers from here, in no order.
@@ -100,6 +102,8 @@ class Job:
     uids: bool = True
     restarted_rank: int | None = None
     restarted_worker: int | None = None
+    restarted_manager: int | None = None
+    alike: bool = False
     other_machine: int | None = None
     number: int = 0
     begin_ns: int = 0
@@ -224,6 +228,8 @@ class Job:
         if step == self.restarted_worker:
             self._workers[-1] = self._worker(begin - SECOND - self.begin_ns)
             self._worker_counts[-1] = 0
+        if step == self.restarted_manager:
+            self._generations = 0
 
     def _call(self, begin: int, step: int, parent: int, method: str, *, waits: bool) -> None:
         """One call of the worker group, on both sides."""
@@ -260,7 +266,7 @@ class Job:
         per_worker = -(-total // self.workers)
         generation, self._generations = self._generations, self._generations + 1
         made, keys = [], []
-        lengths = [self._draw.randrange(20, 200) for _ in sizes]
+        lengths = [50 if self.alike else self._draw.randrange(20, 200) for _ in sizes]
         for row, group in enumerate(groups):
             worker, place = divmod(row, per_worker)
             uid = prompts[group] if self.uids and mode == "train" else "-"
@@ -290,11 +296,11 @@ class Job:
         start = at = self._at(begin + self._draw.randrange(room))
         one.start_ns = start
         length = (end - MILLISECOND - start) // (2 * self.turns + 2)
-        count = self._draw.randint(1, self.turns)
+        count = self.turns if self.alike else self._draw.randint(1, self.turns)
         runs: list[int] = []
         sent = one.prompt_tokens
         for turn in range(count):
-            made = self._draw.randrange(1, 60)
+            made = 30 if self.alike else self._draw.randrange(1, 60)
             at = self._at(at)
             one.turns.append(at)
             process.span(
@@ -305,7 +311,7 @@ class Job:
             runs.append(made)
             sent += made
             if turn + 1 < count:
-                told = self._draw.randrange(1, 20)
+                told = 9 if self.alike else self._draw.randrange(1, 20)
                 tool = self._at(at + length // 2)
                 one.tools.append(tool)
                 process.span(

@@ -21,7 +21,12 @@ JOBS: dict[str, dict[str, Any]] = {
     "V1": {"v1": True, "seed": 2},
     "four ranks, groups straddle seven workers": {"ranks": 4, "workers": 7, "seed": 3},
     "a rank that began anew": {"restarted_rank": 3, "seed": 4, "steps": 5},
-    "a worker that began anew": {"restarted_worker": 3, "uids": False, "seed": 5, "steps": 5},
+    "a worker that began anew": {
+        "restarted_worker": 3, "uids": False, "seed": 5, "steps": 5, "alike": True,
+    },
+    "a manager that began anew": {
+        "restarted_manager": 3, "uids": False, "seed": 9, "steps": 5, "alike": True,
+    },
     "two clocks": {"other_machine": SECOND // 10, "seed": 6},
     "two clocks, far apart": {"other_machine": 20 * SECOND, "v1": True, "seed": 7},
     "two clocks, a rank that began anew": {

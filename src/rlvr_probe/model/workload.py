@@ -82,9 +82,10 @@ class Workload:
     Attributes:
         framework, framework_version, algorithm: As recorded; None if unknown.
         engine: Kind of rollout engine, for example ``transformers`` or ``vllm-colocate``.
-        world_size: Ranks of the training.
+        world_size: Ranks of the training that have a model.
         rollout_tp: Tensor-parallel size of the rollout engine.
-        group_size: Trajectories per prompt, the same in every batch.
+        group_size: Trajectories per prompt, the same in every batch; where groups differ in size,
+            what was asked for.
         max_prompt_tokens, max_response_tokens: Caps; None if there was none.
         steps_per_generation, iterations, accumulation: How batches feed trainer steps.
         reward_functions: Names in the order of the trainer.

@@ -16,6 +16,7 @@ from rlvr_probe.report.document import (
     grid,
     seconds,
 )
+from rlvr_probe.report.job import job_lines, rpc_table
 from rlvr_probe.report.turns import tool_table, turns_line
 
 __all__ = ["lay_out"]
@@ -35,6 +36,7 @@ def lay_out(summary: _Summary) -> list[Block]:
         *_stages(summary),
         *_rewards(summary),
         *tool_table(summary["tools"]),
+        *rpc_table(summary["rpcs"]),
         *_user_spans(summary),
         *_processes(summary),
     ]
@@ -48,8 +50,8 @@ def _heading(summary: _Summary) -> list[Block]:
         parts.append(f"{clean(facts['framework'], 16)}{version}")
     if facts.get("algorithm"):
         parts.append(clean(facts["algorithm"], 16).upper())
-    if facts.get("world_size"):
-        parts.append(_count(facts["world_size"], "rank"))
+    if facts.get("accelerators") or facts.get("world_size"):
+        parts.append(_count(facts.get("accelerators") or facts["world_size"], "rank"))
     parts.append(_states(summary["process_list"]))
     blocks: list[Block] = [Line(" · ".join(parts), "title")]
     steps = _count(summary["steps"], "step")
@@ -67,6 +69,7 @@ def _heading(summary: _Summary) -> list[Block]:
         blocks.append(Line(_tokens(summary)))
     if summary["turns"]:
         blocks.append(Line(turns_line(summary["turns"])))
+    blocks += job_lines(summary)
     evaluation = summary["evaluation"]
     if evaluation["trajectories"]:
         blocks.append(
@@ -229,6 +232,7 @@ def _steps(summary: _Summary) -> list[Block]:
                 f"{one['trajectories']:,}",
                 *(f"{lengths[name]:,.0f}" if lengths else "" for name in ("p50", "p90", "max")),
                 "" if share is None else f"{share:.1%}",
+                _used(one["selection"]),
                 *(seconds(stages.get(name)) for name in ("rollout", "reward", "update_actor")),
                 seconds(stages.get("step")),
                 "" if one["done"] else f"{one['ranks_done']} of {one['ranks']}",
@@ -243,6 +247,7 @@ def _steps(summary: _Summary) -> list[Block]:
         Column("p90"),
         Column("max"),
         Column("trunc"),
+        Column("groups used"),
         Column("rollout s"),
         Column("reward s"),
         Column("update s"),
@@ -251,6 +256,13 @@ def _steps(summary: _Summary) -> list[Block]:
     )
     title = "Steps (response tokens; seconds of the slowest rank)"
     return [grid(title, columns, rows, head=12, tail=12, what="steps")]
+
+
+def _used(chosen: _Summary | None) -> str:
+    """Groups of a step that were trained on, where a filter left some out."""
+    if chosen is None or chosen["used"] is None:
+        return ""
+    return f"{chosen['used']:,} of {chosen['groups']:,}"
 
 
 def _stages(summary: _Summary) -> list[Block]:
@@ -335,6 +347,7 @@ def _processes(summary: _Summary) -> list[Block]:
         [
             str(one["index"]),
             clean(one["host"], 20) if len(hosts) > 1 else "",
+            clean(one["role"] or "", 24),
             _text(one["rank"]),
             str(one["pid"]),
             one["state"],
@@ -348,6 +361,7 @@ def _processes(summary: _Summary) -> list[Block]:
     columns = (
         Column("process"),
         Column("host", number=False),
+        Column("role", number=False),
         Column("rank"),
         Column("pid"),
         Column("state", number=False),

@@ -11,6 +11,7 @@ from typing import Any
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
+from rlvr_probe.report.job import roles, rpcs, selection, staleness
 from rlvr_probe.report.lengths import column, quantiles, truncated_share
 from rlvr_probe.report.turns import tool_use, turn_counts
 
@@ -21,8 +22,8 @@ SHOW_SCHEMA_VERSION = 1
 
 _FACTS = (
     "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
-    "rollout_tp", "group_size", "max_prompt_tokens", "max_response_tokens", "steps_per_generation",
-    "iterations", "accumulation", "reward_functions",
+    "accelerators", "rollout_tp", "group_size", "max_prompt_tokens", "max_response_tokens",
+    "steps_per_generation", "iterations", "accumulation", "reward_functions",
 )  # fmt: skip
 
 
@@ -55,6 +56,11 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "rewards": _rewards(batches),
         "turns": turn_counts(batches),
         "tools": tool_use(batches),
+        "roles": roles(trace),
+        "unreached": trace.unreached,
+        "rpcs": rpcs(trace, standing),
+        "selection": selection(batches),
+        "staleness": staleness(batches),
         "user_spans": _user_spans(trace),
         "step_list": [_step(step) for step in started],
         "attempt_list": [_attempt(trace, attempt) for attempt in trace.attempts],
@@ -120,6 +126,7 @@ def _step(step: Step) -> dict[str, Any]:
         **_counts(step.batches),
         "lengths": _lengths(step.batches),
         "policy_version": next((batch.policy_version for batch in step.batches), None),
+        "selection": selection(step.batches) if step.batches else None,
         # Seconds of the slowest rank.
         "stage_s": {
             stage: max(by_rank.values())
@@ -239,6 +246,7 @@ def _process(trace: Trace, one: Process) -> dict[str, Any]:
         "index": one.index,
         "process": one.key,
         "attempt": attempt,
+        "role": one.role or None,
         "rank": one.rank,
         "host": one.host,
         "pid": one.pid,

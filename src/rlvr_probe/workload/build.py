@@ -24,6 +24,7 @@ from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatc
 from rlvr_probe.workload.facts import Facts, collect_facts
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
 from rlvr_probe.workload.losses import loss_notes, lossy_processes, stage_seconds
+from rlvr_probe.workload.unknown import unknown_notes
 
 __all__ = ["build_workload"]
 
@@ -252,7 +253,11 @@ def _why_empty(trace: Trace, draft: _Draft) -> str:
 def _finish(
     trace: Trace, chosen: Sequence[Attempt], draft: _Draft, facts: Facts, group_size: int
 ) -> Workload:
-    notes = [*facts.notes, *loss_notes(trace)]
+    notes = [*facts.notes, *loss_notes(trace), *unknown_notes(draft.batches)]
+    if trace.unreached:
+        notes.append(f"{sum(trace.unreached.values())} processes of the job recorded nothing")
+    if any(taken.batch.ragged for taken in draft.batches):
+        notes.append("groups differ in size: the group size is what was asked for")
     notes += [
         f"the time of stage {stage} is left out of {count} iterations: not every step of theirs has"
         " it, and records are missing"
@@ -267,7 +272,8 @@ def _finish(
         algorithm=facts.text("algorithm"),
         engine=facts.text("engine"),
         model_type=facts.text("model_type"),
-        world_size=facts.count("world_size") or ranks,
+        # Where the process that trains is no rank of a model, those that are count.
+        world_size=facts.count("accelerators") or facts.count("world_size") or ranks,
         rollout_tp=facts.count("rollout_tp") or 1,
         group_size=group_size,
         max_prompt_tokens=facts.count("max_prompt_tokens"),

@@ -41,8 +41,8 @@ class Facts:
 
 _STATED = (
     "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
-    "rollout_tp", "max_prompt_tokens", "max_response_tokens", "steps_per_generation", "iterations",
-    "accumulation", "reward_functions",
+    "accelerators", "rollout_tp", "max_prompt_tokens", "max_response_tokens",
+    "steps_per_generation", "iterations", "accumulation", "reward_functions",
 )  # fmt: skip
 
 

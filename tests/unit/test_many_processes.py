@@ -1,0 +1,306 @@
+"""Jobs of many processes with one controller: who is who, what is joined, what a report says."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.model import names
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.report import render, summarize
+from rlvr_probe.trace import read_run
+from rlvr_probe.workload import build_workload
+from tests.actors import SECOND, Job
+from tests.journals import JournalFile, key, simple_run
+
+
+def report(folder: Path) -> tuple[dict[str, Any], str]:
+    summary = summarize(read_run(folder))
+    drawn = io.StringIO()
+    render(summary, drawn)
+    return summary, drawn.getvalue()
+
+
+def test_only_the_controller_trains_although_ranks_have_a_rank(tmp_path: Path) -> None:
+    Job(tmp_path).write()
+    trace = read_run(tmp_path)
+    [attempt] = trace.attempts
+    assert [(step.number, step.ranks_done, step.ranks) for step in attempt.steps] == [
+        (step, 1, 1) for step in (1, 2, 3, 4)
+    ]
+    assert not attempt.mixed
+    assert all(step.complete for step in attempt.steps)
+    roles = {one.role: one.rank for one in trace.processes if one.role != "WorkerDict"}
+    assert roles == {"driver": None, "TaskRunner": 0, "AgentLoopWorker": None}
+    assert sorted(one.rank or 0 for one in trace.processes if one.role == "WorkerDict") == [0, 1]
+
+
+def test_two_drivers_on_one_node_are_two_jobs_and_share_no_process(tmp_path: Path) -> None:
+    Job(tmp_path).write()
+    Job(tmp_path, number=100, begin_ns=3 * SECOND, seed=1).write()
+    trace = read_run(tmp_path)
+    assert [len(attempt.processes) for attempt in trace.attempts] == [7, 7]
+    assert all(attempt.concurrent and not attempt.mixed for attempt in trace.attempts)
+    for attempt in trace.attempts:
+        owners = {trace.processes[index].owner for index in attempt.processes}
+        assert len(owners - {None}) == 1
+        assert [len(step.rpcs) for step in attempt.steps] == [3] * 4
+    assert trace.lost == {}
+
+
+def test_a_resumed_job_supersedes_what_it_does_again(tmp_path: Path) -> None:
+    Job(tmp_path, steps=3, end=False).write()
+    Job(tmp_path, number=100, begin_ns=60 * SECOND, seed=1, resumed=2, steps=3).write()
+    trace = read_run(tmp_path)
+    assert [len(attempt.processes) for attempt in trace.attempts] == [7, 7]
+    assert [(step.attempt, step.number) for step in trace.redone] == [(0, 3)]
+    assert [step.number for step in trace.steps()] == [1, 2, 3, 4, 5]
+
+
+def test_processes_of_a_driver_that_left_nothing_stay_together(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    books = job.write()
+    driver = next(key for key, begun in books.begun.items() if begun == 0)
+    (tmp_path / f"p{driver}.0000.jsonl").unlink()
+    trace = read_run(tmp_path)
+    [attempt] = trace.attempts
+    assert len(attempt.processes) == 6
+
+
+def test_an_actor_that_never_told_of_itself_was_not_reached(tmp_path: Path) -> None:
+    books = Job(tmp_path).write()
+    worker = next(one.process for one in books.trajectories.values())
+    (tmp_path / f"p{worker}.0000.jsonl").unlink()
+    summary, drawn = report(tmp_path)
+    assert summary["unreached"] == {"AgentLoopWorker": 1}
+    assert "1 actors were started and recorded nothing: 1 AgentLoopWorker;" in drawn
+    assert summary["lost"]["unjoined_trajectories"] == sum(
+        one.process == worker for one in books.trajectories.values()
+    )
+
+
+def test_show_says_who_did_what_and_keeps_calls_out_of_the_stages(tmp_path: Path) -> None:
+    Job(tmp_path, v1=True).write()
+    summary, drawn = report(tmp_path)
+    assert [one["stage"] for one in summary["stages"]] == [
+        "step", "rollout", "old_logprob", "update_actor", "weight_sync",
+    ]  # fmt: skip
+    assert "processes: 1 TaskRunner (trains), 3 AgentLoopWorker, 2 WorkerDict, 1 driver" in drawn
+    assert "of 24 groups 16 passed the filter, 16 were trained on" in drawn
+    assert "saw weights that were older than the newest" in drawn
+    assert (summary["rpcs"]["calls"], summary["rpcs"]["unjoined"]) == (12, 0)
+    methods = {one["method"]: one for one in summary["rpcs"]["methods"]}
+    assert methods["update_weights"]["caller_s"] is None
+    assert methods["update_actor"]["caller_s"] == pytest.approx(0.5)
+    assert methods["update_actor"]["ranks"] == 2
+    assert [one["selection"]["used"] for one in summary["step_list"]] == [4] * 4
+
+
+def test_a_run_of_one_kind_of_process_says_nothing_of_roles(tmp_path: Path) -> None:
+    simple_run(tmp_path)
+    summary, drawn = report(tmp_path)
+    found = [summary[name] for name in ("roles", "unreached", "rpcs", "selection", "staleness")]
+    assert found == [[], {}, None, None, None]
+    assert "processes:" not in drawn
+
+
+def test_a_workload_has_the_ranks_of_the_model_and_the_groups_of_the_filter(tmp_path: Path) -> None:
+    Job(tmp_path, v1=True, ranks=4).write()
+    workload = build_workload(read_run(tmp_path))
+    assert workload.world_size == 4
+    assert workload.notes == ("groups differ in size: the group size is what was asked for",)
+    for taken in workload.batches:
+        assert taken.batch.kept == taken.batch.used == frozenset(range(2, 6))
+        groups = list(taken.batch.groups())
+        assert [group.index for group in groups] == list(range(6))
+        assert all(group.complete for group in groups)
+        assert taken.batch.count_groups() == (6, 6)
+        assert [one.sample for group in groups for one in group.trajectories] == [
+            sample for group in groups for sample in range(group.size)
+        ]
+
+
+def test_what_is_known_of_some_trajectories_only_is_listed(tmp_path: Path) -> None:
+    books = Job(tmp_path).write()
+    worker = next(one.process for one in books.trajectories.values())
+    (tmp_path / f"p{worker}.0000.jsonl").unlink()
+    workload = build_workload(read_run(tmp_path))
+    assert "the rollout engine is not known of 32 of 96 trajectories" in workload.notes
+    assert "when it began and ended is not known of 32 of 96 trajectories" in workload.notes
+    assert "1 processes of the job recorded nothing" in workload.notes
+
+
+class Chosen:
+    """One batch of three groups named a, b, c, and what is said of them."""
+
+    def __init__(self, folder: Path, **columns: Any) -> None:
+        self.folder = folder
+        self.journal = JournalFile(folder)
+        self.journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1, group_size=2)
+        self.journal.event(
+            names.TRAJECTORIES, 1, session=0, step=1, mode="train", offset=0, total=6, group_size=2,
+            prompt_tokens=[1] * 6, response_tokens=[2] * 6,
+            **{"prompts": ["a", "b", "c"], **columns},
+        )  # fmt: skip
+
+    def say(self, **lists: Any) -> None:
+        self.journal.event(names.SELECTED, 2, session=0, step=1, **lists)
+
+    def batch(self) -> tuple[Batch, dict[str, int]]:
+        self.journal.close()
+        trace = read_run(self.folder)
+        [batch] = [batch for step in trace.steps() for batch in step.batches]
+        return batch, trace.lost
+
+
+@pytest.mark.parametrize(
+    ("said", "kept", "used", "lost"),
+    [
+        ([], None, None, {}),
+        ([{"kept": ["a", "b"], "used": ["a"]}], {0, 1}, {0}, {}),
+        ([{"kept": ["a"]}, {"kept": ["c"]}], {0, 2}, None, {}),
+        ([{"used": ["c"], "discarded": ["a", "b"], "reason": "filter"}], {2}, {2}, {}),
+        ([{"used": ["c"], "discarded": ["a"], "reason": "filter"},
+          {"discarded": ["b"], "reason": "surplus"}], {1, 2}, {2}, {}),
+        ([{"used": ["b"]}], None, {1}, {}),
+        ([{"used": ["c"], "discarded": ["a"]}], None, None, {"unjoined_prompts": 1}),
+        ([{"kept": ["a", "x"]}], {0}, None, {"unjoined_prompts": 1}),
+        ([{"kept": "ab"}], None, None, {"bad_row": 1}),
+        ([{"kept": ["a", 1]}], None, None, {"bad_row": 1}),
+    ],
+)  # fmt: skip
+def test_a_filter_keeps_the_groups_that_it_names(
+    tmp_path: Path,
+    said: list[dict[str, Any]],
+    kept: set[int] | None,
+    used: set[int] | None,
+    lost: dict[str, int],
+) -> None:
+    chosen = Chosen(tmp_path)
+    for one in said:
+        chosen.say(**one)
+    batch, found = chosen.batch()
+    assert (batch.kept, batch.used, found) == (kept, used, lost)
+
+
+def test_a_prompt_of_two_groups_says_nothing_of_either(tmp_path: Path) -> None:
+    chosen = Chosen(tmp_path, prompts=["a", "a", "c"])
+    chosen.say(kept=["a"])
+    batch, lost = chosen.batch()
+    assert (batch.kept, lost) == (None, {"unjoined_prompts": 1})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"groups": [0, 0, 1, 1, 3, 3]},
+        {"groups": [1, 1, 2, 2, 3, 3]},
+        {"groups": [0, 1, 0, 1, 0, 1]},
+        {"groups": [0, 0, 1]},
+        {"prompts": ["a", "b"]},
+        {"groups": [0, 0, 0, 0, 0, 1]},
+        {"engines": [0, 1]},
+        {"engines": [0, 1, 0, 1, 0, -1]},
+        {"keys": ["a"]},
+        {"keys": [1, 2, 3, 4, 5, 6]},
+    ],
+)
+def test_columns_that_do_not_fit_the_rows_are_counted(
+    tmp_path: Path, columns: dict[str, Any]
+) -> None:
+    chosen = Chosen(tmp_path, **columns)
+    chosen.journal.close()
+    assert read_run(tmp_path).lost == {"bad_row": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        (names.RPC, {"side": "caller", "group": "g", "method": "m", "call": -1, "ranks": 1}),
+        (names.RPC, {"side": "caller", "group": "g", "method": "m", "call": 0, "ranks": 0}),
+        (names.RPC, {"side": "neither", "group": "g", "method": "m", "call": 0, "ranks": 1}),
+        (names.RPC, {"side": "worker", "group": "g", "method": "m", "call": 0, "ranks": 1}),
+        (names.RPC, {"side": "worker", "group": "g", "method": "m", "call": 0, "ranks": 1,
+                     "rank": 1}),
+        (names.RPC, {"side": "worker", "group": ["g"], "method": "m", "call": 0, "ranks": 1,
+                     "rank": 0}),
+        (names.RPC, {"side": "caller", "group": "g", "method": "m", "call": 1 << 70, "ranks": 1}),
+        (names.TRAJECTORY, {"key": 7}),
+        (names.TRAJECTORY, {"key": "k", "engine": -1}),
+        (names.TRAJECTORY, {"key": "k", "engine": 1 << 63}),
+        (names.TRAJECTORY, {"key": "k", "policy_version_min": 2, "policy_version_max": 1}),
+        (names.TRAJECTORY, {"key": "k", "policy_version_min": 2}),
+        (names.TRAJECTORY, {"key": "k", "truncated": 2}),
+        (names.TRAJECTORY, {"key": "k", "response_tokens": 1 << 32}),
+        (names.TRAJECTORY, {"key": "k", "response_tokens": 5, "loss_runs": [4]}),
+        (names.TRAJECTORY, {"key": "k", "loss_runs": [4]}),
+        (names.VERIFY, {"batch": 1, "function": "f", "value": "1"}),
+        (names.VERIFY, {"batch": 1, "function": 1, "value": 1}),
+        (names.VERIFY, {"batch": -1, "function": "f", "value": 1}),
+        (names.TURN, {"turn": 0, "prompt_tokens": 1 << 32, "response_tokens": 1, "samples": 1}),
+        (names.TURN, {"turn": -1, "prompt_tokens": 1, "response_tokens": 1, "samples": 1}),
+        (names.PROCESS, {"role": 1}),
+        (names.STARTED, {"role": "WorkerDict"}),
+        (names.SELECTED, {"session": 0, "kept": []}),
+    ],
+)  # fmt: skip
+def test_a_row_that_breaks_the_schema_is_counted(
+    tmp_path: Path, name: names.Name, attributes: dict[str, Any]
+) -> None:
+    journal = JournalFile(tmp_path)
+    if name.event:
+        journal.event(name, 1, **attributes)
+    else:
+        journal.span(name, 1, 2, **attributes)
+    journal.close()
+    assert read_run(tmp_path).lost == {"bad_row": 1}
+
+
+def test_a_key_that_two_processes_tell_is_joined_with_neither(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path, 1)
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)
+    journal.event(
+        names.TRAJECTORIES, 5, session=0, step=1, mode="train", offset=0, total=2, group_size=2,
+        prompt_tokens=[1, 1], response_tokens=[2, 2], keys=["a", "b"],
+    )  # fmt: skip
+    journal.close()
+    for number in (2, 3):
+        worker = JournalFile(tmp_path, number, header={"owner": key(1)})
+        for told in ("a", "b")[: 4 - number]:
+            worker.span(names.TRAJECTORY, 1, 2 + number, key=told)
+        worker.close()
+    trace = read_run(tmp_path)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    times = [None, (SECOND, 4 * SECOND)]
+    assert list(batch.shards[0].times_ns or ()) == times
+    assert trace.lost == {"unjoined_trajectories": 1}
+
+
+def test_trajectories_that_no_trainer_told_of_are_noted_and_not_lost(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path, 1)
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)
+    journal.span(names.STEP, 1, 2, session=0, step=1)
+    journal.close()
+    worker = JournalFile(tmp_path, 2, header={"owner": key(1)})
+    worker.span(names.TRAJECTORY, 1, 2, key="a", prompt_tokens=1, response_tokens=1)
+    worker.close()
+    trace = read_run(tmp_path)
+    assert trace.lost == {}
+    assert trace.notes == ["1 trajectories were generated and no trainer told of them: not counted"]
+
+
+def test_a_call_that_one_rank_did_not_record_is_not_joined_and_said(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path, 1)
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)
+    both: dict[str, Any] = {"group": "g", "method": "m", "ranks": 2}
+    journal.span(names.RPC, 1, 2, side="caller", call=0, waits=1, **both)
+    journal.close()
+    worker = JournalFile(tmp_path, 2, header={"owner": key(1)})
+    worker.span(names.RPC, 1.2, 1.4, side="worker", call=0, rank=0, **both)
+    worker.close()
+    trace = read_run(tmp_path)
+    assert (trace.unjoined_rpcs, trace.lost) == (1, {})
+    assert trace.notes[0].startswith("1 calls of worker groups are known from one side only")
