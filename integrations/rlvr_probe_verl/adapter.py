@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_verl.points import points
+from rlvr_probe_verl.points import looked_up, points
 from rlvr_probe_verl.releases import release
 
 __all__ = ["VerlAdapter"]
@@ -23,5 +23,5 @@ class VerlAdapter:
         return points(release(version))
 
     def expected(self, version: str) -> Sequence[HookPoint]:
-        """The same: nothing is hooked on instances but what users bring."""
-        return self.hook_points(version)
+        """The methods as well that are hooked once an object of theirs is made."""
+        return (*self.hook_points(version), *looked_up(release(version)))

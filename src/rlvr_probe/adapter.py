@@ -172,8 +172,8 @@ class Probe(Protocol):
         end_ns: int,
         values: Mapping[str, Any],
         parent: int | None = None,
-    ) -> None:
-        """Record a span whose ends are already known (CLOCK_MONOTONIC)."""
+    ) -> int:
+        """Record a span whose ends are already known (CLOCK_MONOTONIC); its id, 0 for none."""
         ...
 
     def emit(self, name: Name, values: Mapping[str, Any], parent: int | None = None) -> None:

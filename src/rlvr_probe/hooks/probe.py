@@ -129,7 +129,7 @@ class HookProbe:
             self._begun.pop(span, None)
             recorder.drop(span)
 
-    @guard.fail_open("probe.record")
+    @guard.fail_open("probe.record", 0)
     def record(
         self,
         name: Name,
@@ -137,14 +137,14 @@ class HookProbe:
         end_ns: int,
         values: Mapping[str, Any],
         parent: int | None = None,
-    ) -> None:
+    ) -> int:
         """See ``adapter.Probe.record``."""
         recorder = self._recorder
         if recorder.level == OFF or (recorder.level == STAGES and not name.coarse):
-            return
+            return 0
         definition = recorder.define(name, tuple(values))
         outer = CURRENT.get() if parent is None else parent
-        recorder.span_row(definition, start_ns, end_ns, outer, tuple(values.values()))
+        return recorder.span_row(definition, start_ns, end_ns, outer, tuple(values.values()))
 
     @guard.fail_open("probe.emit")
     def emit(self, name: Name, values: Mapping[str, Any], parent: int | None = None) -> None:

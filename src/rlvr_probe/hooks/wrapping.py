@@ -218,7 +218,7 @@ class _Made:
 def _made(hook: Hook, call: LiveCall, result: Any) -> _Made | None:
     """A wrapper of the callable that a call returned; None to leave it as it is."""
     point = hook.point.returned
-    if point is None or has_hook(result, point):
+    if point is None or result is None or has_hook(result, point):
         return None
     binds = hasattr(type(result), "__get__") and not isinstance(result, _FUNCTIONS)
     if not callable(result) or isinstance(result, type) or binds:

@@ -1,0 +1,258 @@
+"""verl's own agent loop workers, recorded: no trajectory is mixed with another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlvr_probe_verl.reading import digest
+from rlvr_probe_verl.tests.environments import python
+
+pytestmark = pytest.mark.conformance
+
+SCRIPT = Path(__file__).with_name("agent_loops.py")
+ROWS, WORKER = 256, 5
+RELEASES = ["0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1"]
+TOOLS = 4
+"""Tokens of an imagined result of a tool."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the script left behind with one release."""
+
+    folder: Path
+    release: str
+
+    @cached_property
+    def result(self) -> Any:
+        """What really happened, by scene."""
+        return json.loads((self.folder / "result.json").read_text())
+
+    @cached_property
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        """What was recorded, by name. An attribute that is unknown is None."""
+        found = dict[str, list[dict[str, Any]]]()
+        [journal] = (self.folder / "recordings" / "run").glob("*.jsonl")
+        definitions = dict[int, list[Any]]()
+        for line in journal.read_text().splitlines()[1:]:
+            row = json.loads(line)
+            if row[0] == "def":
+                definitions[row[1]] = row
+            elif isinstance(row[0], int):
+                _, _, kind, name, attributes, *_ = definitions[row[0]]
+                values = row[6:] if kind == "span" else row[3:]
+                given = dict(zip_longest(attributes, values))
+                extra = {"span": row[3], "error": row[5]} if kind == "span" else {}
+                found.setdefault(name, []).append({**given, **extra})
+        return found
+
+    def trajectories(self, scene: str) -> dict[str, dict[str, Any]]:
+        """Trajectories of a scene by key, of those that have one."""
+        first, end = self.result[scene]["chunks"]
+        found = dict[str, dict[str, Any]]()
+        for one in self.rows["trajectory"]:
+            key = one["key"] or "//"
+            chunk = key.split("/")[1] if "/" in key else None
+            if scene == "queue" if chunk is None else chunk and first <= int(chunk) < end:
+                assert key not in found
+                found[key] = one
+        return found
+
+    def spans(self, name: str, scene: str) -> list[dict[str, Any]]:
+        """Spans inside the trajectories of a scene."""
+        inside = {one["span"] for one in self.trajectories(scene).values()}
+        return [one for one in self.rows.get(name, ()) if one["batch"] in inside]
+
+    @property
+    def tells(self) -> bool:
+        """Whether engines of this release tell weights and cached tokens."""
+        return self.release >= "0.7"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("loops")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> Callable[[str], Run]:
+    """Runs the script once for each release."""
+
+    @cache
+    def run(release: str) -> Run:
+        out = folder / release
+        out.mkdir()
+        variables = {
+            "RLVR_PROBE": "1",
+            "RLVR_PROBE_OUT": str(out / "recordings"),
+            "RLVR_PROBE_RUN_ID": "run",
+        }
+        done = subprocess.run(
+            [str(python(release)), str(SCRIPT), str(out)],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+            cwd=out,
+            env={**os.environ, **variables},
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return Run(out, release)
+
+    return run
+
+
+@pytest.fixture
+def run(runs: Callable[[str], Run], release: str) -> Run:
+    return runs(release)
+
+
+every_release = pytest.mark.parametrize("release", RELEASES)
+
+
+def key_of(release: str, row: int) -> str:
+    half = ROWS // 2
+    chunk, local = (2, row - ROWS) if row >= ROWS else divmod(row, half)
+    uid = "-" if release < "0.6" else digest(f"uid-{row // 4}")
+    return f"{uid}/{chunk}/{WORKER}/{local}"
+
+
+@every_release
+def test_each_of_256_trajectories_at_once_has_its_own_turns(run: Run, release: str) -> None:
+    result = run.result["chunks"]
+    assert result["faults"] == []
+    truth = dict[int, list[tuple[int, int, int]]]()
+    for row, *turn in result["asked"]:
+        truth.setdefault(row, []).append(tuple(turn))
+    assert set(truth) == set(range(ROWS + 8))
+    trajectories = run.trajectories("chunks")
+    turns = dict[int, list[dict[str, Any]]]()
+    for one in run.spans("turn", "chunks"):
+        turns.setdefault(one["batch"], []).append(one)
+    assert len(trajectories) == ROWS + 8
+    for row, asked in truth.items():
+        one = trajectories[key_of(release, row)]
+        mine = sorted(turns.pop(one["span"]), key=lambda turn: turn["turn"])
+        lengths = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in mine]
+        assert lengths == [turn[:2] for turn in asked]
+        assert [turn["turn"] for turn in mine] == list(range(len(asked)))
+        assert {turn["samples"] for turn in mine} == {1}
+        assert {one["engine"]} == {turn[2] for turn in asked}
+        between = TOOLS * (len(asked) - 1)
+        generated = [turn[1] for turn in asked]
+        assert one["response_tokens"] == sum(generated) + between
+        assert one["prompt_tokens"] == asked[0][0] == row % 50 + 1
+        runs_of_mask = [run for got in generated for run in (got, TOOLS)][:-1]
+        assert one["loss_runs"] == runs_of_mask
+        assert one["truncated"] == 0
+        weights = (3, len(asked) + 2) if run.tells else (None, None)
+        assert (one["policy_version_min"], one["policy_version_max"]) == weights
+        cached = list(range(len(asked))) if run.tells else [None] * len(asked)
+        assert [turn["cached_tokens"] for turn in mine] == cached
+    assert turns == {}
+
+
+@every_release
+def test_what_the_worker_returns_is_what_was_recorded_row_by_row(run: Run, release: str) -> None:
+    trajectories = run.trajectories("chunks")
+    for row, (prompt, response) in enumerate(run.result["chunks"]["lengths"]):
+        one = trajectories[key_of(release, row)]
+        assert (one["prompt_tokens"], one["response_tokens"]) == (prompt, response)
+
+
+@pytest.mark.parametrize("release", ["0.7.1", "0.8.0", "0.9.1"])
+def test_each_verification_belongs_to_its_trajectory(run: Run, release: str) -> None:
+    spans = {key: one["span"] for key, one in run.trajectories("chunks").items()}
+    found = run.spans("verify", "chunks")
+    told = {one["batch"]: (one["function"], one["value"]) for one in found}
+    scored = run.result["chunks"]["scored"]
+    assert told == {spans[key_of(release, row)]: ("row_number", value) for row, value in scored}
+    assert len(found) == len(scored) == ROWS + 8
+
+
+@every_release
+def test_what_is_hooked_keeps_its_kind_and_is_restored(run: Run, release: str) -> None:
+    kinds = dict(map(tuple, run.result["hooked"]))
+    assert {name for name, is_async in kinds.items() if not is_async} <= {
+        "AgentLoopBase.__init__",
+        "AsyncLLMServerManager.__init__",
+        "AsyncLLMServerManager._choose_server",
+    }
+    assert "Talk.run" in kinds
+    assert any(name.endswith(".generate") for name in kinds)
+    assert run.result["left"] == []
+
+
+@every_release
+def test_an_exception_of_an_agent_loop_is_the_users_own(run: Run, release: str) -> None:
+    assert run.result["raises"]["same"] is True
+    assert run.result["raises"]["faults"] == []
+    errors = Counter(one["error"] for one in run.rows["trajectory"])
+    assert errors["ValueError"] == 1
+
+
+@every_release
+def test_a_recorder_that_fails_changes_nothing(run: Run, release: str) -> None:
+    broken, sound = run.result["broken"], run.result["chunks"]
+    assert broken["lengths"] == sound["lengths"]
+    assert broken["faults"] == ["hooks.leave: OSError"]
+    assert run.trajectories("broken") == {}
+
+
+@every_release
+def test_the_status_of_each_tool_is_what_became_of_it(run: Run, release: str) -> None:
+    result = run.result["tools"]
+    assert result["faults"] == []
+    found = run.spans("tool_call", "tools")
+    expected = [
+        ("fine", "ok"),
+        ("raises", "error"),
+        ("short", "error"),
+        ("slow", "cancelled"),
+        (None, "not_found"),
+        ("fine", "bad_call"),
+    ]
+    if "function" in result["names"]:
+        expected += [
+            ("function", "ok"),
+            ("function_raises", "error"),
+            ("function_returns_too_much", "error"),
+        ]
+    assert Counter((one["tool"], one["status"]) for one in found) == Counter(expected)
+    assert ("function" in result["names"]) == (release >= "0.8")
+    assert {one["turn"] for one in found} == {0}
+
+
+def test_each_output_of_a_session_of_v1_is_named_and_turns_are_those_of_the_session(
+    runs: Callable[[str], Run],
+) -> None:
+    run = runs("0.9.1")
+    result = run.result["queue"]
+    assert result["faults"] == []
+    put = {}
+    for key, prompt, response in result["put"]:
+        uid, session, index = key.rsplit("_", 2)
+        put[f"{digest(uid)}_{session}_{index}"] = (prompt, response)
+    trajectories = run.trajectories("queue")
+    assert put == {
+        key: (one["prompt_tokens"], one["response_tokens"]) for key, one in trajectories.items()
+    }
+    # Of a session with several outputs, the turns are those of none.
+    several = {key[:-2] for key in put if key.endswith("_1")}
+    assert several
+    turns = {one["batch"] for one in run.rows["turn"]}
+    verified = {one["batch"] for one in run.rows["verify"]}
+    for key, one in trajectories.items():
+        alone = key[:-2] not in several
+        assert (one["span"] in turns) == alone
+        assert (one["span"] in verified) == (alone or key.endswith("_1"))
