@@ -123,7 +123,7 @@ class RewardWorker:
         return {"reward_score": row / 100, "reward_extra_info": {}}
 
 
-class Talk(module.AgentLoopBase):  # type: ignore[misc]
+class Talk(module.AgentLoopBase):
     """Asks several times, with the result of an imagined tool in between."""
 
     async def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ class Talk(module.AgentLoopBase):  # type: ignore[misc]
         row = int(messages[0]["content"])
         if scene == "raises" and row == 3:
             raise ERROR
-        prompt, mask, outputs = [row + FIRST] * (row % 50 + 1), [], []
+        prompt, mask, outputs = [row + FIRST] * (row % 50 + 1), list[int](), list[Any]()
         start = len(prompt)
         for turn in range(turns_of(row)):
             found = await self.server_manager.generate(
@@ -216,19 +216,19 @@ def worker_class() -> type:
     elif VERSION < (0, 6):
         Remote_ = module.AgentLoopWorker
     elif VERSION < (0, 7):
-        return module.AgentLoopWorkerBase  # type: ignore[no-any-return]
+        return module.AgentLoopWorkerBase
     else:
-        return module.AgentLoopWorker  # type: ignore[no-any-return]
+        return module.AgentLoopWorker
     # Ray sends the class that it made of it by value.
     made = Remote_.__ray_metadata__.modified_class
-    return cloudpickle.loads(cloudpickle.dumps(made))  # type: ignore[no-any-return]
+    return cloudpickle.loads(cloudpickle.dumps(made))
 
 
 def worker() -> Any:
     for loop in ("Talk", "Loop"):
         module._agent_loop_registry[loop] = {"_target_": f"{__name__}.{loop}"}
     kind = worker_class()
-    found = object.__new__(kind)
+    found: Any = object.__new__(kind)
     rollout = CONFIG.actor_rollout_ref.rollout
     vars(found).update(
         config=CONFIG,
@@ -276,11 +276,12 @@ async def raises() -> dict[str, Any]:
 
 async def broken() -> dict[str, Any]:
     """A recorder that cannot take a row."""
-    append, Recorder.append = Recorder.append, fails
+    kind: Any = Recorder
+    append, kind.append = kind.append, fails
     try:
         return await chunks()
     finally:
-        Recorder.append = append
+        kind.append = append
 
 
 def fails(*_: Any) -> None:
@@ -297,7 +298,7 @@ async def chunks() -> dict[str, Any]:
         one.generate_sequences(batch(range(half, ROWS))),
     )
     last = await one.generate_sequences(batch(range(ROWS, ROWS + 8), validate=True))
-    lengths = []
+    lengths = list[tuple[int, int]]()
     for found in (*first, last):
         mask = found.batch["attention_mask"]
         size = found.batch["prompts"].shape[1]
@@ -339,7 +340,7 @@ async def queue() -> dict[str, Any]:
     return {"put": put, "status": Counter(status.values())}
 
 
-class Loop(tool_agent_loop.ToolAgentLoop):  # type: ignore[misc]
+class Loop(tool_agent_loop.ToolAgentLoop):
     """Calls tools as ToolAgentLoop does, one of each kind."""
 
     def __init__(self, **given: Any) -> None:
@@ -383,7 +384,7 @@ STATUSES: list[str] = []
 def make_tools() -> None:
     from verl.tools.base_tool import BaseTool
 
-    class Tool(BaseTool):  # type: ignore[misc]
+    class Tool(BaseTool):
         def __init__(self, execute: Any) -> None:
             self.body = execute
 
@@ -449,7 +450,8 @@ def hooked() -> list[tuple[str, bool]]:
 def main() -> None:
     """Run every scene."""
     global scene
-    loops.worker_number = lambda: WORKER
+    hooks: Any = loops
+    hooks.worker_number = lambda: WORKER
     requests._ENGINES.numbers.update({f"actor{at}": at for at in range(SERVERS)})
     results: dict[str, Any] = {"hooked": [], "left": []}
     for play in (chunks, raises, tools, broken, *([queue] if VERSION >= (0, 9) else [])):

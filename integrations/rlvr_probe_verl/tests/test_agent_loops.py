@@ -21,7 +21,11 @@ pytestmark = pytest.mark.conformance
 
 SCRIPT = Path(__file__).with_name("agent_loops.py")
 ROWS, WORKER = 256, 5
-RELEASES = ["0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1"]
+RELEASES = [
+    "0.5.0",
+    *(pytest.param(name, marks=pytest.mark.full) for name in ("0.6.1", "0.7.1", "0.8.0")),
+    "0.9.1",
+]
 TOOLS = 4
 """Tokens of an imagined result of a tool."""
 
@@ -170,7 +174,7 @@ def test_what_the_worker_returns_is_what_was_recorded_row_by_row(run: Run, relea
         assert (one["prompt_tokens"], one["response_tokens"]) == (prompt, response)
 
 
-@pytest.mark.parametrize("release", ["0.7.1", "0.8.0", "0.9.1"])
+@pytest.mark.parametrize("release", RELEASES[2:])
 def test_each_verification_belongs_to_its_trajectory(run: Run, release: str) -> None:
     spans = {key: one["span"] for key, one in run.trajectories("chunks").items()}
     found = run.spans("verify", "chunks")

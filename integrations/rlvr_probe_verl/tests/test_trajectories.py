@@ -157,7 +157,8 @@ def test_rows_are_named_by_the_object_that_verl_made_for_each(
     async def trajectory(row: int, infos: list[dict[str, Any]]) -> None:
         chunk = loops._CHUNK.get()
         await asyncio.sleep(0)
-        assert chunk is loops._CHUNK.get() is not None
+        assert chunk is not None
+        assert chunk is loops._CHUNK.get()
         names[row] = loops.row_name("uid", chunk.rows.get(id(infos[row])))
 
     async def generate(first: int) -> None:
