@@ -88,8 +88,8 @@ class HookPoint:
             are used. For functions, methods and coroutine functions.
         returned: What to record around the callable that the function returns: a method made for
             the caller, or the decorator that a call makes, whose point then has a ``returned`` of
-            its own. Kind and attributes of the callable are kept; a class, or an object that binds
-            itself as a method, is left as it is. ``target`` of that point is only a name.
+            its own. Kind and attributes of the callable are kept; None, a class, or an object that
+            binds itself as a method, is left as it is. ``target`` of that point is only a name.
             ``call.state`` begins as ``{"made": state}`` there, with what ``before`` and ``after``
             of this point left in theirs: plain data, since the callable may be pickled by value.
             For functions, methods and coroutine functions.

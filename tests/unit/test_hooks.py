@@ -930,7 +930,12 @@ class Bound:
         return 1
 
 
-@pytest.mark.parametrize("odd", [None, 3, Functor, Bound()])
+def test_a_function_that_has_nothing_to_return_this_time_is_no_fault(sink: Sink) -> None:
+    assert wrap(lambda: None, Hook(HookPoint("factory", returned=WORK)))() is None
+    assert guard.faults() == {}
+
+
+@pytest.mark.parametrize("odd", [3, Functor, Bound()])
 def test_what_cannot_be_hooked_is_handed_out_as_it_is_and_counted(sink: Sink, odd: object) -> None:
     guard.set_strict(False)
     assert wrap(lambda: odd, Hook(HookPoint("factory", returned=WORK)))() is odd
