@@ -144,7 +144,7 @@ def _look_at_lengths(found: Survey, batch: WorkloadBatch, *, lossy: bool) -> Non
         if 0 in lengths:
             found.bad.setdefault(batch.index, "empty_response")
             found.flaws["empty_response"] += sum(length == 0 for length in lengths)
-        if not lossy or shard.loss_runs is not None:
+        if shard.loss_runs is not None or not (lossy or shard.turns):
             # A loss mask that keeps everything tells that there was nothing but one generation.
             continue
         for row, length in enumerate(lengths):

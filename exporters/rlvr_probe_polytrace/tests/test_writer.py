@@ -154,6 +154,7 @@ def test_trajectories_that_were_not_generated_in_one_go_need_their_turns(
         (True, {}, 4),
         (True, {"turns": {2: (Turn(0, 5, 7, 3, 1, 2),), 3: (Turn(0, 5, 4, 3, 1, 2),)}}, 3),
         (True, {"loss_runs": [[7]] * 4}, 0),
+        (False, {"turns": {2: (Turn(0, 5, 7, 3, 1, 2),)}}, 3),
         (False, {}, 0),
     ],
 )
