@@ -60,7 +60,8 @@ def _tell(probe: Probe, role: str, actor: str | None = None) -> None:
     """Once for each thing that this process is: a worker that ran tasks may become an actor."""
     worker = worker_of_process()
     told = probe.state(worker).setdefault("told", set())
-    if told and (role in (_DRIVER, _TASK) or (role, actor) in told):
+    # An actor that is sent the handle of another one loads the class of that one, too.
+    if told and (role in (_DRIVER, _TASK) or actor in told):
         return
     values: dict[str, Any] = {"role": role}
     if actor is not None:
@@ -68,8 +69,9 @@ def _tell(probe: Probe, role: str, actor: str | None = None) -> None:
     if worker.connected:
         values["node"] = worker.core_worker.get_current_node_id().hex()
     probe.emit(names.PROCESS, values)
-    told.add((role, actor))
+    told.add(actor)
 
 
 def _class_name(descriptor: Any) -> str:
-    return str(descriptor.class_name)
+    """Of the class alone: one that was made in a function is known by it."""
+    return str(descriptor.class_name).rpartition(".")[2]
