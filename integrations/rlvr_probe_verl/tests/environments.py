@@ -24,7 +24,7 @@ DEVICE = "verl_cpu_device"
 
 # Before the lines of rlvr-probe, which need what these folders hold: they are read by name.
 _FOLDERS = "_folders.pth"
-_LOAD = 'import os; os.environ.get("VERL_CPU_DEVICE") and __import__("{}")\n'
+_LOAD = f'import os; os.environ.get("VERL_CPU_DEVICE") and __import__("{DEVICE}")\n'
 
 
 def python(version: str) -> Path:
@@ -36,13 +36,13 @@ def python(version: str) -> Path:
     folders = [unpacked(version), wheels.installed("verl-dependencies", pins)]
     listed = "".join(f"{folder}\n" for folder in folders)
     torch = _torch()
-    description = f"{sys.version}\n{listed}" + "".join(f"{path}\n" for path in torch)
+    description = f"{sys.version}\n{_LOAD}{listed}" + "".join(f"{path}\n" for path in torch)
 
     def fill(folder: Path, _: Path) -> None:
         venv.create(folder, symlinks=True)
         site_packages = _site_packages(folder)
         (site_packages / _FOLDERS).write_text(listed)
-        (site_packages / "zz_device.pth").write_text(_LOAD.format(DEVICE))
+        (site_packages / "zz_device.pth").write_text(_LOAD)
         for path in torch:
             (site_packages / path.name).symlink_to(path)
 

@@ -60,7 +60,7 @@ class Scenario:
     overrides: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     exit_status: int = 0
-    timeout_s: float = 400.0
+    timeout_s: float = 900.0
 
     @property
     def bare(self) -> Scenario:
