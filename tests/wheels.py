@@ -35,17 +35,25 @@ def pinned(listed: str, name: str) -> dict[str, str]:
     return {pin.split()[0].partition("==")[2]: pin for pin in pins}
 
 
-def unpacked(name: str, pins: str) -> Path:
-    """The folder ``name`` with the wheels of a list, unpacked without their dependencies."""
+def unpacked(name: str, pins: str, *, only: str = "", platform: Sequence[str] = ()) -> Path:
+    """The folder ``name`` with the wheels of a list, unpacked without their dependencies.
+
+    Args:
+        name: Name of the folder.
+        pins: The list.
+        only: Files whose names end so are unpacked.
+        platform: What pip is told of the wheels to take, if they need not run here.
+    """
 
     def fill(folder: Path, listed: Path) -> None:
         wheels = folder / "wheels"
-        only = ("--only-binary", ":all:", "--dest", str(wheels), "--requirement", str(listed))
-        _pip("download", only, folder.name, timeout=280)
+        asked = ("--only-binary", ":all:", "--dest", str(wheels), "--requirement", str(listed))
+        _pip("download", (*platform, *asked), folder.name, timeout=280)
         # A wheel is a package as it is imported; `pip install` would take three times as long.
         for wheel in wheels.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder)
+                members = [one for one in archive.namelist() if one.endswith(only)]
+                archive.extractall(folder, members)
         shutil.rmtree(wheels)
 
     return made(name, pins, fill)

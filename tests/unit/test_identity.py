@@ -161,6 +161,13 @@ def test_a_rendezvous_id_given_again_by_hand_is_another_launch() -> None:
     assert identity.job_key(environ) != identity.job_key(environ | {"MASTER_PORT": "2"})
 
 
+def test_workers_of_two_drivers_on_one_ray_cluster_are_two_launches() -> None:
+    for shared in ({}, {"WORLD_SIZE": "2"}, STEP):
+        first, second = (shared | RAY | {"RAY_JOB_ID": job} for job in ("01000000", "02000000"))
+        keys = [identity.job_key(one) for one in (first, first, second)]
+        assert keys[0] == keys[1] != keys[2]
+
+
 def test_two_jobs_in_one_slurm_task_are_two_launches() -> None:
     environ = STEP | {"SLURM_STEP_NUM_TASKS": "1"}
     assert len({in_child(JOB.format(environ=environ), {}) for _ in range(2)}) == 2
