@@ -87,6 +87,7 @@ class Job:
             this, ns.
         number: Its processes have numbers from here, in no order.
         begin_ns: When it begins.
+        booked: Whether the books have trajectories; a million of them take a gigabyte.
         turns: Most turns of a trajectory; of more than one, tools are called between them.
         resumed: Trainer steps that were done when it began.
         end: Whether it ended in an orderly way.
@@ -110,6 +111,7 @@ class Job:
     turns: int = 3
     resumed: int = 0
     end: bool = True
+    booked: bool = True
     seed: int = 0
     books: Books = field(default_factory=Books)
 
@@ -283,7 +285,8 @@ class Job:
                 key = f"{uid}/{self._worker_counts[worker]}/{worker}/{place}"
             self._live(self._workers[worker], one, key, begin, end)
             made.append(one)
-            self.books.trajectories[one.place] = one
+            if self.booked:
+                self.books.trajectories[one.place] = one
         self._worker_counts = [count + 1 for count in self._worker_counts]
         self._tell(step, mode, batch, end, made, keys, groups, prompts)
 
@@ -382,8 +385,8 @@ def main() -> None:
     for name, kind, default in sizes:
         parser.add_argument(f"--{name}", type=kind, default=default)
     parser.add_argument("--v1", action="store_true")
-    books = Job(**vars(parser.parse_args())).write()
-    print(f"{len(books.trajectories)} trajectories, {books.rows} rows")
+    books = Job(**vars(parser.parse_args()), booked=False).write()
+    print(f"{books.rows} rows of {len(books.begun)} processes")
 
 
 if __name__ == "__main__":

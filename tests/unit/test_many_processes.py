@@ -167,7 +167,9 @@ class Chosen:
           {"discarded": ["b"], "reason": "surplus"}], {1, 2}, {2}, {}),
         ([{"used": ["b"]}], None, {1}, {}),
         ([{"used": ["c"], "discarded": ["a"]}], None, None, {"unjoined_prompts": 1}),
+        ([{"kept": ["a"], "used": ["a"], "discarded": ["b"]}], None, None, {"unjoined_prompts": 1}),
         ([{"kept": ["a", "x"]}], {0}, None, {"unjoined_prompts": 1}),
+        ([{"kept": ["x"]}], None, None, {"unjoined_prompts": 4}),
         ([{"kept": "ab"}], None, None, {"bad_row": 1}),
         ([{"kept": ["a", 1]}], None, None, {"bad_row": 1}),
     ],
@@ -304,3 +306,13 @@ def test_a_call_that_one_rank_did_not_record_is_not_joined_and_said(tmp_path: Pa
     trace = read_run(tmp_path)
     assert (trace.unjoined_rpcs, trace.lost) == (1, {})
     assert trace.notes[0].startswith("1 calls of worker groups are known from one side only")
+
+
+def test_a_call_that_claims_any_number_of_ranks_takes_no_memory(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path, 1)
+    every: dict[str, Any] = {"group": "g", "method": "m", "call": 0, "ranks": 1 << 61}
+    journal.span(names.RPC, 1, 2, side="caller", **every)
+    journal.span(names.RPC, 1.2, 1.4, side="worker", rank=1 << 60, **every)
+    journal.close()
+    trace = read_run(tmp_path)
+    assert (trace.unjoined_rpcs, trace.lost) == (1, {})

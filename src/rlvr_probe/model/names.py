@@ -171,7 +171,12 @@ TRAJECTORY = Name(
     " turns, tool calls and verification",
     (
         _WEIGHTS,
-        Attribute("key", "", "what names it in every process: joins it with a row of trajectories"),
+        Attribute(
+            "key",
+            "",
+            "what names it in every process: joins it with a row of trajectories; one that begins"
+            " with '-' names it within one rollout only",
+        ),
         Attribute("engine", "", "rollout engine that served it, from 0"),
         Attribute(
             "policy_version_min", "", "trainer steps the oldest weights that it saw had done"

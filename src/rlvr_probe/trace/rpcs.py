@@ -109,8 +109,9 @@ def _ranks(
         inside = last <= end if waits else until == -1 or first < bound
         if begin <= first and inside:
             found.append(side)
-    whole = sorted(side.row.rank or 0 for side in found) == list(range(row.ranks))
-    return found if whole and all(side.row.ranks == row.ranks for side in found) else []
+    # A row may claim a group of any size.
+    every = len(found) == row.ranks and len({side.row.rank for side in found}) == row.ranks
+    return found if every and all(side.row.ranks == row.ranks for side in found) else []
 
 
 def _next_dispatch(caller: _Side, dispatched: _Dispatches) -> int | None:

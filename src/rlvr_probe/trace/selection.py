@@ -31,8 +31,9 @@ def mark_selected(
 ) -> None:
     """Set :attr:`Batch.kept` and :attr:`Batch.used` where the trainer told them.
 
-    A group that no list names was not kept if there is a list of the kept ones, and is unknown
-    otherwise: then so is all its batch.
+    A group that no list names was not kept, if there is a list of the kept ones of its batch and
+    none of those thrown away, and was not used, if there is a list of those. Otherwise it is
+    unknown, and so is all its batch: an event of the step may be missing.
 
     Args:
         batches: Training batches by session, life and step.
@@ -62,7 +63,8 @@ def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> Non
         if not wrong.isdisjoint(groups.values()) or len(groups) != batch.count_groups()[0]:
             continue
         covered = every.issuperset(groups.values())
-        if named.discarded and not (covered or named.says_kept):
+        apart = every.isdisjoint(groups.values())
+        if not covered and (named.discarded or (named.says_kept and apart)):
             skipped["unjoined_prompts"] += sum(one not in every for one in groups.values())
             continue
         if covered or named.says_kept:
