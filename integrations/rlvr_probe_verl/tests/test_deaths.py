@@ -1,0 +1,56 @@
+"""What is left of a job that lost a process: all but the last 0.2 s of that process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rlvr_probe_verl.tests.runs import DEATHS, Finished, Runner
+
+from rlvr_probe.model.trace import Span
+
+pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(1500)]
+
+
+def every_span(run: Finished) -> Iterator[Span]:
+    for attempt in run.trace.attempts:
+        for step in attempt.steps:
+            yield from step.spans
+    yield from run.trace.unplaced
+
+
+def test_a_rank_that_ray_kills_loses_nothing_older(runner: Runner) -> None:
+    run = runner.finished(DEATHS["rank"])
+    [killed] = run.truth.killed
+    generated = [line for line in run.truth.generations if line["rank"] == 0]
+    assert len(generated) == 2
+    assert generated[-1]["end"] < killed["end"]
+    ranks = {process.index for process in run.trace.processes if process.pid == generated[0]["pid"]}
+    calls = [
+        span
+        for span in every_span(run)
+        if span.process in ranks
+        and span.attributes.get("side") == "worker"
+        and str(span.attributes.get("method")).endswith("generate_sequences")
+    ]
+    assert len(calls) == 2
+
+
+def test_a_controller_that_is_killed_loses_nothing_older(runner: Runner) -> None:
+    run = runner.finished(DEATHS["controller"])
+    [killed] = run.truth.killed
+    assert all(line["end"] < killed["end"] for line in run.truth.generations)
+    [attempt] = run.trace.attempts
+    assert [
+        [sample.response_tokens for group in batch.groups() for sample in group.trajectories]
+        for step in attempt.steps
+        for batch in step.batches
+    ] == [[len(output) for output in line["outputs"]] for line in run.truth.generations]
+    assert [step.done for step in attempt.steps] == [True, False]
+
+
+@pytest.mark.parametrize("job", DEATHS)
+def test_a_job_that_fails_leaves_no_process_and_no_lost_row(runner: Runner, job: str) -> None:
+    run = runner.finished(DEATHS[job])
+    assert run.trace.lost == {}
+    assert [dict(process.faults) for process in run.trace.processes if process.faults] == []
