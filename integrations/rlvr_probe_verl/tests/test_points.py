@@ -76,7 +76,7 @@ def timers(file: Path) -> list[str]:
         and isinstance(node.func, ast.Name)
         and node.func.id == "marked_timer"
     ]
-    return [call.value for call in calls if isinstance(call, ast.Constant)]
+    return [str(call.value) for call in calls if isinstance(call, ast.Constant)]
 
 
 @pytest.mark.parametrize("version", RELEASES)
