@@ -1,0 +1,164 @@
+"""Batches, timers and worker groups of verl, in one process and in orders that a job has by chance.
+
+Scenes are played by ``scene.py`` in an environment with that release of verl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlvr_probe_verl.tests.environments import python
+from rlvr_probe_verl.tests.runs import JOB
+
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import find_run, read_run
+
+pytestmark = pytest.mark.conformance
+
+SCENE = Path(__file__).with_name("scene.py")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A scene, and what was recorded of it."""
+
+    truth: dict[str, Any]
+    trace: Trace
+
+    def batches(self, mode: str) -> list[Batch]:
+        return [
+            batch
+            for step in self.trace.steps()
+            for batch in (step.evaluations if mode == "eval" else step.batches)
+        ]
+
+
+Play = Callable[[str, str], Played]
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
+    played: dict[tuple[str, str], Played] = {}
+
+    def once(name: str, version: str) -> Played:
+        if (name, version) not in played:
+            folder = tmp_path_factory.mktemp(name)
+            played[name, version] = _play(name, version, folder)
+        return played[name, version]
+
+    return once
+
+
+def _play(name: str, version: str, folder: Path) -> Played:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("RLVR_PROBE")}
+    environ |= {"RLVR_PROBE": "1", "RLVR_PROBE_OUT": str(folder / "recordings")}
+    environ |= {"VERL_CPU_DEVICE": "1", "PYTHONPATH": str(JOB)}
+    done = subprocess.run(
+        [str(python(version)), str(SCENE), name, str(folder)],
+        env=environ,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    trace = read_run(find_run(folder / "recordings"))
+    assert [dict(process.faults) for process in trace.processes] == [{}]
+    return Played(json.loads((folder / "truth.json").read_text()), trace)
+
+
+def columns(batch: Batch) -> list[list[Any]]:
+    """Prompt lengths, response lengths and rewards, in the order of the rows."""
+    rows = [one for group in batch.groups() for one in group.trajectories]
+    return [
+        [one.prompt_tokens for one in rows],
+        [one.response_tokens for one in rows],
+        [one.rewards[0].value if one.rewards else None for one in rows],
+    ]
+
+
+def test_balancing_is_undone_also_where_another_process_scores(play: Play) -> None:
+    played = play("standard", "0.5.0")
+    batches = played.batches("train")
+    # Each step generates a baseline as well.
+    assert [columns(batch) for batch in batches] == played.truth["train"]
+    assert [(batch.step, batch.group_size, batch.ordinal) for batch in batches] == [
+        (1, 4, 0),
+        (2, 4, 0),
+    ]
+    assert {one.function for batch in batches for one in batch.shards[0].rewards} == {"judge"}
+    # The baseline is scored, too, and is not among them.
+    calls = [batch.shards[0].calls for batch in batches]
+    assert [[call.samples for call in shard] for shard in calls] == [[12], []]
+
+
+def test_what_fills_up_an_evaluation_is_no_trajectory(play: Play) -> None:
+    played = play("evaluation", "0.5.0")
+    batches = played.batches("eval")
+    assert [columns(batch) for batch in batches] == played.truth["eval"]
+    assert [batch.ordinal for batch in batches] == [0, 1]
+    assert played.batches("train") == []
+
+
+def test_the_dapo_recipe_generates_until_enough_prompts_pass_within_one_step(play: Play) -> None:
+    played = play("dynamic", "0.5.0")
+    batches = played.batches("train")
+    assert [columns(batch) for batch in batches] == played.truth["train"]
+    assert [sorted(batch.kept or ()) for batch in batches] == played.truth["kept"]
+    assert [step.number for step in played.trace.steps()] == [1, 2]
+    assert all(step.complete for step in played.trace.steps())
+    for step, used in zip(played.trace.steps(), played.truth["used"], strict=True):
+        # Those that passed first; what is left over is cut off.
+        passed = [
+            (batch.ordinal, group) for batch in step.batches for group in sorted(batch.kept or ())
+        ]
+        told = [
+            (batch.ordinal, group) for batch in step.batches for group in sorted(batch.used or ())
+        ]
+        assert told == passed[:used]
+        assert len([span for span in step.spans if span.name == "step"]) == 1
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.9.1"])
+def test_a_rank_tells_each_call_of_its_worker_group_and_none_of_its_own(
+    play: Play, version: str
+) -> None:
+    played = play("calls", version)
+    assert played.truth["results"] == [4, 4, 1, 5]
+    assert played.truth["error"] == ["private"]
+    assert played.truth["kinds"] == [True, "Doubles."]
+    assert played.truth["marks"] == [False, "inner"]
+    spans = [span for span in played.trace.unplaced if span.name == "rpc"]
+    worker = [span for span in spans if span.attributes["side"] == "worker"]
+    assert [(span.attributes["method"], span.error) for span in worker] == [
+        ("outer", None),
+        ("later", None),
+        ("inner", None),
+        ("fails", "KeyError"),
+    ]
+    assert {span.attributes["rank"] for span in worker} == {1}
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.9.1"])
+def test_what_a_worker_group_calls_by_stays_an_object_of_its_name(play: Play, version: str) -> None:
+    played = play("calls", version)
+    assert played.truth["function"] == [True, "generate_sequences"]
+    assert played.truth["output"] == 3
+    [caller] = [
+        span.attributes for span in played.trace.unplaced if span.attributes.get("side") == "caller"
+    ]
+    assert (caller["method"], caller["ranks"], caller["samples"], caller["waits"]) == (
+        "generate_sequences",
+        2,
+        3,
+        0,
+    )
