@@ -1,0 +1,147 @@
+"""Lengths, masks and groups of a batch in host memory, and which generation a batch holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rlvr_probe_verl.controller import Controller
+from rlvr_probe_verl.generations import Generation, Groups, match, prompt_names
+from rlvr_probe_verl.reading import digest, lengths, loss_runs, row_sums, truncated
+from rlvr_probe_verl.rollouts import engines
+
+torch = pytest.importorskip("torch")
+
+END = 2
+
+
+class Batch:
+    """Of it only the identity is looked at."""
+
+
+def batch(prompts: list[int], responses: list[list[int]], **more: Any) -> Any:
+    """As ``DataProto`` holds it: prompts padded on the left, responses on the right."""
+    width, cap = max(prompts), max(map(len, responses))
+    rows = [[0] * (width - prompt) + [1] * prompt for prompt in prompts]
+    masks = [[1] * sum(t != 0 for t in row) for row in responses]
+    held = {
+        "prompts": torch.tensor(rows),
+        "responses": torch.tensor(responses),
+        "attention_mask": torch.tensor(
+            [row + mask + [0] * (cap - len(mask)) for row, mask in zip(rows, masks, strict=True)]
+        ),
+    }
+    uids = more.pop("uid", None)
+    return SimpleNamespace(
+        batch={**held, **more}, non_tensor_batch={} if uids is None else {"uid": uids}
+    )
+
+
+def generation(prompts: list[int], responses: list[int], size: int) -> Generation:
+    groups = Groups.by_size(len(prompts), size)
+    return Generation(7, "train", groups, prompt_names(7, groups), prompts, responses)
+
+
+def test_lengths_leave_padding_out() -> None:
+    assert lengths(batch([3, 1], [[5, 5, 0], [5, 0, 0]])) == ([3, 1], [2, 1])
+    assert lengths(SimpleNamespace(batch={}, non_tensor_batch={})) is None
+    assert lengths(None) is None
+
+
+def test_a_tensor_on_an_accelerator_is_never_read() -> None:
+    data = batch([3, 1], [[5, 5, 0], [5, 0, 0]])
+    data.batch["attention_mask"] = data.batch["attention_mask"].to("meta")
+    assert lengths(data) is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        ([1, 1, 1, 1], [4]),
+        ([1, 0, 0, 1], [1, 2, 1]),
+        ([0, 1, 1, 1], [0, 1, 3]),
+        ([0, 0, 0, 0], [0, 4]),
+        ([1, 1, 1, 0], [3, 1]),
+    ],
+)
+def test_runs_of_the_loss_add_up_to_the_response(mask: list[int], expected: list[int]) -> None:
+    data = batch([1, 1], [[5, 5, 5, 5], [5, 5, 0, 0]])
+    data.batch["response_mask"] = torch.tensor([mask, [1, 0, 0, 0]])
+    assert loss_runs(data, [4, 2]) == [expected, [1, 1]]
+
+
+def test_a_response_that_is_all_in_the_loss_has_no_runs_and_an_empty_one_none_at_all() -> None:
+    data = batch([1, 1], [[5, 5], [5, 0]])
+    assert loss_runs(data, [2, 1]) is None
+    data.batch["response_mask"] = torch.tensor([[1, 1], [1, 0]])
+    assert loss_runs(data, [2, 1]) is None
+    data.batch["response_mask"] = torch.tensor([[1, 0], [0, 0]])
+    assert loss_runs(data, [2, 0]) == [[1, 1], []]
+
+
+def test_truncated_is_what_fills_its_place_and_does_not_end() -> None:
+    data = batch([1, 1, 1], [[5, 5, 5], [5, 5, END], [5, END, 0]])
+    assert truncated(data, [3, 3, 2], END) == [1, 0, 0]
+    assert truncated(data, [3, 3, 2], None) == [1, 1, 0]
+    assert truncated(SimpleNamespace(batch={}), [], END) is None
+
+
+def test_a_reward_that_is_no_number_is_unknown() -> None:
+    assert row_sums(torch.tensor([[1.0, 0.5], [float("nan"), 0.0]])) == [1.5, None]
+    assert row_sums([1.0]) is None
+
+
+def test_groups_are_runs_of_one_uid() -> None:
+    groups = Groups.by_uid(["a", "a", "b", "c", "c"])
+    assert (groups.of_rows, groups.size, groups.uids) == ([0, 0, 1, 2, 2], 2, ["a", "b", "c"])
+    assert not groups.even
+    assert Groups.by_uid(["a", "a", "b", "b"]).even
+    with pytest.raises(LookupError, match="do not follow"):
+        Groups.by_uid(["a", "b", "a"])
+
+
+def test_rows_that_do_not_go_into_groups_are_no_groups() -> None:
+    assert Groups.by_size(6, 3).of_rows == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(LookupError, match="7 rows are not 3"):
+        Groups.by_size(7, 3)
+
+
+def test_a_batch_in_another_order_is_known_again_and_tells_the_uids() -> None:
+    made = generation([2, 2, 3, 3], [1, 2, 1, 3], 2)
+    data = batch([3, 2, 3, 2], [[5, 5, 5], [5, 0, 0], [5, 0, 0], [5, 5, 0]], uid=list("baba"))
+    assert match(made, data, [3, 0, 2, 1]) == [3, 0, 2, 1]
+    assert made.uids == {digest("a"): 0, digest("b"): 1}
+
+
+@pytest.mark.parametrize(
+    ("order", "uids"),
+    [
+        (None, "baba"),  # it was not moved: the lengths contradict
+        ([3, 1, 2, 0], "baba"),
+        ([3, 0, 2, 1], "aaab"),  # rows of two prompts in one group
+        ([3, 0, 2, 1], "aaaa"),
+        ([3, 0, 2, 2], "baba"),
+    ],
+)
+def test_a_batch_whose_rows_are_not_certain_is_no_generation(
+    order: list[int] | None, uids: str
+) -> None:
+    made = generation([2, 2, 3, 3], [1, 2, 1, 3], 2)
+    data = batch([3, 2, 3, 2], [[5, 5, 5], [5, 0, 0], [5, 0, 0], [5, 5, 0]], uid=list(uids))
+    assert match(made, data, order) is None
+    assert made.uids == {}
+
+
+def test_a_batch_that_was_moved_twice_is_put_back_twice() -> None:
+    controller, data = Controller(), Batch()
+    controller.remember_order(data, [2, 0, 1])
+    controller.remember_order(data, [1, 2, 0])
+    assert controller.order_of(data) == [0, 1, 2]
+    assert controller.order_of(Batch()) is None
+
+
+def test_each_engine_generates_an_equal_part_in_order() -> None:
+    assert engines(4, 4, 2, 1) == [0, 0, 1, 1]
+    assert engines(4, 8, 4, 2) == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert engines(5, 5, 2, 1) is engines(4, 4, 3, 2) is None
