@@ -12,14 +12,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, pairwise
 
 from rlvr_probe.model.batch import BatchShard
-from rlvr_probe.model.workload import WorkloadBatch
+from rlvr_probe.model.workload import Workload, WorkloadBatch
 
-__all__ = ["Layout", "Placement", "engine_of", "engines_of_processes", "groups_of", "place"]
+__all__ = [
+    "Layout",
+    "Placement",
+    "engine_of",
+    "engines_of_processes",
+    "groups_of",
+    "hide_controller",
+    "place",
+    "told_by_controller",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,23 @@ def engine_of(batch: WorkloadBatch, shard: BatchShard, tp: int) -> int | None:
     return None if rank is None else rank // tp
 
 
+def told_by_controller(workload: Workload) -> bool:
+    """Whether one process has the rows of a job of several engines: its rank tells none of them."""
+    processes = {shard.process for one in workload.batches for shard in one.batch.shards}
+    return len(processes) == 1 and workload.world_size > workload.rollout_tp
+
+
+def hide_controller(batch: WorkloadBatch) -> WorkloadBatch:
+    """``batch`` with unknown engines where they were not recorded."""
+    shards = [
+        replace(shard, engines=(None,) * len(shard.response_tokens))
+        if shard.engines is None
+        else shard
+        for shard in batch.batch.shards
+    ]
+    return replace(batch, batch=replace(batch.batch, shards=shards))
+
+
 def engines_of_processes(batch: WorkloadBatch, tp: int) -> dict[int, int | None]:
     """Engine that the rank of each process tells; None where the samples' own were recorded."""
     found: dict[int, int | None] = {}
@@ -117,7 +143,7 @@ def place(layouts: Sequence[Layout], tp: int) -> Placement:
         tp: Tensor-parallel size of the rollout engine, at least 1.
     """
     if any(head is None for layout in layouts for head in layout.heads):
-        return Placement(1, tp, {}, "the rank of some samples is unknown")
+        return Placement(1, tp, {}, "the rollout engine of some samples is unknown")
     known = [[head for head in layout.heads if head is not None] for layout in layouts]
     ordered = sorted(frozenset(chain.from_iterable(layout.engines for layout in layouts)))
     if any(left > right for heads in known for left, right in pairwise(heads)):

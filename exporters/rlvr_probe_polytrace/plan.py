@@ -13,7 +13,13 @@ from rlvr_probe_polytrace.filtering import Filter, make_filter
 from rlvr_probe_polytrace.layout import FLAVORS
 from rlvr_probe_polytrace.multiturn import Caps
 from rlvr_probe_polytrace.order import PlannedBatch
-from rlvr_probe_polytrace.placement import Layout, Placement, place
+from rlvr_probe_polytrace.placement import (
+    Layout,
+    Placement,
+    hide_controller,
+    place,
+    told_by_controller,
+)
 from rlvr_probe_polytrace.rewards import reward_seconds
 
 __all__ = ["REASONS", "Plan", "make_plan"]
@@ -71,6 +77,8 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     check_workload(workload)
     found = survey(workload, flavor)
     batches, iterations, dropped = drop(workload, found)
+    if told_by_controller(workload):
+        batches = [(old, hide_controller(batch)) for old, batch in batches]
     if not batches:
         raise WorkloadError(_why_nothing(workload, found))
     layouts = [

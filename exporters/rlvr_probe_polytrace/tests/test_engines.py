@@ -100,6 +100,17 @@ def test_an_unknown_engine_is_not_taken_for_that_of_the_controller(tmp_path: Pat
     assert "unknown" in manifest(directory)["parallelism"]["dp_reason"]
 
 
+def test_the_rank_of_a_controller_tells_no_engine(tmp_path: Path) -> None:
+    """A job of two engines whose rows one process told, without their engines."""
+    made = workload([batch(0, (8,), 4, calls=False)], world_size=2)
+    directory = write(made, tmp_path / "w")
+    assert {one["dp_rank"] for one in packed(directory, 0)} == {0}
+    assert all("engine_id" not in one["x_rlvr"] for one in packed(directory, 0))
+    assert "unknown" in manifest(directory)["parallelism"]["dp_reason"]
+    alone = write(workload([batch(0, (8,), 4, calls=False)], world_size=1), tmp_path / "alone")
+    assert packed(alone, 0)[0]["x_rlvr"]["engine_id"] == [0] * 4
+
+
 def call(row: int | None, begin: float, end: float, process: int = 90) -> RewardCall:
     samples = 16 if row is None else 1
     return RewardCall(process, "f", int(begin * SECOND), int(end * SECOND), samples, row)

@@ -27,8 +27,8 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "convert",
         help="turn a recorded run into a workload that others can replay",
         description="Turn the complete steps of a recorded run into a workload, each step once. "
-        "Names of reward functions become aliases and the kind of model is left out, so that it "
-        "can be shared.",
+        "Names of reward functions and tools become aliases and the kind of model is left out, so "
+        "that it can be shared.",
     )
     parser.add_argument(
         "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
