@@ -85,7 +85,7 @@ CURRENT: ContextVar[Conversation | None] = ContextVar("rlvr_probe_verl_conversat
 
 def mask_runs(mask: object, length: int | None) -> list[int] | None:
     """Runs of a mask in turn, those of ones first; None if it is no mask of ``length`` tokens."""
-    if not isinstance(mask, (list, tuple)) or len(mask) != length:
+    if length is None or not isinstance(mask, (list, tuple)) or len(mask) != length:
         return None
     try:
         data = bytes(mask)

@@ -63,8 +63,8 @@ def _own_name(group: Any, method: str) -> str:
     names = attribute(bound, "__code__", "co_freevars") or ()
     if "name" not in names or "key" not in names:
         return method
-    cells = dict(zip(names, bound.__closure__ or (), strict=False))
-    return str(cells["name"].cell_contents)
+    cell = bound.__closure__[list(names).index("name")]
+    return str(cell.cell_contents)
 
 
 def _call_begin(call: Call) -> None:

@@ -132,8 +132,8 @@ def _calls(processes: Sequence[Recorded]) -> list[_Bound]:
                 callers.setdefault((owner, *row.key), []).append((clock, row))
     found = list[_Bound]()
     for (owner, group, method, call, _), rows in workers.items():
-        calls = callers.get((owner, group, method, call), ())
-        after = callers.get((owner, group, method, call + 1), ())
+        calls = callers.get((owner, group, method, call), [])
+        after = callers.get((owner, group, method, call + 1), [])
         if len(rows) == len(calls) == len(after) == 1:
             [(worker, row)], [(caller, asked)], [(_, later)] = rows, calls, after
             if caller != worker:
