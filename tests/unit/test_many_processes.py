@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,37 @@ def test_what_is_known_of_some_trajectories_only_is_listed(tmp_path: Path) -> No
     worker = next(one.process for one in books.trajectories.values())
     (tmp_path / f"p{worker}.0000.jsonl").unlink()
     workload = build_workload(read_run(tmp_path))
+    samples = [
+        sample
+        for taken in workload.batches
+        for group in taken.batch.groups()
+        for sample in group.trajectories
+    ]
+    assert sum((one.start_ns, one.end_ns) == (None, None) for one in samples) == 32
     assert "the rollout engine is not known of 32 of 96 trajectories" in workload.notes
     assert "when it began and ended is not known of 32 of 96 trajectories" in workload.notes
     assert "1 processes of the job recorded nothing" in workload.notes
+
+
+def test_times_of_another_machine_are_said_to_be_as_good_as_its_clock(tmp_path: Path) -> None:
+    Job(tmp_path, other_machine=SECOND // 100).write()
+    notes = build_workload(read_run(tmp_path)).notes
+    assert notes[-1].startswith("times of trajectories that another machine generated")
+
+
+def test_memory_is_some_hundred_bytes_per_trajectory_with_its_turns(tmp_path: Path) -> None:
+    peaks = []
+    for steps in (1, 5):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        Job(folder, steps=steps, prompts=128, group_size=8, workers=4, v1=False).write()
+        tracemalloc.start()
+        trace = read_run(folder)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert trace.lost == {}
+    more = 4 * 1_024 + 2 * 1_024
+    assert (peaks[1] - peaks[0]) / more < 1_200
 
 
 class Chosen:

@@ -241,8 +241,9 @@ class Batch:
 
     def _trajectory(self, shard: BatchShard, local: int, sample: int) -> Trajectory:
         row = shard.offset + local
-        times = None if shard.times_ns is None else shard.times_ns[local]
-        start_ns, end_ns = times or (shard.start_ns, shard.end_ns)
+        start_ns, end_ns = shard.start_ns, shard.end_ns
+        if shard.times_ns is not None:
+            start_ns, end_ns = shard.times_ns[local] or (None, None)
         return Trajectory(
             row=row,
             sample=row % self.group_size if shard.groups is None else sample,

@@ -105,7 +105,7 @@ class KeyedRows:
             named = sum(map(bool, keyed.keys.high))
             joined = sum(place >= 0 for place in keyed.source)
             skipped["unjoined_trajectories"] += named - joined
-            if joined:
+            if named:
                 self._fill(keyed, whole=joined == len(keyed.source))
 
     def _claims(self, alone: LoneSpans) -> Iterator[tuple[int, _Keyed, int]]:

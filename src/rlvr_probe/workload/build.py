@@ -256,6 +256,12 @@ def _finish(
     notes = [*facts.notes, *loss_notes(trace), *unknown_notes(draft.batches)]
     if trace.unreached:
         notes.append(f"{sum(trace.unreached.values())} processes of the job recorded nothing")
+    machines = {trace.processes[i].boot for attempt in chosen for i in attempt.processes}
+    shards = (shard for taken in draft.batches for shard in taken.batch.shards)
+    if len(machines) > 1 and any(shard.times_ns is not None for shard in shards):
+        notes.append(
+            "times of trajectories that another machine generated are as good as its wall clock"
+        )
     if any(taken.batch.ragged for taken in draft.batches):
         notes.append("groups differ in size: the group size is what was asked for")
     notes += [
