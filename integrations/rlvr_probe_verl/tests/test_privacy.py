@@ -23,7 +23,7 @@ every_job = pytest.mark.parametrize(
     "planted",
     [
         "0.5",
-        pytest.param("0.9_v1", marks=pytest.mark.full),
+        "0.9_v1",
         pytest.param("verifier", marks=pytest.mark.full),
         pytest.param("0.9_tools", marks=pytest.mark.full),
     ],
