@@ -60,11 +60,10 @@ def _own_name(group: Any, method: str) -> str:
     if bound is None:
         return method
     bound = inspect.unwrap(bound)  # Ray puts a function of its own around each
-    names = attribute(bound, "__code__", "co_freevars") or ()
+    names: tuple[str, ...] = attribute(bound, "__code__", "co_freevars") or ()
     if "name" not in names or "key" not in names:
         return method
-    cell = bound.__closure__[list(names).index("name")]
-    return str(cell.cell_contents)
+    return str(bound.__closure__[names.index("name")].cell_contents)
 
 
 def _call_begin(call: Call) -> None:

@@ -79,7 +79,7 @@ class WorkloadExporter(Protocol):
             directory: Absolute; nothing outside it is touched.
             keep_names: Keep names of reward functions, tools, models and data sources; by default
                 they become aliases (``reward_0``), so that the result can be shared.
-            flavor: One of :attr:`flavors`; None for the one that fits what was recorded.
+            flavor: One of the attribute ``flavors``; None for the one that fits what was recorded.
 
         Raises:
             WorkloadError: The format cannot say this workload.
