@@ -41,6 +41,7 @@ class Conversation:
         name: What names it in every process, without the number of its output; None if unknown.
         numbered: Whether a number of the output belongs to its name (V1).
         span: Its trajectory span, 0 if none is recorded.
+        row: Its row, where its name needs what its agent loop is called with.
         loop: The agent loop that makes it, while that runs.
         client: What that loop asks for turns.
         turns: Turns that began.
@@ -56,6 +57,7 @@ class Conversation:
     name: str | None
     numbered: bool
     span: int
+    row: int | None = None
     loop: Any = None
     client: Any = None
     turns: int = 0

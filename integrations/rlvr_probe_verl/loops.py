@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -155,8 +155,8 @@ def _values(conversation: Conversation, output: Output | None, key: str | None) 
 def _place_begin(call: Call) -> None:
     chunk = _CHUNK.get()
     place = (call.kwargs.get("sample_index"), call.kwargs.get("rollout_n"))
-    name = row_name(None, None if chunk is None else chunk.places.get(place))
-    _open(call, Conversation(name, False, call.span))
+    row = None if chunk is None else chunk.places.get(place)
+    _open(call, Conversation(None, False, call.span, row))
 
 
 def _is_trajectory(call: Call) -> bool:
@@ -185,6 +185,8 @@ def _run_begin(call: Call) -> None:
     if conversation is not None and conversation.loop is None:
         conversation.loop = call.state = call.args[0]
         conversation.client = attribute(call.args[0], "server_manager")
+        if conversation.row is not None:  # 0.5 has no uid yet
+            conversation.name = row_name(call.kwargs.get("uid"), conversation.row)
 
 
 def _run_end(call: Call) -> None:
@@ -265,8 +267,10 @@ LOOPS = (
         ),
         since="0.5",
     ),
-    # The worker of 0.5 is defined under ray.remote and goes by value: only what it imports is
-    # the same here. This surrounds all it does for one trajectory.
+    # The worker of 0.5 is defined under ray.remote and goes by value. That of 0.6 has a base that
+    # does not, but Ray took the base's methods before this module was there to be hooked: were one
+    # replaced, the original would go by value, and with it a copy of the registry of agent loops.
+    # This surrounds all that either does for one trajectory.
     Dated(
         HookPoint(
             "verl.utils.rollout_trace:rollout_trace_attr",
@@ -278,11 +282,6 @@ LOOPS = (
             when=_is_trajectory,
         ),
         since="0.5",
-        until="0.6",
-    ),
-    Dated(
-        replace(_TRAJECTORY, target=f"{_MODULE}:AgentLoopWorkerBase._run_agent_loop"),
-        since="0.6",
         until="0.7",
     ),
     Dated(_TRAJECTORY, since="0.7"),

@@ -20,6 +20,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import ray
 import verl
 import verl.experimental.agent_loop.agent_loop as module
 from omegaconf import OmegaConf
@@ -211,23 +212,24 @@ def client() -> Any:
 
 
 def worker_class() -> type:
+    """The class that Ray made of verl's worker, as it comes out of a pickle in another process."""
     if scene == "queue":
         from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ as Remote_
-    elif VERSION < (0, 6):
-        Remote_ = module.AgentLoopWorker
     elif VERSION < (0, 7):
-        return module.AgentLoopWorkerBase
+        Remote_ = module.AgentLoopWorker
     else:
-        return module.AgentLoopWorker
-    # Ray sends the class that it made of it by value.
+        Remote_ = ray.remote(module.AgentLoopWorker)
     made = Remote_.__ray_metadata__.modified_class
     return cloudpickle.loads(cloudpickle.dumps(made))
 
 
 def worker() -> Any:
-    for loop in ("Talk", "Loop"):
-        module._agent_loop_registry[loop] = {"_target_": f"{__name__}.{loop}"}
+    targets = {loop: {"_target_": f"{__name__}.{loop}"} for loop in ("Talk", "Loop")}
+    if VERSION < (0, 6):  # goes by value, and what it refers to
+        module._agent_loop_registry.update(targets)
     kind = worker_class()
+    # As the constructor of a worker does: what it runs must see it.
+    module._agent_loop_registry.update(targets)
     found: Any = object.__new__(kind)
     rollout = CONFIG.actor_rollout_ref.rollout
     vars(found).update(
@@ -431,10 +433,17 @@ async def tools() -> dict[str, Any]:
     return {"names": list(TOOLS), "returned": STATUSES}
 
 
+async def buffer() -> dict[str, Any]:
+    """The queue of V1, in the controller."""
+    from rlvr_probe_verl.tests import replay_buffer
+
+    return replay_buffer.play()
+
+
 def hooked() -> list[tuple[str, bool]]:
     """Functions that are hooked, and whether each is a coroutine function."""
     kinds = [module.AgentLoopBase, Talk, Loop, tool_agent_loop.ToolAgentLoop, type(client())]
-    kinds.append(worker_class().__mro__[-2 if VERSION < (0, 6) else 0])
+    kinds.append(worker_class())
     kinds += [base for kind in kinds for base in kind.__mro__]
     kinds += [base for tool in TOOLS.values() for base in type(tool).__mro__]
     return sorted(
@@ -454,7 +463,7 @@ def main() -> None:
     hooks.worker_number = lambda: WORKER
     requests._ENGINES.numbers.update({f"actor{at}": at for at in range(SERVERS)})
     results: dict[str, Any] = {"hooked": [], "left": []}
-    for play in (chunks, raises, tools, broken, *([queue] if VERSION >= (0, 9) else [])):
+    for play in (chunks, raises, tools, broken, *([queue, buffer] if VERSION >= (0, 9) else [])):
         scene = play.__name__
         asked.clear()
         scored.clear()

@@ -260,3 +260,65 @@ def test_each_output_of_a_session_of_v1_is_named_and_turns_are_those_of_the_sess
         alone = key[:-2] not in several
         assert (one["span"] in turns) == alone
         assert (one["span"] in verified) == (alone or key.endswith("_1"))
+
+
+def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
+    runs: Callable[[str], Run],
+) -> None:
+    run = runs("0.9.1")
+    buffers = run.result["buffer"]
+    assert buffers["faults"] == []
+    told = iter(run.rows["trajectories"])
+    selected = list(run.rows["selected"])
+    gone = dict[str, list[str]]()
+    for kind, put in (("sync", 4), ("separate_async", 5)):
+        train, evaluation = buffers[kind]["taken"]
+        batch, evaluated = next(told), next(told)
+        assert [batch["mode"], evaluated["mode"], batch["step"]] == ["train", "eval", 5]
+        assert set(evaluated["keys"]) == {named(key) for key in evaluation["keys"]}
+        # What was thrown away comes first, what was taken last; groups are in one piece.
+        taken = {named(key) for key in train["keys"]}
+        assert set(batch["keys"][-len(taken) :]) == taken
+        assert len(set(batch["keys"])) == batch["total"] == len(batch["response_tokens"])
+        groups = batch["groups"] or [row // 2 for row in range(batch["total"])]
+        assert groups == sorted(groups)
+        assert [batch["prompts"][group] for group in groups] == [
+            key.split("_")[0] for key in batch["keys"]
+        ]
+        mine, selected = _until_used(selected)
+        used = mine[-1]["used"]
+        assert set(used) == {key.split("_")[0] for key in taken}
+        gone = {one["reason"]: one["discarded"] for one in mine[:-1]}
+        counts = {
+            "filter": "training/filter_groups/evicted_samples",
+            "stale": "training/off_policy/evicted_samples",
+            "failed": "training/rollout_failure/evicted_samples",
+            "surplus": "training/filter_groups/discarded_surplus_samples",
+        }
+        assert {reason: len(prompts) for reason, prompts in gone.items()} == {
+            reason: train["metrics"][name]
+            for reason, name in counts.items()
+            if name in train["metrics"]
+        }
+        assert set(mine[-1]["kept"]) == {*used, *gone.get("surplus", ())}
+        assert digest("same") in gone["filter"]
+        known = {digest(uid) for uid in ("good", "same", "half", "none", "stale")[:put]}
+        left = {digest(key) for key in buffers[kind]["left"] if "_" not in key}
+        fates = {*used, *left}.union(*gone.values())
+        # One that failed has no trajectory to be trained on, though it was taken.
+        assert known - fates <= {digest("none")}
+    assert gone["stale"] == [digest("stale")]
+    assert set(gone["failed"]) == {digest("half"), digest("none")}
+    assert selected == []
+
+
+def named(key: str) -> str:
+    uid, _, place = key.partition("_")
+    return f"{digest(uid)}_{place}"
+
+
+def _until_used(
+    rows: list[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    end = next(at for at, row in enumerate(rows) if row.get("used") is not None) + 1
+    return rows[:end], rows[end:]
