@@ -83,6 +83,17 @@ def test_an_actor_that_never_told_of_itself_was_not_reached(tmp_path: Path) -> N
     )
 
 
+def test_a_process_is_what_it_told_first_without_what_its_class_was_made_in(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path)
+    journal.event(names.PROCESS, 1, role="create.<locals>.WorkerDict", actor="a")
+    journal.event(names.PROCESS, 2, role="Server", actor="a")
+    journal.event(names.STARTED, 3, role="create.<locals>.WorkerDict", actor="b")
+    journal.close()
+    trace = read_run(tmp_path)
+    assert [one.role for one in trace.processes] == ["WorkerDict"]
+    assert trace.unreached == {"WorkerDict": 1}
+
+
 def test_show_says_who_did_what_and_keeps_calls_out_of_the_stages(tmp_path: Path) -> None:
     Job(tmp_path, v1=True).write()
     summary, drawn = report(tmp_path)

@@ -188,7 +188,7 @@ def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Pr
         own_s=None if journal.own_ns is None else journal.own_ns / 1e9,
         probe=header.probe,
         silent_s=None if silent is None else max(0.0, silent / 1e9),
-        role=journal.role,
+        role=_class(journal.role),
     )
 
 
@@ -248,9 +248,13 @@ def _unreached(processes: Sequence[Recorded]) -> dict[str, int]:
     started = dict[str, str]()
     for one in processes:
         started.update(one.journal.started)
-    return dict(
-        sorted(Counter(role for actor, role in started.items() if actor not in told).items())
-    )
+    missing = Counter(_class(role) for actor, role in started.items() if actor not in told)
+    return dict(sorted(missing.items()))
+
+
+def _class(role: str) -> str:
+    """Name of a class without what it was made in."""
+    return role.rpartition(".")[2]
 
 
 def _not_reached(unreached: Mapping[str, int]) -> list[str]:

@@ -251,8 +251,10 @@ class RowDecoder:
         elif definition.name == names.SELECTED.name:
             journal.selected.append(selected(time_ns, values))
         elif definition.name == names.PROCESS.name:
-            journal.role = checked_text(values.get("role", ""))
-            journal.actor = checked_text(values.get("actor", ""))
+            role, actor = values.get("role", ""), values.get("actor", "")
+            if not journal.role:
+                # The first: a process may make the class of another actor later.
+                journal.role, journal.actor = checked_text(role), checked_text(actor)
         elif definition.name == names.STARTED.name:
             journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
         elif definition.name == names.SESSION.name:
