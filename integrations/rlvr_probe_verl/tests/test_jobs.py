@@ -97,8 +97,9 @@ def test_every_stage_lasts_as_long_as_verl_says(run: Finished) -> None:
             if timed[name] is not None
         }
         assert len(seconds) >= 5
-        # Spans and timers are read one after the other, in microseconds of their own.
-        assert seconds == pytest.approx({name: timed[name] for name in seconds}, rel=0.05, abs=2e-3)
+        # Spans and timers are read one after the other; a busy machine may take the processor away
+        # in between.
+        assert seconds == pytest.approx({name: timed[name] for name in seconds}, rel=0.05, abs=0.05)
 
 
 @jobs()
