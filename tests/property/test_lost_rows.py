@@ -41,6 +41,11 @@ def test_what_is_left_is_joined_as_it_was_or_not_at_all(name: str, tmp_path: Pat
     assert failures(tmp_path, range(SEEDS), **JOBS[name]) == []
 
 
+def test_a_call_after_which_all_are_lost_is_not_joined_with_one_of_them(tmp_path: Path) -> None:
+    job = JOBS["a rank that began anew"]
+    assert failures(tmp_path, [125], **job) == []
+
+
 @pytest.mark.conformance
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", JOBS)

@@ -58,9 +58,14 @@ def join_rpcs(members: Sequence[Member], clock: RunClock) -> JoinedRpcs:
                 known.setdefault(row.key, []).append(_Side(member, row))
     joined = JoinedRpcs()
     dispatched = _dispatches(callers, clock)
+    done = dict[tuple[str, str], int]()
+    for group, method, call in workers:
+        done[group, method] = max(call, done.get((group, method), 0))
     for key, calls in callers.items():
         ranks = _ranks(calls[0], workers.get(key, ()), dispatched, clock) if len(calls) == 1 else []
-        if ranks:
+        last = _is_last(calls[0], dispatched) and done.get(key[:2], 0) > key[2]
+        # Somebody did a later one, so that its dispatch is not known: what was done may be that.
+        if ranks and not (last and not calls[0].row.attributes.get("waits", 1)):
             for side in (calls[0], *ranks):
                 by_span = joined.number.setdefault(side.member.index, {})
                 by_span[side.row.id] = len(joined.calls)
@@ -112,6 +117,12 @@ def _ranks(
     # A row may claim a group of any size.
     every = len(found) == row.ranks and len({side.row.rank for side in found}) == row.ranks
     return found if every and all(side.row.ranks == row.ranks for side in found) else []
+
+
+def _is_last(caller: _Side, dispatched: _Dispatches) -> bool:
+    """Whether no later dispatch of the method is known."""
+    group, method, call = caller.row.key
+    return dispatched[caller.member.index, group, method][0][-1] == call
 
 
 def _next_dispatch(caller: _Side, dispatched: _Dispatches) -> int | None:
