@@ -423,7 +423,10 @@ def test_switched_off_is_a_problem_and_the_rest_is_looked_at_all_the_same(look: 
     assert found.startup.works is True
 
 
-def test_the_gpu_library_is_asked_in_a_process_of_its_own(look: Examine, tmp_path: Path) -> None:
+def test_the_gpu_library_is_asked_in_a_process_of_its_own(
+    look: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)  # torch may have imported it
     # A stub: there may be no GPU here.
     fake = """
 def nvmlInit(): pass
