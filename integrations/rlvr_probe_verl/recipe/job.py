@@ -29,7 +29,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--tools", action="store_true", help="multi-turn, verl 0.8 and newer")
     chosen = parser.parse_args()
-    runner = Runner(chosen.out)
+    # The job runs in a folder of its own.
+    folder = chosen.out.resolve()
+    folder.mkdir(parents=True)
+    runner = Runner(folder)
     finished = runner.finished(
         Scenario(
             chosen.verl,

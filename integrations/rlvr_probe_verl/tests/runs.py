@@ -211,7 +211,9 @@ class Runner:
         if not (folder / "val.parquet").exists():
             folder.mkdir(exist_ok=True)
             script = JOB / "verl_cpu_assets.py"
-            subprocess.run([str(interpreter), str(script), str(folder)], check=True, timeout=300)
+            command = [str(interpreter), str(script), str(folder)]
+            # The tokenizer's trainer prints empty lines.
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=300)
         return folder
 
 
