@@ -169,6 +169,7 @@ def _either(original: Function, hook: Hook) -> Function:
     then returns is a coroutine, or it is left alone.
     """
     called = _function(original, hook)
+    _require_callable(called)
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
