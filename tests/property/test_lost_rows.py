@@ -47,6 +47,7 @@ def test_a_call_after_which_all_are_lost_is_not_joined_with_one_of_them(tmp_path
 
 
 @pytest.mark.conformance
+@pytest.mark.full
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", JOBS)
 def test_so_it_is_whatever_is_lost(name: str, tmp_path: Path) -> None:
