@@ -87,7 +87,7 @@ def _version(extra: dict[str, Any]) -> Version | None:
 
 
 def _servers_given(call: Call) -> None:
-    """Before the client of 0.5 and 0.6 shuffles the servers: these are in the order of replicas."""
+    """Before the client of 0.5 to 0.7.0 shuffles the servers: these are in the order of replicas."""
     handles = argument(call, 2, "server_handles")
     if isinstance(handles, list):
         call.probe.state(call.args[0])["servers"] = list(handles)
@@ -110,7 +110,7 @@ def _number_of(probe: Probe, client: Any, chosen: Any) -> Any:
     if not isinstance(chosen, tuple) or len(chosen) != 2:
         return None
     known = attribute(client, "_server_id_to_handle")
-    if isinstance(known, dict):  # 0.7: in the order of replicas
+    if isinstance(known, dict):  # 0.7.1: in the order of replicas
         return next((at for at, address in enumerate(known) if address == chosen[0]), None)
     actor = _actor_id(chosen[1])
     if actor is not None and actor not in _ENGINES.numbers:
@@ -222,7 +222,7 @@ REQUESTS = (
             parameters=("config", "server_handles"),
         ),
         since="0.5",
-        until="0.7",
+        until="0.7.1",
     ),
 )
 """Hooked in the workers when their modules are imported."""
