@@ -87,7 +87,7 @@ def _version(extra: dict[str, Any]) -> Version | None:
 
 
 def _servers_given(call: Call) -> None:
-    """Before the client of 0.5 to 0.7.0 shuffles the servers: these are in the order of replicas."""
+    """Before the client of 0.5 to 0.7.0 shuffles the servers: these are in order of replicas."""
     handles = argument(call, 2, "server_handles")
     if isinstance(handles, list):
         call.probe.state(call.args[0])["servers"] = list(handles)
