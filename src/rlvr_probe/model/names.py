@@ -10,13 +10,25 @@ can run any more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rlvr_probe.model.counters import (
+    DEVICE,
+    DEVICE_FAULT,
+    DEVICE_SAMPLE,
+    DEVICE_STATE,
+    DEVICES_USED,
+)
+from rlvr_probe.model.vocabulary import Attribute, Name
 
 __all__ = [
     "ADVANTAGE",
     "ALL",
     "CHECKPOINT",
     "DATA",
+    "DEVICE",
+    "DEVICES_USED",
+    "DEVICE_FAULT",
+    "DEVICE_SAMPLE",
+    "DEVICE_STATE",
     "EVAL",
     "EXPERIENCE",
     "MODES",
@@ -63,38 +75,6 @@ MODES = ("train", "eval")
 TOOL_STATUSES = ("ok", "error", "not_found", "bad_call", "cancelled")
 """Values of the attribute ``status`` of a tool call: the tool returned; it raised; there is no tool
 of that name; the framework could not make the call; it was given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One recorded value: its name, its unit ('' for none) and what it means."""
-
-    name: str
-    unit: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A span or an event that can be recorded.
-
-    Attributes:
-        name: The word used in journals, traces and reports.
-        meaning: What it covers.
-        attributes: What it may carry. A hook point fills a subset; what is unknown is absent.
-        event: True for a point in time, False for a span.
-        stage: True if the span is one of the stages that partition a step.
-        coarse: True if its start also goes to the open-span table.
-        otel: Span name in OpenTelemetry exports.
-    """
-
-    name: str
-    meaning: str
-    attributes: tuple[Attribute, ...] = ()
-    event: bool = False
-    stage: bool = False
-    coarse: bool = False
-    otel: str = ""
 
 
 _SESSION = Attribute("session", "", "number of trainings this process began from step 0 before")
@@ -376,7 +356,8 @@ ALL: tuple[Name, ...] = (
     STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
     UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, RPC, TRAJECTORY, TURN,
     TOOL_CALL, VERIFY, REWARD_FN, OPTIMIZER_STEP, USER, PROCESS, STARTED, SESSION, SESSION_END,
-    TRAJECTORIES, TRAINED, SELECTED, REWARDS,
+    TRAJECTORIES, TRAINED, SELECTED, REWARDS, DEVICE, DEVICE_SAMPLE, DEVICE_STATE, DEVICE_FAULT,
+    DEVICES_USED,
 )  # fmt: skip
 """Every name, in the order of the documentation."""
 
