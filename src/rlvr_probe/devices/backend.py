@@ -1,0 +1,118 @@
+"""Contract of a source of device counters: one module and one entry-point line each.
+
+A backend knows one vendor's library. It says which devices there are, reads the counters of
+:mod:`rlvr_probe.model.counters` that they can tell, and names the reason for each that they cannot.
+It is used by one thread of the sidecar, and never inside training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+from rlvr_probe.model.counters import Pace
+
+__all__ = ["GROUP", "Backend", "Device", "Fault", "Reading", "What"]
+
+GROUP = "rlvr_probe.devices"
+"""Entry-point group of backends, our own and third parties' alike."""
+
+What = Literal["xid", "lost", "reset_required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as it was found.
+
+    Attributes:
+        uuid: Its own name, the same in every container and process, never an index.
+        kind: What it is.
+        vendor: Of the backend: ``nvidia``.
+        model: Name of the product.
+        driver: Version of its driver, None if it has none.
+        parent: Of a part of a GPU (MIG): the uuid of the whole.
+        memory_limit_b: Memory that it has, bytes; None if it does not say.
+        absent: Counters that it cannot tell, of those that the backend reads, each with the reason
+            in a few words. A counter of neither ``absent`` nor any reading is not for this kind.
+    """
+
+    uuid: str
+    kind: Literal["gpu", "host"]
+    vendor: str
+    model: str
+    driver: str | None = None
+    parent: str | None = None
+    memory_limit_b: int | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error that the driver reports.
+
+    Attributes:
+        uuid: Of the device.
+        what: ``lost``: it answers no more. ``reset_required``: same, until somebody resets it.
+            ``xid``: the driver noted an error of it, or of a program on it.
+        code: Number of the driver: of the XID, or of the error of the call.
+    """
+
+    uuid: str
+    what: What
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one device told at one moment.
+
+    Attributes:
+        time_ns: CLOCK_MONOTONIC at the middle of the call that read the counters that count up.
+        window_s: What counters of kind ``window`` are the mean of, seconds, ending at ``time_ns``;
+            None if there is none in it. Windows of successive readings touch.
+        values: By name of the counter. One that failed is not in it.
+        absent: Counters that turned out, just now, to be more than a single reading away, each with
+            the reason. One in ``values`` again later is back.
+        fault: Why nothing could be read: the device is lost.
+    """
+
+    time_ns: int
+    window_s: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    fault: Fault | None = None
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One vendor's library. The entry point names a class that is made without arguments.
+
+    Attributes:
+        name: ``nvidia``, ``host``.
+        why: After :meth:`devices`: why there are no devices, or which could not be opened; None if
+            there is nothing to say.
+    """
+
+    name: str
+    why: str | None
+
+    def devices(self) -> Sequence[Device]:
+        """Every device, opened. Empty where there is no such hardware, driver or library.
+
+        Called once. Probes what each device can tell, which may take a tenth of a second per
+        device. Never raises.
+        """
+        ...
+
+    def read(self, device: Device, pace: Pace) -> Reading:
+        """The counters of ``device`` of one pace. Never raises; what failed is not in it."""
+        ...
+
+    def faults(self, timeout_s: float) -> Sequence[Fault]:
+        """Errors reported since the last call; waits at most ``timeout_s`` seconds for one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the library. Nothing is called afterwards."""
+        ...
