@@ -12,6 +12,7 @@ from typing import Literal
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.devices import DeviceSeries
 
 __all__ = [
     "Attempt",
@@ -115,6 +116,11 @@ class Process:
     """What it is to its job, for example the class of its actor; empty if it never told."""
     muted: Mapping[str, str] = field(default_factory=dict)
     """Hook points where nothing was read from some time on because of its cost, with figures."""
+    devices: tuple[str, ...] | None = None
+    """UUIDs of the devices that it worked on; None if that is not known, empty if it may use
+    none."""
+    devices_how: str = ""
+    """How it knew: ``torch``, asked of it; ``visible``, all that it may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +295,8 @@ class Trace:
     """Calls of worker groups that are known from one side only, or not from every rank."""
     totals: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Count and summed duration, s, of the finer spans (turns, tool calls), by name."""
+    devices: list[DeviceSeries] = field(default_factory=list)
+    """What was read of the devices of all nodes, by host and by their number there."""
 
     def steps(self) -> Iterator[Step]:
         """Every step that stands: superseded ones left out, in the order of training."""

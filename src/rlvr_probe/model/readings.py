@@ -1,0 +1,324 @@
+"""Readings of one device at one pace: columns of numbers, and sums over a span of time."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from math import isnan, nan
+from operator import add, mul, sub
+from typing import Final, TypeAlias
+
+__all__ = ["Readings", "Summed"]
+
+_AWAY: Final = 5
+"""Periods without a reading after which nothing is said of the time between two."""
+
+_Run: TypeAlias = "tuple[array[int], array[float]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """Mean and maximum of what was read of a span, and how much of it that is, ns."""
+
+    mean: float | None
+    maximum: float | None
+    covered_ns: float
+
+
+class Readings:
+    """Values by time, one column per counter that was ever read; NaN in a column is absent.
+
+    Attributes:
+        times_ns: When each reading was taken, ascending.
+        windows_ns: How far the shares of each reading reach back; never before the one before it.
+        columns: Values by counter, as long as ``times_ns``.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        """Hold none, taken every ``period_ns`` until told otherwise."""
+        self.times_ns = array("q")
+        self.windows_ns = array("q")
+        self.columns: dict[str, array[float]] = {}
+        self._back: dict[str, array[int]] = {}
+        """By counter, readings that are lower than the one before, or of another boot."""
+        self._last: dict[str, float] = {}
+        self._since = [0]
+        self._periods = [period_ns]
+
+    def __len__(self) -> int:
+        return len(self.times_ns)
+
+    def pace(self, period_ns: int) -> None:
+        """Readings from the next on are taken every ``period_ns``."""
+        self._pace(len(self.times_ns), period_ns)
+
+    def _pace(self, place: int, period_ns: int) -> None:
+        if self._since[-1] >= place:
+            self._periods[-1] = period_ns
+        elif self._periods[-1] != period_ns:
+            self._since.append(place)
+            self._periods.append(period_ns)
+
+    def add(self, time_ns: int, values: Mapping[str, float], window_ns: int | None = None) -> None:
+        """Take one reading; one that is not later than the last is left out.
+
+        Args:
+            time_ns: When.
+            values: Those that are known.
+            window_ns: What its shares are the mean of; unknown is since the reading before.
+        """
+        times, place = self.times_ns, len(self.times_ns)
+        if window_ns is None:
+            window_ns = time_ns - times[-1] if place else 0
+            window_ns = window_ns if window_ns <= self._limit(place) else 0
+        if place:
+            since = time_ns - times[-1]
+            if since <= 0:
+                return
+            window_ns = min(window_ns, since)
+        times.append(time_ns)
+        self.windows_ns.append(max(0, window_ns))
+        for name, column in self.columns.items():
+            column.append(values.get(name, nan))
+        for name in values.keys() - self.columns.keys():
+            self.columns[name] = array("d", [nan]) * place
+            self.columns[name].append(values[name])
+        for name, value in values.items():
+            if value < self._last.get(name, value):
+                self._back.setdefault(name, array("Q")).append(place)
+            self._last[name] = value
+
+    def follow(self, other: Readings, *, same: bool = True) -> None:
+        """Take the readings of ``other`` that are later than the last of these.
+
+        Args:
+            other: Of another sidecar.
+            same: Whether counters go on; else they began anew, however high they stand.
+        """
+        place = len(self.times_ns)
+        skip = bisect_right(other.times_ns, self.times_ns[-1]) if place else 0
+        if skip == len(other.times_ns):
+            return
+        self.times_ns.extend(other.times_ns[skip:])
+        self.windows_ns.extend(other.windows_ns[skip:])
+        if place:
+            since = self.times_ns[place] - self.times_ns[place - 1]
+            self.windows_ns[place] = min(self.windows_ns[place], since)
+        for at, period_ns in zip(other._since, other._periods, strict=True):
+            self._pace(max(0, at - skip) + place, period_ns)
+        for name in self.columns.keys() | other.columns.keys():
+            column = self.columns.setdefault(name, array("d", [nan]) * place)
+            theirs = other.columns.get(name)
+            if theirs is None:
+                column.extend(array("d", [nan]) * (len(self.times_ns) - place))
+                continue
+            column.extend(theirs[skip:])
+            known = (at for at in range(place, len(column)) if not isnan(column[at]))
+            first = next(known, None)
+            if first is None:
+                continue
+            back = self._back.setdefault(name, array("Q"))
+            if name in self._last and (not same or column[first] < self._last[name]):
+                back.append(first)
+            back.extend(at - skip + place for at in other._back.get(name, ()) if at > skip)
+            self._last[name] = other._last[name]
+
+    def shift(self, shift_ns: int) -> None:
+        """Add ``shift_ns`` to every time."""
+        self.times_ns = array("q", (time_ns + shift_ns for time_ns in self.times_ns))
+
+    def period_ns(self, time_ns: int) -> int:
+        """Time between two readings at ``time_ns``."""
+        return self._period(bisect_left(self.times_ns, time_ns))
+
+    def count(self, start_ns: int, end_ns: int) -> int:
+        """Readings from ``start_ns`` to ``end_ns``."""
+        return bisect_right(self.times_ns, end_ns) - bisect_left(self.times_ns, start_ns)
+
+    def points(self, name: str) -> Iterator[tuple[int, float]]:
+        """Time and value of every reading of a counter."""
+        pairs = zip(self.times_ns, self.columns.get(name, ()), strict=False)
+        return ((time_ns, value) for time_ns, value in pairs if not isnan(value))
+
+    # ---------------------------------------------------------------- totals
+
+    def difference(self, name: str, start_ns: int, end_ns: int) -> float | None:
+        """What a counter rose by from ``start_ns`` to ``end_ns``; None if that is not known."""
+        start, end = self._around(name, start_ns), self._around(name, end_ns)
+        if start is None or end is None or self._went_back(name, start[0], end[1]):
+            return None
+        return self._at(name, end, end_ns) - self._at(name, start, start_ns)
+
+    def around(self, name: str, time_ns: int) -> tuple[float, float, int] | None:
+        """Rise per ns of a counter before and after the interval with ``time_ns``, and its length.
+
+        Where nothing is known before or after, its own rate.
+        """
+        inside = self._around(name, time_ns)
+        if inside is None:
+            return None
+        left, right = inside
+        if left == right:
+            return 0.0, 0.0, 0
+        rate = self._rate(name, left, right)
+        before = self._known(name, left - 1, -1)
+        after = self._known(name, right + 1, 1)
+        return (
+            rate if before is None else self._rate(name, before, left),
+            rate if after is None else self._rate(name, right, after),
+            self.times_ns[right] - self.times_ns[left],
+        )
+
+    def _rate(self, name: str, left: int, right: int) -> float:
+        column, times = self.columns[name], self.times_ns
+        return (column[right] - column[left]) / (times[right] - times[left])
+
+    def _at(self, name: str, between: tuple[int, int], time_ns: int) -> float:
+        left, right = between
+        if left == right:
+            return self.columns[name][left]
+        return self.columns[name][left] + self._rate(name, left, right) * (
+            time_ns - self.times_ns[left]
+        )
+
+    def _around(self, name: str, time_ns: int) -> tuple[int, int] | None:
+        """Readings on either side of a moment, the same one if it was then; None across a gap."""
+        at = bisect_left(self.times_ns, time_ns)
+        right = self._known(name, at, 1)
+        if right is not None and self.times_ns[right] == time_ns:
+            return right, right
+        left = self._known(name, at - 1, -1)
+        if left is None or right is None or self._went_back(name, left, right):
+            return None
+        apart = self.times_ns[right] - self.times_ns[left]
+        return None if apart > self._limit(right) else (left, right)
+
+    def _known(self, name: str, place: int, direction: int) -> int | None:
+        """The nearest reading of a counter from ``place`` on, at most so far away as it counts."""
+        column = self.columns[name]
+        for _ in range(_AWAY + 1):
+            if not 0 <= place < len(column):
+                return None
+            if not isnan(column[place]):
+                return place
+            place += direction
+        return None
+
+    def _went_back(self, name: str, left: int, right: int) -> bool:
+        """Whether a counter fell after reading ``left`` and until ``right``."""
+        back = self._back.get(name)
+        if back is None:
+            return False
+        at = bisect_right(back, left)
+        return at < len(back) and back[at] <= right
+
+    # ---------------------------------------------------------------- means
+
+    def window(self, name: str, start_ns: int, end_ns: int) -> Summed | None:
+        """Mean of shares over a span, each weighted by how much of its window lies in it."""
+        column, times, windows = self.columns[name], self.times_ns, self.windows_ns
+        first = bisect_right(times, start_ns)
+        last = bisect_left(times, end_ns)
+        total = covered = 0.0
+        # The windows that may reach over an end: they touch, so there is one at either.
+        for place in {first, last}:
+            if place < len(times) and not isnan(column[place]):
+                begin = max(start_ns, times[place] - windows[place])
+                inside = max(0, min(end_ns, times[place]) - begin)
+                total += column[place] * inside
+                covered += inside
+        values, weights = column[first + 1 : last], windows[first + 1 : last]
+        between = sum(map(mul, values, weights))
+        if isnan(between):
+            known = [(v, w) for v, w in zip(values, weights, strict=True) if not isnan(v)]
+            between = sum(v * w for v, w in known)
+            covered += sum(w for _, w in known)
+        else:
+            covered += sum(weights)
+        if not covered:
+            return None
+        inside_values = column[first : bisect_right(times, end_ns)]
+        return Summed((total + between) / covered, _largest(inside_values), covered)
+
+    def gauge(self, name: str, start_ns: int, end_ns: int) -> Summed | None:
+        """Mean over a span of readings joined by straight lines, gaps left out."""
+        first, last = bisect_left(self.times_ns, start_ns), bisect_right(self.times_ns, end_ns)
+        left, right = self._known(name, first - 1, -1), self._known(name, last, 1)
+        begin = first if left is None else left
+        end = last if right is None else right + 1
+        area = covered = 0.0
+        for times, values in self._runs(name, begin, end):
+            area += _area(times, values)
+            inside_ns = times[-1] - times[0]
+            for outside in (_before(times, values, start_ns), _after(times, values, end_ns)):
+                area -= outside[0]
+                inside_ns -= outside[1]
+            covered += inside_ns
+        if covered <= 0:
+            return None
+        return Summed(area / covered, _largest(self.columns[name][first:last]), covered)
+
+    def _runs(self, name: str, begin: int, end: int) -> Iterator[_Run]:
+        """Known readings from place ``begin`` to ``end``, two or more without a gap between."""
+        times, values = self.times_ns[begin:end], self.columns[name][begin:end]
+        places: Sequence[int] = range(begin, end)
+        if isnan(sum(values)):
+            places = [place for place, value in zip(places, values, strict=True) if value == value]
+            times = array("q", (self.times_ns[place] for place in places))
+            values = array("d", (self.columns[name][place] for place in places))
+        if len(times) < 2:
+            return
+        limit = _AWAY * min(self._period(begin), *self._periods[self._pace_of(begin) :])
+        cuts = [0, len(times)]
+        if max(map(sub, islice(times, 1, None), times)) > limit:
+            late = (
+                at
+                for at in range(1, len(times))
+                if times[at] - times[at - 1] > self._limit(places[at])
+            )
+            cuts[1:1] = late
+        for cut, following in pairwise(cuts):
+            if following - cut > 1:
+                yield times[cut:following], values[cut:following]
+
+    # ---------------------------------------------------------------- periods
+
+    def _pace_of(self, place: int) -> int:
+        return bisect_right(self._since, place) - 1
+
+    def _period(self, place: int) -> int:
+        return self._periods[self._pace_of(place)]
+
+    def _limit(self, place: int) -> int:
+        """How long after the one before a reading may come, ns."""
+        return _AWAY * max(self._period(place), self._period(max(0, place - 1)))
+
+
+def _area(times: array[int], values: array[float]) -> float:
+    """Integral of straight lines between readings, unit x ns."""
+    apart = map(sub, islice(times, 1, None), times)
+    doubled: float = sum(map(mul, map(add, values, islice(values, 1, None)), apart))
+    return doubled / 2
+
+
+def _before(times: array[int], values: array[float], start_ns: int) -> tuple[float, int]:
+    """Integral and length of what lies before ``start_ns``: part of the first line at most."""
+    length = max(0, start_ns - times[0])
+    slope = (values[1] - values[0]) / (times[1] - times[0])
+    return (values[0] + slope * length / 2) * length, length
+
+
+def _after(times: array[int], values: array[float], end_ns: int) -> tuple[float, int]:
+    """Integral and length of what lies after ``end_ns``: part of the last line at most."""
+    length = max(0, times[-1] - end_ns)
+    slope = (values[-1] - values[-2]) / (times[-1] - times[-2])
+    return (values[-1] - slope * length / 2) * length, length
+
+
+def _largest(values: array[float]) -> float | None:
+    if isnan(sum(values)):
+        return max((value for value in values if value == value), default=None)
+    return max(values, default=None)
