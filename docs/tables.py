@@ -17,6 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from rlvr_probe.cli import COMMANDS
+from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
 
@@ -136,7 +137,8 @@ def open_slot_table() -> str:
 
 def command_parser(command: str) -> argparse.ArgumentParser:
     """The parser of one command, as the command line makes it."""
-    subparsers = argparse.ArgumentParser(prog="rlvr-probe").add_subparsers()
+    parser = argparse.ArgumentParser(prog="rlvr-probe")
+    subparsers = parser.add_subparsers(parser_class=CommandParser)
     importlib.import_module(f"rlvr_probe.cli.{command}").add_parser(subparsers)
     found: argparse.ArgumentParser = subparsers.choices[command]
     return found

@@ -1,20 +1,24 @@
 """Contract of a destination: one folder under ``exporters/`` and one entry-point line.
 
-An exporter turns a :class:`~rlvr_probe.model.workload.Workload` into files (``rlvr-probe convert``)
-and judges such files (``rlvr-probe validate``). It imports only this module, the model and the
-exceptions, and runs offline: it raises early and says what to do.
+A :class:`WorkloadExporter` turns a :class:`~rlvr_probe.model.workload.Workload` into files
+(``rlvr-probe convert``) and judges such files (``rlvr-probe validate``). A :class:`TraceExporter`
+hands a :class:`~rlvr_probe.model.trace.Trace` to tools that show one (``rlvr-probe export``). It
+imports only this module, the model and the exceptions, and runs offline: it raises early and says
+what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.workload import Workload
 
-__all__ = ["Problem", "WorkloadExporter", "Written"]
+__all__ = ["Problem", "TraceExporter", "WorkloadExporter", "Written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +110,40 @@ class WorkloadExporter(Protocol):
 
         Raises:
             ValidationError: It cannot be read at all.
+        """
+        ...
+
+
+@runtime_checkable
+class TraceExporter(Protocol):
+    """A destination for what a run did: a file that a viewer opens, or a service.
+
+    Attributes:
+        name: What ``--to`` selects, for example ``otlp``.
+    """
+
+    name: str
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the options of this destination to those of ``rlvr-probe export``.
+
+        The command has ``RUN`` and ``--to`` itself.
+        """
+        ...
+
+    def export(self, trace: Trace, folder: Path, args: Namespace) -> Iterable[str]:
+        """Hand over ``trace``.
+
+        Args:
+            trace: One run. It may be going on: what was handed over before is not repeated where
+                the destination can tell.
+            folder: The run folder. The only thing an exporter may keep in it is how far it came.
+            args: Parsed arguments, those of :meth:`add_arguments` among them.
+
+        Returns:
+            Lines to print, each as soon as there is something to say.
+
+        Raises:
+            ProbeError: It could not be done; what was done is not done again by a repetition.
         """
         ...

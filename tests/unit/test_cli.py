@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rlvr_probe.cli import exporters
 from rlvr_probe.cli.placing import placed
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
+from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.workload import Workload
 from tests.journals import JournalFile, Training, simple_run
 
@@ -60,6 +62,24 @@ class ToyExporter:
         return (
             [] if text.startswith("3") else [*problems, Problem("toy.txt", None, None, text, "3")]
         )
+
+
+class ToyViewer:
+    """Prints what it was given."""
+
+    name = "viewer"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--times", type=int, default=1)
+
+    def export(self, trace: Trace, folder: Path, args: argparse.Namespace) -> Iterator[str]:
+        for _ in range(args.times):
+            yield f"{len(list(trace.steps()))} steps of {folder.name}"
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, found: type) -> None:
+    """Let every entry point be ``found``."""
+    monkeypatch.setattr(EntryPoint, "load", lambda _: found)
 
 
 @pytest.fixture(autouse=True)
@@ -264,6 +284,61 @@ def test_an_exporter_that_cannot_be_loaded_is_an_error_with_its_reason(
     monkeypatch.setattr(EntryPoint, "load", load)
     with pytest.raises(ProbeError, match="cannot be loaded: No module named 'arrow'"):
         exporters.find_exporter("toy")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("RUN", "--to", "toy", "--times", "2"),
+        ("--times=2", "RUN", "--to=toy"),
+        ("--to", "toy", "--times", "2", "RUN"),
+    ],
+)
+def test_export_hands_the_run_to_a_destination_with_options_of_its_own(
+    arguments: Sequence[str],
+    run: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    offer(monkeypatch, ToyViewer)
+    assert cli.main(["export", *(run if word == "RUN" else word for word in arguments)]) == 0
+    assert capsys.readouterr().out == "3 steps of run-1\n" * 2
+
+
+def test_the_help_of_export_has_the_options_of_the_destination(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offer(monkeypatch, ToyViewer)
+    for arguments, there in ((["--help"], False), (["--to", "toy", "--help"], True)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["export", *arguments])
+        assert ended.value.code == 0
+        assert ("--times" in capsys.readouterr().out) is there
+
+
+@pytest.mark.parametrize("more", [("--what",), ("--times", "2"), ("--tim", "2")])
+def test_export_refuses_options_that_neither_it_nor_the_destination_has(
+    more: Sequence[str], run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, ToyViewer)
+    to = () if "--times" in more else ("--to", "toy")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["export", run, *to, *more])
+    assert ended.value.code == cli.UNABLE
+
+
+def test_a_workload_format_is_no_destination_of_a_trace_nor_the_other_way_round(
+    run: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["export", run, "--to", "toy"]) == cli.UNABLE
+    assert "does not export traces; use rlvr-probe convert" in capsys.readouterr().err
+    offer(monkeypatch, ToyViewer)
+    assert convert(run, tmp_path / "out") == cli.UNABLE
+    assert "does not convert workloads; use rlvr-probe export" in capsys.readouterr().err
+    assert exporters.all_exporters() == []
 
 
 def test_validate_ends_with_0_or_1_and_a_warning_is_no_problem(

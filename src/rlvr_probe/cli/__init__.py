@@ -1,4 +1,4 @@
-"""The command line: ``rlvr-probe run | show | convert | validate | doctor``.
+"""The command line: ``rlvr-probe run | show | convert | validate | export | doctor``.
 
 Each command is a module with ``add_parser(subparsers)`` and ``execute(args) -> int``. What a
 command needs is imported when it is executed, so that ``run`` starts fast.
@@ -10,7 +10,7 @@ Exit codes, the same for every command but ``run``, which passes on that of its 
 1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that a
       recording would miss
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
-      in the way, a full disk
+      in the way, a full disk, a collector that does not answer
 130   interrupted
 ====  =========================================================================================
 """
@@ -23,22 +23,23 @@ import os
 import sys
 from collections.abc import Sequence
 
+from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.exceptions import ProbeError
 
-__all__ = ["OK", "UNABLE", "UNSOUND", "main"]
+__all__ = ["COMMANDS", "OK", "UNABLE", "UNSOUND", "main"]
 
 OK = 0
 UNSOUND = 1
 UNABLE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("run", "show", "convert", "validate", "doctor")
+COMMANDS = ("run", "show", "convert", "validate", "export", "doctor")
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
 something that a recording would miss); 2 it could not be done (wrong usage, no such recording,
-nothing to convert, a folder in the way, a full disk); 130 interrupted. 'run' exits with the code
-of its command."""
+nothing to convert, a folder in the way, a full disk, a collector that does not answer); 130
+interrupted. 'run' exits with the code of its command."""
 
 
 class _Version(argparse.Action):
@@ -67,11 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version)
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=CommandParser
+    )
     for command in COMMANDS:
         importlib.import_module(f"rlvr_probe.cli.{command}").add_parser(subparsers)
-    args = parser.parse_args(argv)
     try:
+        args = parser.parse_args(argv)
         code: int = args.execute(args)
         # A reader that went away shows only when the rest is flushed.
         if sys.stdout is not None:

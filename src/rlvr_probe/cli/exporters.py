@@ -1,34 +1,52 @@
-"""Finds the workload formats that are installed."""
+"""Finds the exporters that are installed: workload formats, and destinations of a trace."""
 
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.exporter import WorkloadExporter
+from rlvr_probe.exporter import TraceExporter, WorkloadExporter
 
-__all__ = ["all_exporters", "find_exporter"]
+__all__ = ["all_exporters", "find_exporter", "find_trace_exporter"]
 
 GROUP = "rlvr_probe.exporters"
 
 
 def find_exporter(name: str) -> WorkloadExporter:
-    """The exporter called ``name``.
+    """The workload format called ``name``.
 
     Raises:
         ProbeError: There is none, it cannot be loaded, or two installed packages offer one.
     """
-    return _load(name, _installed())
+    found = _load(name, _installed())
+    if not isinstance(found, WorkloadExporter):
+        more = "; use rlvr-probe export" if isinstance(found, TraceExporter) else ""
+        raise ProbeError(f"exporter {name!r} does not convert workloads{more}")
+    return found
+
+
+def find_trace_exporter(name: str) -> TraceExporter:
+    """The destination of traces called ``name``.
+
+    Raises:
+        ProbeError: There is none, it cannot be loaded, or two installed packages offer one.
+    """
+    found = _load(name, _installed())
+    if not isinstance(found, TraceExporter):
+        more = "; use rlvr-probe convert" if isinstance(found, WorkloadExporter) else ""
+        raise ProbeError(f"exporter {name!r} does not export traces{more}")
+    return found
 
 
 def all_exporters() -> list[WorkloadExporter]:
     """Every installed workload format, by name.
 
     Raises:
-        ProbeError: One cannot be loaded, or two share a name.
+        ProbeError: An exporter cannot be loaded, or two share a name.
     """
     found = _installed()
-    return [_load(name, found) for name in sorted(found)]
+    loaded = (_load(name, found) for name in sorted(found))
+    return [exporter for exporter in loaded if isinstance(exporter, WorkloadExporter)]
 
 
 def _installed() -> dict[str, list[EntryPoint]]:
@@ -38,7 +56,7 @@ def _installed() -> dict[str, list[EntryPoint]]:
     return found
 
 
-def _load(name: str, found: dict[str, list[EntryPoint]]) -> WorkloadExporter:
+def _load(name: str, found: dict[str, list[EntryPoint]]) -> object:
     # One distribution that is on the path twice is no clash.
     points = {point.value: point for point in found.get(name, ())}
     if not points:
@@ -52,9 +70,7 @@ def _load(name: str, found: dict[str, list[EntryPoint]]) -> WorkloadExporter:
         raise ProbeError(f"{len(points)} exporters are called {name!r}: {owners}; remove one")
     [point] = points.values()
     try:
-        exporter = point.load()()
+        exporter: object = point.load()()
     except (ImportError, AttributeError) as error:
         raise ProbeError(f"exporter {name!r} ({point.value}) cannot be loaded: {error}") from None
-    if not isinstance(exporter, WorkloadExporter):
-        raise ProbeError(f"exporter {name!r} ({point.value}) does not convert workloads")
     return exporter

@@ -297,6 +297,8 @@ class Trace:
     """Count and summed duration, s, of the finer spans (turns, tool calls), by name."""
     devices: list[DeviceSeries] = field(default_factory=list)
     """What was read of the devices of all nodes, by host and by their number there."""
+    epoch_ns: int = 0
+    """Wall clock at time 0, ns since 1970; between machines only as good as their clocks."""
 
     def steps(self) -> Iterator[Step]:
         """Every step that stands: superseded ones left out, in the order of training."""

@@ -77,6 +77,7 @@ def read_run(
         unreached=unreached,
         unjoined_rpcs=loose["rpcs"],
         totals=_totals(processes),
+        epoch_ns=clock.epoch_ns,
     )
 
 

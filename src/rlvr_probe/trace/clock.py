@@ -30,10 +30,12 @@ class RunClock:
     Attributes:
         shift_ns: By clock key: what to add.
         notes: How good that is.
+        epoch_ns: Wall clock at run time 0, ns since 1970, as the machine of most processes had it.
     """
 
     shift_ns: Mapping[str, int]
     notes: tuple[str, ...]
+    epoch_ns: int
 
     def at(self, process: Recorded, mono_ns: int) -> int:
         """Run time of a moment of ``process``, ns."""
@@ -46,7 +48,7 @@ def align(processes: Sequence[Recorded]) -> RunClock:
     for process in processes:
         by_clock.setdefault(process.header.clock, []).append(process)
     if not by_clock:
-        return RunClock({}, ())
+        return RunClock({}, (), 0)
     # The lowest median: a wall clock stepped during the run moves the minority only.
     shift = {
         clock: median_low(one.header.epoch_ns - one.header.mono_ns for one in members)
@@ -97,7 +99,8 @@ def align(processes: Sequence[Recorded]) -> RunClock:
     zero = min(
         one.header.mono_ns + shift[clock] for clock, members in by_clock.items() for one in members
     )
-    return RunClock({clock: value - zero for clock, value in shift.items()}, tuple(sorted(notes)))
+    moved_by = {clock: value - zero for clock, value in shift.items()}
+    return RunClock(moved_by, tuple(sorted(notes)), zero)
 
 
 @dataclass(frozen=True, slots=True)

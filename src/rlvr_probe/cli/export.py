@@ -1,0 +1,65 @@
+"""``rlvr-probe export``: what a run did, for the tools that show traces and metrics."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_probe.cli.parser import CommandParser
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+    from collections.abc import Sequence
+
+    from rlvr_probe.exporter import TraceExporter
+
+__all__ = ["add_parser", "execute"]
+
+
+def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
+    """Add the arguments of ``export``."""
+    parser = subparsers.add_parser(
+        "export",
+        help="hand a recorded run to a tool that shows traces and metrics",
+        description="Hand a recorded run to a tool that shows traces and metrics. Each destination "
+        "has options of its own: rlvr-probe export --to NAME --help.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
+    )
+    parser.add_argument("--to", metavar="NAME", required=True, help="destination, e.g. otlp")
+    parser.extend = _extend
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Export the run and return the exit code."""
+    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.trace import find_run, read_run
+
+    exporter: TraceExporter = args.exporter
+    folder = find_run(args.run)
+    with ReadingProgress() as progress:
+        trace = read_run(folder, progress=progress)
+    for line in exporter.export(trace, folder, args):
+        print(line)
+    return 0
+
+
+def _extend(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Add the options of the destination that ``arguments`` name."""
+    name = None
+    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+        if word == "--to":
+            name = following
+        elif word.startswith("--to="):
+            name = word.partition("=")[2]
+    if name is None:
+        return
+    from rlvr_probe.cli.exporters import find_trace_exporter
+
+    exporter = find_trace_exporter(name)
+    exporter.add_arguments(parser)
+    parser.set_defaults(exporter=exporter)
