@@ -46,6 +46,7 @@ __all__ = [
     "SELECTED",
     "SESSION",
     "SESSION_END",
+    "SIDECAR",
     "STAGES",
     "STARTED",
     "STEP",
@@ -71,6 +72,9 @@ NAMES_VERSION = 1
 
 MODES = ("train", "eval")
 """Values of the attribute ``mode``."""
+
+SIDECAR = "sidecar"
+"""Role of the process that reads the devices of a node: no part of the job."""
 
 TOOL_STATUSES = ("ok", "error", "not_found", "bad_call", "cancelled")
 """Values of the attribute ``status`` of a tool call: the tool returned; it raised; there is no tool

@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from math import isnan, nan
-from operator import add, mul, sub
+from math import inf, isnan, nan
+from operator import add, lt, mul, sub
 from typing import Final, TypeAlias
 
 __all__ = ["Readings", "Summed"]
@@ -42,9 +42,9 @@ class Readings:
         self.times_ns = array("q")
         self.windows_ns = array("q")
         self.columns: dict[str, array[float]] = {}
-        self._back: dict[str, array[int]] = {}
-        """By counter, readings that are lower than the one before, or of another boot."""
-        self._last: dict[str, float] = {}
+        self._anew = array("Q")
+        """Readings of another boot than the one before: counters began anew."""
+        self._falls: dict[str, tuple[int, array[int]]] = {}
         self._since = [0]
         self._periods = [period_ns]
 
@@ -83,13 +83,10 @@ class Readings:
         self.windows_ns.append(max(0, window_ns))
         for name, column in self.columns.items():
             column.append(values.get(name, nan))
-        for name in values.keys() - self.columns.keys():
-            self.columns[name] = array("d", [nan]) * place
-            self.columns[name].append(values[name])
-        for name, value in values.items():
-            if value < self._last.get(name, value):
-                self._back.setdefault(name, array("Q")).append(place)
-            self._last[name] = value
+        for name in values:
+            if name not in self.columns:
+                self.columns[name] = array("d", [nan]) * place
+                self.columns[name].append(values[name])
 
     def follow(self, other: Readings, *, same: bool = True) -> None:
         """Take the readings of ``other`` that are later than the last of these.
@@ -107,24 +104,17 @@ class Readings:
         if place:
             since = self.times_ns[place] - self.times_ns[place - 1]
             self.windows_ns[place] = min(self.windows_ns[place], since)
+            if not same:
+                self._anew.append(place)
         for at, period_ns in zip(other._since, other._periods, strict=True):
             self._pace(max(0, at - skip) + place, period_ns)
         for name in self.columns.keys() | other.columns.keys():
             column = self.columns.setdefault(name, array("d", [nan]) * place)
             theirs = other.columns.get(name)
-            if theirs is None:
-                column.extend(array("d", [nan]) * (len(self.times_ns) - place))
-                continue
-            column.extend(theirs[skip:])
-            known = (at for at in range(place, len(column)) if not isnan(column[at]))
-            first = next(known, None)
-            if first is None:
-                continue
-            back = self._back.setdefault(name, array("Q"))
-            if name in self._last and (not same or column[first] < self._last[name]):
-                back.append(first)
-            back.extend(at - skip + place for at in other._back.get(name, ()) if at > skip)
-            self._last[name] = other._last[name]
+            missing = len(self.times_ns) - place
+            column.extend(array("d", [nan]) * missing if theirs is None else theirs[skip:])
+        self._anew.extend(at - skip + place for at in other._anew if at > skip)
+        self._falls.clear()
 
     def shift(self, shift_ns: int) -> None:
         """Add ``shift_ns`` to every time."""
@@ -208,12 +198,30 @@ class Readings:
         return None
 
     def _went_back(self, name: str, left: int, right: int) -> bool:
-        """Whether a counter fell after reading ``left`` and until ``right``."""
-        back = self._back.get(name)
-        if back is None:
-            return False
-        at = bisect_right(back, left)
-        return at < len(back) and back[at] <= right
+        """Whether a counter fell, or began anew, after reading ``left`` and until ``right``."""
+        for places in (self._fallen(name), self._anew):
+            at = bisect_right(places, left)
+            if at < len(places) and places[at] <= right:
+                return True
+        return False
+
+    def _fallen(self, name: str) -> array[int]:
+        """Readings of a counter that are lower than the one before."""
+        column = self.columns[name]
+        seen, falls = self._falls.get(name, (0, array("Q")))
+        if seen < len(column):
+            before = self._known(name, seen - 1, -1)
+            values = column[seen if before is None else before :]
+            # Comparing with NaN is false, and a fall may hide behind one.
+            if isnan(sum(values)) or any(map(lt, islice(values, 1, None), values)):
+                last = -inf
+                for place in range(len(column) - len(values), len(column)):
+                    if column[place] < last:
+                        falls.append(place)
+                    if not isnan(column[place]):
+                        last = column[place]
+            self._falls[name] = (len(column), falls)
+        return falls
 
     # ---------------------------------------------------------------- means
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
 from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
 from rlvr_probe.trace.batches import Member
 from rlvr_probe.trace.clock import RunClock, align
+from rlvr_probe.trace.devices import devices_of, join_devices
 from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
@@ -38,8 +40,10 @@ def read_run(
     """
     machine = Machine() if machine is None else machine
     loaded = load(list_files(path), machine, progress)
-    processes = loaded.recorded
-    clock = align(processes)
+    clock = align(loaded.recorded)
+    processes = [one for one in loaded.recorded if not one.is_sidecar]
+    sidecars = [one for one in loaded.recorded if one.is_sidecar]
+    devices = join_devices(sidecars, clock)
     launches, notes = find_launches(processes, clock)
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
@@ -54,7 +58,7 @@ def read_run(
     unreached = _unreached(processes)
     return Trace(
         run=loaded.run,
-        processes=[_process(i, one, clock, machine) for i, one in enumerate(processes)],
+        processes=[_process(i, one, clock, machine, devices) for i, one in enumerate(processes)],
         attempts=attempts,
         open_spans=[
             span
@@ -77,6 +81,8 @@ def read_run(
         unreached=unreached,
         unjoined_rpcs=loose["rpcs"],
         totals=_totals(processes),
+        devices=devices,
+        sidecars=[_process(i, one, clock, machine, devices) for i, one in enumerate(sidecars)],
         epoch_ns=clock.epoch_ns,
     )
 
@@ -163,7 +169,13 @@ def _began_after(
     return min(step.number for step in started) - 1 if recorded is None else recorded
 
 
-def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Process:
+def _process(
+    index: int,
+    one: Recorded,
+    clock: RunClock,
+    machine: Machine,
+    devices: Sequence[DeviceSeries],
+) -> Process:
     header, journal = one.header, one.journal
     silent = machine.now_ns() - one.heartbeat_ns if one.state == "running" else None
     return Process(
@@ -190,6 +202,8 @@ def _process(index: int, one: Recorded, clock: RunClock, machine: Machine) -> Pr
         probe=header.probe,
         silent_s=None if silent is None else max(0.0, silent / 1e9),
         role=_class(journal.role),
+        devices=devices_of(one, devices),
+        devices_how="" if journal.used is None else journal.used.how,
     )
 
 

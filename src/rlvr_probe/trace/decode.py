@@ -15,6 +15,7 @@ import msgspec
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
 from rlvr_probe.trace.checks import BadRow, checked_id, checked_text
+from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
 from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
 from rlvr_probe.trace.rows import (
@@ -61,6 +62,8 @@ class Journal:
         selected: Which prompts a trainer kept.
         alone: Its trajectory spans.
         turns: Engine calls of several trajectories; those of one are in ``lone_turns``.
+        devices: What it read of devices, as the sidecar of its node.
+        used: Devices that it told it works on.
         role: What it is to its job; empty if it never told. ``actor`` is its id as one.
         started: Actors that it asked for: id to class.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
@@ -87,6 +90,8 @@ class Journal:
     lone_turns: LoneTurns = field(default_factory=LoneTurns)
     verified: Verifications = field(default_factory=Verifications)
     tool_calls: ToolRows = field(default_factory=ToolRows)
+    devices: DeviceRows = field(default_factory=DeviceRows)
+    used: UsedRow | None = None
     role: str = ""
     actor: str = ""
     started: dict[str, str] = field(default_factory=dict)
@@ -241,7 +246,9 @@ class RowDecoder:
         parent = checked_id(row[Column.EVENT_PARENT], 0)
         values = _attributes(definition, row, Column.EVENT_ATTRIBUTES)
         journal = self.journal
-        if definition.name == names.TRAJECTORIES.name:
+        if definition.name in DEVICE_EVENTS:
+            journal.devices.event(definition.name, time_ns, values)
+        elif definition.name == names.TRAJECTORIES.name:
             found = trajectories(time_ns, parent, values)
             (journal.trajectories if found.queue_group is None else journal.queued).append(found)
         elif definition.name == names.TRAINED.name:
@@ -257,6 +264,8 @@ class RowDecoder:
                 journal.role, journal.actor = checked_text(role), checked_text(actor)
         elif definition.name == names.STARTED.name:
             journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
+        elif definition.name == names.DEVICES_USED.name:
+            journal.used = used(values)
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
         elif definition.name == names.SESSION_END.name:

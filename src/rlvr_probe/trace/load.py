@@ -52,6 +52,12 @@ class Recorded:
         )
 
     @property
+    def is_sidecar(self) -> bool:
+        """Whether it read the devices of its node, and is no part of the job."""
+        journal = self.journal
+        return journal.role == names.SIDECAR or (bool(journal.devices) and not journal.spans)
+
+    @property
     def heartbeat_ns(self) -> int:
         """When it was last seen alive, CLOCK_MONOTONIC, ns."""
         beat = 0 if self.table is None else self.table.heartbeat_ns
