@@ -33,8 +33,8 @@ class Device:
         driver: Version of its driver, None if it has none.
         parent: Of a part of a GPU (MIG): the uuid of the whole.
         memory_limit_b: Memory that it has, bytes; None if it does not say.
-        absent: Counters that it cannot tell, of those that the backend reads, each with the reason
-            in a few words. A counter of neither ``absent`` nor any reading is not for this kind.
+        absent: Counters that it cannot tell, of those that devices of its kind have, each with the
+            reason in a few words.
     """
 
     uuid: str
@@ -72,15 +72,17 @@ class Reading:
         window_s: What counters of kind ``window`` are the mean of, seconds, ending at ``time_ns``;
             None if there is none in it. Windows of successive readings touch.
         values: By name of the counter. One that failed is not in it.
-        absent: Counters that turned out, just now, to be more than a single reading away, each with
-            the reason. One in ``values`` again later is back.
-        fault: Why nothing could be read: the device is lost.
+        absent: Every counter that the device cannot tell as far as known now, with the reason, as
+            in :class:`Device`; None if that is as before. One that merely failed this time is not
+            in it.
+        fault: Why nothing could be read: the device is lost. Told in every reading until it is
+            back.
     """
 
     time_ns: int
     window_s: float | None = None
     values: Mapping[str, float] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] | None = None
     fault: Fault | None = None
 
 
@@ -100,8 +102,8 @@ class Backend(Protocol):
     def devices(self) -> Sequence[Device]:
         """Every device, opened. Empty where there is no such hardware, driver or library.
 
-        Called once. Probes what each device can tell, which may take a tenth of a second per
-        device. Never raises.
+        Called once. What a device cannot tell may turn out in its first readings only.
+        Never raises.
         """
         ...
 

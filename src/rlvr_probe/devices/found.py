@@ -1,0 +1,64 @@
+"""Which backends are installed, and what there is to read here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+from rlvr_probe.devices.backend import GROUP, Backend, Device
+
+__all__ = ["Failed", "load", "survey"]
+
+_WINDOW_S = 0.15
+"""NVML's windows are to be longer than 0.1 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A backend that is installed and cannot be used.
+
+    Attributes:
+        name: Of its entry point.
+        why: Name of the error.
+    """
+
+    name: str
+    why: str
+
+
+def load() -> tuple[list[Backend], list[Failed]]:
+    """Every backend that is installed, by name, and those that fail to load. Never raises."""
+    found: dict[str, Backend] = {}
+    failed: list[Failed] = []
+    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
+        if entry.name in found:
+            continue  # the first on the path is the one that is imported
+        try:
+            backend = entry.load()()
+            if not isinstance(backend, Backend):
+                raise TypeError
+        except Exception as error:  # noqa: BLE001 - a broken plugin is no reason to read no device
+            failed.append(Failed(entry.name, type(error).__name__))
+        else:
+            found[entry.name] = backend
+    return list(found.values()), failed
+
+
+def survey(backend: Backend, sleep: Callable[[float], None] = time.sleep) -> Sequence[Device]:
+    """The devices of a backend, each with all that it cannot tell, as its first readings show.
+
+    Takes a fifth of a second and the time of the calls. The caller closes the backend.
+    """
+    devices = backend.devices()
+    absent = {device.uuid: device.absent for device in devices}
+    for again in range(2):
+        if again and devices:
+            sleep(_WINDOW_S)
+        for device in devices:
+            for pace in ("fast", "slow", "rare"):
+                reading = backend.read(device, pace)
+                if reading.absent is not None:
+                    absent[device.uuid] = reading.absent
+    return [replace(device, absent=dict(absent[device.uuid])) for device in devices]
