@@ -22,10 +22,10 @@ NEVER = {
     "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
     "rlvr_probe.identity:_raylet": "asked in a worker process of Ray; test_identity.py",
     "rlvr_probe.identity:slurm_rank": "asked by the launcher, in a process of its own",
+    "rlvr_probe.model.counters:_read": "runs while the module is imported",
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",
-    "rlvr_probe.recorder.definitions:worth": "where room is short; test_space.py",
     "rlvr_probe.spans:span._forget": "by an alarm at the end of a span; test_interruptions.py",
 }
 """Not called by the toy, and where they are."""
@@ -145,6 +145,7 @@ UNSEEN = {
     "rlvr_probe.recorder.bookkeeping:Bookkeeping._level": _CLOSE,
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.totals": _CLOSE,
     "rlvr_probe.recorder.definitions:since": _JOURNAL,
+    "rlvr_probe.recorder.devicesused:DevicesUsed.__init__": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder.__init__": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder._make_writer": _JOURNAL,
     "rlvr_probe.recorder.recording:Recorder._start_over": _NOTHING,

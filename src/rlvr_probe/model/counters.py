@@ -204,8 +204,16 @@ DEVICES_USED = Name(
     "devices_used",
     "which devices a recording process works on",
     (
-        Attribute("uuids", "", "list: their own names"),
-        Attribute("how", "", "'torch': asked of it; 'visible': all that it may use"),
+        Attribute(
+            "uuids",
+            "",
+            "list: their own names, or beginnings of them, or numbers in the order of the PCI bus",
+        ),
+        Attribute(
+            "how",
+            "",
+            "'torch': those where it holds memory; 'visible': all that it may use",
+        ),
     ),
     event=True,
 )

@@ -30,6 +30,7 @@ from rlvr_probe.model import schema
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import definitions
 from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
+from rlvr_probe.recorder.devicesused import DevicesUsed
 from rlvr_probe.recorder.owntime import SAMPLE, Account
 
 __all__ = ["CURRENT", "Recorder"]
@@ -103,6 +104,7 @@ class Recorder:
         self._drain_lock = threading.Lock()
         self._stop = threading.Event()
         self._closed = False
+        self._devices = DevicesUsed()
         muted = [account.place for account in self.accounts.values() if account.muted]
         share = self._config.own_share
         self._books = Bookkeeping(self.mono_ns, self.level, own_share=share, muted=muted)
@@ -133,12 +135,7 @@ class Recorder:
         self.open[span] = (definition, start_ns, parent)
 
     def end(
-        self,
-        span: int,
-        definition: int,
-        end_ns: int,
-        error: str | None,
-        values: Sequence[Any],
+        self, span: int, definition: int, end_ns: int, error: str | None, values: Sequence[Any]
     ) -> None:
         """Close a span opened by :meth:`begin` in this process; others are ignored."""
         found = self.open.get(span)
@@ -151,6 +148,8 @@ class Recorder:
         self.append(
             (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
+        if self._devices.wanted and definitions.worth(definition) != FINE:
+            self._devices.look(self)
 
     def is_inside(self, span: int, ancestor: int) -> bool:
         """Whether ``span`` is ``ancestor`` or lies in it; both are open."""
@@ -181,12 +180,7 @@ class Recorder:
             self._start()
 
     def span_row(
-        self,
-        definition: int,
-        start_ns: int,
-        end_ns: int,
-        parent: int,
-        values: Sequence[Any],
+        self, definition: int, start_ns: int, end_ns: int, parent: int, values: Sequence[Any]
     ) -> int:
         """Queue a span whose two ends are known; returns its id."""
         span = self.next_id()

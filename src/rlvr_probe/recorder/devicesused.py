@@ -1,0 +1,135 @@
+"""Which devices this process works on, asked of what is loaded already; nothing is initialised.
+
+torch is never imported here, and CUDA never started: a process that has not done so itself is told
+by what it may use (``CUDA_VISIBLE_DEVICES``), if that names devices and not places in an order that
+nobody knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from rlvr_probe import guard
+from rlvr_probe.model.names import DEVICES_USED, Name
+
+__all__ = ["DevicesUsed"]
+
+_NAMED = re.compile(r"(?:GPU-|MIG-(?:GPU-)?)[0-9a-fA-F/-]{1,100}")
+_NONE = ("", "-1", "NoDevFiles")
+_TOKENS = 128
+
+_LITTLE = 10
+"""A device on which a process ever held a tenth of what it held on another is not what it works on:
+a stray tensor on the first GPU is a common mistake."""
+
+
+class Recording(Protocol):
+    """Where it is told."""
+
+    def define(self, name: Name, attributes: Sequence[str]) -> int:
+        """Number of the layout of rows for a name with these attributes."""
+
+    def event_row(self, definition: int, parent: int, values: Sequence[Any]) -> None:
+        """Queue an event of this moment."""
+
+
+class DevicesUsed:
+    """Finds out once, and tells the journal.
+
+    Attributes:
+        wanted: There may be more to find out.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = True
+        self._looked = 0
+        self._next = 1
+        self._told = False
+
+    @guard.fail_open("recorder.devices")
+    def look(self, recording: Recording) -> None:
+        """Tell which devices this process works on, if that is new. Below 1 us while CUDA is off.
+
+        Where torch has started CUDA but nothing tells its devices apart yet, it is asked again
+        after twice as many calls: asking takes 0.1 ms per device.
+        """
+        self._looked += 1
+        found: Sequence[str] | None = None
+        how = "torch"
+        torch = sys.modules.get("torch")
+        if torch is not None and self._looked >= self._next and _is_running(torch) is True:
+            self._next = 2 * self._looked
+            found = _of_torch(torch)
+            self.wanted = found is None
+        if found is None and not self._told:
+            self._told = True
+            found, how = _visible(), "visible"
+        if found is None:
+            return
+        if not all(type(name) is str for name in found):
+            raise TypeError("no names of devices")
+        recording.event_row(recording.define(DEVICES_USED, ("uuids", "how")), 0, (list(found), how))
+
+
+def _is_running(torch: Any) -> bool:
+    # torch may be half imported at this moment, on another thread.
+    asked = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+    return asked is not None and bool(asked())
+
+
+def _of_torch(torch: Any) -> Sequence[str] | None:
+    """Names of the devices on which torch holds what it works on; None if that is not known yet."""
+    count = torch.cuda.device_count()
+    places = [0] if count == 1 else _holding(torch.cuda, count)
+    tokens = _visible() or ()
+    found = list[str]()
+    for place in places:
+        token = tokens[place] if len(tokens) == count else ""
+        # of a part of a GPU, torch may tell the name of the whole
+        name = token if token.startswith("MIG-") else _uuid(torch, place) or token
+        if not name:
+            return None
+        found.append(name)
+    return found or None
+
+
+def _holding(cuda: Any, count: int) -> list[int]:
+    """Places of the devices with memory of ours.
+
+    The current device says less: each thread has its own, and begins with the first.
+    """
+    try:
+        peaks = [cuda.max_memory_allocated(place) for place in range(count)]
+    except RuntimeError:  # an allocator of the user's, which keeps no books
+        return [cuda.current_device()]
+    least = max(peaks, default=0) / _LITTLE
+    return [place for place, peak in enumerate(peaks) if peak > least]
+
+
+def _uuid(torch: Any, place: int) -> str:
+    """Name of a device as its driver's library spells it; empty for what is none of NVIDIA's."""
+    if torch.version.cuda is None:
+        return ""
+    given = getattr(torch.cuda.get_device_properties(place), "uuid", None)  # torch 2.5 and later
+    return "" if given is None else f"GPU-{given}"
+
+
+def _visible() -> Sequence[str] | None:
+    """Names, or numbers in the order of the PCI bus, of what this process may use.
+
+    None if that is everything, or is given in an order that only CUDA knows.
+    """
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return None
+    if given.strip() in _NONE:
+        return ()
+    tokens = [token.strip() for token in given.split(",")][:_TOKENS]
+    if all(_NAMED.fullmatch(token) for token in tokens):
+        return tokens
+    ordered = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return tokens if ordered and all(token.isdecimal() for token in tokens) else None
