@@ -13,7 +13,7 @@ device is ``0``, ``1``, ...; a part of one (MIG) is ``0:0``, ``0:1``, ...; ``sys
     2000 0   power_mw 600000
     0    0   gpm.2 40           GPM metric 2, percent; a metric without a row is not supported
     0    1   gpm 0              no GPM on GPU 1
-    0    0   fir.197 1e6        field 197 grows by 1e6 per second; fir.202.3: of scope (link) 3
+    0    0   fir.197 1e6        field 197 grows by 1e6 per second; fir.202.3: of link 3, not 0
     0    0   fi.138 77          field 138 is 77; any other field is not supported
     0    0   ft.197 1           type of a field: 0 double, 1 32 bits, 3 64 bits (default)
     0    0   held.0 0.5         share of time held down by the power cap (policy 0)

@@ -85,8 +85,8 @@ class Windows:
             metric = self._request.metrics[slot]
             share = float(metric.value) / 100
             found[name] = int(metric.nvmlReturn) or (share if math.isfinite(share) else 0)
-        empty = all(value == 0 and isinstance(value, int) for value in found.values())
-        if empty and end - start < _EMPTY_NS:
+        told = any(isinstance(value, float) for value in found.values())
+        if not told and 0 in found.values() and end - start < _EMPTY_NS:
             return None
         self._swap(end)
         return (end - start) / 1e9, found
