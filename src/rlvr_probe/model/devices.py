@@ -229,10 +229,11 @@ class DeviceSeries:
         """Bound of what interpolation may err at both ends, J; None where it cannot be told."""
         error = 0.0
         for edge_ns in (start_ns, end_ns):
-            found = self.readings["fast"].around("energy_j", edge_ns)
-            if found is None:
+            found = self.readings["fast"].rates("energy_j", edge_ns)
+            if found is None or not found[0]:
                 return None
-            before, after, apart_ns = found
-            # rates are J/ns: power changes somewhere in the interval, which may be stale besides
-            error += abs(after - before) * (apart_ns + REFRESH_NS) / 2
+            watts_e9, apart_ns = found
+            # Power changes somewhere between two readings; either may be of a while ago.
+            change = max(watts_e9) - min(watts_e9)
+            error += change * (apart_ns + REFRESH_NS) / 2 + max(watts_e9) * REFRESH_NS / 2
         return error

@@ -142,25 +142,19 @@ class Readings:
             return None
         return self._at(name, end, end_ns) - self._at(name, start, start_ns)
 
-    def around(self, name: str, time_ns: int) -> tuple[float, float, int] | None:
-        """Rise per ns of a counter before and after the interval with ``time_ns``, and its length.
+    def rates(self, name: str, time_ns: int) -> tuple[Sequence[float], int] | None:
+        """Rise per ns of a counter around a moment, and ns between the readings on either side.
 
-        Where nothing is known before or after, its own rate.
+        That between them, and, where they are known, those of the intervals before and after.
         """
         inside = self._around(name, time_ns)
         if inside is None:
             return None
         left, right = inside
-        if left == right:
-            return 0.0, 0.0, 0
-        rate = self._rate(name, left, right)
-        before = self._known(name, left - 1, -1)
-        after = self._known(name, right + 1, 1)
-        return (
-            rate if before is None else self._rate(name, before, left),
-            rate if after is None else self._rate(name, right, after),
-            self.times_ns[right] - self.times_ns[left],
-        )
+        before, after = self._known(name, left - 1, -1), self._known(name, right + 1, 1)
+        known = [place for place in (before, left, right, after) if place is not None]
+        rates = [self._rate(name, one, other) for one, other in pairwise(known) if one != other]
+        return rates, self.times_ns[right] - self.times_ns[left]
 
     def _rate(self, name: str, left: int, right: int) -> float:
         column, times = self.columns[name], self.times_ns

@@ -1,0 +1,108 @@
+"""A GPU whose power and activity are known at every moment, and what a sidecar would read of it."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlvr_probe.model.readings import Readings
+
+__all__ = ["STEP", "Phase", "Truth", "read"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Something that a training does for a while."""
+
+    name: str
+    seconds: float
+    watts: float
+    sm: float
+
+
+STEP = (
+    Phase("rollout", 20.0, 450.0, 0.55),
+    Phase("reward", 1.5, 130.0, 0.05),
+    Phase("old_logprob", 3.0, 620.0, 0.90),
+    Phase("update_actor", 6.0, 680.0, 0.80),
+    Phase("weight_sync", 0.4, 160.0, 0.10),
+)
+
+
+class Truth:
+    """Steps one after another, from 0.
+
+    Attributes:
+        spans: Name, begin and end, ns, of every phase.
+        end_ns: When the last one ends.
+    """
+
+    def __init__(self, phases: Sequence[Phase], steps: int) -> None:
+        """Play ``phases`` so many times."""
+        self.spans: list[tuple[Phase, int, int]] = []
+        self._begins: list[int] = []
+        self._energy = [0.0]
+        self._busy = [0.0]
+        now = 0
+        for phase in [*phases] * steps:
+            length = round(phase.seconds * 1e9)
+            self.spans.append((phase, now, now + length))
+            self._begins.append(now)
+            self._energy.append(self._energy[-1] + phase.watts * length / 1e9)
+            self._busy.append(self._busy[-1] + phase.sm * length / 1e9)
+            now += length
+        self.end_ns = now
+
+    def energy_j(self, time_ns: int) -> float:
+        """Drawn until a moment, J."""
+        place, inside_s = self._place(time_ns)
+        return self._energy[place] + self.spans[place][0].watts * inside_s
+
+    def sm(self, start_ns: int, end_ns: int) -> float:
+        """Mean from one moment to another."""
+        return (self._until(end_ns) - self._until(start_ns)) / ((end_ns - start_ns) / 1e9)
+
+    def _until(self, time_ns: int) -> float:
+        place, inside_s = self._place(time_ns)
+        return self._busy[place] + self.spans[place][0].sm * inside_s
+
+    def _place(self, time_ns: int) -> tuple[int, float]:
+        place = bisect_right(self._begins, time_ns) - 1
+        return place, (time_ns - self._begins[place]) / 1e9
+
+
+def read(
+    truth: Truth, hz: float, seed: int, *, refresh_ns: int = 100_000_000, jitter: float = 0.1
+) -> Readings:
+    """What is read of ``truth`` so often: a counter that moves every ``refresh_ns``, and windows.
+
+    Args:
+        truth: The GPU.
+        hz: Readings per second.
+        seed: Of when they are taken.
+        refresh_ns: The driver looks at its sensors so often.
+        jitter: How much later than it should, at most, a reading is taken, in periods.
+    """
+    period_ns = round(1e9 / hz)
+    readings = Readings(period_ns)
+    before: int | None = None
+    for time_ns in _moments(truth, period_ns, seed, jitter):
+        values = {"energy_j": truth.energy_j(time_ns // refresh_ns * refresh_ns)}
+        begin, end = (moment // refresh_ns * refresh_ns for moment in (before or 0, time_ns))
+        if before is not None and end > begin:
+            values["sm_active"] = truth.sm(begin, end)
+        window_ns = None if before is None else time_ns - before
+        readings.add(time_ns, values, window_ns)
+        before = time_ns
+    return readings
+
+
+def _moments(truth: Truth, period_ns: int, seed: int, jitter: float) -> Iterator[int]:
+    rng = random.Random(seed)
+    phase = rng.random()
+    for tick in range(truth.end_ns // period_ns):
+        moment = round((tick + phase + jitter * rng.random()) * period_ns)
+        if moment < truth.end_ns:
+            yield moment
