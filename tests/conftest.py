@@ -13,12 +13,16 @@ from rlvr_probe import guard, hooks
 from rlvr_probe.config import Config
 from rlvr_probe.recorder import Recorder
 
+# No process of a test gets a sidecar, unless the test wants one. Modules of tests copy this.
+os.environ["RLVR_PROBE_SIDECAR"] = "0"
+
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Swallowed errors fail the test; the environment starts without the probe's variables."""
     for name in [name for name in os.environ if name.startswith("RLVR_PROBE")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("RLVR_PROBE_SIDECAR", "0")
     guard.reset()
     guard.set_strict(True)
     yield
@@ -34,7 +38,8 @@ def record(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
     made: list[Recorder] = []
 
     def make(**settings: object) -> Recorder:
-        config = Config.from_environ({}, out=tmp_path / "runs", flush_s=0.01, **settings)
+        given = {"out": tmp_path / "runs", "flush_s": 0.01, "sidecar": False, **settings}
+        config = Config.from_environ({}, **given)
         made.append(Recorder(config, "run"))
         return made[-1]
 

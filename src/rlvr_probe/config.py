@@ -31,6 +31,7 @@ _NO_FRAMEWORK = "none"
 """What stands for an empty list of frameworks in a variable: an empty one is not given."""
 
 _FALSE = frozenset({"", "0", "false", "no", "off"})
+_TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class Config:
             rewards at half of it, stages never; with more room all of them go on.
         own_share: Share of a process's time, 0..1, that the probe itself may take over 30 s before
             it records less. ``RLVR_PROBE_OWN_SHARE``.
+        sidecar: Whether one process per node and run reads the counters of its GPUs meanwhile, and
+            compresses what is finished. ``RLVR_PROBE_SIDECAR``.
+        gpu_hz: How often it reads them, Hz, 0.2 to 9; 0 means not at all. ``RLVR_PROBE_GPU_HZ``.
         disabled: Record nothing. ``RLVR_PROBE_DISABLED``.
     """
 
@@ -65,6 +69,8 @@ class Config:
     budget_b: int = 5 * 1024**3
     free_b: int | None = None
     own_share: float = 0.01
+    sidecar: bool = True
+    gpu_hz: float = 5.0
     disabled: bool = False
 
     @classmethod
@@ -120,6 +126,8 @@ class Config:
             "RLVR_PROBE_SEGMENT_B": str(self.segment_b),
             "RLVR_PROBE_BUDGET_B": str(self.budget_b),
             "RLVR_PROBE_OWN_SHARE": repr(self.own_share),
+            "RLVR_PROBE_SIDECAR": str(int(self.sidecar)),
+            "RLVR_PROBE_GPU_HZ": repr(self.gpu_hz),
         }
         if self.free_b is not None:
             environ["RLVR_PROBE_FREE_B"] = str(self.free_b)
@@ -151,6 +159,10 @@ def _convert(name: str, value: object, source: str) -> object:
             return _within(int, value, 1, 10_000_000)
         if name == "own_share":
             return _within(float, value, 0.0001, 1.0)
+        if name == "sidecar":
+            return _switch(value)
+        if name == "gpu_hz":
+            return _rate(value)
         if name == "budget_b":
             return _within(int, value, 1 << 20, 1 << 60)
         if name == "free_b":
@@ -194,6 +206,21 @@ def _within(kind: type[_N], value: object, low: _N, high: _N) -> _N:
     if not low <= number <= high:
         raise ValueError(expected)
     return number
+
+
+def _switch(value: object) -> bool:
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise ValueError("expected 1 or 0")
+    return text in _TRUE
+
+
+def _rate(value: object) -> float:
+    """Hz, or 0 for never."""
+    hz = _within(float, value, 0.0, 9.0)
+    if 0 < hz < 0.2:
+        raise ValueError("expected 0, or a number from 0.2 to 9.0")
+    return hz
 
 
 def _run_id(text: str) -> str:

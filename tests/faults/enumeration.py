@@ -17,9 +17,9 @@ __all__ = ["ROOT", "Function", "adapter_modules", "core_modules", "functions_of"
 ROOT = Path(__file__).parents[2]
 
 _ONLINE = (
-    "_attach", "_boot", "adapter", "clock", "config", "exceptions", "filesystem", "guard", "hooks",
-    "identity", "imports", "journal", "model/__init__", "model/counters", "model/names",
-    "model/schema", "model/vocabulary", "recorder", "registry", "spans",
+    "_attach", "_boot", "adapter", "clock", "config", "election", "exceptions", "filesystem",
+    "guard", "hooks", "identity", "imports", "journal", "model/__init__", "model/counters",
+    "model/names", "model/schema", "model/vocabulary", "recorder", "registry", "spans",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -357,8 +357,10 @@ def child(injector: Injector, here: Path, function: str, kind: str) -> None:
         RLVR_PROBE_FRAMEWORKS="toyrl,toyrl_late",
         RLVR_PROBE_FLUSH_S="0.01",
         RLVR_PROBE_SEGMENT_B="4096",
+        RLVR_PROBE_SIDECAR="1",
         WORLD_SIZE="2",
     )
+    sys.executable = "/bin/true"  # in place of a sidecar
     program = Program(probe=not bare)
     me = os.getpid()
 
@@ -398,9 +400,13 @@ def main() -> None:
     logging.captureWarnings(False)
     sys.path.insert(0, str(folder / "site"))
     warm_up()
+    from rlvr_probe import election
     from rlvr_probe.recorder import bookkeeping
 
     bookkeeping.OPEN_AFTER_NS = 10_000_000
+    election.LOOK_NS = 1_000_000
+    election.JITTER_NS = 0
+    election.PLACES = (str(folder),)
     sys.modules.pop("rlvr_probe._boot", None)
     del toy
     for line in sys.stdin:

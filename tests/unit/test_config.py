@@ -17,6 +17,8 @@ VARIABLES = {
     "RLVR_PROBE_FLUSH_S": "0.5",
     "RLVR_PROBE_QUEUE_ROWS": "10",
     "RLVR_PROBE_SEGMENT_B": "8192",
+    "RLVR_PROBE_SIDECAR": "off",
+    "RLVR_PROBE_GPU_HZ": "0.5",
 }
 
 
@@ -32,6 +34,8 @@ def test_a_variable_beats_the_default() -> None:
         flush_s=0.5,
         queue_rows=10,
         segment_b=8192,
+        sidecar=False,
+        gpu_hz=0.5,
     )
 
 
@@ -44,8 +48,16 @@ def test_an_argument_beats_the_variable() -> None:
         flush_s=1,
         queue_rows=20,
         segment_b=16384,
+        sidecar=True,
+        gpu_hz=9,
     )
-    assert config == Config(Path("/argument"), "from-argument", ("c",), 1.0, 20, 16384)
+    assert config == Config(
+        Path("/argument"), "from-argument", ("c",), 1.0, 20, 16384, sidecar=True, gpu_hz=9.0
+    )
+
+
+def test_the_counters_of_gpus_can_be_left_out() -> None:
+    assert Config.from_environ({"RLVR_PROBE_GPU_HZ": "0"}).gpu_hz == 0
 
 
 def test_an_argument_of_none_is_not_given() -> None:
@@ -95,6 +107,11 @@ def test_a_disabled_probe_has_no_unusable_variable(name: str) -> None:
         ("segment_b", "1"),
         ("segment_b", "64M"),
         ("frameworks", ","),
+        ("sidecar", "perhaps"),
+        ("gpu_hz", "0.1"),
+        ("gpu_hz", "10"),
+        ("gpu_hz", "-1"),
+        ("gpu_hz", "nan"),
     ],
 )
 def test_an_unusable_value_is_refused_by_the_name_it_came_under(name: str, value: str) -> None:

@@ -166,6 +166,7 @@ def environment(**variables: str) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(TESTS),
         "BARE_PYTHON": str(bare_python()),
+        "RLVR_PROBE_SIDECAR": "0",
         **variables,
     }
 

@@ -150,7 +150,7 @@ class OpenTable:
             OSError: It cannot be made.
         """
         if self._map is not None and not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
             self._map = _mapped(self._path, bytes(self._map))
             self._file = _identity(self._path)
 
@@ -161,7 +161,7 @@ class OpenTable:
 
 def _mapped(path: Path, content: bytes) -> mmap.mmap:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    fd = os.open(path, flags, 0o666)
+    fd = os.open(path, flags, 0o600)
     try:
         if os.write(fd, content) != len(content):
             raise OSError("no room for the open-span table")

@@ -173,7 +173,7 @@ class JournalWriter:
 
     def _count_deleted(self) -> None:
         """Count the rows of closed segments that are gone."""
-        gone = [one for one in self._closed if not one[0].exists()]
+        gone = [one for one in self._closed if not _exists(one[0])]
         if gone:
             self.lost["deleted"] += sum(rows for _, rows, _ in gone)
             self._closed = [one for one in self._closed if one not in gone]
@@ -184,10 +184,10 @@ class JournalWriter:
             return False
         path = self._folder / schema.segment_name(self._process, self._segment + 1)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
             _ignore(self._folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._fd = os.open(path, flags, 0o666)
+            self._fd = os.open(path, flags, 0o600)
             status = os.fstat(self._fd)
         except OSError as error:
             self._refused = errno.errorcode.get(error.errno or 0, "unknown").lower()
@@ -284,6 +284,11 @@ class JournalWriter:
                 except _UNENCODABLE:
                     bad += 1
             return bytes(good), bad
+
+
+def _exists(path: Path) -> bool:
+    """Whether a segment is there, or what it was compressed to, which is there before it goes."""
+    return path.exists() or Path(f"{path}{schema.PACKED_SUFFIX}").exists()
 
 
 def _ignore(folder: Path) -> None:

@@ -3,6 +3,7 @@ r"""Shape of a recording on disk: files, header, rows, open-span table.
 A run is one folder ``DIR/RUN_ID/``. Every process start writes files of its own::
 
     p<process>.<segment>.jsonl    the journal, segment 0000, 0001, ... (rotation)
+    p<process>.<segment>.jsonl.gz the same, compressed by gzip once nobody writes to it any more
     p<process>.open               the open-span table, fixed size, memory-mapped
 
 ``<process>`` is 16 hex digits: four that name the node, then random ones. A journal is JSON Lines
@@ -54,6 +55,7 @@ __all__ = [
     "OPEN_SLOTS",
     "OPEN_SLOT_BYTES",
     "OPEN_SUFFIX",
+    "PACKED_SUFFIX",
     "SCHEMA_VERSION",
     "Column",
     "pack_block",
@@ -70,6 +72,7 @@ CHUNK_B: Final = 16 * 1024 * 1024
 
 JOURNAL_SUFFIX: Final = ".jsonl"
 OPEN_SUFFIX: Final = ".open"
+PACKED_SUFFIX: Final = ".gz"
 
 HEADER_KEYS: Final[dict[str, str]] = {
     "journal": "the word 'rlvr-probe'",

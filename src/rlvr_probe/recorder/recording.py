@@ -2,7 +2,8 @@
 
 Rows wait in a bounded queue. A daemon thread, started with the first row, encodes and writes them
 in chunks (:mod:`rlvr_probe.journal`). It also journals what has been open for more than a second,
-running totals of losses and faults, and watches the recorder's own time.
+running totals of losses and faults, watches the recorder's own time, and sees to it that the run
+has a sidecar on this node.
 
 One recorder lives per process. A forked child starts over: new process key, new files, empty queue.
 """
@@ -23,6 +24,7 @@ from typing import Any
 from rlvr_probe import guard, identity
 from rlvr_probe.clock import epoch_pair, monotonic_ns
 from rlvr_probe.config import OWNER, Config
+from rlvr_probe.election import Keeper
 from rlvr_probe.journal import JournalWriter, OpenTable, Space
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.journal.space import FINE
@@ -93,6 +95,7 @@ class Recorder:
         for account in self.accounts.values():
             account.start_over()
         self.space = Space(self.folder, self.process, self._config.budget_b, self._config.free_b)
+        self._keeper = Keeper(self.folder, self._config)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
         self._writer: JournalWriter | None = None
@@ -263,7 +266,7 @@ class Recorder:
                 self._writer.write(())
         # Without a table (a network file system, a full disk) spans still become "open" rows.
         with contextlib.suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
             path = self.folder / f"p{self.process}{schema.OPEN_SUFFIX}"
             self._table = OpenTable(path, self.process)
 
@@ -273,6 +276,7 @@ class Recorder:
         ready.set()
         while self._pause() is not True:
             self.flush()
+            self._keeper.look(self)
 
     @guard.fail_open("recorder.pause", True)
     def _pause(self) -> bool:

@@ -6,26 +6,46 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import schema
+from rlvr_probe.trace.packed import Source, open_source
 
-__all__ = ["RunFiles", "Segment", "find_run", "list_files"]
+__all__ = ["JOURNAL", "RunFiles", "Segment", "find_run", "list_files"]
 
-_JOURNAL = re.compile(rf"p([0-9a-f]{{16}})\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}")
+JOURNAL = re.compile(
+    rf"p([0-9a-f]{{16}})\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}"
+    rf"({re.escape(schema.PACKED_SUFFIX)})?"
+)
+"""Name of a segment: process key, number, and whether it is compressed."""
+
 _TABLE = re.compile(rf"p([0-9a-f]{{16}}){re.escape(schema.OPEN_SUFFIX)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of a process's journal."""
+    """One file of a process's journal.
+
+    Attributes:
+        path: Where it lies; a sidecar may compress it at any time.
+        size_b: What it takes there, bytes.
+    """
 
     process: str
     number: int
     path: Path
     size_b: int
+
+    def open(self) -> AbstractContextManager[Source]:
+        """What the process wrote, as far as it is known of by ``size_b``.
+
+        Raises:
+            OSError: There is no such file any more, nor a compressed one.
+        """
+        return open_source(self.path, self.size_b)
 
 
 @dataclass(slots=True)
@@ -85,7 +105,7 @@ def list_files(folder: Path) -> RunFiles:
     """
     files = RunFiles(folder)
     for path in _children(folder):
-        journal, table = _JOURNAL.fullmatch(path.name), _TABLE.fullmatch(path.name)
+        journal, table = JOURNAL.fullmatch(path.name), _TABLE.fullmatch(path.name)
         if journal is None and table is None:
             if path.suffix == schema.JOURNAL_SUFFIX:
                 files.strangers.append(path.name)
@@ -97,7 +117,9 @@ def list_files(folder: Path) -> RunFiles:
         elif journal is not None:
             process, number = journal[1], int(journal[2])
             parts = files.segments.setdefault(process, [])
-            parts.append(Segment(process, number, path, status.st_size))
+            # The plain one comes first; where both are there, they hold the same lines.
+            if not parts or parts[-1].number != number:
+                parts.append(Segment(process, number, path, status.st_size))
         elif table is not None:
             files.tables[table[1]] = path
     if not files.segments and not files.tables:
@@ -127,7 +149,7 @@ def _last_write(folder: Path) -> float | None:
     times = [
         status.st_mtime
         for entry in _names(folder)
-        if _JOURNAL.fullmatch(entry.name) or _TABLE.fullmatch(entry.name)
+        if JOURNAL.fullmatch(entry.name) or _TABLE.fullmatch(entry.name)
         if (status := _status(Path(entry.path))) is not None
     ]
     return max(times, default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 __all__ = ["LINE_LIMIT_B", "Lines"]
 
@@ -11,6 +11,14 @@ LINE_LIMIT_B: Final = 64 * 1024 * 1024
 """No line of ours is longer: a row of 1,000 trajectories takes about 10 KB."""
 
 _BLOCK_B: Final = 1024 * 1024
+
+
+class Readable(Protocol):
+    """A file opened for reading bytes, or what acts like one."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, ``size`` at most; none at the end."""
+        ...
 
 
 class Lines:
@@ -23,11 +31,11 @@ class Lines:
         too_long: It gave up.
     """
 
-    def __init__(self, file: BinaryIO, size_b: int, limit_b: int = LINE_LIMIT_B) -> None:
+    def __init__(self, file: Readable, size_b: int, limit_b: int = LINE_LIMIT_B) -> None:
         """Read ``file`` from where it stands.
 
         Args:
-            file: Opened for reading bytes.
+            file: What to read.
             size_b: How much of it exists now, bytes: what a live process adds meanwhile is left
                 for the next reading.
             limit_b: Length of a line at which to give up, bytes.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
@@ -19,7 +21,7 @@ from rlvr_probe.trace.lines import Lines
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.opentable import Table, read_table
 
-__all__ = ["Loaded", "Progress", "Recorded", "load"]
+__all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
@@ -172,15 +174,38 @@ def _headers(parts: list[Segment]) -> list[Header | None]:
     headers = list[Header | None]()
     for part in parts:
         try:
-            with part.path.open("rb") as file:
+            with part.open() as file:
                 data = file.read(_HEADER_LIMIT_B)
         except OSError:
             data = b""
-        first, *_ = lines = data.split(b"\n")
-        header = parse_header(first, part.path.name)
-        fits = len(lines) > 2 and lines[1] + b"\n" == schema.sum_row(1, zlib.crc32(first + b"\n"))
-        headers.append(header if fits else None)
+        headers.append(_header(data, part.path.name))
     return headers
+
+
+def _header(data: bytes, name: str) -> Header | None:
+    first, *_ = lines = data.split(b"\n")
+    header = parse_header(first, name)
+    fits = len(lines) > 2 and lines[1] + b"\n" == schema.sum_row(1, zlib.crc32(first + b"\n"))
+    return header if fits else None
+
+
+def read_beginning(path: Path) -> tuple[Header | None, str]:
+    """Whose a journal is, and the role that its process had told of by the first 64 KiB.
+
+    Raises:
+        OSError: It cannot be read.
+        RecordingError: It is of another format than this version reads.
+    """
+    with path.open("rb") as file:
+        data = file.read(_HEADER_LIMIT_B)
+    header = _header(data, path.name)
+    if header is None:
+        return None, ""
+    decoder = RowDecoder(header.mono_ns)
+    for chunk in Chunks(Lines(io.BytesIO(data), len(data))):
+        for line in chunk:
+            decoder.line(line)
+    return header, decoder.journal.role
 
 
 def _process(
@@ -222,8 +247,8 @@ def _growing(parts: list[Segment]) -> bool:
 
 def _segment(decoder: RowDecoder, part: Segment) -> int:
     """Decode one file, whose header was read before; lines that it held, as far as can be told."""
-    with part.path.open("rb") as file:
-        chunks = Chunks(Lines(file, part.size_b))
+    with part.open() as file:
+        chunks = Chunks(Lines(file, file.size_b))
         for chunk in chunks:
             if chunks.lines > 1:
                 for line in chunk:
@@ -240,8 +265,8 @@ def _segment(decoder: RowDecoder, part: Segment) -> int:
 def _count_lines(part: Segment) -> int:
     """Rows of a file that nobody can be told to have written; at least 1."""
     try:
-        with part.path.open("rb") as file:
-            chunks = Chunks(Lines(file, part.size_b))
+        with part.open() as file:
+            chunks = Chunks(Lines(file, file.size_b))
             rows = sum(len(chunk) for chunk in chunks)
             rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.given_up
             return max(1, rows - 1)

@@ -1,0 +1,218 @@
+"""Which process is the sidecar of a run on this node, and how a recording process starts one.
+
+Whoever holds the lock of a run is its sidecar. It takes the lock itself, so that no process of a
+training ever holds it, nor a child that one forks; those only ask whether it is held. All that is
+shared lies in the lock's file: when a sidecar was last asked for, and how often in vain.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Final, Protocol
+
+from rlvr_probe import guard, identity
+from rlvr_probe.config import ARM, OWNER, Config
+from rlvr_probe.filesystem import file_system, is_network
+
+__all__ = ["PLACES", "RECORD", "Keeper", "holder", "lock_path", "open_lock", "read_record"]
+
+PLACES: tuple[str, ...] = ("/dev/shm", "/tmp")  # noqa: S108 - in a folder of our own there, checked to be ours
+"""Where the folder of locks is looked for. Not in the environment, which differs within a job."""
+
+LOOK_NS = 500_000_000
+"""How often a process looks whether there is a sidecar."""
+
+JITTER_NS = 200_000_000
+"""Processes of one node spread their starts over so long; the first one is seen by the others."""
+
+_PATIENCE_NS: Final = 3_000_000_000
+"""How long a sidecar that was asked for may take to hold the lock."""
+
+_BURST: Final = 16
+"""Sidecars that may end before their time, one after the other, until the next one has to wait."""
+
+_LONGEST_WAIT_S: Final = 60
+
+RECORD: Final = struct.Struct("<QQQ")
+"""Content of a lock's file: CLOCK_MONOTONIC at which a sidecar was last asked for, and at which one
+last took the lock; sidecars asked for since one did what it is there for."""
+
+_FLOCK: Final = struct.Struct("hhqqi0q")
+"""C's ``struct flock`` on 64-bit Linux: type, whence, start, length, pid."""
+
+_CODE: Final = (
+    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
+    "from rlvr_probe.sidecar.process import main; main()"
+)
+"""The folder of this package comes last: nothing in it may hide a module of Python's."""
+
+
+class Recording(Protocol):
+    """What is looked after."""
+
+    own_ns: int
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing can be written, or None."""
+
+
+class Keeper:
+    """Sees to it that a run has a sidecar on this node. Used by one thread of each process."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        """Look at nothing yet.
+
+        Args:
+            folder: Run folder.
+            config: Its settings are the sidecar's as well.
+        """
+        self._folder = folder
+        self._config = config
+        self._wanted = config.sidecar and sys.platform == "linux" and bool(sys.executable)
+        self._due_ns = time.monotonic_ns() + LOOK_NS
+        self._lock: Path | None = None
+        self._seen_free = False
+        self._started = 0
+
+    @guard.fail_open("election.look")
+    def look(self, recording: Recording) -> None:
+        """Start a sidecar if it is time to look and there is none; costs some microseconds.
+
+        Args:
+            recording: Its own time grows by what this takes. One that cannot write needs none.
+        """
+        now_ns = time.monotonic_ns()
+        if not self._wanted or now_ns < self._due_ns:
+            return
+        cpu = time.thread_time_ns()
+        self._due_ns = now_ns + LOOK_NS
+        try:
+            self._reap()
+            if recording.refused is None:
+                self._look(now_ns)
+        finally:
+            recording.own_ns += time.thread_time_ns() - cpu
+
+    def _look(self, now_ns: int) -> None:
+        if self._lock is None:
+            self._wanted = False  # unless this goes well: it costs more than to look
+            self._lock = lock_path(self._folder)
+            self._wanted = True
+        try:
+            fd = open_lock(self._lock)
+        except FileNotFoundError:
+            self._lock = None  # somebody cleaned up; the next look makes the folder again
+            return
+        try:
+            if holder(fd) is not None:
+                self._seen_free = False
+            elif not self._seen_free:
+                self._seen_free = True
+                self._due_ns = now_ns + os.getpid() * 7919 % 97 * JITTER_NS // 97
+            elif _may_start(read_record(fd), now_ns) and self._folder.is_dir():
+                asked = read_record(fd)
+                os.pwrite(fd, RECORD.pack(now_ns, asked[1], asked[2] + 1), 0)
+                self._started = _start(self._folder, self._config)
+        finally:
+            os.close(fd)
+
+    def _reap(self) -> None:
+        """Take note of the end of what this process started, which is there for a moment only."""
+        if self._started:
+            try:
+                done, _ = os.waitpid(self._started, os.WNOHANG)
+            except ChildProcessError:  # the user's program waits for every child, or for none
+                done = self._started
+            if done:
+                self._started = 0
+
+
+def lock_path(folder: Path) -> Path:
+    """Where the lock of a run's sidecar on this node is, in a folder that is made if need be.
+
+    Raises:
+        OSError: There is no place that is local, writable and nobody else's.
+    """
+    from hashlib import sha256
+
+    run = sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]
+    boot = (identity.boot_id() or identity.host())[:8]
+    for place in PLACES:
+        path = Path(place, f"rlvr-probe-{os.geteuid()}")
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            found = path.lstat()
+            network = is_network(file_system(path))
+        except OSError:
+            continue
+        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+        if private and found.st_uid == os.geteuid() and not network:
+            return path / f"{run}-{boot}"
+    raise OSError(f"no place for the lock of a sidecar in any of {', '.join(PLACES)}")
+
+
+def open_lock(path: Path) -> int:
+    """Open the file of a lock, making it if need be.
+
+    Raises:
+        OSError: It cannot be, or is somebody else's.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(path, flags, 0o600)
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise PermissionError(f"the lock {path.name} is not ours")
+    return fd
+
+
+def holder(fd: int) -> int | None:
+    """Pid of who holds the lock of an open file, 0 if it runs in another container; None: nobody.
+
+    Asks without taking: what is taken for a moment, a child may hold for good.
+    """
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else max(0, pid)
+
+
+def read_record(fd: int) -> tuple[int, int, int]:
+    """Content of a lock's file, :data:`RECORD`; zeros in a new one."""
+    data = os.pread(fd, RECORD.size, 0)
+    return RECORD.unpack(data) if len(data) == RECORD.size else (0, 0, 0)
+
+
+def _may_start(record: tuple[int, int, int], now_ns: int) -> bool:
+    """Whether it is time for another sidecar, now that there is none."""
+    asked_ns, taken_ns, in_vain = record
+    wait_ns = 0 if taken_ns >= asked_ns else _PATIENCE_NS
+    if in_vain > _BURST:
+        wait_ns = min(_LONGEST_WAIT_S, 1 << min(in_vain - _BURST, 6)) * 1_000_000_000
+    return not 0 <= now_ns - asked_ns < wait_ns
+
+
+def _start(folder: Path, config: Config) -> int:
+    """Start a process that forks the sidecar and ends at once; its pid.
+
+    Not by `subprocess`, whose objects would warn in a forked child of the user's. What is inherited
+    besides, the sidecar gets rid of.
+    """
+    environ = {**os.environ, **config.to_environ()}
+    for name in (ARM, OWNER):
+        environ.pop(name, None)
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", _CODE, package, str(folder)],
+        environ,
+        file_actions=null,
+        setsigmask=(),
+    )

@@ -1,0 +1,133 @@
+"""The journal of a sidecar: what it read of devices, and what became of itself."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr_probe import guard, identity
+from rlvr_probe.clock import epoch_pair
+from rlvr_probe.config import Config
+from rlvr_probe.journal import JournalWriter, Space
+from rlvr_probe.journal.header import build_header
+from rlvr_probe.journal.space import FINE
+from rlvr_probe.model import names
+from rlvr_probe.model.names import Name
+from rlvr_probe.recorder import definitions
+
+__all__ = ["Log"]
+
+Row = Sequence[Any]
+
+_ALWAYS: Final = frozenset({names.PROCESS.name, names.DEVICE.name, names.DEVICE_FAULT.name})
+"""What is written where room is short, as stages are."""
+
+
+class Log:
+    """Writes rows of one sidecar. Nothing is written before :meth:`begin`.
+
+    Attributes:
+        process: Its process key.
+        mono_ns: CLOCK_MONOTONIC at time 0 of the journal.
+    """
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        """Take note of where to write.
+
+        Args:
+            folder: Run folder. Never made here: if it is gone, the run was deleted.
+            config: Settings of the processes of the run.
+        """
+        self.process = identity.process_key()
+        self.mono_ns, self._epoch_ns = epoch_pair()
+        self._folder = folder
+        self._config = config
+        self._space = Space(folder, self.process, config.budget_b, config.free_b)
+        self._writer: JournalWriter | None = None
+        self._always: set[object] = set()
+        self._told: dict[object, int] = {}
+        self.lost = Counter[str]()
+
+    def define(self, name: Name, attributes: Sequence[str]) -> int:
+        """Number of the layout of rows for a name with these attributes."""
+        number = definitions.define(name, attributes)
+        if name.name in _ALWAYS:
+            self._always.add(number)
+        return number
+
+    def begin(self, run: str) -> None:
+        """Write the header and what this process is.
+
+        Args:
+            run: Run id, as the other journals of the folder have it.
+        """
+        header = build_header(
+            process=self.process,
+            run=run,
+            owner=None,
+            mono_ns=self.mono_ns,
+            epoch_ns=self._epoch_ns,
+        )
+        # Inherited from the process that happened to start this one.
+        header.update(rank=None, local_rank=None, world_size=None, ids={})
+        self._writer = JournalWriter(
+            self._folder, self.process, header, definitions.since, self._config.segment_b
+        )
+        role = self.define(names.PROCESS, ("role",))
+        self.write([(role, time.monotonic_ns() - self.mono_ns, 0, names.SIDECAR)])
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append event rows; those that find no room or no folder are dropped and counted."""
+        writer = self._writer
+        if writer is None or not rows:
+            return
+        if not self._folder.is_dir():
+            self.lost["deleted"] += len(rows)
+            return
+        if self._space.look(writer.written_b, time.monotonic_ns()) <= FINE:
+            whole = len(rows)
+            rows = [row for row in rows if row[0] in self._always]
+            self.lost[self._space.reason] += whole - len(rows)
+        writer.write(rows)
+
+    def tell(self) -> None:
+        """Write the running totals that changed: losses, faults, processor time."""
+        self._write_service(self._totals())
+
+    def end(self, reason: str) -> None:
+        """Close the journal.
+
+        Args:
+            reason: Why the sidecar leaves: ``exit`` or ``signal``.
+        """
+        time_ns = time.monotonic_ns() - self.mono_ns
+        self._write_service([*self._totals(), ("end", time_ns, reason)])
+        if self._writer is not None:
+            self._writer.close()
+
+    def _totals(self) -> list[Row]:
+        time_ns = time.monotonic_ns() - self.mono_ns
+        written = Counter[str]() if self._writer is None else self._writer.lost
+        rows = list[Row]()
+        for reason, total in (self.lost + written).items():
+            if self._changed(("lost", reason), total):
+                rows.append(("lost", time_ns, reason, total))
+        for (place, error), total in guard.faults().items():
+            if self._changed((place, error), total):
+                rows.append(("fault", time_ns, place, error, total))
+        if self._changed("own", time.process_time_ns() // 1_000_000):
+            rows.append(("own", time_ns, time.process_time_ns()))
+        return rows
+
+    def _write_service(self, rows: Sequence[Row]) -> None:
+        if self._writer is None or not rows or not self._folder.is_dir():
+            return
+        if not self._writer.write(rows, records=False):
+            self._told.clear()
+
+    def _changed(self, key: object, total: int) -> bool:
+        before, self._told[key] = self._told.get(key), total
+        return before != total

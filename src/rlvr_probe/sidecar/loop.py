@@ -1,0 +1,209 @@
+"""What a sidecar does all day: read the devices, look who still writes, compress, leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr_probe import guard
+from rlvr_probe.config import Config
+from rlvr_probe.devices.backend import Backend
+from rlvr_probe.devices.sampler import Sampler
+from rlvr_probe.sidecar.compress import LEAST_B, compress, is_open_for_writing
+from rlvr_probe.sidecar.lock import Lock
+from rlvr_probe.sidecar.log import Log
+from rlvr_probe.sidecar.writers import Finished, Writers
+
+__all__ = ["SIGNALS", "Sidecar"]
+
+SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""What makes a sidecar leave in an orderly way; blocked and waited for, so without handlers."""
+
+_S: Final = 1_000_000_000
+_LOOK_NS: Final = _S
+_WRITE_NS: Final = _S // 5
+_TELL_NS: Final = 10 * _S
+_GRACE_NS: Final = 2 * _S
+"""How long nobody has to write until it leaves; a header may take a moment to appear."""
+
+_SETTLED_NS: Final = 10 * _S
+_KEPT_NS: Final = 2 * _S
+"""How long an original stays beside its compressed file."""
+
+_PAUSE_NS: Final = 60 * _S
+"""No compressing for so long after the disk had no room for it."""
+
+_LAST_NS: Final = 3 * _S
+"""What the compressing of what is left may take before it leaves."""
+
+_LEAST_NS: Final = 2_000_000
+_ROOM_NS: Final = 50_000_000
+"""Time to the next reading that has to be left for a slice of compressing."""
+
+
+class Sidecar:
+    """The sidecar of one run on this node. One thread; whatever fails is counted and goes on."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        lock: Lock,
+        backends: Sequence[Backend],
+        beat: Callable[[], object] | None = None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            folder: Run folder.
+            config: Settings of the processes of the run.
+            lock: Held by this process.
+            backends: Sources of counters; closed at the end.
+            beat: Called about once a second as long as nothing hangs.
+        """
+        self._lock = lock
+        self._beat = beat
+        self._backends = backends
+        self._hz = config.gpu_hz
+        self._log = Log(folder, config)
+        self._writers = Writers(folder, self._log.process)
+        self._sampler: Sampler | None = None
+        self._rows: list[Sequence[Any]] = []
+        self._begun = False
+        self._settled = False
+        now = self._start_ns = time.monotonic_ns()
+        self._looked_ns = self._told_ns = 0
+        self._written_ns = self._seen_ns = now
+        self._rest_ns = 0
+        self._work: Iterator[None] | None = None
+        self._working: Path | None = None
+        self._waiting: deque[Finished] = deque()
+        self._known: set[Path] = set()
+        self._redundant: deque[tuple[int, Path]] = deque()
+
+    def run(self) -> str:
+        """Work until nobody writes to the run any more; why it left, in a word.
+
+        :data:`SIGNALS` are blocked in this thread.
+        """
+        reason: str | None = None
+        while reason is None:
+            now = time.monotonic_ns()
+            if now - self._looked_ns >= _LOOK_NS:
+                self._looked_ns = now
+                self._look(now)
+            self._read(now)
+            self._write(now)
+            reason = self._why_leave(now) or self._rest()
+        self._finish(reason)
+        return reason
+
+    @guard.fail_open("sidecar.look")
+    def _look(self, now_ns: int) -> None:
+        if self._beat is not None:
+            self._beat()
+        for path, certain in self._writers.look():
+            if path not in self._known:
+                self._known.add(path)
+                self._waiting.append((path, certain))
+        if self._writers.alive:
+            self._seen_ns = now_ns
+            if not self._begun:
+                self._begun = True
+                self._begin()
+        if not self._settled and self._begun and now_ns - self._start_ns >= _SETTLED_NS:
+            self._settled = True
+            self._lock.settle()
+        self._delete_redundant(now_ns)
+
+    def _begin(self) -> None:
+        self._log.begin(self._writers.run)
+        if self._hz:
+            self._sampler = Sampler(self._backends, self._hz, self._log.define, self._log.mono_ns)
+
+    @guard.fail_open("sidecar.read")
+    def _read(self, now_ns: int) -> None:
+        if self._sampler is not None and now_ns >= self._sampler.next_ns:
+            self._rows += self._sampler.tick(now_ns)
+
+    @guard.fail_open("sidecar.write")
+    def _write(self, now_ns: int) -> None:
+        if now_ns - self._written_ns >= _WRITE_NS:
+            self._written_ns = now_ns
+            rows, self._rows = self._rows, []
+            self._log.write(rows)
+        if now_ns - self._told_ns >= _TELL_NS:
+            self._told_ns = now_ns
+            self._log.tell()
+
+    @guard.fail_open("sidecar.leave")
+    def _why_leave(self, now_ns: int) -> str | None:
+        if now_ns - self._seen_ns >= _GRACE_NS:
+            return "exit"
+        if self._looked_ns == now_ns and not self._lock.is_held():
+            return "lock"
+        return None
+
+    @guard.fail_open("sidecar.rest")
+    def _rest(self) -> str | None:
+        """Compress for a moment, or sleep until there is something to do."""
+        now = time.monotonic_ns()
+        due = [self._looked_ns + _LOOK_NS]
+        if self._sampler is not None:
+            due.append(self._sampler.next_ns)
+        if self._rows:
+            due.append(self._written_ns + _WRITE_NS)
+        left = min(due) - now
+        busy = left >= _ROOM_NS and now >= self._rest_ns and self._compress_a_slice(now)
+        # Even where everything is late or fails at once, others get to run.
+        wait_s = 0 if busy else max(_LEAST_NS, left) / _S
+        return "signal" if signal.sigtimedwait(SIGNALS, wait_s) is not None else None
+
+    @guard.fail_open("sidecar.compress", False)
+    def _compress_a_slice(self, now_ns: int) -> bool:
+        """Whether there was anything to do."""
+        if self._work is None:
+            if not self._waiting:
+                return False
+            path, certain = self._waiting.popleft()
+            if path.stat().st_size >= LEAST_B and (certain or not is_open_for_writing(path)):
+                self._work, self._working = compress(path), path
+            return True
+        try:
+            next(self._work)
+        except StopIteration:
+            self._work = None
+            if self._working is not None:
+                self._redundant.append((now_ns + _KEPT_NS, self._working))
+        except OSError:
+            self._work = None
+            self._rest_ns = now_ns + _PAUSE_NS
+            raise
+        return True
+
+    @guard.fail_open("sidecar.delete")
+    def _delete_redundant(self, now_ns: int) -> None:
+        while self._redundant and self._redundant[0][0] <= now_ns:
+            os.unlink(self._redundant.popleft()[1])
+
+    @guard.fail_open("sidecar.finish")
+    def _finish(self, reason: str) -> None:
+        begin = time.monotonic_ns()
+        self._write(begin + _WRITE_NS)
+        if self._sampler is not None:
+            self._sampler.close()
+        if self._begun:
+            self._log.end(reason)
+        if reason == "exit":
+            self._look(begin)
+            while (now := time.monotonic_ns()) - begin < _LAST_NS and now >= self._rest_ns:
+                if not self._compress_a_slice(now):
+                    break
+            self._delete_redundant(time.monotonic_ns() + _KEPT_NS)
+        if self._begun:
+            self._lock.settle()

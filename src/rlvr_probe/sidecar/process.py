@@ -1,0 +1,108 @@
+"""Becoming a sidecar: out of the reach of the process that started it, and in nobody's way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr_probe import guard
+from rlvr_probe.config import Config
+from rlvr_probe.devices.backend import GROUP, Backend
+from rlvr_probe.sidecar.lock import Lock
+from rlvr_probe.sidecar.loop import SIGNALS, Sidecar
+
+__all__ = ["find_backends", "main", "serve"]
+
+_NICE: Final = 10
+_STUCK_S: Final = 60
+"""A driver that does not answer for so long ends the sidecar, which would keep others from it."""
+
+
+def main() -> None:
+    """What a recording process starts, with the run folder as second argument; never returns."""
+    folder = Path(sys.argv[2])
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2:
+            _close(fd)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    os.umask(0o077)
+    stand_back()
+    config = Config.from_environ()
+    if config.disabled or not config.sidecar:
+        return
+    lock = Lock.take(folder)
+    if isinstance(lock, Lock):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        backends = find_backends() if config.gpu_hz else []
+        serve(folder, config, lock, backends, beat=partial(signal.alarm, _STUCK_S))
+
+
+def serve(
+    folder: Path,
+    config: Config,
+    lock: Lock,
+    backends: Sequence[Backend],
+    beat: Callable[[], object] | None = None,
+) -> str:
+    """Be the sidecar of a run until nobody writes to it; why it left, in a word.
+
+    Args:
+        folder: Run folder.
+        config: Settings of the processes of the run.
+        lock: Released at the end.
+        backends: Sources of counters; closed at the end.
+        beat: Called about once a second as long as nothing hangs.
+    """
+    with _blocked():
+        reason = Sidecar(folder, config, lock, backends, beat).run()
+    lock.release()
+    return reason
+
+
+def stand_back() -> None:
+    """Take no time and no core from a training, and be the first to go where memory is short."""
+    os.nice(_NICE)
+    # A rank may be pinned to one core, which is for it alone.
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    for name, text in (("oom_score_adj", "1000"), ("comm", "rlvr-sidecar")):
+        try:
+            Path("/proc/self", name).write_text(text, encoding="ascii")
+        except OSError:
+            pass
+
+
+def find_backends() -> list[Backend]:
+    """Every installed source of counters that can be loaded."""
+    found = (guard.attempt(_load, point, None) for point in entry_points(group=GROUP))
+    return [backend for backend in found if isinstance(backend, Backend)]
+
+
+def _load(point: Any) -> Any:
+    return point.load()()
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    """Block the signals that the loop waits for."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        pass

@@ -1,0 +1,129 @@
+"""Who on this node writes to a run, and which of their files are finished. Found out by looking.
+
+Only names are listed; of each process a header is read once, and what it says is not believed
+further than to compare it with ``/proc``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.identity import NODE_DIGITS
+from rlvr_probe.model import names, schema
+from rlvr_probe.trace.files import JOURNAL
+from rlvr_probe.trace.header import Header
+from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.load import read_beginning
+from rlvr_probe.trace.opentable import read_table
+
+__all__ = ["Finished", "Writers"]
+
+_LOOKS: Final = 5
+"""How often a header is looked for that is not there yet."""
+
+Finished = tuple[Path, bool]
+"""A segment that nobody writes to any more, and whether that is certain."""
+
+
+class Writers:
+    """Processes of this boot that have a journal in the run folder, without sidecars.
+
+    Attributes:
+        run: Run id, once a header was found; empty before.
+        alive: How many of them were running and had not closed their journal at the last look.
+        gone: The folder was not there at the last look.
+    """
+
+    def __init__(self, folder: Path, own: str, machine: Machine | None = None) -> None:
+        """Look at nothing yet.
+
+        Args:
+            folder: Run folder.
+            own: Process key of this sidecar; its first digits are those of the node.
+            machine: This machine.
+        """
+        self.run = ""
+        self.alive = 0
+        self.gone = False
+        self._folder = folder
+        self._own = own
+        self._prefix = f"p{own[:NODE_DIGITS]}"
+        self._machine = Machine() if machine is None else machine
+        self._headers: dict[str, Header | None] = {}
+        self._looks: dict[str, int] = {}
+        self._over: dict[str, bool] = {}
+
+    def look(self) -> list[Finished]:
+        """Look once more; segments that are finished, in the order of their names."""
+        segments = self._list()
+        for process, numbers in segments.items():
+            if self._looks.get(process, 0) < _LOOKS:
+                self._identify(process, min(numbers))
+        self.alive = 0
+        found = list[Finished]()
+        for process, numbers in segments.items():
+            over = process != self._own and self._is_over(process)
+            last = max(numbers)
+            for number in sorted(numbers):
+                path = self._folder / schema.segment_name(process, number)
+                if number < last:
+                    found.append((path, True))
+                elif over:
+                    found.append((path, self._over[process]))
+        return found
+
+    def _list(self) -> dict[str, list[int]]:
+        """Numbers of the segments of each process of this node that are not compressed."""
+        segments = dict[str, list[int]]()
+        try:
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in entries if entry.name.startswith(self._prefix)]
+        except OSError:
+            self.gone = True
+            return segments
+        self.gone = False
+        for name in names:
+            found = JOURNAL.fullmatch(name)
+            if found is not None and not found[3]:
+                segments.setdefault(found[1], []).append(int(found[2]))
+        return segments
+
+    def _identify(self, process: str, number: int) -> None:
+        """Read whose a journal is. A sidecar tells what it is a moment after it began."""
+        self._looks[process] = self._looks.get(process, 0) + 1
+        path = self._folder / schema.segment_name(process, number)
+        try:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                self._looks[process] = _LOOKS
+                return
+            header, role = read_beginning(path)
+        except (OSError, RecordingError):
+            return
+        if header is None or header.process != process:
+            return
+        mine = role != names.SIDECAR and self._machine.is_home_of(header)
+        self._headers[process] = header if mine else None
+        self.run = self.run or header.run
+
+    def _is_over(self, process: str) -> bool:
+        """Whether a process writes no more; counts it if it does."""
+        if process in self._over:
+            return True
+        header = self._headers.get(process)
+        if header is None:
+            return False
+        state = self._machine.state(header, ended=False)
+        table = read_table(self._folder / f"p{process}{schema.OPEN_SUFFIX}", process)
+        closed = table is not None and table.ended
+        if state == "running" and not closed:
+            self.alive += 1
+            return False
+        if state == "unknown" and not closed:
+            return False
+        # A process of another container looks dead from here: only its own word is certain.
+        self._over[process] = closed
+        return True
