@@ -16,6 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from rlvr_probe_otlp import metrics as otlp_metrics
+from rlvr_probe_otlp import names as otlp
+from rlvr_probe_otlp.exporter import OTLPExporter
+
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
@@ -135,12 +139,12 @@ def open_slot_table() -> str:
     return _layout(schema.OPEN_SLOT, _OPEN_SLOT)
 
 
-def command_parser(command: str) -> argparse.ArgumentParser:
+def command_parser(command: str) -> CommandParser:
     """The parser of one command, as the command line makes it."""
     parser = argparse.ArgumentParser(prog="rlvr-probe")
     subparsers = parser.add_subparsers(parser_class=CommandParser)
     importlib.import_module(f"rlvr_probe.cli.{command}").add_parser(subparsers)
-    found: argparse.ArgumentParser = subparsers.choices[command]
+    found: CommandParser = subparsers.choices[command]
     return found
 
 
@@ -164,6 +168,42 @@ def commands_table() -> str:
     return "\n".join(parts).rstrip()
 
 
+def otlp_options_table() -> str:
+    """Options of the destination ``otlp``."""
+    parser = argparse.ArgumentParser(add_help=False)
+    OTLPExporter().add_arguments(parser)
+    rows = []
+    for action in parser._actions:
+        word = action.metavar if isinstance(action.metavar, str) else ""
+        name = " ".join((action.option_strings[0], word)).strip()
+        rows.append((f"`{name}`", action.help or ""))
+    return _table(("option", "meaning"), rows)
+
+
+def otlp_spans_table() -> str:
+    """Every span that goes out."""
+    rows = [(f"`{sent}`", f"[`{name}`](names.md#{name})") for name, sent in otlp.SPANS.items()]
+    rows.append((f"`{otlp.RANK_STEP}`", "the step as one of several ranks did it"))
+    rows.append((f"`{otlp.OUTSIDE}`", "root of what an attempt did outside of its steps"))
+    return _table(("span", "recorded as"), rows)
+
+
+def otlp_attributes_table() -> str:
+    """Every attribute that goes out under a name of ours or of a recording."""
+    meanings = {one.name: one.meaning for name in names.ALL for one in name.attributes}
+    rows = [(f"`{sent}`", meanings[name]) for name, sent in otlp.ATTRIBUTES.items()]
+    for (span, name), sent in otlp.SPECIAL.items():
+        rows.append((f"`{sent}`", f"{meanings[name]}, of {span}"))
+    rows += [(f"`{name}`", meaning) for name, meaning in otlp.OWN.items()]
+    return _table(("attribute", "meaning"), rows)
+
+
+def otlp_metrics_table() -> str:
+    """Every metric that goes out."""
+    rows = [(f"`{one.name}`", one.unit, one.kind, one.meaning) for one in otlp_metrics.METRICS]
+    return _table(("metric", "unit", "kind", "meaning"), rows)
+
+
 TABLES = {
     "names": names_table,
     "attributes": attributes_table,
@@ -172,6 +212,10 @@ TABLES = {
     "open_header": open_header_table,
     "open_slot": open_slot_table,
     "commands": commands_table,
+    "otlp_options": otlp_options_table,
+    "otlp_spans": otlp_spans_table,
+    "otlp_attributes": otlp_attributes_table,
+    "otlp_metrics": otlp_metrics_table,
 }
 
 

@@ -175,7 +175,7 @@ TRAJECTORY = Name(
         ),
         Attribute("truncated", "", "0/1: stopped by the cap, not by EOS"),
     ),
-    otel="invoke_agent",
+    otel="rlvr.trajectory",
 )
 VERIFY = Name(
     "verify",
@@ -221,13 +221,18 @@ REWARD_FN = Name(
     otel="rl.reward",
 )
 OPTIMIZER_STEP = Name(
-    "optimizer_step", "the optimizer's step, inside update_actor", (_SESSION, _STEP), coarse=True
+    "optimizer_step",
+    "the optimizer's step, inside update_actor",
+    (_SESSION, _STEP),
+    coarse=True,
+    otel="rlvr.optimizer_step",
 )
 USER = Name(
     "user",
     "a stage the user marked with rlvr_probe.span",
     (Attribute("label", "", "the name given"),),
     coarse=True,
+    otel="rlvr.user",
 )
 
 SESSION = Name(

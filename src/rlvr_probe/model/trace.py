@@ -262,6 +262,9 @@ class Attempt:
     """Two processes claim one rank at the same time: its rows cannot be told apart."""
     lineage: int = 0
     """Attempts that continue one another's training, by resuming, share this number."""
+    rpcs: list[Rpc] = field(default_factory=list)
+    """Joined calls of worker groups that belong to no step, by start; their spans are in
+    :attr:`Trace.unplaced`."""
 
     @property
     def last_step(self) -> Step | None:

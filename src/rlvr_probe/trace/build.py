@@ -97,7 +97,7 @@ def _attempt(
     members = [Member(i, _rank(processes[i], processes), processes[i]) for i in launch.members]
     skipped = Counter[str]()
     left = place_queued(members, clock)
-    steps, user, unplaced = build_steps(index, members, clock, skipped, loose)
+    steps, user, unplaced, rpcs = build_steps(index, members, clock, skipped, loose)
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
     sessions = list[Session]()
@@ -114,6 +114,7 @@ def _attempt(
         concurrent=launch.concurrent,
         mixed=launch.mixed,
         lineage=launch.lineage,
+        rpcs=rpcs,
     )
     return attempt, user, unplaced, left
 

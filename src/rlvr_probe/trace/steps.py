@@ -43,8 +43,10 @@ def build_steps(
     clock: RunClock,
     skipped: Counter[str],
     loose: Counter[str],
-) -> tuple[list[Step], list[Span], list[Span]]:
-    """Steps of one attempt by session, life and number, its user spans, and spans without a step.
+) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
+    """Steps of one attempt by session, life and number, its user spans, and what has no step.
+
+    That is spans, and joined calls of worker groups whose spans are among them.
 
     Step 0 holds what happened before the first step, for example an evaluation. The rows of spans
     are taken out of the journals.
@@ -115,16 +117,17 @@ def build_steps(
                     done.setdefault(place, set()).add(rank)
         for place in _begun(member):
             step_at(place).open = True
+    apart = list[Rpc]()
     for call in calls:
-        if call.place is not None:
-            step_at(call.place).rpcs.append(call.rpc())
+        (apart if call.place is None else step_at(call.place).rpcs).append(call.rpc())
+    apart.sort(key=lambda one: one.caller.start_ns)
     loose["rpcs"] += joined.unjoined
     for place, step in steps.items():
         step.rpcs.sort(key=lambda one: one.caller.start_ns)
         # Outer spans first where two begin together.
         step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         step.ranks_done = len(done.get(place, ()))
-    return [steps[place] for place in sorted(steps)], user, unplaced
+    return [steps[place] for place in sorted(steps)], user, unplaced, apart
 
 
 def _calls(member: Member) -> bool:

@@ -1,0 +1,78 @@
+"""What every part of a plan needs to know of its run: identities and the time of day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe_otlp.identifiers import span_id, trace_id
+
+__all__ = ["Context", "Limits"]
+
+_LATEST_NS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a run goes out.
+
+    Attributes:
+        spans: Most spans of one trace.
+        trajectories: Most trajectories of one step that become traces.
+        share: Of the other trajectories, the share that is kept, 0..1.
+        slowest: How many of the slowest trajectories of the run are kept.
+        slowest_of_step: And how many of each step.
+    """
+
+    spans: int = 500
+    trajectories: int = 100
+    share: float = 0.01
+    slowest: int = 100
+    slowest_of_step: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A run.
+
+    Attributes:
+        run: Its id.
+        epoch_ns: Wall clock at time 0 of the run, ns since 1970.
+        keys: Key of each process.
+    """
+
+    run: str
+    epoch_ns: int
+    keys: Sequence[str]
+    limits: Limits
+
+    @classmethod
+    def of(cls, trace: Trace, limits: Limits) -> Context:
+        """That of ``trace``."""
+        return cls(trace.run, trace.epoch_ns, [one.key for one in trace.processes], limits)
+
+    def at(self, time_ns: int) -> int:
+        """Wall clock at a time of the run, ns since 1970, within what OTLP can say."""
+        return min(max(0, self.epoch_ns + time_ns), _LATEST_NS)
+
+    def span(self, process: int, number: int) -> str:
+        """Id of a recorded span."""
+        return span_id(self.run, self.keys[process], number)
+
+    def step(self, step: Step) -> tuple[str, str]:
+        """Ids of the trace of a step and of its root."""
+        place = (self.run, "step", step.attempt, step.session, step.life, step.number)
+        return trace_id(*place), span_id(*place)
+
+    def trajectory(
+        self, step: Step, mode: str, ordinal: int, row: int, *part: object
+    ) -> tuple[str, str]:
+        """Ids of the trace of a trajectory and of its root, or of a part of it."""
+        of_step = (step.attempt, step.session, step.life, step.number)
+        place = (self.run, "trajectory", *of_step, mode, ordinal, row)
+        return trace_id(*place), span_id(*place, *part)
+
+    def outside(self, attempt: int) -> tuple[str, str]:
+        """Ids of the trace of what an attempt did outside of its steps, and of its root."""
+        return trace_id(self.run, "outside", attempt), span_id(self.run, "outside", attempt)

@@ -1,0 +1,107 @@
+"""The destination ``otlp`` of ``rlvr-probe export``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.model.trace import Trace
+from rlvr_probe_otlp.context import Limits
+from rlvr_probe_otlp.document import document
+from rlvr_probe_otlp.plan import Plan
+
+__all__ = ["OTLPExporter"]
+
+_LINKS = 128
+"""Most links that a span has by OpenTelemetry's limits."""
+
+
+class OTLPExporter:
+    """A :class:`~rlvr_probe.exporter.TraceExporter` for OpenTelemetry."""
+
+    name = "otlp"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add what may be chosen; the rest is chosen by the OTEL_* variables."""
+        defaults = Limits()
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print what would be sent, and send nothing"
+        )
+        parser.add_argument(
+            "--json", action="store_true", help="with --dry-run: print the whole plan as JSON"
+        )
+        parser.add_argument(
+            "--max-spans",
+            metavar="N",
+            type=_at_least(2),
+            default=defaults.spans,
+            help=f"most spans of one trace: the longest are kept (default: {defaults.spans})",
+        )
+        parser.add_argument(
+            "--max-trajectories",
+            metavar="N",
+            type=_at_least(0, _LINKS),
+            default=defaults.trajectories,
+            help="most trajectories of one step that become traces: slow ones first, then failed"
+            f" ones (default: {defaults.trajectories})",
+        )
+        parser.add_argument(
+            "--share",
+            metavar="SHARE",
+            type=_share,
+            default=defaults.share,
+            help="share of the other trajectories that become traces, 0 to 1"
+            f" (default: {defaults.share})",
+        )
+
+    def export(self, trace: Trace, folder: Path, args: Namespace) -> Iterator[str]:
+        """Send ``trace``, or say what would be sent.
+
+        Raises:
+            ProbeError: The collector did not take everything; a repetition sends the rest.
+        """
+        limits = Limits(spans=args.max_spans, trajectories=args.max_trajectories, share=args.share)
+        plan = Plan(trace, limits)
+        if args.json and not args.dry_run:
+            raise ProbeError("--json prints a plan: give --dry-run too")
+        if args.dry_run:
+            yield from document(plan) if args.json else _summary(plan)
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    counts = Counter[str]()
+    for unit in plan.units():
+        counts["traces"] += len(unit.traces)
+        counts["spans"] += sum(len(one.spans) for one in unit.traces)
+        counts["spans left out of traces that would be too large"] += sum(
+            one.left_out for one in unit.traces
+        )
+        counts["points of metrics"] += len(unit.points)
+    counts["steps that are going on, to be sent when they are over"] = plan.waiting
+    counts["open spans left out: whether their process runs cannot be told here"] = plan.unclear
+    yield f"run {plan.context.run}: nothing was sent; it would be"
+    for what, count in counts.items():
+        if count:
+            yield f"  {count:,} {what}"
+
+
+def _at_least(low: int, high: int | None = None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < low or (high is not None and number > high):
+            bounds = f"at least {low}" if high is None else f"{low} to {high}"
+            raise ArgumentTypeError(f"{text} is not {bounds}")
+        return number
+
+    parse.__name__ = "number"
+    return parse
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise ArgumentTypeError(f"{text} is not between 0 and 1")
+    return share

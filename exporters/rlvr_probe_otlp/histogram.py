@@ -1,0 +1,87 @@
+"""Exponential histograms as OpenTelemetry defines them: buckets whose bounds follow the values."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from rlvr_probe_otlp.telemetry import Snapshot
+
+__all__ = ["ExponentialHistogram"]
+
+_BUCKETS: Final = 160
+_FINEST: Final = 20
+
+
+class ExponentialHistogram:
+    """Counts values that are not negative; the same values give the same buckets in any order."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self._scale = _FINEST
+        self._counts = dict[int, int]()
+        self._zero = 0
+        self._values = 0
+        self._sum = 0.0
+        self._min, self._max = math.inf, -math.inf
+        self._low = self._high = 0
+
+    def add(self, value: float) -> None:
+        """Count one value; a negative one counts as 0, as a clock that was set makes them."""
+        value = max(0.0, value)
+        self._values += 1
+        self._sum += value
+        self._min, self._max = min(self._min, value), max(self._max, value)
+        if value == 0.0:
+            self._zero += 1
+            return
+        index = _index(value, self._scale)
+        first = not self._counts
+        self._low = index if first else min(index, self._low)
+        self._high = index if first else max(index, self._high)
+        self._counts[index] = self._counts.get(index, 0) + 1
+        if self._high - self._low >= _BUCKETS:
+            self._coarsen()
+
+    def _coarsen(self) -> None:
+        """Halve the number of buckets until they are few enough."""
+        shift = 0
+        while (self._high >> shift) - (self._low >> shift) >= _BUCKETS:
+            shift += 1
+        self._scale -= shift
+        self._low, self._high = self._low >> shift, self._high >> shift
+        counts, self._counts = self._counts, {}
+        for index, count in counts.items():
+            self._counts[index >> shift] = self._counts.get(index >> shift, 0) + count
+
+    def snapshot(self) -> Snapshot:
+        """What was counted so far.
+
+        Raises:
+            ValueError: Nothing was.
+        """
+        if not self._values:
+            raise ValueError("an empty histogram has no smallest value")
+        low, high = (self._low, self._high) if self._counts else (0, -1)
+        return Snapshot(
+            count=self._values,
+            sum=self._sum,
+            min=self._min,
+            max=self._max,
+            scale=self._scale,
+            zero=self._zero,
+            offset=low,
+            counts=tuple(self._counts.get(index, 0) for index in range(low, high + 1)),
+        )
+
+
+def _index(value: float, scale: int) -> int:
+    """Bucket of a positive value: the i with 2^(i/2^scale) < value <= 2^((i+1)/2^scale)."""
+    exponent: int
+    mantissa, exponent = math.frexp(value)
+    # Powers of two are the upper bound of their bucket; a logarithm could miss that by a hair.
+    if scale > 0 and mantissa != 0.5:
+        return math.ceil(math.log2(mantissa) * (1 << scale)) + (exponent << scale) - 1
+    if scale > 0:
+        return ((exponent - 1) << scale) - 1
+    return (exponent - (2 if mantissa == 0.5 else 1)) >> -scale

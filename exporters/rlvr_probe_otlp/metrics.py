@@ -1,0 +1,223 @@
+"""Metrics of a run: after each step, what was counted up to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rlvr_probe.model import names
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe_otlp.histogram import ExponentialHistogram
+from rlvr_probe_otlp.names import allowed, duration_metric, known
+from rlvr_probe_otlp.telemetry import Attributes, Point, Value
+
+__all__ = ["METRICS", "Meter", "Metric", "Temporality", "count_losses", "count_step"]
+
+Temporality = Literal["cumulative", "delta"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its name, unit and kind as they go out, and what it tells."""
+
+    name: str
+    unit: str
+    kind: Literal["sum", "updown", "gauge", "histogram"]
+    meaning: str
+
+
+_DURATIONS: Final = tuple(
+    dict.fromkeys(duration_metric(name) for name in names.STAGES if name != names.OTHER.name)
+)
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("rl.loop.duration", "s", "histogram", "steps that every rank finished"),
+    *(
+        Metric(name, "s", "histogram", "each time that a rank was in the stage")
+        for name in (*_DURATIONS, duration_metric(names.OTHER.name))
+    ),
+    Metric("rl.train.steps", "{step}", "sum", "steps that every rank finished"),
+    Metric("rl.sample.samples", "{sample}", "sum", "trajectories that were generated"),
+    Metric(
+        "gen_ai.client.token.usage", "{token}", "histogram",
+        "tokens of each trajectory: its first prompt, its response",
+    ),
+    Metric("rlvr.trajectory.truncated", "{sample}", "sum", "trajectories that the cap cut"),
+    Metric("rlvr.trajectory.duration", "s", "histogram", "trajectories with times of their own"),
+    Metric("rlvr.trajectory.turns", "{turn}", "histogram", "turns of each trajectory"),
+    Metric("rlvr.turn.duration", "s", "histogram", "engine calls of single trajectories"),
+    Metric("rlvr.tool.duration", "s", "histogram", "calls of tools"),
+    Metric("rlvr.verify.duration", "s", "histogram", "calls of reward functions"),
+    Metric(
+        "rlvr.staleness", "{step}", "histogram",
+        "steps that the trainer was ahead of the oldest weights that a trajectory saw",
+    ),
+    Metric(
+        "rl.environment.reward.mean", "1", "gauge", "mean of what a reward function gave in a step"
+    ),
+    Metric("rlvr.lost", "{row}", "sum", "rows of the recording that are known to be missing"),
+    Metric("rlvr.faults", "{fault}", "sum", "errors inside the probe"),
+    Metric("rlvr.spans.open", "{span}", "updown", "spans that had not ended"),
+)  # fmt: skip
+"""Every metric that is made of what a training did."""
+
+_BY_NAME = {one.name: one for one in METRICS}
+
+_Key = tuple[str, tuple[tuple[str, Value], ...]]
+
+
+class Meter:
+    """Counts up over a run and tells what changed.
+
+    Attributes:
+        temporality: ``cumulative``: points count from the start of the run; ``delta``: from the
+            point before.
+    """
+
+    def __init__(self, start_ns: int, temporality: Temporality = "cumulative") -> None:
+        """Begin at ``start_ns`` since 1970."""
+        self.temporality: Temporality = temporality
+        self._start_ns = self._last_ns = start_ns
+        self._sums = dict[_Key, float]()
+        self._histograms = dict[_Key, ExponentialHistogram]()
+        self._gauges = dict[_Key, float]()
+        self._changed = dict[_Key, None]()
+        self._known = dict[str, Metric](_BY_NAME)
+
+    def learn(self, metric: Metric) -> None:
+        """Take points of a metric that is not one of :data:`METRICS`."""
+        self._known[metric.name] = metric
+
+    def count(self, metric: str, amount: float = 1, **attributes: Value) -> None:
+        """Count ``amount`` up. In names of attributes ``__`` stands for a dot."""
+        key = self._touch(metric, attributes)
+        self._sums[key] = self._sums.get(key, 0) + amount
+
+    def observe(self, metric: str, value: float, **attributes: Value) -> None:
+        """Take one value of a histogram."""
+        key = self._touch(metric, attributes)
+        if key not in self._histograms:
+            self._histograms[key] = ExponentialHistogram()
+        self._histograms[key].add(value)
+
+    def hold(self, metric: str, value: float, **attributes: Value) -> None:
+        """Take what a gauge shows."""
+        self._gauges[self._touch(metric, attributes)] = value
+
+    def _touch(self, metric: str, attributes: Mapping[str, Value]) -> _Key:
+        named = ((name.replace("__", "."), value) for name, value in attributes.items())
+        key = (metric, tuple(sorted(named)))
+        self._changed[key] = None
+        return key
+
+    def points(self, time_ns: int) -> list[Point]:
+        """One point per series that changed since the last call, at ``time_ns`` since 1970.
+
+        Time never goes back: a moment before the last one is that one.
+        """
+        time_ns = max(time_ns, self._last_ns)
+        found = [self._point(key, time_ns) for key in sorted(self._changed, key=str)]
+        self._changed.clear()
+        if self.temporality == "delta":
+            self._sums.clear()
+            self._histograms.clear()
+        self._last_ns = time_ns
+        return found
+
+    def _point(self, key: _Key, time_ns: int) -> Point:
+        metric = self._known[key[0]]
+        start_ns = self._start_ns if self.temporality == "cumulative" else self._last_ns
+        attributes: Attributes = dict(key[1])
+        if metric.kind == "gauge":
+            value = self._gauges[key]
+            return Point(metric.name, metric.unit, "gauge", attributes, time_ns, time_ns, value)
+        if metric.kind == "histogram":
+            shot = self._histograms[key].snapshot()
+            return Point(metric.name, metric.unit, "histogram", attributes, start_ns, time_ns, shot)
+        amount = self._sums[key]
+        return Point(metric.name, metric.unit, metric.kind, attributes, start_ns, time_ns, amount)
+
+
+def count_step(meter: Meter, step: Step) -> None:
+    """Count what was done in a step."""
+    whole = sorted((one.start_ns, one.end_ns) for one in step.spans if one.name == names.STEP.name)
+    if step.done and whole:
+        seconds = (max(end for _, end in whole) - whole[0][0]) / 1e9
+        meter.observe("rl.loop.duration", seconds)
+        meter.count("rl.train.steps")
+    stages = (
+        (span.start_ns, span.end_ns, span.name, span.attributes.get("mode"))
+        for span in step.spans
+        if span.name in names.STAGES
+    )
+    for start, end, stage, mode in sorted(stages, key=str):
+        meter.observe(duration_metric(stage), (end - start) / 1e9, rlvr__stage=stage, **_mode(mode))
+    for batch in (*step.batches, *step.evaluations):
+        _count_batch(meter, step, batch)
+
+
+def _mode(mode: object) -> dict[str, Value]:
+    return {"rlvr__mode": mode} if mode in names.MODES and isinstance(mode, str) else {}
+
+
+def _count_batch(meter: Meter, step: Step, batch: Batch) -> None:
+    mode = _mode(batch.mode)
+    meter.count("rl.sample.samples", batch.rows, **mode)
+    rewards = dict[str, list[float]]()
+    for shard in batch.shards:
+        for kind, column in (("input", shard.prompt_tokens), ("output", shard.response_tokens)):
+            for tokens in column:
+                meter.observe("gen_ai.client.token.usage", tokens, gen_ai__token__type=kind, **mode)
+        if shard.truncated is not None:
+            meter.count("rlvr.trajectory.truncated", sum(map(bool, shard.truncated)), **mode)
+        for times in shard.times_ns or ():
+            if times is not None:
+                meter.observe("rlvr.trajectory.duration", (times[1] - times[0]) / 1e9, **mode)
+        for versions in shard.policy_versions or ():
+            if versions is not None:
+                meter.observe("rlvr.staleness", max(0, step.number - 1 - versions[0]), **mode)
+        for turns in shard.turns.values():
+            meter.observe("rlvr.trajectory.turns", len(turns), **mode)
+            for turn in turns:
+                if turn.start_ns is not None and turn.end_ns is not None:
+                    seconds = (turn.end_ns - turn.start_ns) / 1e9
+                    meter.observe("rlvr.turn.duration", seconds, **mode)
+        for calls in shard.tool_calls.values():
+            for call in calls:
+                said = {"gen_ai__tool__name": call.tool, "rlvr__tool__status": call.status}
+                meter.observe("rlvr.tool.duration", call.latency_s, **known(said), **mode)
+        for done in shard.calls:
+            named = known({"rlvr__reward__fn": done.function or None})
+            seconds = (done.end_ns - done.start_ns) / 1e9
+            meter.observe("rlvr.verify.duration", seconds, **named, **mode)
+        for given in shard.rewards:
+            finite = (allowed(value) for value in given.values)
+            rewards.setdefault(given.function, []).extend(
+                float(value) for value in finite if isinstance(value, (int, float))
+            )
+    for function, values in sorted(rewards.items()):
+        if values:
+            named = known({"rlvr__reward__fn": function or None})
+            mean = sum(values) / len(values)
+            meter.hold("rl.environment.reward.mean", mean, **named, **mode)
+
+
+def count_losses(meter: Meter, trace: Trace) -> None:
+    """Count what is missing, what went wrong inside the probe, and what is open."""
+    for reason, rows in sorted(trace.lost.items()):
+        meter.count("rlvr.lost", rows, rlvr__lost__reason=reason)
+    faults = sum(sum(process.faults.values()) for process in trace.processes)
+    if faults:
+        meter.count("rlvr.faults", faults)
+    opened = dict[str, int]()
+    for span in trace.open_spans:
+        name = allowed(span.name)
+        if isinstance(name, str) and span.name in _NAMES:
+            opened[name] = opened.get(name, 0) + 1
+    for name, count in sorted(opened.items()):
+        meter.count("rlvr.spans.open", count, rlvr__span=name)
+
+
+_NAMES = frozenset(one.name for one in names.ALL)

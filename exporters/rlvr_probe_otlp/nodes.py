@@ -1,0 +1,158 @@
+"""Spans of a recording on their way into a trace: parents found, bounded, under one root."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import OpenSpan, Rpc, Span
+from rlvr_probe_otlp.bounding import Placed, keep_longest, without_loops
+from rlvr_probe_otlp.context import Context
+from rlvr_probe_otlp.names import KINDS, SPANS, allowed, attributes_of
+from rlvr_probe_otlp.telemetry import Kind, Link, PlannedSpan, PlannedTrace, Value
+
+__all__ = ["Key", "Node", "Root", "node_of", "plan_trace", "unfinished_node"]
+
+Key = tuple[int, int]
+"""Process and number of a recorded span."""
+
+_STAGES = frozenset(names.STAGES)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One recorded span under the names it goes out with; times on the clock of the run, ns."""
+
+    key: Key
+    parent: Key
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Value]
+    kind: Kind = "internal"
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The root of a trace.
+
+    Attributes:
+        ids: Of the trace and of the root.
+        key: Recorded span that the root is; None if it stands for several.
+        process: Whose resource it has.
+    """
+
+    ids: tuple[str, str]
+    name: str
+    process: int
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+    key: Key | None = None
+    failed: bool = False
+    links: Sequence[Link] = ()
+
+
+def node_of(span: Span) -> Node | None:
+    """A finished span; None if its name is not one that goes out."""
+    name = SPANS.get(span.name)
+    if name is None:
+        return None
+    attributes = attributes_of(span.name, span.attributes)
+    if span.name in _STAGES:
+        attributes["rlvr.stage"] = span.name
+    if span.error is not None:
+        attributes["error.type"] = allowed(span.error) or ""
+    kind = KINDS.get((span.name, str(span.attributes.get("side"))), "internal")
+    return Node(
+        (span.process, span.id), (span.process, span.parent), name, span.start_ns, span.end_ns,
+        attributes, kind, span.error is not None,
+    )  # fmt: skip
+
+
+def unfinished_node(span: OpenSpan, end_ns: int) -> Node | None:
+    """A span that was open when its process died; None if its name is not one that goes out."""
+    name = SPANS.get(span.name)
+    if name is None:
+        return None
+    attributes: dict[str, Value] = {"rlvr.unfinished": True}
+    if span.name in _STAGES:
+        attributes["rlvr.stage"] = span.name
+    if span.step is not None:
+        attributes["rl.loop.iteration"] = span.step
+    if span.detail:
+        attributes["rlvr.detail"] = allowed(span.detail) or ""
+    end_ns = max(span.start_ns, end_ns)
+    return Node(
+        (span.process, span.id), (span.process, 0), name, span.start_ns, end_ns, attributes,
+        failed=True,
+    )  # fmt: skip
+
+
+def plan_trace(
+    context: Context, root: Root, nodes: Iterable[Node], rpcs: Iterable[Rpc] = ()
+) -> PlannedTrace:
+    """One trace: ``nodes`` under ``root``, each under the span that really was around it.
+
+    What a rank did for a caller lies under the call. Of more spans than the bound allows, the
+    longest are kept, and the root says how many of which name were not, and for how long.
+
+    Args:
+        context: The run.
+        root: Counts as one of the spans.
+        nodes: Those of the trace; the one of ``root.key`` may be among them.
+        rpcs: Calls of worker groups whose spans are among ``nodes``.
+    """
+    calls = {
+        (span.process, span.id): (rpc.caller.process, rpc.caller.id)
+        for rpc in rpcs
+        for span in rpc.ranks
+    }
+    by_key = dict[Key, Node]()
+    repeated = 0
+    for node in sorted(nodes, key=lambda one: _order(context, one)):
+        if node.key == root.key:
+            continue
+        # Damage can make two spans of one number: ids stay unique.
+        repeated += node.key in by_key
+        by_key.setdefault(node.key, replace(node, parent=calls.get(node.key, node.parent)))
+    placed = {key: Placed(one.start_ns, one.end_ns, one.parent) for key, one in by_key.items()}
+    parents = without_loops(placed)
+    kept = keep_longest(placed, parents, context.limits.spans - 1)
+    trace, top = root.ids
+    left = Counter[str]()
+    for key, node in by_key.items():
+        if key not in kept:
+            left[f"rlvr.left_out.{node.name}.count"] += 1
+            left[f"rlvr.left_out.{node.name}.sum_ns"] += node.end_ns - node.start_ns
+    attributes = dict(root.attributes)
+    for name, value in sorted(left.items()):
+        attributes[name.replace(".sum_ns", ".sum_s")] = (
+            value / 1e9 if name.endswith("_ns") else value
+        )
+    spans = [
+        PlannedSpan(
+            trace, top, None, root.name, "internal", context.at(root.start_ns),
+            context.at(root.end_ns), root.process, attributes, root.failed, root.links,
+        )
+    ]  # fmt: skip
+    for key, node in by_key.items():
+        if key not in kept:
+            continue
+        above = parents[key]
+        parent = top if above is None else context.span(*above)
+        spans.append(
+            PlannedSpan(
+                trace, context.span(*key), parent, node.name, node.kind, context.at(node.start_ns),
+                context.at(node.end_ns), key[0], node.attributes, node.failed,
+            )
+        )  # fmt: skip
+    return PlannedTrace(trace, spans, len(by_key) - len(kept) + repeated)
+
+
+def _order(context: Context, node: Node) -> tuple[int, int, str, int, str]:
+    """By start, outer ones first; the same whatever order they come in."""
+    return node.start_ns, -node.end_ns, context.keys[node.key[0]], node.key[1], node.name

@@ -1,0 +1,112 @@
+"""Finds the step of what a recording keeps beside its steps, and plans the trace of the rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlvr_probe.model.trace import Attempt, Step, Trace
+from rlvr_probe_otlp.context import Context
+from rlvr_probe_otlp.names import OUTSIDE
+from rlvr_probe_otlp.nodes import Node, Root, node_of, plan_trace, unfinished_node
+from rlvr_probe_otlp.steps import extent_of
+from rlvr_probe_otlp.telemetry import PlannedTrace
+
+__all__ = ["Beside", "place", "place_of", "plan_outside"]
+
+_Place = tuple[int, int, int, int]
+
+
+@dataclass(slots=True)
+class Beside:
+    """Spans that the recording keeps beside its steps.
+
+    Attributes:
+        of_step: Those inside a step, by :func:`place_of`.
+        outside: The others, by attempt.
+        unclear: Spans that may still be open: whether their process runs is not known here.
+    """
+
+    of_step: dict[_Place, list[Node]] = field(default_factory=dict)
+    outside: dict[int, list[Node]] = field(default_factory=dict)
+    unclear: int = 0
+
+
+def place_of(step: Step) -> _Place:
+    """What tells a step from every other one of the run."""
+    return step.attempt, step.session, step.life, step.number
+
+
+def place(trace: Trace) -> Beside:
+    """Put the user's spans, spans without a step and those never ended where they were.
+
+    A span lies in the step that it begins in. What was open when a process died ends when that was
+    last seen.
+    """
+    found = Beside()
+    homes = {index: attempt for attempt in trace.attempts for index in attempt.processes}
+    times = {attempt.index: _Times.of(attempt) for attempt in trace.attempts}
+
+    def add(node: Node, number: int | None = None) -> None:
+        attempt = homes.get(node.key[0])
+        if attempt is None:
+            return
+        step = times[attempt.index].step_at(node.start_ns, number)
+        if step is None:
+            found.outside.setdefault(attempt.index, []).append(node)
+        else:
+            found.of_step.setdefault(place_of(step), []).append(node)
+
+    for span in (*trace.user_spans, *trace.unplaced):
+        node = node_of(span)
+        if node is not None:
+            add(node)
+    for opened in trace.open_spans:
+        process = trace.processes[opened.process]
+        if process.state == "unknown":
+            found.unclear += 1
+        if process.state == "died":
+            node = unfinished_node(opened, process.last_seen_ns)
+            if node is not None:
+                add(node, opened.step)
+    return found
+
+
+@dataclass(slots=True)
+class _Times:
+    """The steps of an attempt by start, each until it ends."""
+
+    starts: list[int]
+    steps: list[tuple[int, Step]]
+    numbered: dict[int, Step]
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> _Times:
+        known = [(extent, step) for step in attempt.steps if (extent := extent_of(step))]
+        known.sort(key=lambda one: (one[0], place_of(one[1])))
+        numbered = {step.number: step for step in attempt.steps}
+        return cls([e[0] for e, _ in known], [(e[1], step) for e, step in known], numbered)
+
+    def step_at(self, time_ns: int, number: int | None) -> Step | None:
+        """The step of that number, else the one that goes on at a moment."""
+        if number is not None:
+            return self.numbered.get(number)
+        at = bisect_right(self.starts, time_ns) - 1
+        if at < 0:
+            return None
+        end_ns, step = self.steps[at]
+        return step if time_ns < end_ns else None
+
+
+def plan_outside(context: Context, attempt: Attempt, nodes: Sequence[Node]) -> PlannedTrace:
+    """The trace of what an attempt did outside of its steps."""
+    root = Root(
+        ids=context.outside(attempt.index),
+        name=OUTSIDE,
+        process=min((node.key[0] for node in nodes), key=lambda index: context.keys[index]),
+        start_ns=min(node.start_ns for node in nodes),
+        end_ns=max(node.end_ns for node in nodes),
+        attributes={"rlvr.attempt": attempt.index},
+    )
+    return plan_trace(context, root, nodes, attempt.rpcs)

@@ -1,0 +1,107 @@
+"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe_otlp.choice import Choice
+from rlvr_probe_otlp.context import Context, Limits
+from rlvr_probe_otlp.identifiers import trace_id
+from rlvr_probe_otlp.metrics import Meter, Temporality, count_losses, count_step
+from rlvr_probe_otlp.nodes import Node
+from rlvr_probe_otlp.outside import Beside, place, place_of, plan_outside
+from rlvr_probe_otlp.steps import extent_of, plan_step
+from rlvr_probe_otlp.telemetry import PlannedTrace, Unit
+from rlvr_probe_otlp.trajectories import link_to, plan_trajectories
+
+__all__ = ["Plan", "plan_unit_traces"]
+
+
+class Plan:
+    """What goes out of a run.
+
+    The same recording gives the same plan, byte for byte. A step that is going on is not in it
+    yet; what it adds later leaves the units before it as they are.
+
+    Attributes:
+        trace: The run.
+        context: Its identities.
+        waiting: Steps that are going on.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        limits: Limits | None = None,
+        *,
+        temporality: Temporality = "cumulative",
+    ) -> None:
+        """Plan ``trace``; the work is done in :meth:`units`.
+
+        Args:
+            trace: The run.
+            limits: How much of it goes out.
+            temporality: Of the metrics.
+        """
+        limits = Limits() if limits is None else limits
+        self.trace = trace
+        self.context = Context.of(trace, limits)
+        self._temporality: Temporality = temporality
+        self._choice = Choice.of(trace, limits)
+        self._beside = place(trace)
+        alive = {one.index for one in trace.processes if one.state == "running"}
+        working = {one.index for one in trace.attempts if alive.intersection(one.processes)}
+        steps = [step for attempt in trace.attempts for step in attempt.steps]
+        self._steps = [one for one in steps if not (one.open and one.attempt in working)]
+        self.waiting = len(steps) - len(self._steps)
+
+    @property
+    def unclear(self) -> int:
+        """Open spans that are left out: whether their process still runs cannot be told here."""
+        return self._beside.unclear
+
+    def units(self) -> Iterator[Unit]:
+        """What is sent together, in the order of training; the metrics of the end are last."""
+        context = self.context
+        meter = Meter(context.at(0), self._temporality)
+        for step in self._steps:
+            traces = plan_unit_traces(context, self._choice, step, self._of(step))
+            count_step(meter, step)
+            extent = extent_of(step, self._of(step))
+            points = meter.points(context.at(0 if extent is None else extent[1]))
+            if traces or points:
+                key = context.step(step)[0]
+                yield Unit(key, f"step {step.number} of attempt {step.attempt}", traces, points)
+        for index, nodes in sorted(self._beside.outside.items()):
+            outside = plan_outside(context, self.trace.attempts[index], nodes)
+            title = f"outside of the steps of attempt {index}"
+            yield Unit(outside.trace_id, title, (outside,))
+        count_losses(meter, self.trace)
+        last = max((one.last_seen_ns for one in self.trace.processes), default=0)
+        points = meter.points(context.at(last))
+        if points:
+            yield Unit(trace_id(context.run, "end"), "end of the run", (), points)
+
+    def _of(self, step: Step) -> Sequence[Node]:
+        beside: Beside = self._beside
+        return beside.of_step.get(place_of(step), ())
+
+
+def plan_unit_traces(
+    context: Context, choice: Choice, step: Step, more: Sequence[Node] = ()
+) -> list[PlannedTrace]:
+    """The trace of a step and those of its trajectories that are kept.
+
+    Args:
+        context: The run, or as much of it as is known.
+        choice: Which trajectories are kept.
+        step: One that is over.
+        more: Its spans that the recording keeps beside it.
+    """
+    kept = choice.kept(context, step)
+    links = [link_to(context, step, one) for one in kept]
+    whole = plan_step(context, step, more, links)
+    if whole is None:
+        return []
+    return [whole, *plan_trajectories(context, step, kept)]

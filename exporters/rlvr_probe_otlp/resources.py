@@ -1,0 +1,83 @@
+"""What a process is, as the resource of its spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Attempt, Process, Trace
+from rlvr_probe_otlp.names import VERSION, allowed
+from rlvr_probe_otlp.telemetry import Attributes, Value
+
+__all__ = ["SERVICE", "process_resources", "run_resource"]
+
+SERVICE: Final = "rlvr-training"
+"""``service.name`` unless OTEL_SERVICE_NAME gives another one."""
+
+_ID = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_FACTS: Final = {
+    "framework": "rl.system",
+    "framework_version": "rl.system.version",
+    "algorithm": "rl.algorithm",
+    "model_type": "rlvr.model.type",
+    "engine": "rlvr.engine",
+}
+
+
+def run_resource(trace: Trace) -> Attributes:
+    """The resource of what concerns the run as a whole."""
+    facts = dict[str, Value]()
+    for attempt in reversed(trace.attempts):
+        facts.update(_facts(attempt, None))
+    return {"service.name": SERVICE, **_text("rl.run.id", trace.run), **_versions(), **facts}
+
+
+def process_resources(trace: Trace) -> Sequence[Attributes]:
+    """The resource of every process, in the order of :attr:`Trace.processes`."""
+    attempts = {index: attempt for attempt in trace.attempts for index in attempt.processes}
+    return [_resource(trace.run, one, attempts.get(one.index)) for one in trace.processes]
+
+
+def _resource(run: str, process: Process, attempt: Attempt | None) -> Attributes:
+    found: dict[str, Value] = {
+        "service.name": SERVICE,
+        **_text("service.instance.id", process.key),
+        **_text("rl.run.id", run),
+        **_versions(),
+        **_text("host.name", process.host),
+        "process.pid": process.pid,
+        **_text("rlvr.role", process.role),
+    }
+    if process.rank is not None:
+        found["rlvr.rank"] = process.rank
+    if process.world_size is not None:
+        found["rlvr.world_size"] = process.world_size
+    for name, value in sorted(process.ids.items()):
+        if _ID.fullmatch(name):
+            found.update(_text(f"rlvr.id.{name}", value))
+    return {**found, **({} if attempt is None else _facts(attempt, process.index))}
+
+
+def _facts(attempt: Attempt, process: int | None) -> dict[str, Value]:
+    """What the training said of itself: to this process, else to the first that was told."""
+    sessions = sorted(
+        attempt.sessions, key=lambda one: (one.process != process, one.session, one.process)
+    )
+    found = dict[str, Value]()
+    for session in reversed(sessions):
+        for name, otel in _FACTS.items():
+            value = allowed(session.facts.get(name))
+            if isinstance(value, str):
+                found[otel] = value
+    return found
+
+
+def _versions() -> dict[str, Value]:
+    return {"rlvr.names.version": names.NAMES_VERSION, "rlvr.otlp.version": VERSION}
+
+
+def _text(name: str, value: str) -> dict[str, Value]:
+    checked = allowed(value)
+    return {name: checked} if isinstance(checked, str) and checked else {}

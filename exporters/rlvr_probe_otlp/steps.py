@@ -1,0 +1,128 @@
+"""A step as a trace: what every rank did in it, under one root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Step
+from rlvr_probe_otlp.context import Context
+from rlvr_probe_otlp.names import RANK_STEP, SPANS
+from rlvr_probe_otlp.nodes import Node, Root, node_of, plan_trace
+from rlvr_probe_otlp.telemetry import Link, PlannedTrace, Value
+
+__all__ = ["extent_of", "plan_step"]
+
+_WHOLE = SPANS[names.STEP.name]
+
+
+def extent_of(step: Step, more: Iterable[Node] = ()) -> tuple[int, int] | None:
+    """When the step began and ended, ns: as its ranks say, else by all that is known of it."""
+    own = [(one.start_ns, one.end_ns) for one in step.spans if one.name == names.STEP.name]
+    if not own:
+        own = [(one.start_ns, one.end_ns) for one in step.spans]
+        own += [(one.start_ns, one.end_ns) for one in more]
+    if not own:
+        own = [
+            (shard.recorded_ns, shard.recorded_ns)
+            for batch in (*step.batches, *step.evaluations)
+            for shard in batch.shards
+            if shard.recorded_ns is not None
+        ]
+    return (min(start for start, _ in own), max(end for _, end in own)) if own else None
+
+
+def plan_step(
+    context: Context, step: Step, more: Sequence[Node] = (), links: Sequence[Link] = ()
+) -> PlannedTrace | None:
+    """The trace of a step; None if nothing of it has a time.
+
+    Of one rank, the root is its step; of several, it lasts from the first to the last of them.
+
+    Args:
+        context: The run.
+        step: With its spans.
+        more: Spans of it that the recording keeps elsewhere: those of the user, those not ended.
+        links: To its trajectories.
+    """
+    extent = extent_of(step, more)
+    if extent is None:
+        return None
+    nodes = [*more, *filter(None, map(node_of, step.spans))]
+    wholes = [node for node in nodes if node.name == _WHOLE]
+    only = wholes[0] if len(wholes) == 1 and step.ranks == 1 else None
+    attributes = _attributes(step, len(links))
+    if only is not None:
+        attributes = {**only.attributes, **attributes}
+    root = Root(
+        ids=context.step(step),
+        name=_WHOLE,
+        process=_speaker(context, step, wholes or nodes),
+        start_ns=extent[0],
+        end_ns=extent[1],
+        attributes=attributes,
+        key=None if only is None else only.key,
+        failed=any(node.failed for node in wholes),
+        links=links,
+    )
+    renamed = (replace(one, name=RANK_STEP) if one.name == _WHOLE else one for one in nodes)
+    return plan_trace(context, root, renamed, step.rpcs)
+
+
+def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:
+    """The process whose resource the root has: the same whatever order they come in."""
+    found = {node.key[0] for node in nodes} or {
+        shard.process for batch in (*step.batches, *step.evaluations) for shard in batch.shards
+    }
+    return min(found, key=lambda index: context.keys[index])
+
+
+def _attributes(step: Step, linked: int) -> dict[str, Value]:
+    found: dict[str, Value] = {
+        "rl.loop.iteration": step.number,
+        "rlvr.session": step.session,
+        "rlvr.attempt": step.attempt,
+        "rlvr.life": step.life,
+        "rlvr.step.done": step.done,
+        "rlvr.step.superseded": step.superseded_by is not None,
+        "rlvr.ranks": step.ranks,
+        "rlvr.ranks.done": step.ranks_done,
+    }
+    if step.batches:
+        found["rlvr.trajectories"] = sum(batch.rows for batch in step.batches)
+        found["rlvr.response_tokens"] = sum(
+            sum(shard.response_tokens) for batch in step.batches for shard in batch.shards
+        )
+    if linked:
+        found["rlvr.trajectories.linked"] = linked
+    for stage, by_process in sorted(_stages(step).items()):
+        everywhere = [interval for intervals in by_process.values() for interval in intervals]
+        found[f"rlvr.stage.{stage}.wall_s"] = _union_ns(everywhere) / 1e9
+        found[f"rlvr.stage.{stage}.sum_s"] = sum(map(_union_ns, by_process.values())) / 1e9
+    return found
+
+
+_Intervals = list[tuple[int, int]]
+
+
+def _stages(step: Step) -> dict[str, dict[int, _Intervals]]:
+    """When each process was in each stage; stages inside an evaluation are part of that alone."""
+    found = dict[str, dict[int, _Intervals]]()
+    for span in step.spans:
+        inside = span.attributes.get("mode") == "eval" and span.name != names.EVAL.name
+        if span.name in names.STAGES and not inside:
+            of_stage = found.setdefault(span.name, {})
+            of_stage.setdefault(span.process, []).append((span.start_ns, span.end_ns))
+    return found
+
+
+def _union_ns(intervals: _Intervals) -> int:
+    total = 0
+    covered: int | None = None
+    for start, end in sorted(intervals):
+        begin = start if covered is None else max(start, covered)
+        if end > begin:
+            total += end - begin
+            covered = end
+    return total

@@ -1,0 +1,125 @@
+"""What is planned to be sent, as plain data: to make it, print it or test it takes no SDK.
+
+Times are ns since 1970. Ids are lower-case hex: 32 digits for a trace, 16 for a span. Attributes
+hold text, whole numbers of 64 bits, finite numbers, truth values, or short lists of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "Attributes",
+    "Kind",
+    "Link",
+    "PlannedSpan",
+    "PlannedTrace",
+    "Point",
+    "Snapshot",
+    "Unit",
+    "Value",
+]
+
+Value = str | bool | int | float | Sequence[str] | Sequence[int] | Sequence[float]
+Attributes = Mapping[str, Value]
+Kind = Literal["internal", "client", "server"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A span of another trace that has to do with this one."""
+
+    trace_id: str
+    span_id: str
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSpan:
+    """One span.
+
+    Attributes:
+        process: Index into the processes of the run: whose resource it has.
+        failed: Whether its status is an error; ``error.type`` tells which, where it is known.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: Kind
+    start_ns: int
+    end_ns: int
+    process: int
+    attributes: Attributes
+    failed: bool = False
+    links: Sequence[Link] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrace:
+    """One trace: a step, a trajectory, or what belongs to no step.
+
+    Attributes:
+        spans: By start, the root first.
+        left_out: Spans beyond the bound; the root says which kinds and how long they were.
+    """
+
+    trace_id: str
+    spans: Sequence[PlannedSpan]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An exponential histogram: bucket i counts values in (2^(i/2^scale), 2^((i+1)/2^scale)].
+
+    Attributes:
+        zero: Values that are 0.
+        offset: Number of the first bucket.
+        counts: One per bucket.
+    """
+
+    count: int
+    sum: float
+    min: float
+    max: float
+    scale: int
+    zero: int
+    offset: int
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One data point of one metric.
+
+    Attributes:
+        kind: ``sum`` counts up, ``updown`` counts, ``gauge`` holds at the moment.
+        start_ns: From when on it counts; of a gauge, its time.
+    """
+
+    metric: str
+    unit: str
+    kind: Literal["sum", "updown", "gauge", "histogram"]
+    attributes: Attributes
+    start_ns: int
+    time_ns: int
+    value: float | Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is sent together, and is not sent again once it was taken: a step with its trajectories.
+
+    Attributes:
+        key: Names it in every plan of the run.
+        title: For people.
+    """
+
+    key: str
+    title: str
+    traces: Sequence[PlannedTrace] = ()
+    points: Sequence[Point] = field(default=())

@@ -1,0 +1,111 @@
+"""Recordings that the tests plan and send, each made anew and with what is known of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rlvr_probe_otlp.context import Limits
+from rlvr_probe_otlp.document import document
+from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.telemetry import PlannedSpan, PlannedTrace
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import read_run
+from rlvr_probe.trace.liveness import Machine
+from tests.actors import SECOND, Job
+from tests.journals import BOOT, JournalFile, Training
+from tests.synthetic import write_recording
+
+__all__ = [
+    "EPOCH_NS",
+    "MADE",
+    "Limits",
+    "dead",
+    "died",
+    "planned",
+    "read",
+    "spans",
+    "text",
+    "traces",
+]
+
+EPOCH_NS = 1_790_000_000 * SECOND
+
+
+def died(folder: Path) -> None:
+    """Two ranks, killed inside their third step, with marks of the user and an evaluation."""
+    for rank in range(2):
+        journal = JournalFile(folder, number=rank + 1, start_s=0.1 * rank)
+        training = Training(journal, rank=rank, ranks=2)
+        training.begin()
+        training.evaluate(0)
+        for step in (1, 2):
+            begin = training.now_s
+            training.step(step)
+            journal.span(names.USER, begin + 0.1, begin + 0.2, label="mine")
+        journal.span(names.USER, 0.1, 0.2, label="before")
+        batch = training.generate(3, end=False)
+        whole = journal.next_span()
+        journal.close(end=False)
+        now = training.now_s
+        slots = ((whole, now - 0.5, "step", ""), (batch, now - 0.5, "experience", "mine"))
+        journal.open_table(*slots, beat_s=now + 0.25, step=3)
+
+
+def dead(tmp_path: Path) -> Machine:
+    """The machine of the recordings on which none of their processes runs any more."""
+    kernel = tmp_path / "proc/sys/kernel/random"
+    kernel.mkdir(parents=True, exist_ok=True)
+    (kernel / "boot_id").write_text(BOOT + "\n")
+    return Machine(tmp_path / "proc")
+
+
+def _ranks(folder: Path) -> None:
+    write_recording(folder, steps=4, ranks=2, trajectories=16, fine_spans=3)
+
+
+def _resumed(folder: Path) -> None:
+    Job(folder, steps=4, end=False, turns=2).write()
+    Job(folder, steps=3, resumed=2, number=100, begin_ns=60 * SECOND, seed=7).write()
+
+
+MADE: dict[str, Callable[[Path], object]] = {
+    "ranks": _ranks,
+    "died": died,
+    "actors": lambda folder: Job(folder, steps=4).write(),
+    "ahead": lambda folder: Job(folder, steps=3, v1=True, seed=3).write(),
+    "two machines": lambda folder: Job(folder, steps=4, other_machine=300 * SECOND).write(),
+    "restarted": lambda folder: Job(folder, restarted_rank=3, restarted_worker=2, turns=5).write(),
+    "resumed": _resumed,
+}
+"""Recordings by what is special about them."""
+
+
+def read(folder: Path, tmp_path: Path) -> Trace:
+    """The trace of a recording whose processes are gone."""
+    return read_run(folder, machine=dead(tmp_path))
+
+
+def text(trace: Trace, limits: Limits | None = None) -> str:
+    """The plan as it is printed."""
+    return "\n".join(document(Plan(trace, limits)))
+
+
+def planned(trace: Trace, limits: Limits | None = None) -> dict[str, Any]:
+    """The plan as whoever reads the printed one has it."""
+    found: dict[str, Any] = json.loads(text(trace, limits))
+    return found
+
+
+def traces(trace: Trace, limits: Limits | None = None) -> Iterator[PlannedTrace]:
+    for unit in Plan(trace, limits).units():
+        yield from unit.traces
+
+
+def spans(trace: Trace, limits: Limits | None = None) -> Iterator[PlannedSpan]:
+    for one in traces(trace, limits):
+        yield from one.spans

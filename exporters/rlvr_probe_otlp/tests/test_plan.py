@@ -1,0 +1,228 @@
+"""What of a recording is planned to be sent, against what really happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rlvr_probe_otlp import names as vocabulary
+from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.telemetry import Snapshot
+from rlvr_probe_otlp.tests.recordings import EPOCH_NS, MADE, Limits, died, read, spans, traces
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Trace
+from tests.actors import Books, Job
+from tests.synthetic import write_recording
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[Books, Trace]:
+    books = Job(tmp_path / "run", steps=4, turns=4).write()
+    return books, read(tmp_path / "run", tmp_path)
+
+
+EVERYTHING = Limits(share=1.0, trajectories=1_000)
+
+
+def test_what_a_rank_did_lies_under_the_call_that_it_did_it_for(job: tuple[Books, Trace]) -> None:
+    books, trace = job
+    by_id = {one.span_id: one for one in spans(trace)}
+    calls = {
+        one.start_ns: one for one in by_id.values() if one.kind == "client" if "rpc" in one.name
+    }
+    zero = EPOCH_NS
+    assert {start - zero for start in calls} == set(books.calls)
+    for start, (_, ranks) in books.calls.items():
+        caller = calls[start + zero]
+        done = [one for one in by_id.values() if one.parent_id == caller.span_id]
+        assert {(trace.processes[one.process].key, one.start_ns - zero) for one in done} == set(
+            ranks
+        )
+        assert {one.kind for one in done} == {"server"}
+
+
+def test_every_trajectory_that_is_kept_is_there_with_its_turns_tools_and_verification(
+    job: tuple[Books, Trace],
+) -> None:
+    books, trace = job
+    found = {}
+    for one in traces(trace, EVERYTHING):
+        root, *parts = one.spans
+        if root.name != "rlvr.trajectory":
+            continue
+        said = root.attributes
+        place = (said["rlvr.mode"], said["rl.loop.iteration"], said["rlvr.batch"], said["rlvr.row"])
+        starts = {
+            kind: sorted(part.start_ns - EPOCH_NS for part in parts if part.name.startswith(kind))
+            for kind in ("chat", "execute_tool search", "rl.reward")
+        }
+        found[place] = (root, starts)
+        assert {part.parent_id for part in parts} == {root.span_id}
+    assert found.keys() == books.trajectories.keys()
+    for place, lived in books.trajectories.items():
+        root, starts = found[place]
+        assert list(starts.values()) == [lived.turns, lived.tools, [lived.verified[0]]]
+        assert root.start_ns - EPOCH_NS == lived.start_ns
+        assert root.attributes["rl.sample.input_tokens"] == lived.prompt_tokens
+        assert root.attributes["rl.sample.output_tokens"] == lived.response_tokens
+        assert root.attributes["rl.reward.score"] == lived.verified[1]
+        assert root.attributes["rlvr.engine.replica"] == lived.engine
+
+
+def test_a_step_and_its_trajectories_are_linked_both_ways(job: tuple[Books, Trace]) -> None:
+    _, trace = job
+    roots = {one.trace_id: one.spans[0] for one in traces(trace)}
+    links = {
+        (root.trace_id, link.trace_id, str(link.attributes["rlvr.link.kind"]))
+        for root in roots.values()
+        for link in root.links
+    }
+    assert all(
+        link.span_id == roots[link.trace_id].span_id for r in roots.values() for link in r.links
+    )
+    down = {(a, b) for a, b, kind in links if kind == "trajectory"}
+    up = {(b, a) for a, b, kind in links if kind == "issued_by"}
+    assert down == up
+    assert len(down) == sum(one.name == "rlvr.trajectory" for one in roots.values()) > 0
+
+
+def test_the_slowest_trajectory_of_the_run_and_of_each_step_is_kept(
+    job: tuple[Books, Trace],
+) -> None:
+    _, trace = job
+    everything = {
+        root.span_id: root
+        for one in traces(trace, EVERYTHING)
+        if (root := one.spans[0]).name == "rlvr.trajectory"
+    }
+    few = Limits(slowest=1, slowest_of_step=1, share=0.0)
+    kept = [one.spans[0] for one in traces(trace, few) if one.spans[0].name == "rlvr.trajectory"]
+    of_step = dict[object, list[int]]()
+    for root in everything.values():
+        of_step.setdefault(root.attributes["rl.loop.iteration"], []).append(
+            root.end_ns - root.start_ns
+        )
+    longest = {one.attributes["rl.loop.iteration"]: one.end_ns - one.start_ns for one in kept}
+    assert longest == {step: max(lengths) for step, lengths in of_step.items()}
+    [slowest] = [one for one in kept if "slowest_of_run" in list(_listed(one.attributes))]
+    assert slowest.end_ns - slowest.start_ns == max(map(max, of_step.values()))
+
+
+def _listed(attributes: object) -> list[str]:
+    assert isinstance(attributes, dict)
+    return list(attributes["rlvr.kept"])
+
+
+def test_of_one_rank_the_root_is_its_step_and_of_several_it_holds_all_of_them(
+    tmp_path: Path,
+) -> None:
+    for ranks, expected in ((1, 0), (2, 2)):
+        folder = tmp_path / f"run-{ranks}"
+        write_recording(folder, steps=2, ranks=ranks, trajectories=16)
+        for one in traces(read(folder, tmp_path)):
+            counts = Counter(span.name for span in one.spans)
+            assert (counts["rl.loop"], counts[vocabulary.RANK_STEP]) == (1, expected)
+            assert counts["rl.train"] == ranks
+            root = one.spans[0]
+            assert root.end_ns - root.start_ns == 10_000_000_000 + (ranks - 1) * 10_000_000
+
+
+def test_what_was_open_when_a_process_died_ends_when_it_was_last_seen(tmp_path: Path) -> None:
+    died(tmp_path / "run")
+    trace = read(tmp_path / "run", tmp_path)
+    last = {one.index: EPOCH_NS + one.last_seen_ns for one in trace.processes}
+    unfinished = [one for one in spans(trace) if one.attributes.get("rlvr.unfinished")]
+    assert Counter(one.name for one in unfinished) == {"rlvr.rank_step": 2, "rlvr.experience": 2}
+    assert all(one.end_ns == last[one.process] and one.failed for one in unfinished)
+    batches = {one.span_id for one in unfinished if one.name == "rlvr.experience"}
+    inside = [one for one in spans(trace) if one.parent_id in batches]
+    assert Counter(one.name for one in inside) == {"rl.sample": 2, "rl.reward": 2}
+
+
+def test_a_step_that_is_going_on_waits_and_one_of_unknown_fate_is_said(tmp_path: Path) -> None:
+    died(tmp_path / "run")
+    (tmp_path / "proc").mkdir()
+    trace = read(tmp_path / "run", tmp_path)
+    assert Plan(trace).waiting == 0
+    trace.processes[:] = [replace(one, state="running") for one in trace.processes]
+    plan = Plan(trace)
+    numbers = {one.attributes.get("rl.loop.iteration") for one in spans(trace)}
+    assert (plan.waiting, plan.unclear, 3 in numbers) == (1, 0, False)
+    trace.processes[:] = [replace(one, state="unknown") for one in trace.processes]
+    plan = Plan(trace)
+    assert (plan.waiting, plan.unclear) == (0, 4)
+
+
+def test_marks_of_the_user_lie_in_their_step_and_the_others_in_a_trace_of_their_own(
+    tmp_path: Path,
+) -> None:
+    died(tmp_path / "run")
+    found = Counter(
+        (one.spans[0].name, span.attributes["rlvr.label"])
+        for one in traces(read(tmp_path / "run", tmp_path))
+        for span in one.spans
+        if span.name == "rlvr.user"
+    )
+    assert found == {("rl.loop", "mine"): 4, ("rlvr.outside_steps", "before"): 2}
+
+
+def test_metrics_count_what_the_books_say(job: tuple[Books, Trace]) -> None:
+    books, trace = job
+    last = {
+        (point.metric, *sorted(point.attributes.items())): point.value
+        for unit in Plan(trace).units()
+        for point in unit.points
+    }
+    train = [one for one in books.trajectories.values() if one.place[0] == "train"]
+    mode = ("rlvr.mode", "train")
+    assert last["rl.train.steps",] == 4
+    assert last["rl.sample.samples", mode] == len(train)
+    tokens = last["gen_ai.client.token.usage", ("gen_ai.token.type", "output"), mode]
+    assert isinstance(tokens, Snapshot)
+    assert tokens.sum == sum(one.response_tokens for one in train)
+    assert tokens.max == max(one.response_tokens for one in train)
+    turns = last["rlvr.trajectory.turns", mode]
+    assert isinstance(turns, Snapshot)
+    assert (turns.count, turns.sum) == (len(train), sum(len(one.turns) for one in train))
+    tools = last[
+        "rlvr.tool.duration", ("gen_ai.tool.name", "search"), mode, ("rlvr.tool.status", "ok")
+    ]
+    assert isinstance(tools, Snapshot)
+    assert tools.count == sum(len(one.tools) for one in train)
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_difference_of_counts_is_what_a_point_of_differences_says(
+    made: str, tmp_path: Path
+) -> None:
+    MADE[made](tmp_path / "run")
+    trace = read(tmp_path / "run", tmp_path)
+    before = dict[object, float]()
+    differences = list[tuple[object, float]]()
+    for unit in Plan(trace).units():
+        for point in unit.points:
+            if point.kind == "sum" and not isinstance(point.value, Snapshot):
+                key = (point.metric, *sorted(point.attributes.items(), key=str))
+                differences.append((key, point.value - before.get(key, 0)))
+                before[key] = point.value
+    told = [
+        ((point.metric, *sorted(point.attributes.items(), key=str)), point.value)
+        for unit in Plan(trace, temporality="delta").units()
+        for point in unit.points
+        if point.kind == "sum" and not isinstance(point.value, Snapshot)
+    ]
+    assert told == differences
+
+
+def test_every_attribute_of_a_coarse_span_has_a_name_or_is_left_out_on_purpose() -> None:
+    coarse = [one for one in names.ALL if one.otel and (one.coarse or one.stage)]
+    assert len(coarse) > 15
+    declared = {attribute.name for one in coarse for attribute in one.attributes}
+    assert declared == vocabulary.ATTRIBUTES.keys() | vocabulary.INTERNAL
+
+
+def test_every_span_of_a_recording_has_a_name() -> None:
+    assert [one.name for one in names.ALL if not one.event and not one.otel] == []

@@ -1,0 +1,173 @@
+"""A trajectory as a trace: its turns, its tool calls and its verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rlvr_probe.model import names
+from rlvr_probe.model.batch import BatchShard, RewardCall
+from rlvr_probe.model.trace import Step
+from rlvr_probe_otlp.bounding import Placed, keep_longest
+from rlvr_probe_otlp.choice import Candidate
+from rlvr_probe_otlp.context import Context
+from rlvr_probe_otlp.names import SPANS, allowed, known
+from rlvr_probe_otlp.telemetry import Attributes, Kind, Link, PlannedSpan, PlannedTrace, Value
+
+__all__ = ["link_to", "plan_trajectories"]
+
+_Part = tuple[tuple[object, ...], str, Kind, int, int, int, dict[str, Value], bool]
+"""What names it, span name, kind, start, end, process, attributes, whether it failed."""
+
+
+def plan_trajectories(
+    context: Context, step: Step, kept: Mapping[Candidate, Sequence[str]]
+) -> list[PlannedTrace]:
+    """The traces of the trajectories of a step that are kept, each linked to the step."""
+    calls = _calls(kept)
+    return [
+        _plan(context, step, one, why, calls.get((id(one.shard), one.local), ()))
+        for one, why in kept.items()
+    ]
+
+
+def link_to(context: Context, step: Step, one: Candidate) -> Link:
+    """What leads from the step to the trajectory."""
+    return Link(*context.trajectory(step, *one.place), {"rlvr.link.kind": "trajectory"})
+
+
+def _calls(kept: Mapping[Candidate, Sequence[str]]) -> dict[tuple[int, int], list[RewardCall]]:
+    """Verifications by shard and row; a shard may hold a million of them."""
+    shards = {id(one.shard): one.shard for one in kept}
+    wanted = {(id(one.shard), one.local) for one in kept}
+    found = dict[tuple[int, int], list[RewardCall]]()
+    for key, shard in shards.items():
+        for call in shard.calls:
+            if call.row is not None and (key, call.row) in wanted:
+                found.setdefault((key, call.row), []).append(call)
+    return found
+
+
+def _plan(
+    context: Context,
+    step: Step,
+    one: Candidate,
+    why: Sequence[str],
+    verified: Sequence[RewardCall],
+) -> PlannedTrace:
+    trace, top = context.trajectory(step, *one.place)
+    parts = list(_parts(one.shard, one.local, verified))
+    placed: dict[int, Placed[int]] = {
+        at: Placed(part[3], part[4], None) for at, part in enumerate(parts)
+    }
+    kept = keep_longest(placed, dict.fromkeys(placed), context.limits.spans - 1)
+    attributes = _attributes(step, one, why)
+    for at in sorted(placed.keys() - kept):
+        _, name, _, start, end, *_ = parts[at]
+        for what, value in (("count", 1), ("sum_s", (end - start) / 1e9)):
+            key = f"rlvr.left_out.{name.partition(' ')[0]}.{what}"
+            before = attributes.get(key, 0)
+            attributes[key] = value + (before if isinstance(before, (int, float)) else 0)
+    kind = "consumed_by" if one.batch.queued else "issued_by"
+    root = PlannedSpan(
+        trace, top, None, SPANS[names.TRAJECTORY.name], "internal", context.at(one.start_ns),
+        context.at(one.end_ns), one.shard.process, attributes, "failed" in why,
+        (Link(*context.step(step), {"rlvr.link.kind": kind}),),
+    )  # fmt: skip
+    spans = [root]
+    for at in sorted(kept, key=lambda at: (parts[at][3], -parts[at][4], at)):
+        what, name, span_kind, start, end, process, given, failed = parts[at]
+        spans.append(
+            PlannedSpan(
+                trace, context.trajectory(step, *one.place, *what)[1], top, name, span_kind,
+                context.at(start), context.at(end), process, given, failed,
+            )
+        )  # fmt: skip
+    return PlannedTrace(trace, spans, len(parts) - len(kept))
+
+
+def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Iterator[_Part]:
+    for at, turn in enumerate(shard.turns.get(local, ())):
+        if turn.start_ns is None or turn.end_ns is None:
+            continue
+        tokens = {
+            "gen_ai.usage.input_tokens": turn.prompt_tokens,
+            "gen_ai.usage.prompt_tokens": turn.prompt_tokens,
+            "gen_ai.usage.output_tokens": turn.response_tokens,
+            "gen_ai.usage.completion_tokens": turn.response_tokens,
+            "gen_ai.usage.cache_read.input_tokens": turn.cached_tokens,
+        }
+        given: dict[str, Value] = {"gen_ai.operation.name": "chat", "rlvr.turn.index": turn.index}
+        given.update({name: count for name, count in tokens.items() if count is not None})
+        yield (
+            ("turn", at), SPANS[names.TURN.name], "client", turn.start_ns, turn.end_ns,
+            shard.process, given, False,
+        )  # fmt: skip
+    for at, call in enumerate(shard.tool_calls.get(local, ())):
+        given = {"gen_ai.operation.name": "execute_tool"}
+        said = {
+            "gen_ai.tool.name": call.tool,
+            "rlvr.tool.status": call.status,
+            "rlvr.turn.index": call.turn,
+            "error.type": call.error,
+        }
+        given.update(known(said))
+        tool = given.get("gen_ai.tool.name")
+        name = SPANS[names.TOOL_CALL.name] + (f" {tool}" if tool else "")
+        failed = call.status not in (None, "ok")
+        yield (
+            ("tool", at), name, "internal", call.start_ns, call.end_ns, shard.process, given,
+            failed,
+        )  # fmt: skip
+    for at, done in enumerate(verified):
+        given = dict(known({"rlvr.reward.fn": done.function or None}))
+        yield (
+            ("verify", at), SPANS[names.VERIFY.name], "internal", done.start_ns, done.end_ns,
+            done.process, given, False,
+        )  # fmt: skip
+
+
+def _attributes(step: Step, one: Candidate, why: Sequence[str]) -> dict[str, Value]:
+    shard, local = one.shard, one.local
+    group = one.row // one.batch.group_size if shard.groups is None else shard.groups[local]
+    runs = None if shard.loss_runs is None else shard.loss_runs[local]
+    versions = None if shard.policy_versions is None else shard.policy_versions[local]
+    cut = None if shard.truncated is None else shard.truncated[local]
+    turns = shard.turns.get(local, ())
+    found: dict[str, Value] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "rl.loop.iteration": step.number,
+        "rlvr.session": step.session,
+        "rlvr.attempt": step.attempt,
+        "rlvr.mode": one.mode,
+        "rlvr.batch": one.ordinal,
+        "rlvr.row": one.row,
+        "rlvr.group.index": group,
+        "rl.sample.input_tokens": shard.prompt_tokens[local],
+        "rl.sample.output_tokens": shard.response_tokens[local],
+        "rlvr.kept": list(why),
+    }
+    more = {
+        "rl.sample.turns": len(turns) or None,
+        "rlvr.engine.replica": None if shard.engines is None else shard.engines[local],
+        "rlvr.policy.version": one.batch.policy_version,
+        "rlvr.policy.version.start": None if versions is None else versions[0],
+        "rlvr.policy.version.end": None if versions is None else versions[1],
+        "rlvr.finish_reason": None if cut is None else ("length" if cut else "stop"),
+        "rlvr.loss_tokens": None if runs is None else sum(runs[::2]),
+    }
+    return {**found, **known(more), **_rewards(shard, local)}
+
+
+def _rewards(shard: BatchShard, local: int) -> Attributes:
+    given = list[tuple[str, float]]()
+    for column in shard.rewards:
+        function, value = allowed(column.function), allowed(column.values[local])
+        if isinstance(function, str) and isinstance(value, (int, float)):
+            given.append((function, float(value)))
+    if not given:
+        return {}
+    found: dict[str, Value] = {
+        "rlvr.reward.functions": [function for function, _ in given],
+        "rlvr.reward.values": [value for _, value in given],
+    }
+    return {**found, "rl.reward.score": given[0][1]} if len(given) == 1 else found
