@@ -316,14 +316,23 @@ def test_the_help_of_export_has_the_options_of_the_destination(
         assert ("--times" in capsys.readouterr().out) is there
 
 
-@pytest.mark.parametrize("more", [("--what",), ("--times", "2"), ("--tim", "2")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--to",),
+        ("RUN", "--to"),
+        ("RUN", "--times", "2"),
+        ("RUN", "--to", "toy", "--what"),
+        ("RUN", "--to", "toy", "--tim", "2"),
+    ],
+)
 def test_export_refuses_options_that_neither_it_nor_the_destination_has(
-    more: Sequence[str], run: str, monkeypatch: pytest.MonkeyPatch
+    arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, ToyViewer)
-    to = () if "--times" in more else ("--to", "toy")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["export", run, *to, *more])
+        cli.main(["export", *arguments])
     assert ended.value.code == cli.UNABLE
 
 

@@ -51,9 +51,9 @@ def execute(args: argparse.Namespace) -> int:
 def _extend(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Add the options of the destination that ``arguments`` name."""
     name = None
-    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
-        if word == "--to":
-            name = following
+    for at, word in enumerate(arguments, 1):
+        if word == "--to" and at < len(arguments):
+            name = arguments[at]
         elif word.startswith("--to="):
             name = word.partition("=")[2]
     if name is None:
