@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli, filesystem
+from rlvr_probe.devices.gpm import METRICS
 from rlvr_probe.doctor import Examination, examine, lay_out, storage
 from rlvr_probe.doctor.storage import Storage, examine_storage
 from rlvr_probe.registry import discover
 from rlvr_probe.report.document import Line
 from tests import toy
+from tests.nvml import Nvml
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "doctor-json.md"
@@ -423,38 +425,59 @@ def test_switched_off_is_a_problem_and_the_rest_is_looked_at_all_the_same(look: 
     assert found.startup.works is True
 
 
-def test_the_gpu_library_is_asked_in_a_process_of_its_own(
+def test_the_devices_are_asked_in_a_process_of_its_own(
     look: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)  # torch may have imported it
-    # A stub: there may be no GPU here.
-    fake = """
-def nvmlInit(): pass
-def nvmlSystemGetDriverVersion(): return b"580.1"
-def nvmlDeviceGetCount(): return 3
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetName(index): return ["H200", "H200", "T4"][index]
-"""
-    (tmp_path / "stub").mkdir()
-    (tmp_path / "stub" / "pynvml.py").write_text(fake)
-    found = look(PYTHONPATH=str(tmp_path / "stub"))
-    assert (found.gpu.driver, found.gpu.devices) == ("580.1", ("H200", "H200", "T4"))
-    assert "driver 580.1, 2 x H200, 1 x T4" in printed(found)
-    (tmp_path / "stub" / "pynvml.py").write_text("import os; os.kill(os.getpid(), 11)")
-    crashed = look(PYTHONPATH=str(tmp_path / "stub"))
-    assert crashed.gpu.reason == "a new Python ended with status -11"
-    assert crashed.problems == ()
+    rows = (
+        "0 sys count 3",
+        "0 2 mig 1",
+        *(f"0 {i} gpm.{n} 1" for i in (0, 1) for n in METRICS.values()),
+    )
+    nvml = Nvml(tmp_path, *rows, virtual=False)
+    found = look(**nvml.environ())
+    assert found.gpu.driver == "999.0-scripted"
+    assert found.gpu.devices == ("Scripted H200",) * 3
+    assert found.gpu.reason is None
+    gpus = [one for one in found.devices if one.kind == "gpu"]
+    assert [one.part for one in gpus] == [False, False, False, True]
+    assert gpus[0].memory_limit_b == 150_000_000_000
+    assert gpus[0].absent["pcie_tx_b"] == "not supported (3)"
+    assert "sm_active" not in gpus[0].absent
+    assert gpus[2].absent["sm_active"] == "not supported (3)"
+    assert gpus[3].absent["energy_j"] == "told of the whole GPU only"
+    text = " ".join(printed(found).split())
+    assert "driver 999.0-scripted, 3 x Scripted H200" in text
+    assert "2 x Scripted H200: without power_w, pcie_tx_b, pcie_rx_b" in text
     assert "pynvml" not in sys.modules
 
 
-def test_no_driver_is_no_problem(look: Examine, tmp_path: Path) -> None:
-    (tmp_path / "stub").mkdir()
-    (tmp_path / "stub" / "pynvml.py").write_text(
-        "class NVMLError_LibraryNotFound(Exception): pass\n"
-        "def nvmlInit(): raise NVMLError_LibraryNotFound\n"
+def test_a_gpu_library_that_crashes_or_fails_is_no_problem(look: Examine, tmp_path: Path) -> None:
+    stub = tmp_path / "stub" / "pynvml.py"
+    stub.parent.mkdir()
+    stub.write_text("import os; os.kill(os.getpid(), 11)")
+    crashed = look(PYTHONPATH=str(stub.parent))
+    assert crashed.gpu.reason == "a new Python ended with status -11"
+    assert (crashed.devices, crashed.problems) == ((), ())
+    # A stub: there may be a driver here.
+    stub.write_text(
+        "NVML_ERROR_LIBRARY_NOT_FOUND = 12\n"
+        "class NVMLError(Exception): value = 12\n"
+        "def nvmlInit(): raise NVMLError\n"
     )
-    found = look(PYTHONPATH=str(tmp_path / "stub"))
+    found = look(PYTHONPATH=str(stub.parent))
     assert (found.gpu.reason, found.problems) == ("no NVIDIA driver here", ())
+    assert [one.kind for one in found.devices] == ["host"]
+    assert re.search(r"counters +the host: ", printed(found))
+
+
+def test_a_backend_that_cannot_be_loaded_is_said(look: Examine, tmp_path: Path) -> None:
+    folder = tmp_path / "plugin" / "acme-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (folder / "entry_points.txt").write_text("[rlvr_probe.devices]\nacme = nowhere_at_all:It\n")
+    found = look(PYTHONPATH=str(folder.parent))
+    assert "devices of acme cannot be read (ModuleNotFoundError)" in str(found.gpu.reason)
 
 
 def test_a_dependency_that_is_too_old_or_missing_is_a_problem(

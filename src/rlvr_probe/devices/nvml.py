@@ -213,14 +213,15 @@ class Gpu:
         def held(policy: int) -> Callable[[], Sequence[float]]:
             return lambda: [nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime]
 
-        # nvidia-ml-py before 12.535.77 has the old name only.
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        reasons = reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
         return (
             (("utilization", "memory_utilization"), 0.01, utilization),
             (("sm_clock_hz",), 1e6, lambda: [nvml.nvmlDeviceGetClockInfo(handle, 1)]),
             (("temperature_c",), 1, lambda: [nvml.nvmlDeviceGetTemperature(handle, 0)]),
-            (("throttle_reasons",), 1, lambda: [reasons(handle)]),
+            (
+                ("throttle_reasons",),
+                1,
+                lambda: [nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)],
+            ),
             # This call says ns; what unit the fields 74 and 75 have is said nowhere.
             (("throttle_power_s",), 1e-9, held(0)),
             (("throttle_thermal_s",), 1e-9, held(1)),

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlvr_probe.config import DISABLED
+from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
 from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
-from rlvr_probe.doctor.installation import Gpu, Installation, ask_gpu, examine_installation
+from rlvr_probe.doctor.installation import Installation, examine_installation
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
 from rlvr_probe.doctor.storage import Storage, examine_storage
@@ -34,6 +35,7 @@ class Examination:
         storage: The folder of recordings; None if no setting names one.
         settings: ``RLVR_PROBE_*``.
         gpu: The GPU library.
+        devices: Every device that would be read.
     """
 
     problems: tuple[str, ...]
@@ -44,6 +46,7 @@ class Examination:
     storage: Storage | None
     settings: Settings
     gpu: Gpu
+    devices: tuple[DeviceFinding, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The documented shape of ``rlvr-probe doctor --json``."""
@@ -66,7 +69,7 @@ def examine(
     deadline = time.monotonic() + patience_s
     settings, config = examine_settings(environ, out)
     # Asked first, answered while the rest is looked at.
-    startup, gpu = ask_startup(environ), ask_gpu(environ)
+    startup, devices = ask_startup(environ), ask_devices(environ)
     wanted = None if config is None else config.frameworks
     frameworks = tuple(examine_frameworks(wanted))
     storage = None
@@ -76,7 +79,7 @@ def examine(
     installation = examine_installation()
     # Both had the whole time to answer in; the last moment is for reading what they said.
     startup_found = startup(max(deadline - time.monotonic(), 1.0))
-    gpu_found = gpu(max(deadline - time.monotonic(), 1.0))
+    gpu, found = devices(max(deadline - time.monotonic(), 1.0))
     return Examination(
         tuple(_problems(settings, installation, wanted, frameworks, startup_found, storage)),
         tuple(_notes(settings, frameworks, storage)),
@@ -85,7 +88,8 @@ def examine(
         startup_found,
         storage,
         settings,
-        gpu_found,
+        gpu,
+        found,
     )
 
 

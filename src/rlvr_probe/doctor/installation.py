@@ -1,34 +1,21 @@
-"""Python, rlvr-probe, its dependencies, Ray, and the GPU library."""
+"""Python, rlvr-probe, its dependencies, and Ray."""
 
 from __future__ import annotations
 
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 import rlvr_probe
-from rlvr_probe.config import ARM
-from rlvr_probe.doctor.child import Child, NoAnswer
 from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.registry import inside, installed_version
 
-__all__ = ["Dependency", "Gpu", "Installation", "ask_gpu", "examine_installation"]
+__all__ = ["Dependency", "Installation", "examine_installation"]
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*\(?([^;()]*)\)?(?:;.*extra\s*==\s*['\"]([^'\"]+))?")
-_GPU_CODE = """
-try:
-    import pynvml
-    pynvml.nvmlInit()
-    text = lambda value: value.decode() if isinstance(value, bytes) else value
-    devices = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    names = [text(pynvml.nvmlDeviceGetName(device)) for device in devices]
-    answer = "|".join(["", text(pynvml.nvmlSystemGetDriverVersion()), *names])
-except BaseException as error:
-    answer = type(error).__name__
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +60,6 @@ class Installation:
     ray: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """What the GPU library says. A machine without one is as good as any.
-
-    Attributes:
-        driver: Version of the driver, None if there is none.
-        devices: Name of each GPU of this machine.
-        reason: Why nothing is known of GPUs.
-    """
-
-    driver: str | None
-    devices: tuple[str, ...]
-    reason: str | None
-
-
 def examine_installation() -> Installation:
     """Versions, from metadata."""
     return Installation(
@@ -118,26 +90,3 @@ def _dependencies() -> Iterator[Dependency]:
         if version is not None and required:
             met = inside(version, required)
         yield Dependency(name, required, tuple(needed_by), version, met)
-
-
-def ask_gpu(environ: Mapping[str, str]) -> Callable[[float], Gpu]:
-    """Ask NVML in a process of its own, and return what waits for the answer.
-
-    NVML makes no CUDA context, but with a driver that is out of order it may hang or crash.
-    """
-    asked = {name: value for name, value in environ.items() if not name.startswith(ARM)}
-    child = Child(_GPU_CODE, asked)
-
-    def wait(patience_s: float) -> Gpu:
-        try:
-            answer = child.answer(patience_s)
-        except NoAnswer as missing:
-            return Gpu(None, (), str(missing))
-        failed, *found = answer.split("|")
-        if failed == "NVMLError_LibraryNotFound":
-            return Gpu(None, (), "no NVIDIA driver here")
-        if failed:
-            return Gpu(None, (), f"NVML does not answer ({failed})")
-        return Gpu(found[0], tuple(found[1:]), None)
-
-    return wait

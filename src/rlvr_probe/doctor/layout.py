@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from rlvr_probe.doctor.devices import DeviceFinding, Gpu
 from rlvr_probe.doctor.examine import Examination
 from rlvr_probe.doctor.frameworks import FrameworkFinding, Point
 from rlvr_probe.doctor.installation import Dependency
@@ -117,16 +118,39 @@ def _checks(found: Examination) -> Iterator[_Item]:
     yield "no" if unmet else "ok" if core else "none", "dependencies", _versions(core)
     yield "none", "extras", _versions(extra)
     gpu = found.gpu
-    if gpu.reason:
-        yield "none", "GPU library", gpu.reason
+    if gpu.devices:
+        names = _counted(gpu.devices)
+        yield "ok", "GPU library", "; ".join([f"driver {gpu.driver}, {names}", *_listed(gpu)])
     else:
-        counts = {name: gpu.devices.count(name) for name in gpu.devices}
-        names = ", ".join(f"{count} x {name}" for name, count in counts.items()) or "no GPU"
-        yield "ok", "GPU library", f"driver {gpu.driver}, {names}"
+        yield "none", "GPU library", gpu.reason or "no GPU"
+    yield from _counters(found.devices)
     yield "none", "Ray", installation.ray or "not installed"
     yield "none", "Python", f"{installation.python}, {installation.executable}"
     yield "none", "platform", installation.platform
     yield "none", "rlvr-probe", installation.location
+
+
+def _listed(gpu: Gpu) -> Sequence[str]:
+    return [gpu.reason] if gpu.reason else []
+
+
+def _counted(names: Sequence[str]) -> str:
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+
+
+def _counters(devices: Sequence[DeviceFinding]) -> Iterator[_Item]:
+    """What is read of devices, those that tell the same on one line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for one in devices:
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in one.absent.items():
+            by_reason.setdefault(reason, []).append(name)
+        without = tuple(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+        alike.setdefault(without, []).append("the host" if one.kind == "host" else one.model)
+    for without, names in alike.items():
+        text = "all of them" if not without else "without " + "; ".join(without)
+        yield "none" if without else "ok", "counters", f"{_counted(names)}: {text}"
 
 
 def _versions(dependencies: Sequence[Dependency]) -> str:
