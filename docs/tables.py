@@ -24,6 +24,7 @@ from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
+from rlvr_probe.model.counters import COUNTERS
 
 __all__ = ["TABLES", "command_parser", "fill", "pages", "settings"]
 
@@ -81,6 +82,15 @@ def attributes_table() -> str:
         else:
             parts.append("It carries no attributes.\n")
     return "\n".join(parts).rstrip()
+
+
+def counters_table() -> str:
+    """Every counter of a device."""
+    rows = [
+        (f"`{one.name}`", one.unit, one.kind, one.pace, f"`{one.otel}`", one.meaning)
+        for one in COUNTERS
+    ]
+    return _table(("counter", "unit", "kind", "read", "OpenTelemetry", "meaning"), rows)
 
 
 def settings() -> dict[str, str]:
@@ -207,6 +217,7 @@ def otlp_metrics_table() -> str:
 TABLES = {
     "names": names_table,
     "attributes": attributes_table,
+    "counters": counters_table,
     "settings": settings_table,
     "header": header_table,
     "open_header": open_header_table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from rlvr_probe.model.names import DEVICE, Name
 from tests.nvml import Nvml, gpu_uuid, scripted
 
 SECOND = 1_000_000_000
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -511,3 +513,19 @@ def test_the_scripted_library_is_found_by_a_process_of_its_own(tmp_path: Path) -
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ
     )
     assert done.stdout == "3\n"
+
+
+def test_the_script_for_a_real_gpu_runs_on_a_scripted_one(tmp_path: Path) -> None:
+    rows = ("0 0 power_mw 100000", "0 sys refresh_ms 20", "0 0 gpm.2 50", "0 0 held.0 0.5")
+    nvml = Nvml(tmp_path, *rows, virtual=False)
+    out = tmp_path / "gpu.json"
+    command = [sys.executable, "-m", "tests.bench.gpu_real", f"--out={out}"]
+    quick = ["--minutes=0", "--seconds=0.5", "--calls=3"]
+    environ = {**os.environ, **nvml.environ(), "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([*command, *quick], check=True, capture_output=True, env=environ, cwd=ROOT)
+    found = json.loads(out.read_text())
+    assert found["as_this_user"]["devices"][0]["model"] == "Scripted H200"
+    assert found["latency_idle"]["memory"]["median_us"] > 0
+    assert found["counters_idle"]["types"]["83"] == 3
+    assert set(found["windows_idle"]) == {"5", "9", "10", "20"}
+    assert found["sampling"]["5"]["cpu_share"] > 0

@@ -1,7 +1,7 @@
 """Contract of a source of device counters: one module and one entry-point line each.
 
 A backend knows one vendor's library. It says which devices there are, reads the counters of
-:mod:`rlvr_probe.model.counters` that they can tell, and names the reason for each that they cannot.
+``rlvr_probe.model.counters`` that they can tell, and names the reason for each that they cannot.
 It is used by one thread of the sidecar, and never inside training.
 """
 

@@ -27,18 +27,22 @@ _EMPTY_NS = 2_000_000_000
 class Windows:
     """The windows of one device: each begins at the sample that the one before it ended with."""
 
-    def __init__(self, nvml: Any, take: Callable[[Any], object]) -> None:
+    def __init__(
+        self, nvml: Any, take: Callable[[Any], object], shortest_ns: int = _APART_NS
+    ) -> None:
         """Allocate two samples, which :meth:`close` frees.
 
         Args:
             nvml: The module ``pynvml``.
             take: Fills a sample of this device.
+            shortest_ns: No window is shorter.
 
         Raises:
             NVMLError: There is no memory for them, or no GPM in this driver.
         """
         self._nvml = nvml
         self._take = take
+        self._shortest_ns = shortest_ns
         self._older = nvml.nvmlGpmSampleAlloc()
         self._newer = nvml.nvmlGpmSampleAlloc()
         self._older_ns: int | None = None
@@ -57,7 +61,7 @@ class Windows:
             NVMLError: The device gives no samples.
         """
         before = clock()
-        if self._older_ns is not None and before - self._older_ns < _APART_NS:
+        if self._older_ns is not None and before - self._older_ns < self._shortest_ns:
             return
         self._take(self._newer)
         self._newer_ns = (before + clock()) // 2
