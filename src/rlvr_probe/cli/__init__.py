@@ -1,4 +1,4 @@
-"""The command line: ``rlvr-probe run | show | convert | validate | export | doctor``.
+"""The command line: ``rlvr-probe run | show | convert | validate | export | doctor | sidecar``.
 
 Each command is a module with ``add_parser(subparsers)`` and ``execute(args) -> int``. What a
 command needs is imported when it is executed, so that ``run`` starts fast.
@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.exceptions import ProbeError
 
-__all__ = ["COMMANDS", "OK", "UNABLE", "UNSOUND", "main"]
+__all__ = ["COMMANDS", "INTERRUPTED", "OK", "UNABLE", "UNSOUND", "main"]
 
 OK = 0
 UNSOUND = 1
 UNABLE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("run", "show", "convert", "validate", "export", "doctor")
+COMMANDS = ("run", "show", "convert", "validate", "export", "doctor", "sidecar")
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor

@@ -97,6 +97,10 @@ class Log:
         """Write the running totals that changed: losses, faults, processor time."""
         self._write_service(self._totals())
 
+    def fault(self, place: str, error: str) -> None:
+        """Write that something does not work here, once."""
+        self._write_service([("fault", time.monotonic_ns() - self.mono_ns, place, error, 1)])
+
     def end(self, reason: str) -> None:
         """Close the journal.
 

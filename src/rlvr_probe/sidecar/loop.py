@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from rlvr_probe import guard
 from rlvr_probe.config import Config
-from rlvr_probe.devices.backend import Backend
+from rlvr_probe.devices.found import load
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.sidecar.compress import LEAST_B, compress, is_open_for_writing
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.writers import Finished, Writers
 
-__all__ = ["SIGNALS", "Sidecar"]
+__all__ = ["LAST_S", "SIGNALS", "Sidecar"]
 
 SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """What makes a sidecar leave in an orderly way; blocked and waited for, so without handlers."""
@@ -38,8 +38,8 @@ _KEPT_NS: Final = 2 * _S
 _PAUSE_NS: Final = 60 * _S
 """No compressing for so long after the disk had no room for it."""
 
-_LAST_NS: Final = 3 * _S
-"""What the compressing of what is left may take before it leaves."""
+LAST_S: Final = 3.0
+"""What the compressing of what is left may take before it leaves, s."""
 
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
@@ -54,7 +54,8 @@ class Sidecar:
         folder: Path,
         config: Config,
         lock: Lock,
-        backends: Sequence[Backend],
+        *,
+        last_s: float = LAST_S,
         beat: Callable[[], object] | None = None,
     ) -> None:
         """Read nothing yet.
@@ -63,12 +64,12 @@ class Sidecar:
             folder: Run folder.
             config: Settings of the processes of the run.
             lock: Held by this process.
-            backends: Sources of counters; closed at the end.
+            last_s: How long it may go on compressing when there is nothing else to do, s.
             beat: Called about once a second as long as nothing hangs.
         """
         self._lock = lock
         self._beat = beat
-        self._backends = backends
+        self._last_s = last_s
         self._hz = config.gpu_hz
         self._log = Log(folder, config)
         self._writers = Writers(folder, self._log.process)
@@ -124,7 +125,10 @@ class Sidecar:
     def _begin(self) -> None:
         self._log.begin(self._writers.run)
         if self._hz:
-            self._sampler = Sampler(self._backends, self._hz, self._log.define, self._log.mono_ns)
+            backends, failed = load()
+            for one in failed:
+                self._log.fault(f"devices.{one.name}", one.why)
+            self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
 
     @guard.fail_open("sidecar.read")
     def _read(self, now_ns: int) -> None:
@@ -201,7 +205,7 @@ class Sidecar:
             self._log.end(reason)
         if reason == "exit":
             self._look(begin)
-            while (now := time.monotonic_ns()) - begin < _LAST_NS and now >= self._rest_ns:
+            while (now := time.monotonic_ns()) - begin < self._last_s * _S and now >= self._rest_ns:
                 if not self._compress_a_slice(now):
                     break
             self._delete_redundant(time.monotonic_ns() + _KEPT_NS)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from rlvr_probe import guard
 from rlvr_probe.config import Config
-from rlvr_probe.devices.backend import GROUP, Backend
 from rlvr_probe.sidecar.lock import Lock
-from rlvr_probe.sidecar.loop import SIGNALS, Sidecar
+from rlvr_probe.sidecar.loop import LAST_S, SIGNALS, Sidecar
 
-__all__ = ["find_backends", "main", "serve"]
+__all__ = ["main", "serve", "stand_back"]
 
 _NICE: Final = 10
 _STUCK_S: Final = 60
@@ -43,15 +40,15 @@ def main() -> None:
     lock = Lock.take(folder)
     if isinstance(lock, Lock):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        backends = find_backends() if config.gpu_hz else []
-        serve(folder, config, lock, backends, beat=partial(signal.alarm, _STUCK_S))
+        serve(folder, config, lock, beat=partial(signal.alarm, _STUCK_S))
 
 
 def serve(
     folder: Path,
     config: Config,
     lock: Lock,
-    backends: Sequence[Backend],
+    *,
+    last_s: float = LAST_S,
     beat: Callable[[], object] | None = None,
 ) -> str:
     """Be the sidecar of a run until nobody writes to it; why it left, in a word.
@@ -60,11 +57,11 @@ def serve(
         folder: Run folder.
         config: Settings of the processes of the run.
         lock: Released at the end.
-        backends: Sources of counters; closed at the end.
+        last_s: How long it may go on compressing when there is nothing else to do, s.
         beat: Called about once a second as long as nothing hangs.
     """
     with _blocked():
-        reason = Sidecar(folder, config, lock, backends, beat).run()
+        reason = Sidecar(folder, config, lock, last_s=last_s, beat=beat).run()
     lock.release()
     return reason
 
@@ -72,23 +69,16 @@ def serve(
 def stand_back() -> None:
     """Take no time and no core from a training, and be the first to go where memory is short."""
     os.nice(_NICE)
-    # A rank may be pinned to one core, which is for it alone.
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    try:
+        # A rank may be pinned to one core, which is for it alone.
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    except OSError:  # not these, in this container
+        pass
     for name, text in (("oom_score_adj", "1000"), ("comm", "rlvr-sidecar")):
         try:
             Path("/proc/self", name).write_text(text, encoding="ascii")
         except OSError:
             pass
-
-
-def find_backends() -> list[Backend]:
-    """Every installed source of counters that can be loaded."""
-    found = (guard.attempt(_load, point, None) for point in entry_points(group=GROUP))
-    return [backend for backend in found if isinstance(backend, Backend)]
-
-
-def _load(point: Any) -> Any:
-    return point.load()()
 
 
 @contextmanager

@@ -1,0 +1,63 @@
+"""``rlvr-probe sidecar``: be the sidecar of a run by hand."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+__all__ = ["add_parser", "execute"]
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``sidecar``."""
+    parser = subparsers.add_parser(
+        "sidecar",
+        help="read the GPUs of this node for a run and compress what is finished of it",
+        description="Be the sidecar of a run on this node, as the processes of the run start one "
+        "by themselves: read the counters of its GPUs into the recording, compress what is "
+        "finished, and end when no process of the run writes any more. Of a run that has ended it "
+        "compresses what is left.",
+    )
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
+    )
+    parser.add_argument(
+        "--gpu-hz", metavar="HZ", help="how often GPUs are read, 0.2 to 9; 0: not at all"
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Be the sidecar to the end, and return the exit code."""
+    from rlvr_probe.cli import INTERRUPTED, OK
+    from rlvr_probe.config import Config
+    from rlvr_probe.exceptions import RecordingError
+    from rlvr_probe.sidecar.lock import Lock
+    from rlvr_probe.sidecar.process import serve, stand_back
+    from rlvr_probe.trace import find_run
+
+    config = Config.from_environ(gpu_hz=args.gpu_hz)
+    folder = find_run(args.run).resolve()
+    lock = Lock.take(folder)
+    if not isinstance(lock, Lock):
+        raise RecordingError(
+            f"{folder.name} has a sidecar on this node already"
+            f"{f', process {lock}' if lock else ''}; it ends by itself when the run does"
+        )
+    print(f"sidecar of {folder.name}; ends when no process of it writes any more", flush=True)
+    stand_back()
+    reason = serve(folder, config, lock, last_s=math.inf)
+    print(f"left {folder.name}: {_REASONS[reason]}")
+    return INTERRUPTED if reason == "signal" else OK
+
+
+_REASONS = {
+    "exit": "no process of it writes any more on this node",
+    "lock": "its lock was deleted",
+    "signal": "interrupted",
+}
