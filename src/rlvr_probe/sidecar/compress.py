@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,7 @@ _GZIP: Final = 31
 _UNFINISHED: Final = ".unfinished"
 
 
-def compress(path: Path) -> Iterator[None]:
+def compress(path: Path) -> Generator[None, None, None]:
     """Put ``NAME.gz`` beside a segment; gives way after each slice of some milliseconds.
 
     There is none if the segment changes meanwhile.
