@@ -6,10 +6,13 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from rlvr_probe.model import names
 from rlvr_probe.model.readings import Readings
+from tests.journals import JournalFile
 
-__all__ = ["STEP", "Phase", "Truth", "read"]
+__all__ = ["STEP", "Phase", "Truth", "read", "tell"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Phase:
     seconds: float
     watts: float
     sm: float
+    memory_b: float = 4e10
 
 
 STEP = (
@@ -59,6 +63,10 @@ class Truth:
         """Drawn until a moment, J."""
         place, inside_s = self._place(time_ns)
         return self._energy[place] + self.spans[place][0].watts * inside_s
+
+    def at(self, time_ns: int) -> Phase:
+        """What it does at a moment."""
+        return self.spans[self._place(time_ns)[0]][0]
 
     def sm(self, start_ns: int, end_ns: int) -> float:
         """Mean from one moment to another."""
@@ -106,3 +114,45 @@ def _moments(truth: Truth, period_ns: int, seed: int, jitter: float) -> Iterator
         moment = round((tick + phase + jitter * rng.random()) * period_ns)
         if moment < truth.end_ns:
             yield moment
+
+
+def tell(
+    sidecar: JournalFile,
+    number: int,
+    uuid: str,
+    truth: Truth,
+    *,
+    hz: float = 5.0,
+    gpm: bool = True,
+    **facts: Any,
+) -> None:
+    """Rows of a sidecar that read a GPU so often, in turn with others, without any error.
+
+    Args:
+        sidecar: Where to.
+        number: Of the device in it.
+        uuid: Its name.
+        truth: What it does; 0 is the start of the sidecar.
+        hz: Readings per second.
+        gpm: Whether it tells shares of activity.
+        facts: Other attributes of the device.
+    """
+    known: dict[str, Any] = {"kind": "gpu", "vendor": "nvidia", "model": "NVIDIA H200", "hz": hz}
+    sidecar.event(names.DEVICE, 0, device=number, uuid=uuid, **(known | facts))
+    period_ns = round(1e9 / hz)
+    before = 0
+    for time_ns in range(period_ns // (number + 2), truth.end_ns, period_ns):
+        now = truth.at(time_ns)
+        values: dict[str, Any] = {
+            "energy_j": round(truth.energy_j(time_ns), 3),
+            "power_w": now.watts,
+            "memory_b": now.memory_b,
+        }
+        if gpm and before:
+            sm = truth.sm(before, time_ns)
+            values |= {"sm_active": sm, "tensor_active": sm / 2, "dram_active": sm / 3}
+        window_s = (time_ns - before) / 1e9 if before else None
+        sidecar.event(
+            names.DEVICE_SAMPLE, time_ns / 1e9, device=number, window_s=window_s, **values
+        )
+        before = time_ns

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlvr_probe.report.devices import device_alarms, device_table
 from rlvr_probe.report.document import (
     Block,
     Column,
@@ -30,10 +31,12 @@ def lay_out(summary: _Summary) -> list[Block]:
         *_heading(summary),
         *_open_spans(summary),
         *_losses(summary),
+        *device_alarms(summary["devices"]),
         *_notes(summary),
         *_attempts(summary),
         *_steps(summary),
         *_stages(summary),
+        *device_table(summary["devices"]),
         *_rewards(summary),
         *tool_table(summary["tools"]),
         *rpc_table(summary["rpcs"]),

@@ -11,6 +11,7 @@ from typing import Any
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
+from rlvr_probe.report.devices import devices
 from rlvr_probe.report.job import roles, rpcs, selection, staleness
 from rlvr_probe.report.lengths import column, quantiles, truncated_share
 from rlvr_probe.report.turns import tool_use, turn_counts
@@ -61,6 +62,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "rpcs": rpcs(trace, standing),
         "selection": selection(batches),
         "staleness": staleness(batches),
+        "devices": devices(trace),
         "user_spans": _user_spans(trace),
         "step_list": [_step(step) for step in started],
         "attempt_list": [_attempt(trace, attempt) for attempt in trace.attempts],
@@ -254,6 +256,8 @@ def _process(trace: Trace, one: Process) -> dict[str, Any]:
         "start_s": one.start_ns / 1e9,
         "last_seen_s": one.last_seen_ns / 1e9,
         "silent_s": one.silent_s,
+        "devices": None if one.devices is None else list(one.devices),
+        "devices_how": one.devices_how or None,
         "level": one.level,
         "level_reason": one.level_reason,
         "muted": dict(one.muted),

@@ -1,0 +1,215 @@
+"""What devices did in each stage of the steps: one row per stage and kind of device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rlvr_probe.analysis.device_use import (
+    Attribution,
+    Interval,
+    Scope,
+    merged,
+    of_node,
+    stage_spans,
+)
+from rlvr_probe.model import names
+from rlvr_probe.model.counters import BY_NAME
+from rlvr_probe.model.devices import DeviceSeries, DeviceUse, Quality
+from rlvr_probe.model.trace import Trace
+
+__all__ = ["StageDevices", "stage_devices"]
+
+_KNOWN: Final = 0.5
+"""Of a mean that is known of a smaller share of the time, nothing is said."""
+
+_StepKey = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StageDevices:
+    """What the devices of one kind did in one stage, over all steps.
+
+    Attributes:
+        stage: Its name, or ``step``.
+        kind: ``gpu`` or ``host``.
+        scope: Where the devices were found, see :mod:`rlvr_probe.analysis.device_use`.
+        devices: How many.
+        steps: Steps in which the stage was seen.
+        seconds: Time of it, summed over devices; spans of one device at the same time count once.
+        per_step: By counter that counts up: sum over all devices, mean of the steps of which it is
+            wholly known.
+        known_steps: By such a counter: how many steps these are.
+        per_second: By such a counter: of one device, mean over the time of which it is known.
+        means: By other counter: mean over devices and over the time of which it is known.
+        maxima: By such a counter: largest reading of any device.
+        energy_error_j: How far ``energy_j`` per step may be off.
+        quality: ``low`` if half of the time or more lies in spans that are too short to be read, or
+            was not read.
+        shared: Stages of others were open on one of the devices at the same time.
+    """
+
+    stage: str
+    kind: str
+    scope: Scope
+    devices: int
+    steps: int
+    seconds: float
+    per_step: Mapping[str, float]
+    known_steps: Mapping[str, int]
+    per_second: Mapping[str, float]
+    means: Mapping[str, float]
+    maxima: Mapping[str, float]
+    energy_error_j: float | None
+    quality: Quality
+    shared: bool
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Where a stage was seen: intervals by step and device."""
+
+    steps: dict[_StepKey, dict[str, list[Interval]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    scopes: set[Scope] = field(default_factory=set)
+    shared: bool = False
+
+
+def stage_devices(trace: Trace) -> list[StageDevices]:
+    """Per stage what GPUs did, then per stage what hosts did; nothing where no device was read.
+
+    Steps that not every rank finished are left out.
+    """
+    if not trace.devices:
+        return []
+    attribution = Attribution(trace)
+    series = {one.uuid: one for one in trace.devices}
+    order = {name: place for place, name in enumerate((names.STEP.name, *names.STAGES))}
+    return [
+        _summed(stage, kind, seen, series)
+        for kind in ("gpu", "host")
+        for stage, seen in sorted(
+            _seen(trace, attribution, kind).items(), key=lambda item: order[item[0]]
+        )
+    ]
+
+
+def _seen(trace: Trace, attribution: Attribution, kind: str) -> Mapping[str, _Seen]:
+    found = defaultdict[str, _Seen](_Seen)
+    hosts = [one for one in trace.devices if one.facts.kind == "host"]
+    done = {id(span): step for step in trace.steps() if step.done for span in step.spans}
+    for span in stage_spans(trace):
+        step = done.get(id(span))
+        if step is None:
+            continue
+        scope, devices = attribution.devices(span.process)
+        if kind == "host":
+            scope, devices = "node", of_node(hosts, trace.processes[span.process])
+        if not devices:
+            continue
+        seen = found[span.name]
+        seen.scopes.add(scope)
+        by_device = seen.steps[step.attempt, step.session, step.life, step.number]
+        for one in devices:
+            by_device[one.uuid].append((span.start_ns, span.end_ns))
+            if kind == "gpu" and not seen.shared:
+                seen.shared = attribution.is_shared(span, one.uuid)
+    return found
+
+
+def _summed(stage: str, kind: str, seen: _Seen, series: Mapping[str, DeviceSeries]) -> StageDevices:
+    steps = [
+        [
+            series[uuid].over(start_ns, end_ns)
+            for uuid, intervals in by_device.items()
+            for start_ns, end_ns in merged(intervals)
+        ]
+        for by_device in seen.steps.values()
+    ]
+    uses = [use for step in steps for use in step]
+    seconds = sum(use.seconds for use in uses)
+    per_step, known_steps, per_second = _totals(steps)
+    means, maxima = _means(uses, seconds)
+    low_s = sum(use.seconds for use in uses if use.quality != "ok")
+    quality: Quality = "low" if 2 * low_s >= seconds else "ok"
+    scopes: Sequence[Scope] = ("node", "job", "process")
+    return StageDevices(
+        stage=stage,
+        kind=kind,
+        scope=next(scope for scope in scopes if scope in seen.scopes),
+        devices=len({use.uuid for use in uses}),
+        steps=len(steps),
+        seconds=seconds,
+        per_step=per_step,
+        known_steps=known_steps,
+        per_second=per_second,
+        means=means,
+        maxima=maxima,
+        energy_error_j=_energy_error(steps),
+        quality="absent" if all(use.quality == "absent" for use in uses) else quality,
+        shared=seen.shared,
+    )
+
+
+def _totals(
+    steps: Sequence[Sequence[DeviceUse]],
+) -> tuple[dict[str, float], dict[str, int], dict[str, float]]:
+    """Per step and how many steps, and per second."""
+    per_step, known_steps, per_second = dict[str, float](), dict[str, int](), dict[str, float]()
+    for name in _names(steps, "total"):
+        whole = [
+            sum(told)
+            for step in steps
+            if len(told := [one for use in step if (one := use.total(name)) is not None])
+            == len(step)
+        ]
+        if whole:
+            per_step[name] = sum(whole) / len(whole)
+            known_steps[name] = len(whole)
+        pairs = [
+            (one, use.seconds)
+            for step in steps
+            for use in step
+            if (one := use.total(name)) is not None
+        ]
+        length = sum(length for _, length in pairs)
+        if length:
+            per_second[name] = sum(one for one, _ in pairs) / length
+    return per_step, known_steps, per_second
+
+
+def _means(uses: Sequence[DeviceUse], seconds: float) -> tuple[dict[str, float], dict[str, float]]:
+    means, maxima = dict[str, float](), dict[str, float]()
+    for name in _names([uses], "window", "gauge"):
+        told = [(use.counters[name], use.seconds) for use in uses if name in use.counters]
+        known_s = sum(one.covered * length for one, length in told)
+        if known_s < _KNOWN * seconds or not known_s:
+            continue
+        total = sum(one.mean * one.covered * s for one, s in told if one.mean is not None)
+        means[name] = total / known_s
+        largest = [one.maximum for one, _ in told if one.maximum is not None]
+        if largest:
+            maxima[name] = max(largest)
+    return means, maxima
+
+
+def _names(steps: Iterable[Sequence[DeviceUse]], *kinds: str) -> list[str]:
+    found = {
+        name
+        for step in steps
+        for use in step
+        for name, one in use.counters.items()
+        if one.counter.kind in kinds
+    }
+    return [name for name in BY_NAME if name in found]
+
+
+def _energy_error(steps: Sequence[Sequence[DeviceUse]]) -> float | None:
+    """Bound of the energy per step, over the steps of which it is known."""
+    whole = [step for step in steps if all("energy_j" in use.counters for use in step)]
+    errors = [use.energy_error_j for step in whole for use in step]
+    known = [one for one in errors if one is not None]
+    return sum(known) / len(whole) if whole and len(known) == len(errors) else None

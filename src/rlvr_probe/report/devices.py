@@ -1,0 +1,228 @@
+"""What GPUs and hosts did in each stage, and what is known of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from rlvr_probe.analysis import StageDevices, stage_devices
+from rlvr_probe.model import names
+from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.report.document import Block, Column, Line, clean, duration, grid, seconds
+
+__all__ = ["device_alarms", "device_table", "devices"]
+
+_GIB: Final = 1 << 30
+_THROTTLED: Final = 0.01
+"""Share of step time from which it is said that clocks were held down."""
+
+
+def devices(trace: Trace) -> dict[str, Any] | None:
+    """Devices that were read, who read them, and what they did by stage; None if there are none."""
+    if not trace.devices and not trace.sidecars:
+        return None
+    return {
+        "list": [_device(trace, one) for one in trace.devices],
+        "sidecars": [
+            {
+                "process": one.key,
+                "host": one.host,
+                "pid": one.pid,
+                "state": one.state,
+                "start_s": one.start_ns / 1e9,
+                "last_seen_s": one.last_seen_ns / 1e9,
+                "lost": dict(one.lost),
+                "faults": dict(one.faults),
+            }
+            for one in trace.sidecars
+        ],
+        "stages": [_stage(one) for one in stage_devices(trace)],
+    }
+
+
+def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
+    facts = one.facts
+    users = [process for process in trace.processes if one.uuid in (process.devices or ())]
+    times = [readings.times_ns for readings in one.readings.values() if len(readings)]
+    return {
+        "uuid": facts.uuid,
+        "kind": facts.kind,
+        "vendor": facts.vendor,
+        "model": facts.model,
+        "driver": facts.driver,
+        "parent": facts.parent,
+        "host": facts.host,
+        "memory_limit_b": facts.memory_limit_b,
+        "hz": facts.hz,
+        "samples": one.samples,
+        "from_s": min((moments[0] for moments in times), default=0) / 1e9 if times else None,
+        "to_s": max((moments[-1] for moments in times), default=0) / 1e9 if times else None,
+        "counters": [counter.name for counter in one.counters()],
+        "absent": dict(facts.absent),
+        "faults": [
+            {"time_s": fault.time_ns / 1e9, "what": fault.what, "code": fault.code}
+            for fault in one.faults
+        ],
+        "processes": [process.index for process in users],
+        "ranks": [process.rank for process in users if process.rank is not None],
+    }
+
+
+def _stage(one: StageDevices) -> dict[str, Any]:
+    found = asdict(one)
+    return {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in found.items()
+    }
+
+
+def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
+    """Errors that drivers reported, and sidecars that died."""
+    if found is None:
+        return []
+    lines = list[str]()
+    for one in found["list"]:
+        counts = Counter((fault["what"], fault["code"]) for fault in one["faults"])
+        for (what, code), count in counts.most_common(2):
+            alike = [f["time_s"] for f in one["faults"] if (f["what"], f["code"]) == (what, code)]
+            error = clean(what, 16) if code is None else f"{clean(what, 16)} {code}"
+            ranks = ", ".join(f"rank {rank}" for rank in one["ranks"][:4])
+            where = f"{clean(one['host'], 24)}{', ' if ranks else ''}{ranks}"
+            times = "" if count == 1 else f" {count:,} times, first"
+            lines.append(
+                f"GPU FAULT: {error} of {_short(one['uuid'])} ({where}){times} after"
+                f" {duration(min(alike))}"
+            )
+    more = len(lines) - 6
+    lines = lines[:6] + ([f"GPU FAULT: {more} more"] if more > 0 else [])
+    lost = sum(sum(one["lost"].values()) for one in found["sidecars"])
+    died = sum(one["state"] == "died" for one in found["sidecars"])
+    if died:
+        lines.append(f"{died} of the sidecars that read devices died")
+    if lost:
+        lines.append(f"LOST: {lost:,} readings of devices")
+    return [Line(text, "alarm") for text in lines]
+
+
+def device_table(found: Mapping[str, Any] | None) -> list[Block]:
+    """What devices did by stage, and what they are; nothing where none was read."""
+    if found is None or not found["list"]:
+        return []
+    blocks: list[Block] = []
+    gpus = {one["stage"]: one for one in found["stages"] if one["kind"] == "gpu"}
+    hosts = {one["stage"]: one for one in found["stages"] if one["kind"] == "host"}
+    stages = [
+        stage for stage in (names.STEP.name, *names.STAGES) if stage in gpus or stage in hosts
+    ]
+    rows = [_row(stage, gpus.get(stage), hosts.get(stage)) for stage in stages]
+    if any(any(row[1:]) for row in rows):
+        columns = (
+            Column("stage", number=False),
+            Column("GPUs"),
+            Column("SM"),
+            Column("tensor"),
+            Column("DRAM"),
+            Column("any kernel"),
+            Column("W each"),
+            Column("kJ/step"),
+            Column("GiB max"),
+            Column("CPU cores"),
+            Column("", number=False),
+        )
+        title = "Devices (mean of the GPUs over the time of the stage; kJ of all of them together)"
+        blocks.append(grid(title, columns, rows, head=24, tail=0, what="stages"))
+    return [*blocks, *(Line(text, "quiet") for text in _about(found))]
+
+
+def _row(
+    stage: str, gpu: Mapping[str, Any] | None, host: Mapping[str, Any] | None
+) -> Sequence[str]:
+    cores = None if host is None else host["per_second"].get("cpu_s")
+    cells = [stage, *_gpu_cells(gpu), "" if cores is None else f"{cores:,.1f}"]
+    marks = list[str]()
+    if gpu is not None:
+        marks += ["rough"] if gpu["quality"] == "low" else []
+        marks += ["shared"] if gpu["shared"] else []
+    return [*cells, ", ".join(marks)]
+
+
+def _gpu_cells(one: Mapping[str, Any] | None) -> list[str]:
+    if one is None:
+        return [""] * 8
+    means, maxima = one["means"], one["maxima"]
+    watts = one["per_second"].get("energy_j", means.get("power_w"))
+    energy_j = one["per_step"].get("energy_j")
+    # How busy it was, if nothing better is known.
+    plain = None if "sm_active" in means else means.get("utilization")
+    return [
+        f"{one['devices']:,}",
+        *(_percent(means.get(name)) for name in ("sm_active", "tensor_active", "dram_active")),
+        _percent(plain),
+        "" if watts is None else f"{watts:,.0f}",
+        seconds(None if energy_j is None else energy_j / 1000),
+        _gib(maxima.get("memory_b")),
+    ]
+
+
+def _about(found: Mapping[str, Any]) -> list[str]:
+    """What the devices are, and what they cannot tell."""
+    lines = list[str]()
+    gpus = [one for one in found["list"] if one["kind"] == "gpu"]
+    if gpus:
+        models = Counter(clean(one["model"] or "GPU", 32) for one in gpus)
+        what = ", ".join(f"{count:,} x {model}" for model, count in models.most_common(4))
+        rates = {one["hz"] for one in gpus if one["hz"] is not None}
+        often = f", read {_range(rates)} times a second" if rates else ""
+        lines.append(f"{what} on {_hosts(gpus)}{often}")
+    absent = Counter(
+        (clean(name, 24), clean(reason, 60))
+        for one in gpus
+        for name, reason in one["absent"].items()
+    )
+    by_reason = dict[str, list[str]]()
+    for (name, reason), _ in absent.most_common():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, counters in list(by_reason.items())[:3]:
+        lines.append(f"not known: {', '.join(counters[:6])}: {reason}")
+    scopes = {one["scope"] for one in found["stages"] if one["kind"] == "gpu"}
+    if any(one["quality"] == "low" for one in found["stages"] if one["kind"] == "gpu"):
+        lines.append("rough: most of the time lies in spans too short for so few readings")
+    if any(one["shared"] for one in found["stages"]):
+        lines.append(
+            "shared: other processes worked on these GPUs at the same time; nothing is split"
+        )
+    if "node" in scopes:
+        lines.append("no process told which GPUs it works on: these are all of its node")
+    step = next((one for one in found["stages"] if one["stage"] == names.STEP.name), None)
+    for name, why in (("throttle_power_s", "their power cap"), ("throttle_thermal_s", "heat")):
+        share = 0.0 if step is None else step["per_second"].get(name, 0.0)
+        if share >= _THROTTLED:
+            lines.append(f"GPUs were held down by {why} {share:.1%} of the time of steps")
+    return lines
+
+
+def _hosts(gpus: Sequence[Mapping[str, Any]]) -> str:
+    hosts = sorted({clean(one["host"], 24) for one in gpus})
+    return hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
+
+
+def _range(rates: set[float]) -> str:
+    low, high = min(rates), max(rates)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+
+
+def _gib(value: float | None) -> str:
+    return "" if value is None else f"{value / _GIB:,.1f}"
+
+
+def _short(uuid: str) -> str:
+    """Enough of a name to tell it from the others of a node."""
+    return clean(uuid, 13).rstrip("…-")
