@@ -44,14 +44,15 @@ class NvidiaBackend:
         except ImportError:
             self.why = "nvidia-ml-py is not installed"
             return ()
+        nvml: Any = pynvml
         try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            missing = error.value == nvml.NVML_ERROR_LIBRARY_NOT_FOUND
             kind = type(error).__name__
             self.why = "no NVIDIA driver here" if missing else f"NVML does not answer ({kind})"
             return ()
-        self._nvml = pynvml
+        self._nvml = nvml
         self._events = self._make_events()
         failed: list[str] = []
         found = list(self._enumerate(failed))
