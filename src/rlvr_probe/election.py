@@ -25,10 +25,10 @@ __all__ = ["PLACES", "RECORD", "Keeper", "holder", "lock_path", "open_lock", "re
 PLACES: tuple[str, ...] = ("/dev/shm", "/tmp")  # noqa: S108 - in a folder of our own there, checked to be ours
 """Where the folder of locks is looked for. Not in the environment, which differs within a job."""
 
-LOOK_NS = 500_000_000
+LOOK_NS = 250_000_000
 """How often a process looks whether there is a sidecar."""
 
-JITTER_NS = 200_000_000
+JITTER_NS = 100_000_000
 """Processes of one node spread their starts over so long; the first one is seen by the others."""
 
 _PATIENCE_NS: Final = 3_000_000_000
@@ -76,7 +76,7 @@ class Keeper:
         self._folder = folder
         self._config = config
         self._wanted = config.sidecar and sys.platform == "linux" and bool(sys.executable)
-        self._due_ns = time.monotonic_ns() + LOOK_NS
+        self._due_ns = time.monotonic_ns() + 2 * LOOK_NS  # most short processes need none
         self._lock: Path | None = None
         self._seen_free = False
         self._started = 0
