@@ -21,7 +21,8 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.sidecar import loop
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
-from rlvr_probe.sidecar.loop import SIGNALS, Sidecar
+from rlvr_probe.sidecar.loop import Sidecar
+from rlvr_probe.sidecar.process import LAST_S, SIGNALS
 from rlvr_probe.sidecar.writers import Writers
 from rlvr_probe.trace import read_run
 from tests.journals import JournalFile
@@ -78,10 +79,10 @@ def writers(folder: Path) -> Writers:
     return Writers(folder, NODE + "f" * 12)
 
 
-def sidecar(folder: Path, **settings: Any) -> Sidecar:
+def sidecar(folder: Path, hz: float = 0.0, beat: Callable[[], object] | None = None) -> Sidecar:
     lock = Lock.take(folder)
     assert isinstance(lock, Lock)
-    return Sidecar(folder, Config(gpu_hz=0.0, **settings), lock)
+    return Sidecar(folder, Config(gpu_hz=hz), lock, SIGNALS, last_s=LAST_S, beat=beat)
 
 
 def run(one: Sidecar) -> str:
@@ -331,9 +332,7 @@ def stay(folder: Path, monkeypatch: pytest.MonkeyPatch, looks: int = 5, hz: floa
         if not left:
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
-    lock = Lock.take(folder)
-    assert isinstance(lock, Lock)
-    return run(Sidecar(folder, Config(gpu_hz=hz), lock, beat=beat))
+    return run(sidecar(folder, hz, beat))
 
 
 def test_it_stays_while_somebody_writes_and_tells_what_it_took(
@@ -425,7 +424,5 @@ def test_a_beat_is_given_as_long_as_nothing_hangs(
 ) -> None:
     monkeypatch.setattr(loop, "_GRACE_NS", 200_000_000)
     beats: list[float] = []
-    lock = Lock.take(folder)
-    assert isinstance(lock, Lock)
-    run(Sidecar(folder, Config(gpu_hz=0.0), lock, beat=lambda: beats.append(time.monotonic())))
+    run(sidecar(folder, beat=lambda: beats.append(time.monotonic())))
     assert beats

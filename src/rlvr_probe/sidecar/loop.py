@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +19,7 @@ from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.writers import Finished, Writers
 
-__all__ = ["LAST_S", "SIGNALS", "Sidecar"]
-
-SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""What makes a sidecar leave in an orderly way; blocked and waited for, so without handlers."""
+__all__ = ["Sidecar"]
 
 _S: Final = 1_000_000_000
 _LOOK_NS: Final = _S
@@ -38,9 +35,6 @@ _KEPT_NS: Final = 2 * _S
 _PAUSE_NS: Final = 60 * _S
 """No compressing for so long after the disk had no room for it."""
 
-LAST_S: Final = 3.0
-"""What the compressing of what is left may take before it leaves, s."""
-
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
 """Time to the next reading that has to be left for a slice of compressing."""
@@ -54,8 +48,9 @@ class Sidecar:
         folder: Path,
         config: Config,
         lock: Lock,
+        signals: Collection[signal.Signals],
         *,
-        last_s: float = LAST_S,
+        last_s: float,
         beat: Callable[[], object] | None = None,
     ) -> None:
         """Read nothing yet.
@@ -64,10 +59,12 @@ class Sidecar:
             folder: Run folder.
             config: Settings of the processes of the run.
             lock: Held by this process.
+            signals: What makes it leave; blocked in the thread that runs it, and waited for.
             last_s: How long it may go on compressing when there is nothing else to do, s.
             beat: Called about once a second as long as nothing hangs.
         """
         self._lock = lock
+        self._signals = signals
         self._beat = beat
         self._last_s = last_s
         self._hz = config.gpu_hz
@@ -88,10 +85,7 @@ class Sidecar:
         self._redundant: deque[tuple[int, Path]] = deque()
 
     def run(self) -> str:
-        """Work until nobody writes to the run any more; why it left, in a word.
-
-        :data:`SIGNALS` are blocked in this thread.
-        """
+        """Work until nobody writes to the run any more; why it left, in a word."""
         reason: str | None = None
         while reason is None:
             now = time.monotonic_ns()
@@ -166,7 +160,7 @@ class Sidecar:
         busy = left >= _ROOM_NS and now >= self._rest_ns and self._compress_a_slice(now)
         # Even where everything is late or fails at once, others get to run.
         wait_s = 0 if busy else max(_LEAST_NS, left) / _S
-        return "signal" if signal.sigtimedwait(SIGNALS, wait_s) is not None else None
+        return "signal" if signal.sigtimedwait(self._signals, wait_s) is not None else None
 
     @guard.fail_open("sidecar.compress", False)
     def _compress_a_slice(self, now_ns: int) -> bool:

@@ -1,4 +1,7 @@
-"""Becoming a sidecar: out of the reach of the process that started it, and in nobody's way."""
+"""Becoming a sidecar: out of the reach of the process that started it, and in nobody's way.
+
+The lock is taken before most of it is imported, so that a node is without one for a moment only.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,14 @@ from typing import Final
 
 from rlvr_probe.config import Config
 from rlvr_probe.sidecar.lock import Lock
-from rlvr_probe.sidecar.loop import LAST_S, SIGNALS, Sidecar
 
 __all__ = ["main", "serve", "stand_back"]
+
+LAST_S: Final = 3.0
+"""What the compressing of what is left may take before it leaves, s."""
+
+SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""What makes a sidecar leave in an orderly way; blocked and waited for, so without handlers."""
 
 _NICE: Final = 10
 _STUCK_S: Final = 60
@@ -40,7 +48,9 @@ def main() -> None:
     lock = Lock.take(folder)
     if isinstance(lock, Lock):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        serve(folder, config, lock, beat=partial(signal.alarm, _STUCK_S))
+        beat = partial(signal.alarm, _STUCK_S)
+        beat()
+        serve(folder, config, lock, beat=beat)
 
 
 def serve(
@@ -61,7 +71,9 @@ def serve(
         beat: Called about once a second as long as nothing hangs.
     """
     with _blocked():
-        reason = Sidecar(folder, config, lock, last_s=last_s, beat=beat).run()
+        from rlvr_probe.sidecar.loop import Sidecar
+
+        reason = Sidecar(folder, config, lock, SIGNALS, last_s=last_s, beat=beat).run()
     lock.release()
     return reason
 
