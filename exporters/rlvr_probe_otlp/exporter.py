@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.context import Limits
 from rlvr_probe_otlp.document import document
+from rlvr_probe_otlp.offsets import FILE, opened
 from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.settings import batch_size, destinations, disabled, temporality
 
 __all__ = ["OTLPExporter"]
 
@@ -57,18 +60,65 @@ class OTLPExporter:
             f" (default: {defaults.share})",
         )
 
+        parser.add_argument(
+            "--endpoint",
+            metavar="URL",
+            help="collector, for example http://localhost:4318 (default:"
+            " OTEL_EXPORTER_OTLP_ENDPOINT)",
+        )
+        parser.add_argument(
+            "--protocol",
+            metavar="NAME",
+            help="http/protobuf or grpc (default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf)",
+        )
+        parser.add_argument(
+            "--state",
+            metavar="FILE",
+            type=Path,
+            help="where it is noted what was sent already (default: otlp.offsets in the run"
+            " folder)",
+        )
+
     def export(self, trace: Trace, folder: Path, args: Namespace) -> Iterator[str]:
         """Send ``trace``, or say what would be sent.
 
         Raises:
             ProbeError: The collector did not take everything; a repetition sends the rest.
         """
-        limits = Limits(spans=args.max_spans, trajectories=args.max_trajectories, share=args.share)
-        plan = Plan(trace, limits)
         if args.json and not args.dry_run:
             raise ProbeError("--json prints a plan: give --dry-run too")
+        limits = Limits(spans=args.max_spans, trajectories=args.max_trajectories, share=args.share)
+        counting = temporality(os.environ)
         if args.dry_run:
+            plan = Plan(trace, limits, temporality=counting)
             yield from document(plan) if args.json else _summary(plan)
+            return
+        if disabled(os.environ):
+            yield "OTEL_SDK_DISABLED is true: nothing was sent"
+            return
+        found = destinations(os.environ, args.endpoint, args.protocol)
+        if not found:
+            yield "OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER name no otlp: nothing was sent"
+            return
+        size = batch_size(os.environ)
+        try:
+            from rlvr_probe_otlp.delivery import deliver
+            from rlvr_probe_otlp.encoding import Encoder
+        except ImportError as error:
+            raise _not_installed(error) from None
+        plan = Plan(trace, limits, temporality=counting)
+        with opened(args.state or folder / FILE) as offsets:
+            try:
+                encoder = Encoder(trace, counting)
+                yield from deliver(plan, found, offsets, encoder, size)
+            except ImportError as error:
+                raise _not_installed(error) from None
+
+
+def _not_installed(error: ImportError) -> ProbeError:
+    return ProbeError(
+        f"sending needs the exporters of OpenTelemetry ({error}): pip install 'rlvr-probe[otlp]'"
+    )
 
 
 def _summary(plan: Plan) -> Iterator[str]:

@@ -18,6 +18,7 @@ __all__ = [
     "ATTRIBUTES",
     "INTERNAL",
     "KINDS",
+    "LINKED",
     "OUTSIDE",
     "OWN",
     "RANK_STEP",
@@ -41,6 +42,8 @@ RANK_STEP: Final = "rlvr.rank_step"
 
 OUTSIDE: Final = "rlvr.outside_steps"
 """Root of the trace that holds what belongs to no step."""
+
+LINKED: Final = "rlvr.trajectories.linked"
 
 ATTRIBUTES: Final[Mapping[str, str]] = {
     "session": "rlvr.session",
@@ -88,7 +91,7 @@ OWN: Final[Mapping[str, str]] = {
     "rlvr.ranks.done": "ranks that finished it",
     "rlvr.trajectories": "training trajectories that were generated in it",
     "rlvr.response_tokens": "their response tokens",
-    "rlvr.trajectories.linked": "of all trajectories, those that are traces of their own",
+    LINKED: "of all trajectories, those that are traces of their own",
     "rlvr.stage.*.wall_s": "time in which any rank was in the stage",
     "rlvr.stage.*.sum_s": "time that all ranks together were in it",
     "rlvr.left_out.*.count": "spans of this name beyond the bound of the trace",

@@ -14,6 +14,7 @@ from rlvr_probe_otlp.outside import Beside, place, place_of, plan_outside
 from rlvr_probe_otlp.steps import extent_of, plan_step
 from rlvr_probe_otlp.telemetry import PlannedTrace, Unit
 from rlvr_probe_otlp.trajectories import link_to, plan_trajectories
+from rlvr_probe_otlp.values import fingerprint
 
 __all__ = ["Plan", "plan_unit_traces"]
 
@@ -72,16 +73,41 @@ class Plan:
             points = meter.points(context.at(0 if extent is None else extent[1]))
             if traces or points:
                 key = context.step(step)[0]
-                yield Unit(key, f"step {step.number} of attempt {step.attempt}", traces, points)
+                title = f"step {step.number} of attempt {step.attempt}"
+                yield Unit(key, title, self._content(step, traces), traces, points)
         for index, nodes in sorted(self._beside.outside.items()):
             outside = plan_outside(context, self.trace.attempts[index], nodes)
             title = f"outside of the steps of attempt {index}"
-            yield Unit(outside.trace_id, title, (outside,))
+            content = fingerprint(outside, context.keys, None)
+            yield Unit(outside.trace_id, title, content, (outside,))
         count_losses(meter, self.trace)
         last = max((one.last_seen_ns for one in self.trace.processes), default=0)
         points = meter.points(context.at(last))
         if points:
-            yield Unit(trace_id(context.run, "end"), "end of the run", (), points)
+            yield Unit(trace_id(context.run, "end"), "end of the run", "", (), points)
+
+    def _content(self, step: Step, traces: Sequence[PlannedTrace]) -> str:
+        """What tells a step from what it was: its trace, and how much is known of its trajectories.
+
+        Not which of them are kept: a slow one of a later step may drive out one of this step.
+        """
+        limits = self.context.limits
+        known = [
+            (
+                batch.mode,
+                batch.ordinal,
+                shard.offset,
+                len(shard.response_tokens),
+                sum(map(len, shard.turns.values())),
+                sum(map(len, shard.tool_calls.values())),
+                len(shard.calls),
+                len(shard.rewards),
+            )
+            for batch in (*step.batches, *step.evaluations)
+            for shard in batch.shards
+        ]
+        asked = (limits.spans, limits.trajectories, limits.share)
+        return fingerprint(next(iter(traces), None), self.context.keys, [asked, known])
 
     def _of(self, step: Step) -> Sequence[Node]:
         beside: Beside = self._beside

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step
 from rlvr_probe_otlp.context import Context
-from rlvr_probe_otlp.names import RANK_STEP, SPANS
+from rlvr_probe_otlp.names import LINKED, RANK_STEP, SPANS
 from rlvr_probe_otlp.nodes import Node, Root, node_of, plan_trace
 from rlvr_probe_otlp.telemetry import Link, PlannedTrace, Value
 
@@ -95,7 +95,7 @@ def _attributes(step: Step, linked: int) -> dict[str, Value]:
             sum(shard.response_tokens) for batch in step.batches for shard in batch.shards
         )
     if linked:
-        found["rlvr.trajectories.linked"] = linked
+        found[LINKED] = linked
     for stage, by_process in sorted(_stages(step).items()):
         everywhere = [interval for intervals in by_process.values() for interval in intervals]
         found[f"rlvr.stage.{stage}.wall_s"] = _union_ns(everywhere) / 1e9

@@ -117,9 +117,11 @@ class Unit:
     Attributes:
         key: Names it in every plan of the run.
         title: For people.
+        content: Tells its traces from what they were before, when less of the recording was there.
     """
 
     key: str
     title: str
+    content: str
     traces: Sequence[PlannedTrace] = ()
     points: Sequence[Point] = field(default=())

@@ -1,0 +1,161 @@
+"""A plan in the types of the OpenTelemetry SDK; with ``sending``, all that imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import Final
+
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Buckets,
+    ExponentialHistogram,
+    ExponentialHistogramDataPoint,
+    Gauge,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+
+from rlvr_probe.model.trace import Trace
+from rlvr_probe_otlp.metrics import METRICS, Temporality
+from rlvr_probe_otlp.resources import process_resources, run_resource
+from rlvr_probe_otlp.telemetry import Attributes, PlannedSpan, PlannedTrace, Point, Snapshot
+
+__all__ = ["Encoder"]
+
+_KINDS: Final = {
+    "internal": SpanKind.INTERNAL,
+    "client": SpanKind.CLIENT,
+    "server": SpanKind.SERVER,
+}
+_TEMPORALITIES: Final = {
+    "cumulative": AggregationTemporality.CUMULATIVE,
+    "delta": AggregationTemporality.DELTA,
+}
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class Encoder:
+    """Makes what the SDK's exporters send.
+
+    A provider of our own tells which traces OTEL_TRACES_SAMPLER keeps; that of an application is
+    never touched. OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME win over what the recording says;
+    OTEL_EXPERIMENTAL_RESOURCE_DETECTORS would describe this machine, not that of the training.
+
+    Attributes:
+        keys: Key of each process.
+    """
+
+    def __init__(self, trace: Trace, temporality: Temporality) -> None:
+        """Take the resources of ``trace``, and the limits and the sampler of the environment."""
+        given = OTELResourceDetector().detect()
+        self._run = Resource(dict(run_resource(trace))).merge(given)
+        self._processes = [Resource(dict(one)).merge(given) for one in process_resources(trace)]
+        self.keys = [one.key for one in trace.processes]
+        self._limits = SpanLimits()
+        self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
+        self._temporality = _TEMPORALITIES[temporality]
+        self._scope = InstrumentationScope("rlvr-probe", version("rlvr-probe"))
+        self._meanings = {metric.name: metric.meaning for metric in METRICS}
+
+    def keeps(self, trace: PlannedTrace) -> bool:
+        """Whether the sampler of the environment keeps a trace."""
+        decided = self._sampler.should_sample(None, int(trace.trace_id, 16), trace.spans[0].name)
+        return decided.decision is Decision.RECORD_AND_SAMPLE
+
+    def span(self, span: PlannedSpan) -> ReadableSpan:
+        """A span as the exporters take it."""
+        limits = self._limits
+        links = [
+            Link(
+                _context(link.trace_id, link.span_id),
+                BoundedAttributes(limits.max_link_attributes, dict(link.attributes)),
+            )
+            for link in span.links[: limits.max_links]
+        ]
+        return ReadableSpan(
+            name=span.name,
+            context=_context(span.trace_id, span.span_id),
+            parent=None if span.parent_id is None else _context(span.trace_id, span.parent_id),
+            resource=self._processes[span.process],
+            attributes=BoundedAttributes(
+                limits.max_span_attributes,
+                dict(span.attributes),
+                max_value_len=limits.max_span_attribute_length,
+            ),
+            links=links,
+            kind=_KINDS[span.kind],
+            status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
+            start_time=span.start_ns,
+            end_time=span.end_ns,
+            instrumentation_scope=self._scope,
+        )
+
+    def metrics(self, points: Iterable[Point]) -> MetricsData:
+        """Points as the exporters take them: one metric of each name, its points in their order."""
+        by_name = dict[str, list[Point]]()
+        for point in points:
+            by_name.setdefault(point.metric, []).append(point)
+        metrics = [self._metric(name, found) for name, found in by_name.items()]
+        return MetricsData(
+            [ResourceMetrics(self._run, [ScopeMetrics(self._scope, metrics, "")], "")]
+        )
+
+    def _metric(self, name: str, points: Sequence[Point]) -> Metric:
+        kind = points[0].kind
+        data: ExponentialHistogram | Gauge | Sum
+        if kind == "histogram":
+            shots = [
+                _histogram_point(point, point.value)
+                for point in points
+                if isinstance(point.value, Snapshot)
+            ]
+            data = ExponentialHistogram(shots, self._temporality)
+        elif kind == "gauge":
+            data = Gauge([_number_point(point) for point in points])
+        else:
+            # What goes up and down has no meaningful differences, says the specification.
+            counted = self._temporality if kind == "sum" else AggregationTemporality.CUMULATIVE
+            data = Sum([_number_point(point) for point in points], counted, kind == "sum")
+        return Metric(name, self._meanings.get(name, ""), points[0].unit, data)
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+
+
+def _number_point(point: Point) -> NumberDataPoint:
+    value = point.value.count if isinstance(point.value, Snapshot) else point.value
+    return NumberDataPoint(_plain(point.attributes), point.start_ns, point.time_ns, value)
+
+
+def _histogram_point(point: Point, shot: Snapshot) -> ExponentialHistogramDataPoint:
+    return ExponentialHistogramDataPoint(
+        _plain(point.attributes),
+        point.start_ns,
+        point.time_ns,
+        shot.count,
+        shot.sum,
+        shot.scale,
+        shot.zero,
+        Buckets(shot.offset, list(shot.counts)),
+        Buckets(0, []),
+        0,
+        shot.min,
+        shot.max,
+    )
+
+
+def _plain(attributes: Attributes) -> Attributes:
+    return dict(attributes)
