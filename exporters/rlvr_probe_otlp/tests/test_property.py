@@ -148,7 +148,7 @@ def test_every_name_that_is_planned_is_one_that_is_documented(trace: Trace) -> N
 
 
 def _attributes(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from (found["resource"], *found["processes"])
+    yield from (found["resource"], *found["processes"].values())
     for unit in found["units"]:
         for one in (*(span for t in unit["traces"] for span in t["spans"]), *unit["points"]):
             yield one["attributes"]

@@ -18,7 +18,10 @@ class CommandParser(argparse.ArgumentParser):
 
     extend: Callable[[argparse.ArgumentParser, Sequence[str]], None] | None = None
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    # The overloads of the standard library say no more than this.
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
         """Let ``extend`` add arguments, then parse; as the method of the standard library."""
         extend, self.extend = self.extend, None
         if extend is not None:
