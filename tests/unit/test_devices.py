@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -166,6 +167,15 @@ def test_fast_counters_are_read_at_the_rate_and_slow_and_rare_ones_more_rarely()
     assert len(here.told(DEVICE_STATE)) == 120
 
 
+@pytest.mark.parametrize("hz", [0.2, 1.0, 5.0, 9.0])
+def test_slow_counters_keep_their_pace_though_turns_come_late(hz: float) -> None:
+    here, backend, clock = node(hz)
+    late = random.Random(7)
+    here.run(120, lambda seconds: clock.advance(seconds + late.uniform(0, 0.02)))
+    slow = [pace for _, _, pace in backend.asked].count("slow")
+    assert 118 <= slow <= 122 if hz >= 1 else slow == 25
+
+
 def test_devices_are_staggered_over_the_period() -> None:
     here, backend, clock = node(count=4)
     here.run(0.4, clock.advance)
@@ -316,6 +326,32 @@ def test_a_backend_of_a_third_party_that_raises_costs_its_own_devices_only() -> 
     assert len(here.told(DEVICE_SAMPLE)) >= 5
     assert good.closed == 1
     assert {error for _, error in guard.faults()} == {"ZeroDivisionError"}
+
+
+@pytest.mark.parametrize("value", [None, "5", float("nan"), float("inf"), [1]])
+def test_what_is_no_number_is_not_in_a_row(value: Any) -> None:
+    guard.set_strict(False)
+    clock = Clock()
+    wrong = OneBackend(clock, values={"energy_j": value})
+    here = Node(wrong, OneBackend(clock), clock=clock)
+    here.run(1, clock.advance)
+    assert {one["device"] for one in here.told(DEVICE_SAMPLE)} == {1}
+    assert {error for _, error in guard.faults()} == {"TypeError"}
+
+
+def test_devices_that_are_none_cost_their_own_backend_only() -> None:
+    class Wrong(OneBackend):
+        def devices(self) -> Sequence[Device]:
+            return ["device"]  # type: ignore[list-item]
+
+        def read(self, device: Device, pace: Pace) -> Reading:
+            raise AssertionError
+
+    guard.set_strict(False)
+    clock = Clock()
+    here = Node(Wrong(clock), OneBackend(clock), clock=clock)
+    here.run(1, clock.advance)
+    assert [one["uuid"] for one in here.told(DEVICE)] == ["one-0"]
 
 
 def test_a_node_without_devices_has_nothing_to_do_at_once() -> None:

@@ -351,6 +351,23 @@ def test_the_type_of_a_field_is_heeded(play: Play) -> None:
     assert (values["power_w"], values["energy_j"]) == (250.0, 500.0)
 
 
+@pytest.mark.parametrize("pace", ["fast", "slow", "rare"])
+def test_the_time_of_a_reading_is_within_it(play: Play, pace: Pace) -> None:
+    play(*FULL)
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 1_000_000
+        return now
+
+    backend = NvidiaBackend(clock)
+    [device] = backend.devices()
+    before = clock()
+    reading = backend.read(device, pace)
+    assert before < reading.time_ns < clock()
+
+
 def test_eight_gpus_are_eight_devices(play: Play) -> None:
     nvml = play("0 sys count 8", *(f"0 {i} power_mw {1000 * (i + 1)}" for i in range(8)))
     backend, found = opened(nvml)
@@ -364,7 +381,7 @@ def test_a_gpu_that_cannot_be_opened_leaves_the_others(play: Play) -> None:
     backend, found = opened(nvml)
     assert [one.uuid for one in found] == [gpu_uuid(0)]
     assert backend.why == (
-        "GPU 1 cannot be opened: no permission (4); GPU 2 cannot be opened: NVML error 15"
+        "GPU 1 cannot be opened: no permission (4); GPU 2 cannot be opened: lost (15)"
     )
 
 

@@ -87,7 +87,8 @@ class _Gone(Exception):
 
 def explain(code: int) -> str:
     """What a code of NVML means for a counter, in a few words."""
-    return f"{_FINAL[code]} ({code})" if code in _FINAL else f"NVML error {code}"
+    words = _FINAL.get(code) or _LOST.get(code, "").replace("_", " ")
+    return f"{words} ({code})" if words else f"NVML error {code}"
 
 
 class Gpu:
@@ -192,6 +193,8 @@ class Gpu:
             for name, number in zip(names, numbers, strict=True):
                 values[name] = number * scale
                 self.standing.told(name)
+        if pace != "fast":
+            time_ns = (now + self._clock()) // 2
         return Reading(time_ns, window_s, values, dict(self.standing.absent))
 
     def _calls(
