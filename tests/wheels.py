@@ -64,7 +64,7 @@ def installed(name: str, pins: str) -> Path:
 
     def fill(folder: Path, listed: Path) -> None:
         into = ("--no-build-isolation", "--target", str(folder), "--requirement", str(listed))
-        _pip("install", into, folder.name, timeout=900)
+        _pip("install", into, folder.name, timeout=1800)
 
     return made(name, pins, fill)
 
