@@ -215,7 +215,7 @@ def run_command(
     folder: Path,
     scenario: Scenario,
     *,
-    timeout: float = 200,
+    timeout: float = 900,
     exit_status: int = 0,
 ) -> str:
     """What ``command`` printed, run in ``folder`` with the environment of ``scenario``."""
@@ -233,10 +233,10 @@ def run_command(
     return done.stdout
 
 
-def run_script(script: Path, folder: Path, arguments: str, *, timeout: float = 300) -> str:
+def run_script(script: Path, folder: Path, arguments: str) -> str:
     """What a training script printed that keeps its books in ``folder/books``."""
     command = [sys.executable, str(script), "--out", str(folder / "books"), *arguments.split()]
-    return run_command(command, folder, Scenario(), timeout=timeout)
+    return run_command(command, folder, Scenario())
 
 
 def environment(folder: Path, scenario: Scenario) -> dict[str, str]:

@@ -21,7 +21,7 @@ from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 SCRIPT = Path(__file__).with_name("train_async.py")
 STEPS = 3
@@ -67,7 +67,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("async")
-    return Run(folder, run_script(SCRIPT, folder, f"--attach --steps {STEPS}", timeout=400))
+    return Run(folder, run_script(SCRIPT, folder, f"--attach --steps {STEPS}"))
 
 
 def rows(batch: Batch) -> list[Trajectory]:

@@ -22,7 +22,7 @@ from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Span, Step
 from tests.published import JUDGE
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ALWAYS = {"data", "rollout", "reward", "advantage", "update_actor"}
 

@@ -15,7 +15,7 @@ from rlvr_probe_trl.tests.runs import LAUNCHER, TRAIN, Scenario, environment
 from rlvr_probe.trace import find_run, read_run
 from rlvr_probe.workload import build_workload
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 
 def shown(folder: Path) -> tuple[dict[str, Any], str]:
@@ -37,7 +37,7 @@ def test_what_a_killed_rank_had_finished_is_read_back(tmp_path: Path) -> None:
         env=environment(tmp_path, scenario),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 1, done.stderr[-2000:]  # torchrun's own, passed through

@@ -12,7 +12,7 @@ import pytest
 from rlvr_probe_trl.tests.runs import Finished, Runner, Scenario
 from rlvr_probe_trl.tests.train import CANARY, EOS, SPECIAL, token_ids
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ELSEWHERE = {
     "argv": "Canary-argv-4Ys",

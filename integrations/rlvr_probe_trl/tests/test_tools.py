@@ -23,6 +23,8 @@ from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 
+pytestmark = pytest.mark.timeout(2000)
+
 SCRIPT = Path(__file__).with_name("train_tools.py")
 
 
