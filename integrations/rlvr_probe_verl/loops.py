@@ -18,9 +18,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import TRAJECTORY
+from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation, Output, mask_runs, was_cut
 from rlvr_probe_verl.reading import argument, attribute, digest, number, option
-from rlvr_probe_verl.releases import Dated
 from rlvr_probe_verl.requests import CLIENT, engine_of, find_engines
 from rlvr_probe_verl.tools import INTERACT, USE
 

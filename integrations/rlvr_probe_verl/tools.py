@@ -12,9 +12,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import TOOL_CALL
+from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation
 from rlvr_probe_verl.reading import argument, attribute, error_of
-from rlvr_probe_verl.releases import Dated
 
 __all__ = ["CREATE", "EXECUTE", "FUNCTION", "INTERACT", "TOOLS", "USE"]
 

@@ -22,12 +22,11 @@ from rlvr_probe_trl.reading import (
     stop_ids,
     truncated,
 )
-from rlvr_probe_trl.releases import Dated, release
 from rlvr_probe_trl.session import Sessions, algorithm, facts, foreign_ids, reward_names
 from rlvr_probe_trl.stages import is_reference
 from rlvr_probe_trl.training import Batch, Training
 
-from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter import Call
 
 
 class OnDevice:
@@ -110,12 +109,6 @@ def test_an_argument_is_found_by_position_and_by_name() -> None:
     ]
 
 
-def test_releases_are_in_order_and_what_names_none_is_the_newest() -> None:
-    names = ["0.17.0", "0.24", "0.29.0", "0.29.1", "1.0.0.dev0", "1.9.0", "1.16.0", "unknown"]
-    assert sorted(names, key=release) == names
-    assert release("0") == release(None) == release("unknown")
-
-
 def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,16 +118,6 @@ def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
     assert (releases.version(), releases.installed()) == ("0.22.0", (0, 22, 0))
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="0.19.1"))
     assert releases.installed() == (0, 19, 1)
-
-
-def test_a_hook_point_belongs_to_the_releases_from_its_first_to_before_its_last() -> None:
-    dated = Dated(HookPoint("f"), since="0.24", until="0.29.1")
-    held = [
-        version
-        for version in ("0.23.1", "0.24.0", "0.29.0", "0.29.1", "0")
-        if dated.holds(release(version))
-    ]
-    assert held == ["0.24.0", "0.29.0"]
 
 
 def test_rewards_are_floats_and_what_is_no_number_is_absent() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model import names
+from rlvr_probe.releases import Dated, points_of, release
 
 WHERE = ("session", "step")
 
@@ -188,4 +189,10 @@ class LateAdapter(ToyAdapter):
     def hook_points(self, version: str) -> tuple[HookPoint, ...]:
         """Its only function."""
         read = lambda call: (call.result,)  # noqa: E731 - lambdas are functions, too
-        return (HookPoint("toyrl_late:late", names.TURN, ("samples",), read),)
+        return points_of(
+            (
+                Dated(HookPoint("toyrl_late:late", names.TURN, ("samples",), read), "1.2"),
+                Dated(HookPoint("toyrl_late:gone", names.TURN), "0.9", "1"),
+            ),
+            release(version),
+        )
