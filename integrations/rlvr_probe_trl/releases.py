@@ -6,8 +6,8 @@ import sys
 from functools import cache
 from importlib import metadata
 
+from rlvr_probe.reading import attribute
 from rlvr_probe.releases import NEWEST, Release, release
-from rlvr_probe_trl.reading import attribute
 
 __all__ = ["installed", "version"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, Probe
+from rlvr_probe.reading import number
 from rlvr_probe_verl.generations import Generation
-from rlvr_probe_verl.reading import attribute, number
 
 __all__ = ["Controller", "Where", "controller_of", "is_controller", "learn", "named", "trainer"]
 
@@ -135,4 +135,4 @@ def controller_of(probe: Probe) -> Controller:
 def steps_begun() -> int:
     """Number of the step the trainer is in, from 1; 0 before the first."""
     # The count is that of the step in work, not of steps done, from the begin of the loop on.
-    return number(attribute(trainer(), "global_steps")) or 0
+    return number(trainer(), "global_steps") or 0

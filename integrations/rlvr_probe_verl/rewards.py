@@ -13,9 +13,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD_FN, REWARDS
+from rlvr_probe.reading import argument, attribute
 from rlvr_probe_verl.controller import Controller, controller_of, is_controller, learn, trainer
 from rlvr_probe_verl.generations import Generation, match
-from rlvr_probe_verl.reading import argument, attribute, option, row_sums, tensor
+from rlvr_probe_verl.reading import option, row_sums, tensor
 from rlvr_probe_verl.session import reward_function
 
 __all__ = ["REORDER", "TRAINER", "rows_of", "tell_scores"]

@@ -14,10 +14,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import REWARD_FN, VERIFY
+from rlvr_probe.reading import argument, attribute
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.controller import is_controller
 from rlvr_probe_verl.conversation import CURRENT
-from rlvr_probe_verl.reading import argument, attribute
 from rlvr_probe_verl.session import reward_function
 
 __all__ = ["VERIFICATION"]

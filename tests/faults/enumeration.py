@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 _ONLINE = (
     "_attach", "_boot", "adapter", "clock", "config", "exceptions", "filesystem", "guard", "hooks",
-    "identity", "imports", "journal", "model/__init__", "model/names", "model/schema", "recorder",
-    "registry", "releases", "spans",
+    "identity", "imports", "journal", "model/__init__", "model/names", "model/schema", "reading",
+    "recorder", "registry", "releases", "spans",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

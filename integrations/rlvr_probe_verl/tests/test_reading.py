@@ -6,7 +6,7 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr_probe_verl.reading import digest, option, size, word
+from rlvr_probe_verl.reading import digest, option, size
 from rlvr_probe_verl.session import facts, reward_function
 
 
@@ -80,11 +80,6 @@ def test_an_option_that_is_not_there_is_unknown() -> None:
     assert option(CONFIG, "trainer.nnodes") == 2
     assert option(CONFIG, "trainer.gone.deeper") is None
     assert option(None, "trainer") is None
-
-
-def test_a_name_is_a_word_or_the_member_of_an_enum() -> None:
-    assert word(Estimator.GRPO) == word("grpo") == "grpo"
-    assert word(3) is word("") is None
 
 
 def test_the_rows_of_a_call_are_those_of_its_first_batch() -> None:
