@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
+from tests.trainings import polytrace
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
@@ -200,9 +200,8 @@ def test_a_training_states_its_facts(run: Run) -> None:
 def test_packed_lengths_cannot_say_such_a_run_and_the_exporter_says_why(
     run: Run, tmp_path: Path
 ) -> None:
-    [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
     with pytest.raises(WorkloadError, match="generated beside the training"):
-        found.load()().write(build_workload(run.trace), tmp_path, keep_names=False)
+        polytrace().write(build_workload(run.trace), tmp_path, keep_names=False)
 
 
 @pytest.mark.parametrize("place", CANARY)

@@ -32,9 +32,7 @@ def runner(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runner]:
     runner = Runner(tmp_path_factory.mktemp("trl"))
-    wanted = (getattr(item, "callspec", None) for item in request.session.items)
-    names = {spec.params.get("name"): None for spec in wanted if spec is not None}
-    runner.start(SCENARIOS[name] for name in names if name in SCENARIOS)
+    runner.start_named(request.session, "name", SCENARIOS)
     yield runner
     runner.close()
 
