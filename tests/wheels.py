@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["KEPT", "REQUIREMENTS", "alone", "installed", "made", "pinned", "unpacked"]
+__all__ = ["KEPT", "REQUIREMENTS", "alone", "installed", "made", "numbers", "pinned", "unpacked"]
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 KEPT = Path(sys.prefix) / "releases"
@@ -33,6 +33,11 @@ def pinned(listed: str, name: str) -> dict[str, str]:
     lines = (REQUIREMENTS / listed).read_text().splitlines()
     pins = [line for line in lines if line.startswith(f"{name}==")]
     return {pin.split()[0].partition("==")[2]: pin for pin in pins}
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version, to be compared."""
+    return tuple(int(number) for number in version.split("."))
 
 
 def unpacked(name: str, pins: str, *, only: str = "", platform: Sequence[str] = ()) -> Path:

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 
 from rlvr_probe_verl.tests.environments import python
-from rlvr_probe_verl.tests.releases import numbers
 from rlvr_probe_verl.tests.truth import Truth, read_truth
 
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import trainings
+from tests.wheels import numbers
 
 __all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
 

@@ -9,10 +9,11 @@ import pytest
 from rlvr_probe_verl import VerlAdapter
 from rlvr_probe_verl.points import DATED
 from rlvr_probe_verl.stages import STAGES
-from rlvr_probe_verl.tests.releases import RELEASES, numbers, unpacked
+from rlvr_probe_verl.tests.releases import RELEASES, unpacked
 
 from rlvr_probe.lookup import Sources
 from rlvr_probe.releases import release
+from tests.wheels import numbers
 
 TIMERS = {
     "step", "gen", "gen_max", "reward", "old_log_prob", "ref", "values", "adv", "update_critic",
