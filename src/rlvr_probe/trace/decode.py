@@ -70,6 +70,7 @@ class Journal:
         finished: Ids among the watched ones whose span has finished.
         ended: The journal was closed in an orderly way.
         returned: A training returned by itself.
+        over_ns: When the last training that began returned by itself; 0 if it did not.
         level_reason: Why the level is what it is, if it ever changed.
         muted: Places where nothing was read from some time on: place to reason.
         last_ns: Time of the last row; 0 if there was none.
@@ -102,6 +103,7 @@ class Journal:
     own_ns: int | None = None
     ended: bool = False
     returned: bool = False
+    over_ns: int = 0
     last_ns: int = 0
 
 
@@ -259,8 +261,10 @@ class RowDecoder:
             journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
+            journal.over_ns = 0
         elif definition.name == names.SESSION_END.name:
             journal.returned = True
+            journal.over_ns = time_ns
         journal.last_ns = max(journal.last_ns, time_ns)
 
     def _shared(self, attributes: dict[str, Any]) -> dict[str, Any]:
