@@ -10,6 +10,7 @@ from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, St
 from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
 from rlvr_probe.trace.batches import Member
 from rlvr_probe.trace.clock import RunClock, align
+from rlvr_probe.trace.endings import settle
 from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
@@ -41,6 +42,7 @@ def read_run(
     processes = loaded.recorded
     clock = align(processes)
     launches, notes = find_launches(processes, clock)
+    settle(launches, processes, clock)
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
     loose = Counter[str]()
