@@ -21,6 +21,8 @@ Where = tuple[int, int, str]
 """Session, step and mode: the attributes that place a record in its run."""
 
 _trainer: weakref.ref[Any] | None = None
+_GENERATIONS = 64
+"""Most generations that are remembered; a recipe that filters makes a few for one step."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,11 @@ class Controller:
         """Which row each row of ``data`` was at first; None if it was never reordered."""
         batch, rows = self.order
         return rows if batch is not None and batch() is data else None
+
+    def remember(self, generation: Generation) -> None:
+        """Keep a generation until its step is over, or until there are too many of them."""
+        self.generations.append(generation)
+        del self.generations[:-_GENERATIONS]
 
     def forget(self, mode: str) -> None:
         """Forget the generations of a step or an evaluation that is over."""

@@ -107,12 +107,15 @@ def truncated(data: Any, response_tokens: list[int], end: int | None) -> list[in
     """1 for each response that fills its place and does not end on ``end``; None if unknown.
 
     verl keeps no flag of its own. Its engines return the token that ended a response with it.
+    Without ``end`` it is unknown how one that fills its place ended.
     """
     responses = tensor(data, "responses")
     if responses is None or not responses.shape[1]:
         return None
-    ended = (responses[:, -1] == (-1 if end is None else end)).tolist()
     cap = responses.shape[1]
+    if end is None:
+        return None if cap in response_tokens else [0] * len(response_tokens)
+    ended = (responses[:, -1] == end).tolist()
     return [
         int(length >= cap and not stopped)
         for length, stopped in zip(response_tokens, ended, strict=True)

@@ -173,7 +173,7 @@ def _tell(
             chosen = name == "groups" or whole
             values[name] = given if chosen else [given[row] for row in rows]
     probe.emit(TRAJECTORIES, values, parent=begun.span)
-    controller.generations.append(generation)
+    controller.remember(generation)
     if begun.where[2] == "train":
         controller.samples = len(rows)
     _tell_scores(probe, generation, output, rows, config)

@@ -50,10 +50,15 @@ def _read(call: Call) -> tuple[Any, ...]:
 
 
 def reward_of(value: Any) -> float | None:
-    """A reward as a plain float; None if there is none, or if it is no finite number."""
+    """A reward in host memory as a plain float; None if there is none, or no finite number."""
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return None
-    found = float(value)
+    if attribute(value, "device", "type") not in (None, "cpu"):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):  # several values, or too large a one
+        return None
     return found if math.isfinite(found) else None
 
 

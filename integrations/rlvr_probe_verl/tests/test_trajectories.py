@@ -101,6 +101,20 @@ def test_rewards_are_finite_numbers() -> None:
     assert [reward_of(value) for value in values] == [1.0, 0.5, 0.25] + [None] * 5
 
 
+def test_a_reward_on_an_accelerator_is_not_read_and_several_are_none() -> None:
+    class OnDevice:
+        device = SimpleNamespace(type="cuda")
+
+        def __float__(self) -> float:
+            raise AssertionError("this waits for the accelerator")
+
+    class Several:
+        def __float__(self) -> float:
+            raise TypeError("only arrays of one element can be converted")
+
+    assert reward_of(OnDevice()) is reward_of(Several()) is reward_of(10**400) is None
+
+
 def tag(prompt: int, response: int) -> dict[str, int]:
     return {"prompt_len": prompt, "response_len": response}
 

@@ -183,9 +183,11 @@ class RowDecoder:
         checked_id(parent, 0)
         if error is not None and type(error) is not str:
             raise BadRow("error")
+        end_ns = start_ns + duration
+        if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
+            raise BadRow("duration")
         attributes = _attributes(definition, row, Column.SPAN_ATTRIBUTES)
         journal = self.journal
-        end_ns = start_ns + duration
         journal.last_ns = max(journal.last_ns, end_ns)
         if journal.opened:
             journal.opened.pop(span, None)
