@@ -53,7 +53,7 @@ def unpacked(name: str, pins: str, *, only: str = "", platform: Sequence[str] = 
     def fill(folder: Path, listed: Path) -> None:
         wheels = folder / "wheels"
         asked = ("--only-binary", ":all:", "--dest", str(wheels), "--requirement", str(listed))
-        _pip("download", (*platform, *asked), folder.name, timeout=280)
+        _pip("download", (*platform, *asked), folder.name, timeout=900)
         # A wheel is a package as it is imported; `pip install` would take three times as long.
         for wheel in wheels.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:

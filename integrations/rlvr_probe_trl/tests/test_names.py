@@ -20,6 +20,8 @@ for package in ("trl", "transformers"):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(2000)
+
 NEWEST = metadata.version("trl")
 TRAINERS = {"grpo": "0.17", "rloo": "0.22"}
 

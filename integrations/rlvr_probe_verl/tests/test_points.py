@@ -15,6 +15,8 @@ from rlvr_probe.lookup import Sources
 from rlvr_probe.releases import release
 from tests.wheels import numbers
 
+pytestmark = pytest.mark.timeout(2000)
+
 TIMERS = {
     "step", "gen", "gen_max", "reward", "old_log_prob", "ref", "values", "adv", "update_critic",
     "update_actor", "update_weights", "testing", "save_checkpoint", "dump_rollout_generations",
