@@ -78,7 +78,8 @@ def cluster() -> Iterator[Cluster]:
             try:
                 started.wait(PATIENCE_S)
             finally:
-                for pid in (*whole, started.pid):
+                started.kill()  # nothing, if it is over
+                for pid in whole:
                     end(pid)
 
 
