@@ -62,6 +62,12 @@ def facts(owner: Any) -> dict[str, Any]:
     per_node = number(option(config, "trainer.n_gpus_per_node"))
     estimator = word(option(config, "algorithm.adv_estimator"))
     reward = reward_function(config)
+    epochs, prompts = (
+        number(option(config, f"actor_rollout_ref.actor.{name}"))
+        for name in ("ppo_epochs", "ppo_mini_batch_size")
+    )
+    # A step goes over its batch in mini-batches, and updates the model after each.
+    updates_known = bool(epochs and prompts)
     return {
         "framework": "verl",
         "framework_version": word(attribute(sys.modules.get("verl"), "__version__")),
@@ -76,8 +82,9 @@ def facts(owner: Any) -> dict[str, Any]:
         "max_prompt_tokens": number(option(config, "data.max_prompt_length")),
         "max_response_tokens": number(option(config, "data.max_response_length")),
         "steps_per_generation": 1,
-        "iterations": 1,
-        "accumulation": 1,
+        "iterations": epochs if updates_known else None,
+        "accumulation": epochs if updates_known else 1,
+        "prompts_per_update": prompts if updates_known else None,
         "reward_functions": None if reward is None else [reward],
         "ids": foreign_ids(sys.modules),
     }
