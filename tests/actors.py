@@ -91,6 +91,8 @@ class Job:
         turns: Most turns of a trajectory; of more than one, tools are called between them.
         resumed: Trainer steps that were done when it began.
         end: Whether it ended in an orderly way.
+        killed: Whether all but the driver were killed when it had, as Ray does, so that their
+            journals are not closed.
     """
 
     folder: Path
@@ -111,6 +113,7 @@ class Job:
     turns: int = 3
     resumed: int = 0
     end: bool = True
+    killed: bool = False
     booked: bool = True
     seed: int = 0
     books: Books = field(default_factory=Books)
@@ -189,9 +192,10 @@ class Job:
         if self.end:
             controller.event(names.SESSION_END, end, session=0, step=self.resumed + self.steps)
         for one in self._processes:
-            if self.end:
+            if self.end and not (self.killed and one is not self._driver):
                 self.books.rows += one.close(end)
             else:
+                self.books.rows += one.flush() if self.end else 0
                 one.writer.close()
         return self.books
 

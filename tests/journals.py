@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe.model import names, schema
+from rlvr_probe.trace.liveness import Machine
 
 BOOT = "00000000-0000-4000-8000-000000000001"
 MONO_NS = 5_000_000_000_000
@@ -40,6 +41,17 @@ def summed(lines: Sequence[bytes], chunk: int = 20) -> bytes:
 
 def _encode(line: object) -> bytes:
     return line if isinstance(line, bytes) else json.dumps(line, separators=(",", ":")).encode()
+
+
+def fake_proc(folder: Path, boot: str = BOOT, **processes: tuple[str, int]) -> Machine:
+    """A /proc with a boot id and processes as name=(state, start ticks)."""
+    (folder / "sys/kernel/random").mkdir(parents=True)
+    (folder / "sys/kernel/random/boot_id").write_text(boot + "\n")
+    for name, (state, ticks) in processes.items():
+        (folder / name[1:]).mkdir()
+        text = f"{name[1:]} (a ) b) {state} 1 " + "0 " * 17 + f"{ticks} 0 0\n"
+        (folder / name[1:] / "stat").write_text(text)
+    return Machine(folder)
 
 
 @dataclass

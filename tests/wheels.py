@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["KEPT", "REQUIREMENTS", "alone", "installed", "made", "pinned", "unpacked"]
+__all__ = ["KEPT", "REQUIREMENTS", "alone", "installed", "made", "numbers", "pinned", "unpacked"]
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 KEPT = Path(sys.prefix) / "releases"
@@ -35,6 +35,11 @@ def pinned(listed: str, name: str) -> dict[str, str]:
     return {pin.split()[0].partition("==")[2]: pin for pin in pins}
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """A version, to be compared."""
+    return tuple(int(number) for number in version.split("."))
+
+
 def unpacked(name: str, pins: str, *, only: str = "", platform: Sequence[str] = ()) -> Path:
     """The folder ``name`` with the wheels of a list, unpacked without their dependencies.
 
@@ -48,7 +53,7 @@ def unpacked(name: str, pins: str, *, only: str = "", platform: Sequence[str] = 
     def fill(folder: Path, listed: Path) -> None:
         wheels = folder / "wheels"
         asked = ("--only-binary", ":all:", "--dest", str(wheels), "--requirement", str(listed))
-        _pip("download", (*platform, *asked), folder.name, timeout=280)
+        _pip("download", (*platform, *asked), folder.name, timeout=900)
         # A wheel is a package as it is imported; `pip install` would take three times as long.
         for wheel in wheels.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
@@ -64,7 +69,7 @@ def installed(name: str, pins: str) -> Path:
 
     def fill(folder: Path, listed: Path) -> None:
         into = ("--no-build-isolation", "--target", str(folder), "--requirement", str(listed))
-        _pip("install", into, folder.name, timeout=900)
+        _pip("install", into, folder.name, timeout=1800)
 
     return made(name, pins, fill)
 

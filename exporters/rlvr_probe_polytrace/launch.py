@@ -213,7 +213,13 @@ def _overrides(
         found.append(f"actor_rollout_ref.rollout.max_model_len={plan.caps.context}")
     epochs = workload.iterations_per_batch
     steps = {len(iteration.steps) for iteration in launch.iterations}
-    if epochs is not None and epochs > 0 and len(steps) == 1:
+    if epochs is not None and workload.prompts_per_update is not None:
+        found += [
+            f"actor_rollout_ref.actor.ppo_epochs={epochs}",
+            "actor_rollout_ref.actor.ppo_mini_batch_size="
+            f"{min(workload.prompts_per_update, trained or sum(shape))}",
+        ]
+    elif epochs is not None and epochs > 0 and len(steps) == 1:
         updates, rest = divmod(steps.pop(), epochs)
         if not rest and updates and trained and not trained % updates:
             found += [

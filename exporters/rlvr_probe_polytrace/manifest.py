@@ -96,6 +96,7 @@ def manifest_text(
             "steps_per_generation": workload.steps_per_generation,
             "iterations_per_batch": workload.iterations_per_batch,
             "accumulation": workload.accumulation,
+            "prompts_per_update": workload.prompts_per_update,
         },
         "clock": "start_s and end_s count from the start of the batch's first rollout on the same"
         " machine",

@@ -16,7 +16,7 @@ from rlvr_probe_polytrace.extension import Extender, seconds
 from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import Placement
 from rlvr_probe_polytrace.sums import Share
-from rlvr_probe_polytrace.turns import Grown, grow, loss_between, mask_of
+from rlvr_probe_polytrace.turns import Grown, LossMask, grow, mask_of
 
 __all__ = ["Caps", "NotKnown", "multiturn_records"]
 
@@ -102,7 +102,7 @@ def _trajectory(
 ) -> dict[str, object]:
     """The keys of PolyTrace, in its order; those that name the record come after them."""
     grown = grow(sample)
-    mask = mask_of(sample, grown)
+    mask, trained = mask_of(sample, grown), LossMask(sample)
     if sample.loss_runs is None and mask != [[1, sample.response_tokens]]:
         unknown.add("response_loss_mask_rle", "what the model generated")
     unknown.add("max_model_len", caps.context)
@@ -111,13 +111,13 @@ def _trajectory(
         "max_response_len": caps.response,
         "max_model_len": caps.context,
         "turns": [
-            _turn(sample, place, one, place + 1 == len(grown), caps, unknown)
+            _turn(sample, place, one, trained, place + 1 == len(grown), caps, unknown)
             for place, one in enumerate(grown)
         ],
         "tool_calls": [
             record
             for place, one in enumerate(grown)
-            for record in _tool_calls(sample, place, one, tools, unknown)
+            for record in _tool_calls(trained, place, one, tools, unknown)
         ],
         "finish_reason": _reason(sample.truncated, "finish_reason", unknown),
         "final_total_len": int(sample.prompt_tokens + sample.response_tokens),
@@ -132,7 +132,13 @@ def _trajectory(
 
 
 def _turn(
-    sample: Trajectory, place: int, one: Grown, last: bool, caps: Caps, unknown: NotKnown
+    sample: Trajectory,
+    place: int,
+    one: Grown,
+    mask: LossMask,
+    last: bool,
+    caps: Caps,
+    unknown: NotKnown,
 ) -> dict[str, object]:
     turn = sample.turns[place]
     cached = turn.cached_tokens
@@ -154,7 +160,7 @@ def _turn(
         reason = "unknown"
     unknown.add("turns.generated_text_token_len", 0)
     unknown.add("turns.tool_call_count", "calls that were made")
-    trained = loss_between(sample, one.sent, one.sent + one.kept)
+    trained = mask.between(one.sent, one.sent + one.kept)
     return {
         "turn": place,
         "generation_prompt_len": one.sent,
@@ -173,7 +179,7 @@ def _turn(
 
 
 def _tool_calls(
-    sample: Trajectory,
+    mask: LossMask,
     place: int,
     one: Grown,
     tools: Mapping[str | None, str],
@@ -195,7 +201,7 @@ def _tool_calls(
             "latency_s": seconds(max(0, call.end_ns - call.start_ns)),
             "response_token_len": 0,
             "append_len": one.added if last else 0,
-            "loss_len": (loss_between(sample, begin, begin + one.added) or 0) if last else 0,
+            "loss_len": (mask.between(begin, begin + one.added) or 0) if last else 0,
             "status": _status(call, unknown),
             "total_results": 0,
         }

@@ -163,7 +163,8 @@ def _reward_times(
     if len(known) == len(found):
         return known
     notes.append(
-        "no reward timings: not every data-parallel rank of every batch has a recorded reward call"
+        "no reward timings: not every data-parallel rank of every batch has a recorded reward "
+        "call, or what was verified while others were generated cannot be told from their rollout"
     )
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe_polytrace.extension import seconds
@@ -25,15 +26,18 @@ def reward_seconds(
 
     A call that rewarded whole batches counts on every rank that holds rows of its process: each
     waited for it. One that verified a single trajectory counts where that is placed; calls of other
-    processes than the one that generated overlap, so that the time in which any of them ran counts.
-    Processes folded into one rank worked side by side, so the slowest counts. Only the functions'
-    own calls count, not the wait of a rank for the others.
+    processes than the one that generated overlap, so that the time in which any of them ran counts,
+    after the last trajectory of the rank was generated: until then it is time of the rollout, which
+    a replay takes as well. Processes folded into one rank worked side by side, so the slowest
+    counts. Only the functions' own calls count, not the wait of a rank for the others.
     """
     dp_of_group = {
         group: placement.dp_rank(head)
         for group, head in zip(layout.groups, layout.heads, strict=True)
     }
     calls: dict[int, dict[int | None, list[RewardCall]]] = {}
+    verified: dict[int, dict[int | None, list[RewardCall]]] = {}
+    generated: dict[int, int] = {}
     for shard in planned.batch.batch.shards:
         groups = list(groups_of(planned.batch, shard))
         if shard.engines is None:
@@ -43,26 +47,61 @@ def reward_seconds(
         whole, single = _split(shard)
         if any(call.row is None for call in single) and len(own) > 1:
             return None
-        verified = {call.row for call in single if call.row is not None}
-        if verified and not whole:
+        rows = {call.row for call in single if call.row is not None}
+        if rows and not whole:
             wanted = {row for row, group in enumerate(groups) if group in dp_of_group}
-            if not wanted <= verified:
+            if not wanted <= rows:
                 return None
         for call in whole:
             for dp_rank in own:
                 calls.setdefault(dp_rank, {}).setdefault(call.process, []).append(call)
         for call in single:
-            placed = own if call.row is None else {dp_of_group.get(groups[call.row])}
             process = call.process if call.process == shard.process else None
-            for one in placed:
-                if one is not None:
-                    calls.setdefault(one, {}).setdefault(process, []).append(call)
-    if set(calls) != set(range(placement.dp_size)):
+            if call.row is None:
+                for dp_rank in own:
+                    calls.setdefault(dp_rank, {}).setdefault(process, []).append(call)
+                continue
+            placed = dp_of_group.get(groups[call.row])
+            if placed is None:
+                continue
+            end_ns = _generated_ns(shard, call)
+            if end_ns is None:
+                return None
+            generated[placed] = max(end_ns, generated.get(placed, end_ns))
+            verified.setdefault(placed, {}).setdefault(process, []).append(call)
+    if calls.keys() | verified.keys() != set(range(placement.dp_size)):
         return None
     return {
-        dp_rank: max(seconds(_busy_ns(of_one)) for of_one in calls[dp_rank].values())
-        for dp_rank in sorted(calls)
+        dp_rank: seconds(
+            max(
+                *map(_busy_ns, calls.get(dp_rank, {}).values()),
+                *(
+                    _busy_ns(_after(generated[dp_rank], of_one))
+                    for of_one in verified.get(dp_rank, {}).values()
+                ),
+                0,
+            )
+        )
+        for dp_rank in range(placement.dp_size)
     }
+
+
+def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:
+    """When the trajectory that ``call`` verified was generated, or all of its shard; None: unknown.
+
+    The rollout of a shard may lie around the verification of what was generated in it.
+    """
+    turns = shard.turns.get(call.row or 0)
+    if turns:
+        return turns[-1].end_ns
+    return shard.end_ns if shard.end_ns is not None and shard.end_ns <= call.start_ns else None
+
+
+def _after(begin_ns: int, calls: Iterable[RewardCall]) -> Iterator[RewardCall]:
+    """What of ``calls`` lies after a time."""
+    for call in calls:
+        if call.end_ns > begin_ns:
+            yield replace(call, start_ns=max(call.start_ns, begin_ns))
 
 
 def _split(shard: BatchShard) -> tuple[list[RewardCall], list[RewardCall]]:

@@ -6,13 +6,14 @@ it follows from the tokens sent in each turn, the tokens generated, and the mask
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from rlvr_probe.model.batch import ToolCall, Trajectory
 
-__all__ = ["Grown", "flaw_of", "grow", "loss_between", "mask_of", "overlapping", "several"]
+__all__ = ["Grown", "LossMask", "flaw_of", "grow", "mask_of", "overlapping", "several"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +92,32 @@ def grow(sample: Trajectory) -> list[Grown]:
     return found
 
 
-def loss_between(sample: Trajectory, begin: int, end: int) -> int | None:
-    """Tokens in the loss among those of the context from ``begin`` to before ``end``.
+class LossMask:
+    """Which tokens of a trajectory are in the loss, asked many times."""
 
-    None where the mask of the trainer is unknown.
-    """
-    runs = _runs(sample)
-    if runs is None:
-        return None
-    count, at = 0, sample.prompt_tokens
-    for number, run in enumerate(runs):
-        if not number % 2:
-            count += max(0, min(end, at + run) - max(begin, at))
-        at += run
-    return count
+    def __init__(self, sample: Trajectory) -> None:
+        """Add up its runs."""
+        runs = _runs(sample)
+        self._known = runs is not None
+        # Where each run begins in the context, and how many tokens before that are in the loss.
+        self._begins, self._before = [sample.prompt_tokens], [0]
+        for number, run in enumerate(runs or ()):
+            self._begins.append(self._begins[-1] + run)
+            self._before.append(self._before[-1] + (0 if number % 2 else run))
+
+    def between(self, begin: int, end: int) -> int | None:
+        """Tokens in the loss among those of the context from ``begin`` to before ``end``.
+
+        None where the mask of the trainer is unknown.
+        """
+        return max(0, self._until(end) - self._until(begin)) if self._known else None
+
+    def _until(self, end: int) -> int:
+        run = bisect_right(self._begins, end) - 1
+        if run < 0:
+            return 0
+        inside = not run % 2 and run + 1 < len(self._begins)
+        return self._before[run] + (end - self._begins[run] if inside else 0)
 
 
 def mask_of(sample: Trajectory, grown: Sequence[Grown]) -> list[list[int]]:

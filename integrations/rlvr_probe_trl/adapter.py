@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.reading import attribute
+from rlvr_probe.releases import release
 from rlvr_probe_trl.async_grpo import ASYNC_METHODS, is_async
 from rlvr_probe_trl.points import imported, looked_up, methods, tokenizer_methods
-from rlvr_probe_trl.reading import attribute
-from rlvr_probe_trl.releases import installed, release
+from rlvr_probe_trl.releases import installed
 from rlvr_probe_trl.rewards import restore_functions
 from rlvr_probe_trl.stages import is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks

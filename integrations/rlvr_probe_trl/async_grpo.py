@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import CHECKPOINT, DATA, TRAINED, UPDATE_ACTOR, WEIGHT_SYNC
-from rlvr_probe_trl.reading import attribute, number
+from rlvr_probe.reading import attribute, number
 from rlvr_probe_trl.training import Training, abandon, training_of
 
 __all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]

@@ -23,9 +23,9 @@ from rlvr_probe.model.names import (
     TRAJECTORY,
     TURN,
 )
-from rlvr_probe_trl.reading import attribute, error_of, number, reward_values, size, truncated
+from rlvr_probe.reading import attribute, error_of, mask_runs, number, tool_status
+from rlvr_probe_trl.reading import reward_values, size, truncated
 from rlvr_probe_trl.rewards import put_back, restore_functions, swap
-from rlvr_probe_trl.tools import loss_runs
 from rlvr_probe_trl.training import Swapped
 
 __all__ = ["ROLLOUT_POINTS"]
@@ -195,8 +195,7 @@ def _read_mask(conversation: Conversation, samples: Any) -> None:
     mask: Any = attribute(samples[0], "completion_mask") if size(samples) == 1 else None
     if size(mask) == conversation.prompt_tokens + conversation.response_tokens:
         response = mask[conversation.prompt_tokens :]
-        runs = loss_runs([response], [len(response)])
-        conversation.runs = None if runs is None else runs[0]
+        conversation.runs = mask_runs(response, len(response))
 
 
 def _turn_begin(call: Call) -> None:
@@ -227,7 +226,7 @@ def _tool_begin(call: Call) -> None:
 def _tool_end(conversation: Conversation, names: list[str], call: Call) -> None:
     index, span = call.state
     error = error_of(call)
-    status = "ok" if error is None else "cancelled" if error == "CancelledError" else "error"
+    status = tool_status(error)
     place = {"batch": conversation.span, "turn": conversation.turn}
     call.probe.end(span, {**place, "tool": names[index], "status": status}, error)
 

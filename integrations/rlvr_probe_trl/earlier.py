@@ -16,15 +16,8 @@ import time
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import EXPERIENCE, REWARD, ROLLOUT, WEIGHT_SYNC
-from rlvr_probe_trl.reading import (
-    argument,
-    end_id,
-    error_of,
-    lengths,
-    number,
-    row_sums,
-    truncated,
-)
+from rlvr_probe.reading import argument, error_of, number
+from rlvr_probe_trl.reading import end_id, lengths, row_sums, truncated
 from rlvr_probe_trl.rewards import calculated, swap_functions
 from rlvr_probe_trl.rollouts import end_rollout, tell_lengths
 from rlvr_probe_trl.stages import MAKE_EXPERIENCE, experience_begin, experience_end

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.reading import argument, error_of
 from rlvr_probe_trl.earlier import (
     EXPERIENCE_WITH_ROLLOUT,
     begin_reward,
@@ -19,7 +20,6 @@ from rlvr_probe_trl.earlier import (
     stops_of,
     tell_once,
 )
-from rlvr_probe_trl.reading import argument, error_of
 from rlvr_probe_trl.rewards import (
     TIMED_GRPO,
     begin_model,

@@ -10,16 +10,12 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from rlvr_probe.adapter import Call
+from rlvr_probe.reading import attribute, number
 
 __all__ = [
-    "argument",
-    "attribute",
     "end_id",
-    "error_of",
     "is_module",
     "lengths",
-    "number",
     "reward_values",
     "row_sums",
     "size",
@@ -28,24 +24,6 @@ __all__ = [
 ]
 
 _LISTS = (list, tuple)
-
-
-def attribute(owner: object, *path: str) -> Any:
-    """``owner.a.b`` for the path ``a, b``; None where one of them is missing."""
-    for name in path:
-        owner = getattr(owner, name, None)
-    return owner
-
-
-def number(owner: object, *path: str) -> int | None:
-    """The integer at ``path``, or None if there is none."""
-    value = attribute(owner, *path)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def error_of(call: Call) -> str | None:
-    """Type of the exception that ended a call; None if none did."""
-    return None if call.error is None else type(call.error).__name__
 
 
 def size(value: object) -> int | None:
@@ -69,11 +47,6 @@ def row_sums(mask: Any) -> list[int] | None:
         return None
     sums: list[int] = mask.sum(1).tolist()
     return sums
-
-
-def argument(call: Call, index: int, name: str) -> Any:
-    """An argument of a call by position (self is 0) or name; None if it was not given."""
-    return call.args[index] if len(call.args) > index else call.kwargs.get(name)
 
 
 def stop_ids(trainer: object) -> frozenset[int]:

@@ -14,15 +14,8 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD, REWARD_FN, REWARDS, WAIT
-from rlvr_probe_trl.reading import (
-    argument,
-    attribute,
-    error_of,
-    is_module,
-    number,
-    reward_values,
-    size,
-)
+from rlvr_probe.reading import argument, attribute, error_of, number
+from rlvr_probe_trl.reading import is_module, reward_values, size
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.session import reward_names
 from rlvr_probe_trl.training import (

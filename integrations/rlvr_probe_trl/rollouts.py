@@ -10,7 +10,8 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import ROLLOUT, TRAJECTORIES, TURN
-from rlvr_probe_trl.reading import argument, lengths, number, size, stop_ids, truncated
+from rlvr_probe.reading import argument, number
+from rlvr_probe_trl.reading import lengths, size, stop_ids, truncated
 from rlvr_probe_trl.tools import loss_runs, turn_columns
 from rlvr_probe_trl.training import (
     WHERE,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from typing import Any
 
-from rlvr_probe_trl.reading import attribute, is_module, number
+from rlvr_probe.reading import attribute, foreign_ids, number, word
+from rlvr_probe_trl.reading import is_module
 from rlvr_probe_trl.releases import version
 
-__all__ = ["Sessions", "algorithm", "facts", "foreign_ids", "reward_names"]
+__all__ = ["Sessions", "algorithm", "facts", "reward_names"]
 
 _TRAINER = re.compile(r"_?(?:Unsloth)?(\w+?)Trainer")
-_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 class Sessions:
@@ -60,7 +59,7 @@ def facts(trainer: Any) -> dict[str, Any]:
         "steps_per_generation": per_batch,
         "iterations": number(trainer, "num_iterations"),
         "accumulation": accumulation,
-        "model_type": _text(attribute(trainer, "model", "config", "model_type")),
+        "model_type": word(attribute(trainer, "model", "config", "model_type")),
         "reward_functions": reward_names(trainer),
         "ids": foreign_ids(sys.modules),
     }
@@ -87,24 +86,9 @@ def reward_names(trainer: Any) -> list[str]:
     return [
         f"reward_model_{index}"
         if is_module(function)
-        else _text(given[index] if index < len(given) else None) or _name(function)
+        else word(given[index] if index < len(given) else None) or _name(function)
         for index, function in enumerate(functions)
     ]
-
-
-def foreign_ids(modules: Mapping[str, Any]) -> dict[str, str] | None:
-    """Ids of the W&B and MLflow runs that are active, asked only of modules already loaded."""
-    found = {"wandb_run_id": attribute(modules.get("wandb"), "run", "id")}
-    # `mlflow` itself loads its parts lazily; where this one is loaded, asking starts nothing.
-    tracking = modules.get("mlflow.tracking.fluent")
-    if tracking is not None:
-        found["mlflow_run_id"] = attribute(tracking.active_run(), "info", "run_id")
-    ids = {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, str) and _ID.fullmatch(value)
-    }
-    return ids or None
 
 
 def _engine(trainer: Any) -> str:
@@ -125,7 +109,3 @@ def _rollout_tp(args: Any, engine: str) -> int | None:
 
 def _name(function: object) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -21,7 +21,8 @@ from rlvr_probe.model.names import (
     UPDATE_ACTOR,
     WEIGHT_SYNC,
 )
-from rlvr_probe_trl.reading import argument, attribute, error_of, size
+from rlvr_probe.reading import argument, attribute, error_of
+from rlvr_probe_trl.reading import size
 from rlvr_probe_trl.releases import installed
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.session import algorithm

@@ -17,7 +17,8 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import TOOL_CALL
-from rlvr_probe_trl.reading import attribute, error_of, lengths, size
+from rlvr_probe.reading import attribute, error_of, mask_runs, tool_status
+from rlvr_probe_trl.reading import lengths, size
 
 __all__ = ["TOOL_LOOP", "loss_runs", "restore_tools", "turn_columns"]
 
@@ -150,20 +151,9 @@ def loss_runs(masks: object, response_tokens: Sequence[int]) -> list[list[int]] 
         return None
     found: list[list[int]] = []
     for mask, length in zip(masks, response_tokens, strict=True):  # type: ignore[call-overload]
-        if size(mask) != length:
+        runs = mask_runs(mask, length)
+        if runs is None:
             return None
-        try:
-            data = bytes(mask)
-        except (TypeError, ValueError):
-            return None
-        if data.count(0) + data.count(1) != length:
-            return None
-        runs, at, inside = list[int](), 0, 1
-        while at < length:
-            end = data.find(1 - inside, at)
-            end = length if end < 0 else end
-            runs.append(end - at)
-            at, inside = end, 1 - inside
         found.append(runs)
     return found
 
@@ -276,7 +266,7 @@ def _tool_end(loop: Loop, conversation: Conversation, call: Call) -> None:
     index, span = call.state
     row, turn, name = loop.asked[index]
     error = error_of(call)
-    status = "ok" if error is None else "cancelled" if error == "CancelledError" else "error"
+    status = tool_status(error)
     values = {"batch": loop.batch, "row": row, "turn": turn, "tool": name, "status": status}
     call.probe.end(span, values, error)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import HookPoint
+from rlvr_probe.releases import release
 from rlvr_probe_verl.points import looked_up, points
-from rlvr_probe_verl.releases import release
 
 __all__ = ["VerlAdapter"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, Probe
+from rlvr_probe.reading import number
 from rlvr_probe_verl.generations import Generation
-from rlvr_probe_verl.reading import attribute, number
 
 __all__ = ["Controller", "Where", "controller_of", "is_controller", "learn", "named", "trainer"]
 
@@ -21,6 +21,8 @@ Where = tuple[int, int, str]
 """Session, step and mode: the attributes that place a record in its run."""
 
 _trainer: weakref.ref[Any] | None = None
+_GENERATIONS = 64
+"""Most generations that are remembered; a recipe that filters makes a few for one step."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,11 @@ class Controller:
         batch, rows = self.order
         return rows if batch is not None and batch() is data else None
 
+    def remember(self, generation: Generation) -> None:
+        """Keep a generation until its step is over, or until there are too many of them."""
+        self.generations.append(generation)
+        del self.generations[:-_GENERATIONS]
+
     def forget(self, mode: str) -> None:
         """Forget the generations of a step or an evaluation that is over."""
         self.generations = [one for one in self.generations if one.mode != mode]
@@ -135,4 +142,4 @@ def controller_of(probe: Probe) -> Controller:
 def steps_begun() -> int:
     """Number of the step the trainer is in, from 1; 0 before the first."""
     # The count is that of the step in work, not of steps done, from the begin of the loop on.
-    return number(attribute(trainer(), "global_steps")) or 0
+    return number(trainer(), "global_steps") or 0

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CURRENT", "Conversation", "Output", "Version", "mask_runs", "was_cut"]
+__all__ = ["CURRENT", "Conversation", "Output", "Version", "was_cut"]
 
 Version = tuple[int, int]
 """Oldest and newest weights that a turn saw, as the trainer steps those had done."""
@@ -83,25 +83,6 @@ class Conversation:
 
 CURRENT: ContextVar[Conversation | None] = ContextVar("rlvr_probe_verl_conversation", default=None)
 """The trajectory of this context."""
-
-
-def mask_runs(mask: object, length: int | None) -> list[int] | None:
-    """Runs of a mask in turn, those of ones first; None if it is no mask of ``length`` tokens."""
-    if length is None or not isinstance(mask, (list, tuple)) or len(mask) != length:
-        return None
-    try:
-        data = bytes(mask)
-    except (TypeError, ValueError):
-        return None
-    if data.count(0) + data.count(1) != length:
-        return None
-    runs, at, inside = list[int](), 0, 1
-    while at < length:
-        end = data.find(1 - inside, at)
-        end = length if end < 0 else end
-        runs.append(end - at)
-        at, inside = end, 1 - inside
-    return runs
 
 
 def was_cut(

@@ -7,13 +7,13 @@ named by what stands for its uid, or else by its generation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe_verl.reading import column, digest, lengths
+from rlvr_probe_verl.reading import column, digest, lengths, tensor
 
-__all__ = ["Generation", "Groups", "match", "prompt_names"]
+__all__ = ["Generation", "Groups", "find", "match", "prompt_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,11 @@ class Generation:
     rewarded: bool = False
     uids: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def rows(self) -> int:
+        """Trajectories of it."""
+        return len(self.response_tokens)
+
     def __post_init__(self) -> None:
         self.uids = {uid: group for group, uid in enumerate(self.groups.uids or ())}
 
@@ -102,7 +107,32 @@ def prompt_names(span: int, groups: Groups) -> list[str]:
     return [f"{span}-{group}" for group in range(count)]
 
 
-def match(generation: Generation, data: Any, order: Sequence[int] | None) -> list[int] | None:
+def find(
+    generations: Iterable[Generation], data: Any, order: Sequence[int] | None
+) -> tuple[Generation, list[int]] | None:
+    """The first generation that a batch is certain to hold, and what :func:`match` says of it.
+
+    To add up the lengths of a batch takes longer than all that follows: it is done once, and not
+    for a batch of another size.
+    """
+    prompts = tensor(data, "prompts")
+    chosen = [] if prompts is None else [one for one in generations if one.rows == len(prompts)]
+    found = lengths(data) if chosen else None
+    if found is None:
+        return None
+    for generation in chosen:
+        rows = match(generation, data, found, order)
+        if rows is not None:
+            return generation, rows
+    return None
+
+
+def match(
+    generation: Generation,
+    data: Any,
+    found: tuple[list[int], list[int]],
+    order: Sequence[int] | None,
+) -> list[int] | None:
     """Row of the generation in each row of ``data``; None if it is not certain that they are it.
 
     Learns the uids of the generation, where they were given afterwards.
@@ -110,11 +140,11 @@ def match(generation: Generation, data: Any, order: Sequence[int] | None) -> lis
     Args:
         generation: Whose rows they may be.
         data: A ``DataProto`` with the tensors of a generation.
+        found: Lengths of its prompts and responses, tokens.
         order: Row that each row was before it was moved; None if none was.
     """
-    found = lengths(data)
-    rows = len(generation.response_tokens)
-    if found is None or len(found[1]) != rows:
+    rows = generation.rows
+    if len(found[1]) != rows:
         return None
     places = list(range(rows)) if order is None else list(order)
     if sorted(places) != list(range(rows)):

@@ -18,9 +18,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import TRAJECTORY
-from rlvr_probe_verl.conversation import CURRENT, Conversation, Output, mask_runs, was_cut
-from rlvr_probe_verl.reading import argument, attribute, digest, number, option
-from rlvr_probe_verl.releases import Dated
+from rlvr_probe.reading import argument, attribute, mask_runs, number
+from rlvr_probe.releases import Dated
+from rlvr_probe_verl.conversation import CURRENT, Conversation, Output, was_cut
+from rlvr_probe_verl.reading import digest, option
 from rlvr_probe_verl.requests import CLIENT, engine_of, find_engines
 from rlvr_probe_verl.tools import INTERACT, USE
 
@@ -229,7 +230,7 @@ def _length(ids: Any) -> int | None:
 
 
 def _truncated(loop: Any, conversation: Conversation, response: list[Any]) -> int | None:
-    cap = number(attribute(loop, "response_length"))
+    cap = number(loop, "response_length")
     if cap is None:  # a loop of the user's
         rollout = attribute(loop, "rollout_config")  # since 0.7
         rollout = option(attribute(loop, "config"), _ROLLOUT) if rollout is None else rollout

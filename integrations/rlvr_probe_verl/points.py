@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlvr_probe.adapter import HookPoint
+from rlvr_probe.releases import Dated, Release, points_of
 from rlvr_probe_verl import (
     filtering,
     loops,
@@ -18,30 +19,32 @@ from rlvr_probe_verl import (
     tools,
     verify,
 )
-from rlvr_probe_verl.releases import Dated, Release
 
 __all__ = ["DATED", "METHODS", "looked_up", "points"]
 
+_OLDEST = "0.4.1"
+"""First release that is known."""
+
 DATED = (
-    Dated(rewards.TRAINER),
-    Dated(session.ONE_STEP_OFF, since="0.8"),
-    Dated(session.SYNC_V1, since="0.8", until="0.9"),
-    Dated(session.TRAINER_V1, since="0.9"),
-    Dated(stages.TIMER_0_4, until="0.5"),
-    Dated(stages.NVTX_TIMER_0_4, until="0.5"),
-    Dated(stages.TIMER, since="0.5"),
-    Dated(stages.NVTX_TIMER, since="0.5"),
-    Dated(stages.MSTX_TIMER, since="0.5"),
-    Dated(stages.VALIDATE),
-    Dated(stages.VALIDATE_SYNC_V1, since="0.8", until="0.9"),
-    Dated(stages.VALIDATE_V1, since="0.9"),
-    Dated(rpc.CALLER),
-    Dated(rpc.WORKER),
-    Dated(rollouts.MANAGER, since="0.5"),
-    Dated(rollouts.PADDING),
-    Dated(rewards.REORDER),
-    Dated(filtering.SELECT),
-    Dated(filtering.ADVANTAGES),
+    Dated(rewards.TRAINER, _OLDEST),
+    Dated(session.ONE_STEP_OFF, "0.8"),
+    Dated(session.SYNC_V1, "0.8", "0.9"),
+    Dated(session.TRAINER_V1, "0.9"),
+    Dated(stages.TIMER_0_4, _OLDEST, "0.5"),
+    Dated(stages.NVTX_TIMER_0_4, _OLDEST, "0.5"),
+    Dated(stages.TIMER, "0.5"),
+    Dated(stages.NVTX_TIMER, "0.5"),
+    Dated(stages.MSTX_TIMER, "0.5"),
+    Dated(stages.VALIDATE, _OLDEST),
+    Dated(stages.VALIDATE_SYNC_V1, "0.8", "0.9"),
+    Dated(stages.VALIDATE_V1, "0.9"),
+    Dated(rpc.CALLER, _OLDEST),
+    Dated(rpc.WORKER, _OLDEST),
+    Dated(rollouts.MANAGER, "0.5"),
+    Dated(rollouts.PADDING, _OLDEST),
+    Dated(rewards.REORDER, _OLDEST),
+    Dated(filtering.SELECT, _OLDEST),
+    Dated(filtering.ADVANTAGES, _OLDEST),
     *loops.LOOPS,
     *requests.REQUESTS,
     *tools.TOOLS,
@@ -82,9 +85,9 @@ are often users' own. Named here on those of verl."""
 
 def points(at: Release) -> tuple[HookPoint, ...]:
     """Hook points of release ``at``; each is set when its module is imported."""
-    return tuple(dated.point for dated in DATED if dated.holds(at))
+    return points_of(DATED, at)
 
 
 def looked_up(at: Release) -> tuple[HookPoint, ...]:
     """The methods of release ``at``, named on verl's own classes."""
-    return tuple(dated.point for dated in METHODS if dated.holds(at))
+    return points_of(METHODS, at)

@@ -11,31 +11,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_probe.adapter import Call
+from rlvr_probe.reading import attribute
 
 __all__ = [
-    "argument",
-    "attribute",
     "column",
     "digest",
-    "error_of",
     "lengths",
     "loss_runs",
-    "number",
     "option",
     "row_sums",
     "size",
     "tensor",
     "truncated",
-    "word",
 ]
-
-
-def attribute(owner: object, *path: str) -> Any:
-    """``owner.a.b`` for the path ``a, b``; None where one of them is missing."""
-    for name in path:
-        owner = getattr(owner, name, None)
-    return owner
 
 
 def option(config: Any, path: str) -> Any:
@@ -44,27 +32,6 @@ def option(config: Any, path: str) -> Any:
         get = getattr(config, "get", None)
         config = get(name, None) if callable(get) else getattr(config, name, None)
     return config
-
-
-def number(value: object) -> int | None:
-    """An integer, or None if it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def word(value: object) -> str | None:
-    """A name: a string, or that of a member of an enum; None if it is neither."""
-    value = getattr(value, "value", value)
-    return value if isinstance(value, str) and value else None
-
-
-def argument(call: Call, index: int, name: str) -> Any:
-    """An argument of a call by position (self is 0) or name; None if it was not given."""
-    return call.args[index] if len(call.args) > index else call.kwargs.get(name)
-
-
-def error_of(call: Call) -> str | None:
-    """Type of the exception that ended a call; None if none did."""
-    return None if call.error is None else type(call.error).__name__
 
 
 def digest(uid: object) -> str:
@@ -140,12 +107,15 @@ def truncated(data: Any, response_tokens: list[int], end: int | None) -> list[in
     """1 for each response that fills its place and does not end on ``end``; None if unknown.
 
     verl keeps no flag of its own. Its engines return the token that ended a response with it.
+    Without ``end`` it is unknown how one that fills its place ended.
     """
     responses = tensor(data, "responses")
     if responses is None or not responses.shape[1]:
         return None
-    ended = (responses[:, -1] == (-1 if end is None else end)).tolist()
     cap = responses.shape[1]
+    if end is None:
+        return None if cap in response_tokens else [0] * len(response_tokens)
+    ended = (responses[:, -1] == end).tolist()
     return [
         int(length >= cap and not stopped)
         for length, stopped in zip(response_tokens, ended, strict=True)

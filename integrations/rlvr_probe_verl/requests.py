@@ -13,9 +13,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import TURN
+from rlvr_probe.reading import argument, attribute, number
+from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation, Version
-from rlvr_probe_verl.reading import argument, attribute, number
-from rlvr_probe_verl.releases import Dated
 
 __all__ = [
     "ACQUIRE",

@@ -13,9 +13,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD_FN, REWARDS
+from rlvr_probe.reading import argument, attribute
 from rlvr_probe_verl.controller import Controller, controller_of, is_controller, learn, trainer
-from rlvr_probe_verl.generations import Generation, match
-from rlvr_probe_verl.reading import argument, attribute, option, row_sums, tensor
+from rlvr_probe_verl.generations import Generation, find
+from rlvr_probe_verl.reading import option, row_sums, tensor
 from rlvr_probe_verl.session import reward_function
 
 __all__ = ["REORDER", "TRAINER", "rows_of", "tell_scores"]
@@ -24,13 +25,8 @@ __all__ = ["REORDER", "TRAINER", "rows_of", "tell_scores"]
 def rows_of(controller: Controller, data: Any) -> tuple[Generation, list[int]] | None:
     """The generation that a batch holds, and which of its rows each row is; None if none is."""
     mode = "eval" if controller.evaluation else "train"
-    order = controller.order_of(data)
-    for generation in reversed(controller.generations):
-        if generation.mode == mode:
-            rows = match(generation, data, order)
-            if rows is not None:
-                return generation, rows
-    return None
+    mine = (one for one in reversed(controller.generations) if one.mode == mode)
+    return find(mine, data, controller.order_of(data))
 
 
 def _tell(probe: Probe, generation: Generation, rows: Sequence[int], values: Any) -> None:

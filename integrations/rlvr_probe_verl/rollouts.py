@@ -11,6 +11,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARDS, ROLLOUT, TRAJECTORIES
+from rlvr_probe.reading import argument, attribute, error_of, number
 from rlvr_probe_verl.controller import (
     Controller,
     Where,
@@ -21,14 +22,10 @@ from rlvr_probe_verl.controller import (
 )
 from rlvr_probe_verl.generations import Generation, Groups, prompt_names
 from rlvr_probe_verl.reading import (
-    argument,
-    attribute,
     column,
     digest,
-    error_of,
     lengths,
     loss_runs,
-    number,
     option,
     row_sums,
     tensor,
@@ -151,7 +148,7 @@ def _tell(
         prompt_tokens,
         response_tokens,
     )
-    eos = number(attribute(owner, "tokenizer", "eos_token_id"))
+    eos = number(owner, "tokenizer", "eos_token_id")
     columns = {
         "groups": None if groups.even else groups.of_rows,
         "engines": engine,
@@ -176,7 +173,7 @@ def _tell(
             chosen = name == "groups" or whole
             values[name] = given if chosen else [given[row] for row in rows]
     probe.emit(TRAJECTORIES, values, parent=begun.span)
-    controller.generations.append(generation)
+    controller.remember(generation)
     if begun.where[2] == "train":
         controller.samples = len(rows)
     _tell_scores(probe, generation, output, rows, config)

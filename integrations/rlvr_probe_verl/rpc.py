@@ -15,8 +15,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import RPC
+from rlvr_probe.reading import argument, attribute, error_of, number, word
 from rlvr_probe_verl.controller import controller_of, is_controller, named, trainer
-from rlvr_probe_verl.reading import argument, attribute, error_of, number, size, tensor, word
+from rlvr_probe_verl.reading import size, tensor
 from rlvr_probe_verl.rollouts import engines, generation_begin, generation_end
 from rlvr_probe_verl.session import facts
 
@@ -49,7 +50,7 @@ def _made(call: Call) -> None:
     call.state = {
         "group": word(attribute(group, "name_prefix")),
         "method": _own_name(group, method),
-        "ranks": 1 if one else number(attribute(group, "world_size")),
+        "ranks": 1 if one else number(group, "world_size"),
         "waits": int(bool(argument(call, 5, "blocking"))),
     }
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from rlvr_probe.adapter import HookPoint, Probe
 from rlvr_probe.model.names import SESSION, SESSION_END
+from rlvr_probe.reading import attribute, foreign_ids, number, word
 from rlvr_probe_verl.controller import Controller, learn, trainer
-from rlvr_probe_verl.reading import attribute, number, option, word
+from rlvr_probe_verl.reading import option
 
 __all__ = [
     "ONE_STEP_OFF",
@@ -19,11 +18,9 @@ __all__ = [
     "begin_session",
     "end_session",
     "facts",
-    "foreign_ids",
     "reward_function",
 ]
 
-_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _begun: list[int] = []
 """Steps that were done when each training of this process began."""
 
@@ -51,7 +48,7 @@ def begin_session(probe: Probe, controller: Controller, resumed_step: int) -> No
 
 def end_session(probe: Probe, controller: Controller) -> None:
     """Tell that the training is over if the step that was done is the last one."""
-    last = number(attribute(trainer(), "total_training_steps"))
+    last = number(trainer(), "total_training_steps")
     if last is not None and controller.step >= last:
         controller.ended = True
         probe.emit(SESSION_END, {"session": controller.session, "step": controller.step})
@@ -65,6 +62,12 @@ def facts(owner: Any) -> dict[str, Any]:
     per_node = number(option(config, "trainer.n_gpus_per_node"))
     estimator = word(option(config, "algorithm.adv_estimator"))
     reward = reward_function(config)
+    epochs, prompts = (
+        number(option(config, f"actor_rollout_ref.actor.{name}"))
+        for name in ("ppo_epochs", "ppo_mini_batch_size")
+    )
+    # A step goes over its batch in mini-batches, and updates the model after each.
+    updates_known = bool(epochs and prompts)
     return {
         "framework": "verl",
         "framework_version": word(attribute(sys.modules.get("verl"), "__version__")),
@@ -79,8 +82,9 @@ def facts(owner: Any) -> dict[str, Any]:
         "max_prompt_tokens": number(option(config, "data.max_prompt_length")),
         "max_response_tokens": number(option(config, "data.max_response_length")),
         "steps_per_generation": 1,
-        "iterations": 1,
-        "accumulation": 1,
+        "iterations": epochs if updates_known else None,
+        "accumulation": epochs if updates_known else 1,
+        "prompts_per_update": prompts if updates_known else None,
         "reward_functions": None if reward is None else [reward],
         "ids": foreign_ids(sys.modules),
     }
@@ -96,21 +100,6 @@ def reward_function(config: Any) -> str | None:
         if option(config, f"{section}.path"):
             return word(option(config, f"{section}.name"))
     return None if config is None else "default_compute_score"
-
-
-def foreign_ids(modules: Mapping[str, Any]) -> dict[str, str] | None:
-    """Ids of the W&B and MLflow runs that are active, asked only of modules already loaded."""
-    found = {"wandb_run_id": attribute(modules.get("wandb"), "run", "id")}
-    # `mlflow` itself loads its parts lazily; where this one is loaded, asking starts nothing.
-    tracking = modules.get("mlflow.tracking.fluent")
-    if tracking is not None:
-        found["mlflow_run_id"] = attribute(tracking.active_run(), "info", "run_id")
-    ids = {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, str) and _ID.fullmatch(value)
-    }
-    return ids or None
 
 
 def _tensor_parallel(rollout: Any) -> int | None:

@@ -13,8 +13,8 @@ from typing import Any
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
+from rlvr_probe.reading import argument, error_of
 from rlvr_probe_verl.controller import Controller, controller_of, is_controller, named
-from rlvr_probe_verl.reading import argument, error_of
 from rlvr_probe_verl.session import begin_session, end_session
 
 __all__ = [

@@ -12,9 +12,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import TOOL_CALL
+from rlvr_probe.reading import argument, attribute, error_of, tool_status
+from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation
-from rlvr_probe_verl.reading import argument, attribute, error_of
-from rlvr_probe_verl.releases import Dated
 
 __all__ = ["CREATE", "EXECUTE", "FUNCTION", "INTERACT", "TOOLS", "USE"]
 
@@ -104,7 +104,7 @@ def status_of(use: Use, error: str | None) -> str | None:
         error: Type of the exception that came out of verl's own function.
     """
     if error is not None:
-        return "cancelled" if error == "CancelledError" else "error"
+        return tool_status(error)
     if use.tool is None:
         return "not_found"
     if use.failed:
@@ -158,7 +158,7 @@ def _interact_end(call: Call) -> None:
     if not isinstance(use, Use):
         return
     error = error_of(call)
-    status = "ok" if error is None else "cancelled" if error == "CancelledError" else "error"
+    status = tool_status(error)
     values = {"batch": use.conversation.span, "turn": use.turn, "tool": use.tool, "status": status}
     call.probe.end(use.span, values, error)
 

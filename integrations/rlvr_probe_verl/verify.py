@@ -14,10 +14,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import REWARD_FN, VERIFY
+from rlvr_probe.reading import argument, attribute
+from rlvr_probe.releases import Dated
 from rlvr_probe_verl.controller import is_controller
 from rlvr_probe_verl.conversation import CURRENT
-from rlvr_probe_verl.reading import argument, attribute
-from rlvr_probe_verl.releases import Dated
 from rlvr_probe_verl.session import reward_function
 
 __all__ = ["VERIFICATION"]
@@ -50,10 +50,15 @@ def _read(call: Call) -> tuple[Any, ...]:
 
 
 def reward_of(value: Any) -> float | None:
-    """A reward as a plain float; None if there is none, or if it is no finite number."""
+    """A reward in host memory as a plain float; None if there is none, or no finite number."""
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return None
-    found = float(value)
+    if attribute(value, "device", "type") not in (None, "cpu"):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):  # several values, or too large a one
+        return None
     return found if math.isfinite(found) else None
 
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ from rlvr_probe.trace import read_run
 from tests.jobs import Job, wait_for
 
 FLUSH_BOUND_NS = 200_000_000
-"""Of what was finished longer before a kill than this, nothing is lost."""
+"""Of what was finished longer before a kill than this, nothing is lost, if threads get to run."""
+BEAT_NS = 100_000_000
+"""How often the flush thread wants to run."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -27,6 +30,12 @@ def test_a_killed_process_loses_at_most_its_last_fifth_of_a_second(
     job: Job, number: signal.Signals
 ) -> None:
     process = job.start("""
+        import threading
+        def beat():
+            while True:
+                time.sleep(0.1)
+                done(-1)
+        threading.Thread(target=beat, daemon=True).start()
         i = 0
         while True:
             with rlvr_probe.span("work", i=i):
@@ -34,13 +43,16 @@ def test_a_killed_process_loses_at_most_its_last_fifth_of_a_second(
             done(i)
             i += 1
     """)
-    wait_for(lambda: len(job.finished()) > 1_000)
+    wait_for(lambda: len(job.finished()) > 4_000, 100)
     killed = time.monotonic_ns()
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode == -number
     recorded = job.recorded()
-    due = {i for i, at in job.finished() if at < killed - FLUSH_BOUND_NS}
+    # A thread of the job that does nothing tells how late a busy machine lets threads run.
+    beats = [*(at for i, at in job.finished() if i < 0), killed]
+    late = max(after - at for at, after in pairwise(beats)) - BEAT_NS
+    due = {i for i, at in job.finished() if i >= 0 and at < killed - FLUSH_BOUND_NS - max(0, late)}
     assert len(due) > 200
     assert due <= recorded
     assert job.trace().processes[0].state == "died"
@@ -56,7 +68,7 @@ def test_a_killed_process_loses_at_most_its_last_fifth_of_a_second(
     ],
 )
 def test_an_end_without_a_signal(job: Job, end: str, code: int, state: str) -> None:
-    result = job.run(f"busy(300)\ntime.sleep(0.25)\nbusy(300, 'more')\n{end}\n")
+    result = job.run(f"busy(300)\ntime.sleep(1)\nbusy(300, 'more')\n{end}\n")
     assert result.returncode == code
     labels = [span.attributes["label"] for span in job.trace().user_spans]
     assert labels.count("work") == 300
@@ -93,7 +105,7 @@ def test_a_bare_fork_and_the_parent_never_share_a_file(job: Job) -> None:
         pid = os.fork()
         busy(20, "child" if pid == 0 else "parent")
         if pid == 0:
-            time.sleep(0.3)
+            time.sleep(1)
             os._exit(0)
         os.waitpid(pid, 0)
     """)
@@ -110,9 +122,9 @@ def test_a_reward_that_holds_the_interpreter_lock_is_listed_as_open_meanwhile_an
         sleep = ctypes.PyDLL(None).sleep  # PyDLL keeps the interpreter lock
         def reward(rows):
             if trainer.step == 2:
-                time.sleep(0.3)
+                time.sleep(1)
                 done(-1)
-                sleep(30)
+                sleep(100)
             return [1.0] * len(rows)
         trainer = toyrl.Trainer(reward, steps=3)
         trainer.train()
@@ -126,7 +138,7 @@ def test_a_reward_that_holds_the_interpreter_lock_is_listed_as_open_meanwhile_an
             ("step", 2),
             ("reward_fn", None),
         }
-        assert all(span.age_s is not None and 0.3 < span.age_s < 10 for span in trace.open_spans)
+        assert all(span.age_s is not None and 0.3 < span.age_s < 100 for span in trace.open_spans)
     finally:
         process.kill()
         process.communicate()
@@ -166,7 +178,7 @@ def test_a_table_of_open_spans_that_somebody_emptied_does_not_end_the_process(jo
         while table.stat().st_size < size:
             time.sleep(0.01)
         with rlvr_probe.span("open", i=-1):
-            time.sleep(0.3)
+            time.sleep(1)
             busy(5)
             os._exit(0)
     """)
@@ -182,9 +194,9 @@ def test_a_full_disk_costs_rows_that_are_counted_and_nothing_else(
     job.out = tmpfs("size=512k") / "runs"
     result = job.run("""
         busy(20_000)
-        time.sleep(0.3)
+        time.sleep(1)
         os.unlink(os.path.join(os.path.dirname(rlvr_probe.attach().folder.parent), "ballast"))
-        time.sleep(0.3)
+        time.sleep(1)
         busy(50, "after")
         trainer = toyrl.Trainer(lambda rows: [1.0])
         print(len(trainer.train()))

@@ -16,7 +16,7 @@ import pytest
 
 from tests.environments import ENVIRONMENTS, FOLDER, Environment, pins, resolve
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 CORE = [one for one in metadata.requires("rlvr-probe") or [] if "extra ==" not in one]

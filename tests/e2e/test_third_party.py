@@ -55,7 +55,7 @@ def type_in(command: str, folder: Path, environ: dict[str, str]) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -32,6 +32,9 @@ JOBS: dict[str, dict[str, Any]] = {
     "two clocks, a rank that began anew": {
         "other_machine": -SECOND // 3, "restarted_rank": 2, "seed": 8,
     },
+    "a controller that was killed when all was done": {"killed": True, "seed": 10},
+    "the same, a rank that began anew": {"killed": True, "restarted_rank": 3, "seed": 11},
+    "the same, two clocks": {"killed": True, "other_machine": SECOND // 5, "seed": 12},
     "two clocks without uids": {"other_machine": SECOND, "uids": False, "restarted_worker": 2},
 }  # fmt: skip
 
@@ -54,7 +57,9 @@ def test_so_it_is_whatever_is_lost(name: str, tmp_path: Path) -> None:
     assert failures(tmp_path, range(SEEDS, SEEDS + 2_000), **JOBS[name]) == []
 
 
-@pytest.mark.parametrize("name", ["V0", "V0 without uids", "V1"])
+@pytest.mark.parametrize(
+    "name", ["V0", "V0 without uids", "V1", "a controller that was killed when all was done"]
+)
 def test_of_a_whole_recording_everything_is_joined(name: str, tmp_path: Path) -> None:
     books = Job(tmp_path, **JOBS[name]).write()
     trace = read_run(tmp_path)

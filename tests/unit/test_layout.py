@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 GROUPS = {"integrations": "rlvr_probe.integrations", "exporters": "rlvr_probe.exporters"}
 CONTRACTS = (
     "rlvr_probe.adapter",
+    "rlvr_probe.reading",
+    "rlvr_probe.releases",
     "rlvr_probe.exporter",
     "rlvr_probe.model",
     "rlvr_probe.exceptions",

@@ -228,6 +228,40 @@ def test_a_filter_keeps_the_groups_that_it_names(
     assert (batch.kept, batch.used, found) == (kept, used, lost)
 
 
+def test_a_group_that_failed_may_have_no_trajectory_and_nothing_of_it_is_lost(
+    tmp_path: Path,
+) -> None:
+    chosen = Chosen(tmp_path)
+    chosen.say(discarded=["x", "b"], reason="failed")
+    chosen.say(kept=["a", "c"], used=["a"])
+    batch, lost = chosen.batch()
+    assert (batch.kept, batch.used, lost) == ({0, 2}, {0}, {})
+
+
+def test_a_span_that_ends_beyond_all_time_moves_no_other(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path)
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1, group_size=1)
+    lengths = {"prompt_tokens": [1], "response_tokens": [2]}
+    where = {"session": 0, "step": 1, "mode": "train", "offset": 0, "total": 1, "group_size": 1}
+    journal.span(names.TRAJECTORY, 1, 2, span=7, key="before", prompt_tokens=1, response_tokens=2)
+    [definition, *row] = journal.rows[-1]
+    row[0], row[1], row[2] = (1 << 62) - 1, (1 << 62) - 1, 8
+    journal.rows.append([definition, *row])
+    journal.span(names.TRAJECTORY, 3, 4, span=9, key="after", prompt_tokens=1, response_tokens=2)
+    journal.event(names.TRAJECTORIES, 5, **where, **lengths, keys=["after"])
+    journal.close()
+    trace = read_run(tmp_path)
+    [sample] = [
+        sample
+        for step in trace.steps()
+        for batch in step.batches
+        for group in batch.groups()
+        for sample in group.trajectories
+    ]
+    assert (sample.start_ns, sample.end_ns) == (3 * SECOND, 4 * SECOND)
+    assert trace.lost == {"bad_row": 1}
+
+
 def test_a_prompt_of_two_groups_says_nothing_of_either(tmp_path: Path) -> None:
     chosen = Chosen(tmp_path, prompts=["a", "a", "c"])
     chosen.say(kept=["a"])

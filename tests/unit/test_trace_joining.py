@@ -11,9 +11,8 @@ import pytest
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
-from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.workload import build_workload
-from tests.journals import BOOT, EPOCH_NS, SECOND, JournalFile, Training
+from tests.journals import BOOT, EPOCH_NS, SECOND, JournalFile, Training, fake_proc
 
 
 def rank(
@@ -245,17 +244,6 @@ def test_wall_clocks_of_two_machines_apart_are_corrected_by_common_steps(
     assert min(span.start_ns for step in trace.steps() for span in step.spans) >= 0
     assert any("were at least 2.0 s apart" in note for note in trace.notes)
     assert any("not resolved" in note for note in trace.notes)
-
-
-def fake_proc(folder: Path, boot: str = BOOT, **processes: tuple[str, int]) -> Machine:
-    """A /proc with a boot id and processes as name=(state, start ticks)."""
-    (folder / "sys/kernel/random").mkdir(parents=True)
-    (folder / "sys/kernel/random/boot_id").write_text(boot + "\n")
-    for name, (state, ticks) in processes.items():
-        (folder / name[1:]).mkdir()
-        text = f"{name[1:]} (a ) b) {state} 1 " + "0 " * 17 + f"{ticks} 0 0\n"
-        (folder / name[1:] / "stat").write_text(text)
-    return Machine(folder)
 
 
 @pytest.mark.parametrize(

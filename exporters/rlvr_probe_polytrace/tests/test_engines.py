@@ -9,7 +9,7 @@ from typing import Any
 from rlvr_probe_polytrace.tests.agents import SECOND
 from rlvr_probe_polytrace.tests.workloads import batch, lines, manifest, packed, workload, write
 
-from rlvr_probe.model.batch import RewardCall
+from rlvr_probe.model.batch import RewardCall, Turn
 from rlvr_probe.model.workload import WorkloadBatch
 
 
@@ -27,6 +27,7 @@ def served(
     made = batch(index, (len(rows),), n, calls=False)
     [shard] = made.batch.shards
     shard.engines = rows
+    shard.end_ns = 0
     for call in calls:
         shard.calls.append(call)
     for name, value in changes.items():
@@ -137,6 +138,41 @@ def test_single_verifications_follow_prompts_that_are_written_by_engine(tmp_path
     calls = [call(row, row, row + (0.5 if row < 4 else 0.25)) for row in range(16)]
     made = workload([served(0, [1, 0, 0, 1], calls=calls)])
     assert times(write(made, tmp_path / "w")) == [(0, 2.0), (1, 3.0)]
+
+
+def generated_until(made: WorkloadBatch, ends: Sequence[float]) -> WorkloadBatch:
+    """Whose rollout lies around verification; each row was generated until one of ``ends``, s."""
+    [shard] = made.batch.shards
+    shard.end_ns = 100 * SECOND
+    shard.turns = {
+        row: (Turn(0, 4, 4, None, 0, int(end * SECOND)),) for row, end in enumerate(ends)
+    }
+    return made
+
+
+def test_what_was_verified_while_others_were_generated_is_time_of_the_rollout(
+    tmp_path: Path,
+) -> None:
+    calls = [call(row, row, row + 0.5) for row in range(8)]
+    calls += [call(row, row, row + 2) for row in range(8, 16)]
+    # Rank 0 generates until 6.25 s, rank 1 until 20 s: all of its samples but one were scored.
+    ends = [0, 1, 2, 3, 4, 5, 6.25, 6, 8, 8, 8, 8, 8, 8, 8, 20]
+    calls[15] = call(15, 20, 21.5)
+    made = workload([generated_until(served(0, [0, 0, 1, 1], calls=calls), ends)])
+    assert times(write(made, tmp_path / "w")) == [(0, 0.75), (1, 1.5)]
+    at_once = [call(row, row, row + 0.5) for row in range(16)]
+    made = workload([generated_until(served(0, [0, 0, 1, 1], calls=at_once), [30] * 16)])
+    assert times(write(made, tmp_path / "none left")) == [(0, 0.0), (1, 0.0)]
+
+
+def test_a_verification_within_a_rollout_of_unknown_turns_makes_reward_time_unknown(
+    tmp_path: Path,
+) -> None:
+    calls = [call(row, row, row + 0.5) for row in range(16)]
+    made = workload([generated_until(served(0, [0, 0, 1, 1], calls=calls), [0] * 15)])
+    directory = write(made, tmp_path / "w")
+    assert not list(directory.glob("reward_timings*"))
+    assert any("cannot be told from their rollout" in note for note in manifest(directory)["notes"])
 
 
 def test_a_sample_that_nobody_verified_makes_reward_time_unknown(tmp_path: Path) -> None:

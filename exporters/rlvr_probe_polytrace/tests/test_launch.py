@@ -86,6 +86,21 @@ def test_unknown_caps_are_the_longest_lengths(tmp_path: Path) -> None:
     assert f"data.max_response_length={longest} " in overrides
 
 
+@pytest.mark.parametrize(("prompts", "written"), [(1, 1), (2, 2), (64, 4)])
+def test_a_step_that_updates_several_times_does_so_in_the_replay(
+    tmp_path: Path, prompts: int, written: int
+) -> None:
+    made = simple(rows=(8, 8), n=4, iterations_per_batch=3, prompts_per_update=prompts)
+    overrides = config(write(made, tmp_path / "w"))["env"]["REPLAY_OVERRIDES"].split()
+    assert "actor_rollout_ref.actor.ppo_epochs=3" in overrides
+    assert f"actor_rollout_ref.actor.ppo_mini_batch_size={written}" in overrides
+
+
+def test_unknown_updates_are_not_made_up(tmp_path: Path) -> None:
+    made = simple(rows=(8, 8), n=4, iterations_per_batch=None)
+    assert "ppo_" not in config(write(made, tmp_path / "w"))["env"]["REPLAY_OVERRIDES"]
+
+
 def test_a_reused_batch_keeps_its_updates(tmp_path: Path) -> None:
     iterations = [Iteration((index,), 0, (4 * index + 1, 4 * index + 4), {}) for index in range(2)]
     iterations = [

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rlvr_probe_polytrace import PolyTraceExporter
+from rlvr_probe_polytrace.multiturn import Caps, NotKnown, multiturn_records
+from rlvr_probe_polytrace.order import PlannedBatch
+from rlvr_probe_polytrace.placement import Placement
 from rlvr_probe_polytrace.tests.agents import Book, agents
 from rlvr_probe_polytrace.tests.workloads import lines, manifest, packed, simple, suite, write
+from rlvr_probe_polytrace.turns import LossMask
 
 from rlvr_probe.exceptions import WorkloadError
-from rlvr_probe.model.batch import BatchShard, ToolCall, Turn
+from rlvr_probe.model.batch import BatchShard, Group, ToolCall, Trajectory, Turn
 from rlvr_probe.model.workload import Workload
 
 STATUSES = {"ok": "success", "error": "api_error", "cancelled": "unknown"}
@@ -44,6 +50,63 @@ def expected_turns(book: Book) -> list[dict[str, Any]]:
         }
         for number, (sent, generated, kept, cached, latency) in enumerate(book.turns)
     ]
+
+
+@given(
+    prompt=st.integers(1, 9),
+    runs=st.lists(st.integers(0, 5), max_size=8),
+    begin=st.integers(0, 60),
+    length=st.integers(0, 60),
+)
+def test_tokens_in_the_loss_are_those_of_the_mask_wherever_it_is_asked(
+    prompt: int, runs: list[int], begin: int, length: int
+) -> None:
+    sample = trajectory(prompt, runs)
+    mask = [0] * prompt + [1 - at % 2 for at, run in enumerate(runs) for _ in range(run)]
+    assert LossMask(sample).between(begin, begin + length) == sum(mask[begin : begin + length])
+    assert LossMask(replace(sample, loss_runs=None)).between(begin, begin + length) is None
+
+
+class Counted(tuple[int, ...]):
+    """Runs that count how often all of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        type(self).looks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("turns", [4, 100])
+def test_a_trajectory_of_many_turns_is_looked_at_as_often_as_one_of_few(turns: int) -> None:
+    batch = simple(rows=(1,), n=1).batches[0]
+    runs = Counted([20, 7] * turns)
+    sample = replace(
+        trajectory(10, runs),
+        turns=tuple(Turn(at, 10 + 27 * at, 20, 0, at, at + 1) for at in range(turns)),
+        tool_calls=tuple(ToolCall(at, "a", "ok", None, at, at + 1) for at in range(turns)),
+        loss_runs=runs,
+        process=batch.batch.shards[0].process,
+    )
+
+    class Planned(PlannedBatch):
+        def groups(self) -> Iterator[Group]:
+            yield Group(0, 1, (sample,))
+
+    planned = Planned(batch, range(1))
+    Counted.looks = 0
+    place, caps = Placement(1, 1, {}, None), Caps(10_000, 10_000)
+    [record] = multiturn_records(planned, place, {0: "r"}, {"a": "a"}, caps, {}, NotKnown())
+    assert len(record["turns"]) == turns  # type: ignore[arg-type]
+    assert 0 < Counted.looks < 12
+
+
+def trajectory(prompt: int, runs: Sequence[int]) -> Trajectory:
+    tokens = sum(runs)
+    return Trajectory(
+        row=0, sample=0, process=0, prompt_tokens=prompt, response_tokens=tokens, truncated=False,
+        policy_version=0, start_ns=0, end_ns=1, rewards=(), turns=(), loss_runs=tuple(runs),
+    )  # fmt: skip
 
 
 def test_every_length_and_time_is_that_of_the_books(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ import ray
 from ray.job_config import JobConfig
 from ray.runtime_env import RuntimeEnv
 
+WRITTEN_S = 2.0
+"""Many times as long as a record may take to reach the disk."""
 MARK = "import rlvr_probe\nrlvr_probe.attach()\nwith rlvr_probe.span('child'): pass"
 
 
@@ -93,6 +95,13 @@ def failure(call: Callable[[], Any]) -> list[str]:
     return []
 
 
+def end_of(actor: Any) -> list[str]:
+    """The error of a call of a dead actor, once Ray knows that it is dead."""
+    while (said := failure(lambda: ray.get(actor.add.remote(1)))[:1]) == ["ActorUnavailableError"]:
+        time.sleep(0.2)
+    return said
+
+
 def everything() -> tuple[list[Any], Any]:
     """Actors of every kind that a runtime environment can make, and one that is killed by each."""
     parent = remote(Parent).remote()
@@ -110,10 +119,10 @@ def everything() -> tuple[list[Any], Any]:
     ]
     ray.get([killed.mark.remote(), struck.mark.remote()])
     pid = ray.get(struck.pid.remote())
-    time.sleep(0.5)
+    time.sleep(WRITTEN_S)
     ray.kill(killed)
     os.kill(pid, signal.SIGKILL)
-    results.append(failure(lambda: ray.get(struck.add.remote(1)))[:1])
+    results.append(end_of(struck))
     return results, (parent, plain, unwanted)
 
 
@@ -223,15 +232,17 @@ def workers(raylet: int) -> dict[int, str]:
 def main() -> None:
     way, folder, address = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     results, kept = next(one for one in WAYS if one.__name__ == way)(folder, address)
-    time.sleep(0.5)  # so that all of it is written down
-    raylet = ray.get(remote(Counter).options(name="last").remote().raylet.remote())
+    # Without a handle of it Ray would end it while its process is looked for.
+    last = remote(Counter).options(name="last").remote()
+    raylet = ray.get(last.raylet.remote())
+    time.sleep(WRITTEN_S)
     ours = workers(raylet) if way == "starts" else {}
     # A Ray Client does not say.
     environment = {} if way == "client" else ray.get_runtime_context().runtime_env
     variables = sorted(environment.get("env_vars", {}))
     said = {"results": results, "driver": os.getpid(), "workers": ours, "variables": variables}
     print(json.dumps(said), flush=True)
-    del kept
+    del kept, last
 
 
 if __name__ == "__main__":

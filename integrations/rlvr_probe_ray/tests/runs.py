@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -74,9 +75,12 @@ def cluster() -> Iterator[Cluster]:
         finally:
             whole = descendants(started.pid)
             started.terminate()
-            started.wait(60)
-            for pid in whole:
-                end(pid)
+            try:
+                started.wait(PATIENCE_S)
+            finally:
+                started.kill()  # nothing, if it is over
+                for pid in whole:
+                    end(pid)
 
 
 def announced(log: Path, started: subprocess.Popen[bytes]) -> str:
@@ -194,12 +198,21 @@ def temporary() -> Iterator[Path]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+    """Ports that nobody listens at, nor will be given: Ray's workers take those below 20,000."""
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    first, last = map(int, given)
+    below, all_ports = range(20_000, min(first, 65_000)), range(20_000, 65_000)
+    candidates = [*below, *range(max(last + 1, 20_000), 65_000)] or all_ports
+    found: list[int] = []
+    for port in random.sample(candidates, len(candidates)):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"of {len(candidates)} ports {len(found)} are free")
 
 
 def descendants(pid: int) -> list[int]:

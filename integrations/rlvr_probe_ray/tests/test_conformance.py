@@ -12,7 +12,8 @@ from rlvr_probe_ray.tests.runs import Cluster, Driver, cluster, drive
 
 from rlvr_probe.trace import read_run
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
+# The first test may have to make the environment, a gigabyte.
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
 
 EVERYTHING = [
     [[11, "1"], [21, "2"]],

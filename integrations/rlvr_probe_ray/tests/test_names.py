@@ -10,6 +10,8 @@ from rlvr_probe_ray import RayAdapter
 from rlvr_probe.lookup import Sources
 from tests import wheels
 
+pytestmark = pytest.mark.timeout(2000)
+
 PINS = wheels.pinned("ray-releases.txt", "ray")
 [RUN] = wheels.pinned("verl.txt", "ray")
 WHEEL = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64")

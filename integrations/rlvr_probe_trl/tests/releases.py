@@ -9,15 +9,10 @@ from pathlib import Path
 
 from tests import wheels
 
-__all__ = ["RELEASES", "folders", "numbers", "transformers4", "unpacked"]
+__all__ = ["RELEASES", "folders", "transformers4", "unpacked"]
 
 RELEASES = wheels.pinned("trl-releases.txt", "trl")
 """Line of the pinned list by version, oldest first."""
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version, to be compared."""
-    return tuple(int(number) for number in version.split("."))
 
 
 def unpacked(version: str) -> Path:
@@ -33,5 +28,5 @@ def transformers4() -> Path:
 def folders(version: str) -> list[Path]:
     """What to put in front of the environment to run this release."""
     # TRL 0.28 and older check the version of transformers, and refuse 5.
-    older = [transformers4()] if numbers(version) < (0, 29) else []
+    older = [transformers4()] if wheels.numbers(version) < (0, 29) else []
     return [unpacked(version), *older]

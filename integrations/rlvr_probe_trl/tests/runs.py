@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from rlvr_probe_trl.tests.truth import Truth, read_truth
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
-from rlvr_probe.workload import build_workload
+from tests import trainings
 
 __all__ = [
     "LAUNCHER",
@@ -153,49 +151,23 @@ class Finished:
     @cached_property
     def workload(self) -> tuple[Written, Path]:
         """The workload written from the recording, judged sound by its own exporter."""
-        # By entry point, as the command line does it: a plugin imports no other one.
-        [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
-        exporter = found.load()()
-        directory = self.folder / "workload"
-        directory.mkdir()
-        written = exporter.write(build_workload(self.trace), directory, keep_names=False)
-        assert list(exporter.validate(directory)) == []
-        return written, directory
+        return trainings.write_workload(self.trace, self.folder / "workload")
 
 
-class Runner:
+class Runner(trainings.Runner[Scenario, Finished]):
     """Starts each training once, at most two at a time: more would slow each other down."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._pool = ThreadPoolExecutor(2)
-        self._runs: dict[Scenario, Future[Finished]] = {}
+    at_once = 2
 
-    def start(self, scenarios: Iterable[Scenario]) -> None:
-        """Begin without waiting."""
-        for scenario in scenarios:
-            if scenario not in self._runs:
-                folder = self._root / f"run-{len(self._runs)}"
-                self._runs[scenario] = self._pool.submit(_run, scenario, folder)
-
-    def finished(self, scenario: Scenario) -> Finished:
-        """The training once it is over."""
-        self.start([scenario])
-        return self._runs[scenario].result()
-
-    def close(self) -> None:
-        """Begin no further one and wait for those that run."""
-        self._pool.shutdown(cancel_futures=True)
-
-
-def _run(scenario: Scenario, folder: Path) -> Finished:
-    folder.mkdir()
-    output = _train(scenario, folder, scenario.arguments, scenario.exit_status)
-    if scenario.then is not None:
-        output += _train(scenario, folder, scenario.then, 0)
-    recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
-    folders = [path for path in recordings if path.is_dir()]
-    return Finished(scenario, folder, output, folders)
+    def run(self, scenario: Scenario, folder: Path) -> Finished:
+        """Run it, and the second process where there is one."""
+        folder.mkdir()
+        output = _train(scenario, folder, scenario.arguments, scenario.exit_status)
+        if scenario.then is not None:
+            output += _train(scenario, folder, scenario.then, 0)
+        recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
+        folders = [path for path in recordings if path.is_dir()]
+        return Finished(scenario, folder, output, folders)
 
 
 def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -> str:
@@ -215,7 +187,7 @@ def run_command(
     folder: Path,
     scenario: Scenario,
     *,
-    timeout: float = 200,
+    timeout: float = 900,
     exit_status: int = 0,
 ) -> str:
     """What ``command`` printed, run in ``folder`` with the environment of ``scenario``."""
@@ -233,10 +205,10 @@ def run_command(
     return done.stdout
 
 
-def run_script(script: Path, folder: Path, arguments: str, *, timeout: float = 300) -> str:
+def run_script(script: Path, folder: Path, arguments: str) -> str:
     """What a training script printed that keeps its books in ``folder/books``."""
     command = [sys.executable, str(script), "--out", str(folder / "books"), *arguments.split()]
-    return run_command(command, folder, Scenario(), timeout=timeout)
+    return run_command(command, folder, Scenario())
 
 
 def environment(folder: Path, scenario: Scenario) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
+from tests.trainings import polytrace
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 SCRIPT = Path(__file__).with_name("train_async.py")
 STEPS = 3
@@ -67,7 +67,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("async")
-    return Run(folder, run_script(SCRIPT, folder, f"--attach --steps {STEPS}", timeout=400))
+    return Run(folder, run_script(SCRIPT, folder, f"--attach --steps {STEPS}"))
 
 
 def rows(batch: Batch) -> list[Trajectory]:
@@ -200,9 +200,8 @@ def test_a_training_states_its_facts(run: Run) -> None:
 def test_packed_lengths_cannot_say_such_a_run_and_the_exporter_says_why(
     run: Run, tmp_path: Path
 ) -> None:
-    [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
     with pytest.raises(WorkloadError, match="generated beside the training"):
-        found.load()().write(build_workload(run.trace), tmp_path, keep_names=False)
+        polytrace().write(build_workload(run.trace), tmp_path, keep_names=False)
 
 
 @pytest.mark.parametrize("place", CANARY)

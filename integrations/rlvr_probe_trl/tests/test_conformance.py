@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Span, Step
 from tests.published import JUDGE
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ALWAYS = {"data", "rollout", "reward", "advantage", "update_actor"}
 
@@ -31,9 +32,7 @@ def runner(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runner]:
     runner = Runner(tmp_path_factory.mktemp("trl"))
-    wanted = (getattr(item, "callspec", None) for item in request.session.items)
-    names = {spec.params.get("name"): None for spec in wanted if spec is not None}
-    runner.start(SCENARIOS[name] for name in names if name in SCENARIOS)
+    runner.start_named(request.session, "name", SCENARIOS)
     yield runner
     runner.close()
 
@@ -196,12 +195,16 @@ def test_a_stage_lies_within_what_contains_it(run: Finished) -> None:
 
 @every_run
 def test_the_stages_of_a_step_do_not_overlap_and_fill_most_of_it(run: Finished) -> None:
+    shares = []
     for step in run.trace.steps():
         for whole in (span for span in step.spans if span.name == "step"):
             stages = inside(step, whole)
             assert all(one.end_ns <= other.start_ns for one, other in pairwise(stages))
             share = sum(span.seconds for span in stages) / whole.seconds
-            assert 0.5 < share <= 1.0, step.number
+            assert share <= 1.0, step.number
+            shares.append(share)
+    # A busy machine may take the processor away between the stages of one.
+    assert median(shares) > 0.5
 
 
 def inside(step: Step, whole: Span) -> list[Span]:
@@ -274,21 +277,25 @@ def test_a_reward_model_is_timed_and_its_values_kept(run: Finished) -> None:
 @pytest.mark.parametrize("name", ["two_ranks", "0.20_two_ranks"])
 def test_waiting_for_a_slow_reward_of_another_rank_is_told_from_reward_work(run: Finished) -> None:
     ranks = {process.index: process.rank for process in run.trace.processes}
-    waits: dict[int | None, list[float]] = {0: [], 1: []}
+    waits: dict[int | None, list[Span]] = {0: [], 1: []}
     for span in spans(run, "wait"):
         assert span.attributes["on"] == "reward_gather"
-        waits[ranks[span.process]].append(span.seconds)
-    work = [
-        call.end_ns - call.start_ns
-        for batch in recorded(run)
-        for shard in batch.shards
-        for call in shard.calls
-        if shard.rank == 1
-    ]
-    # One rank is a second late; a loaded machine may make the other one late, too.
-    assert max(work) / 1e9 < 0.8
-    assert min(waits[1]) > 0.2
-    assert max(waits[0]) < 0.8
+        waits[ranks[span.process]].append(span)
+    calls: dict[int | None, list[Span]] = {0: [], 1: []}
+    for span in spans(run, "reward_fn"):
+        if span.attributes["function"] == "keeper":
+            calls[ranks[span.process]].append(span)
+    assert len(waits[0]) == len(waits[1]) == len(calls[0]) == len(calls[1]) > 0
+    for late, own, wait_of_late, wait in zip(calls[0], calls[1], waits[0], waits[1], strict=True):
+        # Each works before it waits, and nobody waits for less than for the other one's work.
+        assert late.end_ns <= wait_of_late.start_ns
+        assert own.end_ns <= wait.start_ns
+        assert late.end_ns <= wait.end_ns
+        assert own.end_ns <= wait_of_late.end_ns
+        assert late.seconds > 1.0
+    # One rank is a second late; a busy machine makes both late.
+    assert median(span.seconds for span in waits[1]) > 0.2
+    assert sum(span.seconds for span in waits[0]) < sum(span.seconds for span in waits[1])
 
 
 @pytest.mark.parametrize("name", ["straddling", "0.24_straddling"])

@@ -13,7 +13,7 @@ from rlvr_probe_trl.tests.truth import read_truth
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 SLOW = Path(__file__).with_name("slow.py")
 ARGUMENTS = "--attach before --steps 400 --beta 0.1 --eval-every 1 --save-every 2 --max-tokens 8"

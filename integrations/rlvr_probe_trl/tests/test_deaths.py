@@ -15,7 +15,7 @@ from rlvr_probe_trl.tests.runs import LAUNCHER, TRAIN, Scenario, environment
 from rlvr_probe.trace import find_run, read_run
 from rlvr_probe.workload import build_workload
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 
 def shown(folder: Path) -> tuple[dict[str, Any], str]:
@@ -30,14 +30,14 @@ def test_what_a_killed_rank_had_finished_is_read_back(tmp_path: Path) -> None:
     scenario = Scenario(how="launcher", ranks=2)
     command = [str(LAUNCHER), "run", "--", sys.executable, "-m", "torch.distributed.run"]
     command += ["--standalone", "--nproc-per-node", "2", str(TRAIN), "--out", str(tmp_path / "b")]
-    # The rank waits 0.5 s in its reward before it kills itself: all it did is older than 0.2 s.
+    # The rank waits 1.5 s in its reward before it kills itself: all it did is older than 0.2 s.
     done = subprocess.run(
         [*command, "--steps", "6", "--kill-at", "3", "--kill-rank", "1"],
         cwd=tmp_path,
         env=environment(tmp_path, scenario),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 1, done.stderr[-2000:]  # torchrun's own, passed through
@@ -69,7 +69,7 @@ def test_what_a_killed_rank_had_finished_is_read_back(tmp_path: Path) -> None:
 def test_a_reward_that_holds_the_interpreter_lock_is_shown_as_open(tmp_path: Path) -> None:
     command = [sys.executable, str(TRAIN), "--out", str(tmp_path / "b"), "--attach", "before"]
     process = subprocess.Popen(
-        [*command, "--block-at", "2", "--block-s", "10"],
+        [*command, "--block-at", "2", "--block-s", "200"],
         cwd=tmp_path,
         env=environment(tmp_path, Scenario()),
         stdout=subprocess.PIPE,
@@ -94,5 +94,5 @@ def test_a_reward_that_holds_the_interpreter_lock_is_shown_as_open(tmp_path: Pat
         assert spans["step"]["step"] == 2
         assert summary["open_spans"] == 4
     ages = [span["age_s"] for span in meanwhile["open_span_list"] if span["name"] == "reward_fn"]
-    assert 0.9 < ages[0] < 10
+    assert 0.9 < ages[0] < 200
     assert "keeper" in text

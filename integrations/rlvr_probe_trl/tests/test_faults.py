@@ -18,7 +18,7 @@ from rlvr_probe.trace import read_run
 from tests.faults.enumeration import adapter_modules, functions_of
 from tests.faults.injection import GARBAGE, KINDS, RAISED
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 FAULTY = Path(__file__).with_name("faulty.py")
 MANY = (
@@ -52,7 +52,7 @@ class Trainings:
         here = self.folder / kind
         here.mkdir()
         arguments = [kind, "--out", str(here / "books"), *MANY.split()]
-        output = run_command([sys.executable, str(FAULTY), *arguments], here, RUN, timeout=280)
+        output = run_command([sys.executable, str(FAULTY), *arguments], here, RUN)
         assert "Traceback" not in output
         said: dict[str, Any] = json.loads((here / "books" / "said.json").read_text())
         return said | {"result": (here / "books" / "result-0.json").read_text()}

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 from rlvr_probe_trl import TrlAdapter
 from rlvr_probe_trl.points import declared
-from rlvr_probe_trl.tests.releases import RELEASES, numbers, transformers4, unpacked
+from rlvr_probe_trl.tests.releases import RELEASES, transformers4, unpacked
 
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.lookup import Sources
+from tests.wheels import numbers
 
 for package in ("trl", "transformers"):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed", allow_module_level=True)
+
+pytestmark = pytest.mark.timeout(2000)
 
 NEWEST = metadata.version("trl")
 TRAINERS = {"grpo": "0.17", "rloo": "0.22"}

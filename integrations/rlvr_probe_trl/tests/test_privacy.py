@@ -12,7 +12,7 @@ import pytest
 from rlvr_probe_trl.tests.runs import Finished, Runner, Scenario
 from rlvr_probe_trl.tests.train import CANARY, EOS, SPECIAL, token_ids
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ELSEWHERE = {
     "argv": "Canary-argv-4Ys",
@@ -92,4 +92,4 @@ def test_a_canary_appears_nowhere(run: Finished, place: str) -> None:
 def test_the_home_folder_and_the_working_directory_appear_nowhere(run: Finished) -> None:
     for path in (run.folder, Path.home()):
         found = [name for name, held in kept(run) if name != "output" and bytes(path) in held]
-        assert found == []
+        assert found == [] or path == Path("/")

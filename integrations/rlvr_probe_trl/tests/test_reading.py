@@ -11,23 +11,17 @@ from typing import Any
 import pytest
 from rlvr_probe_trl import releases
 from rlvr_probe_trl.reading import (
-    argument,
-    attribute,
     end_id,
     is_module,
     lengths,
-    number,
     reward_values,
     row_sums,
     stop_ids,
     truncated,
 )
-from rlvr_probe_trl.releases import Dated, release
-from rlvr_probe_trl.session import Sessions, algorithm, facts, foreign_ids, reward_names
+from rlvr_probe_trl.session import Sessions, algorithm, facts, reward_names
 from rlvr_probe_trl.stages import is_reference
 from rlvr_probe_trl.training import Batch, Training
-
-from rlvr_probe.adapter import Call, HookPoint
 
 
 class OnDevice:
@@ -46,14 +40,6 @@ class OnHost:
 
     def tolist(self) -> list[float]:
         return [0.5, 1.0]
-
-
-def test_a_missing_attribute_is_unknown() -> None:
-    owner = SimpleNamespace(a=SimpleNamespace(b=3, flag=True))
-    assert attribute(owner, "a", "b") == 3
-    assert attribute(owner, "x", "b") is None
-    assert number(owner, "a", "b") == 3
-    assert number(owner, "a", "flag") is None
 
 
 def test_lengths_are_counts_of_tokens() -> None:
@@ -100,22 +86,6 @@ def test_a_mask_that_is_none_is_unknown() -> None:
     assert row_sums(SimpleNamespace(device=SimpleNamespace(type="cpu"), ndim=1)) is None
 
 
-def test_an_argument_is_found_by_position_and_by_name() -> None:
-    call = Call()
-    call.args, call.kwargs = ("self", "first"), {"second": 2}
-    assert [argument(call, 1, "first"), argument(call, 2, "second"), argument(call, 3, "no")] == [
-        "first",
-        2,
-        None,
-    ]
-
-
-def test_releases_are_in_order_and_what_names_none_is_the_newest() -> None:
-    names = ["0.17.0", "0.24", "0.29.0", "0.29.1", "1.0.0.dev0", "1.9.0", "1.16.0", "unknown"]
-    assert sorted(names, key=release) == names
-    assert release("0") == release(None) == release("unknown")
-
-
 def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,16 +95,6 @@ def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
     assert (releases.version(), releases.installed()) == ("0.22.0", (0, 22, 0))
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="0.19.1"))
     assert releases.installed() == (0, 19, 1)
-
-
-def test_a_hook_point_belongs_to_the_releases_from_its_first_to_before_its_last() -> None:
-    dated = Dated(HookPoint("f"), since="0.24", until="0.29.1")
-    held = [
-        version
-        for version in ("0.23.1", "0.24.0", "0.29.0", "0.29.1", "0")
-        if dated.holds(release(version))
-    ]
-    assert held == ["0.24.0", "0.29.0"]
 
 
 def test_rewards_are_floats_and_what_is_no_number_is_absent() -> None:
@@ -182,18 +142,6 @@ def test_reward_models_are_named_by_position() -> None:
     module = type("Module", (), {"__module__": "torch.nn.modules.module"})()
     trainer = SimpleNamespace(reward_funcs=[len, module], reward_func_names=["len", "secret"])
     assert reward_names(trainer) == ["len", "reward_model_1"]
-
-
-def test_run_ids_of_other_tools_are_taken_from_active_runs_only() -> None:
-    run = SimpleNamespace(info=SimpleNamespace(run_id="0f3a"))
-    modules: dict[str, Any] = {
-        "wandb": SimpleNamespace(run=SimpleNamespace(id="ab12")),
-        "mlflow.tracking.fluent": SimpleNamespace(active_run=lambda: run),
-    }
-    assert foreign_ids(modules) == {"wandb_run_id": "ab12", "mlflow_run_id": "0f3a"}
-    assert foreign_ids({}) is None
-    assert foreign_ids({"wandb": SimpleNamespace(run=None)}) is None
-    assert foreign_ids({"wandb": SimpleNamespace(run=SimpleNamespace(id="/home/x y"))}) is None
 
 
 def test_facts_of_a_trainer_it_does_not_know_are_unknown_not_zero() -> None:

@@ -17,7 +17,6 @@ import pytest
 from rlvr_probe_trl import async_rollouts, earlier, rewards, stages, steps, tools
 from rlvr_probe_trl.async_grpo import ASYNC_METHODS, Packed
 from rlvr_probe_trl.async_rollouts import FINISHED, ROLLOUT_POINTS, Conversation, Finished
-from rlvr_probe_trl.reading import attribute
 from rlvr_probe_trl.rollouts import GENERATE
 from rlvr_probe_trl.tools import TOOL_LOOP
 from rlvr_probe_trl.training import BATCH, Batch, Training
@@ -26,6 +25,7 @@ from rlvr_probe import guard, hooks
 from rlvr_probe.adapter import Call
 from rlvr_probe.config import Config
 from rlvr_probe.hooks import HookProbe, Patches
+from rlvr_probe.reading import attribute
 from rlvr_probe.recorder import STAGES, Recorder
 
 

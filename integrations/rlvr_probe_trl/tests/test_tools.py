@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import entry_points
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,14 @@ from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
 from rlvr_probe_trl.tools import loss_runs
 
 from rlvr_probe.exceptions import WorkloadError
-from rlvr_probe.exporter import WorkloadExporter
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
+from tests import trainings
+
+pytestmark = pytest.mark.timeout(2000)
 
 SCRIPT = Path(__file__).with_name("train_tools.py")
 
@@ -259,8 +260,7 @@ def test_the_report_says_how_many_turns_and_calls_there_were(runs: Runs) -> None
 
 def polytrace(run: Run, folder: Path, flavor: str | None = None) -> list[list[dict[str, Any]]]:
     """Records by step of the workload written from a run, judged sound by its own exporter."""
-    [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
-    exporter: WorkloadExporter = found.load()()
+    exporter = trainings.polytrace()
     folder.mkdir()
     exporter.write(build_workload(run.trace), folder, keep_names=True, flavor=flavor)
     assert [problem for problem in exporter.validate(folder) if not problem.warning] == []

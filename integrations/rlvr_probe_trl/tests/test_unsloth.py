@@ -15,7 +15,7 @@ from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 SCRIPT = Path(__file__).with_name("train_unsloth.py")
 GROUP = 4

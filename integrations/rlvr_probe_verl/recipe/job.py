@@ -16,8 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # for what tests share
 
-from rlvr_probe_verl.tests.releases import RELEASES, numbers  # noqa: E402
+from rlvr_probe_verl.tests.releases import RELEASES  # noqa: E402
 from rlvr_probe_verl.tests.runs import Runner, Scenario  # noqa: E402
+
+from tests.wheels import numbers  # noqa: E402
 
 
 def main() -> None:

@@ -13,9 +13,7 @@ def runner(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runner]:
     runner = Runner(tmp_path_factory.mktemp("verl"))
-    wanted = (getattr(item, "callspec", None) for item in request.session.items)
-    names = {spec.params.get("job"): None for spec in wanted if spec is not None}
-    runner.start(SCENARIOS[name] for name in names if name in SCENARIOS)
+    runner.start_named(request.session, "job", SCENARIOS)
     yield runner
     runner.close()
 

@@ -6,21 +6,16 @@ from pathlib import Path
 
 from tests import wheels
 
-__all__ = ["RELEASES", "numbers", "unpacked"]
+__all__ = ["RELEASES", "unpacked"]
 
 LIST = "verl-releases.txt"
 RELEASES = wheels.pinned(LIST, "verl")
 """Line of the pinned list by version, oldest first."""
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """A version, to be compared."""
-    return tuple(int(number) for number in version.split("."))
-
-
 def unpacked(version: str) -> Path:
     """A folder with this release of verl; from 0.9 on with the queue of its default trainer."""
     pins = [RELEASES[version]]
-    if numbers(version) >= (0, 9):
+    if wheels.numbers(version) >= (0, 9):
         pins += wheels.pinned(LIST, "transferqueue").values()
     return wheels.unpacked(f"verl-{version}", "\n".join(pins))

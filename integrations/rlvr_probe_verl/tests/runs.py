@@ -7,21 +7,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from rlvr_probe_verl.tests.environments import python
-from rlvr_probe_verl.tests.releases import numbers
 from rlvr_probe_verl.tests.truth import Truth, read_truth
 
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
-from rlvr_probe.workload import build_workload
+from tests import trainings
+from tests.wheels import numbers
 
 __all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
 
@@ -143,41 +140,14 @@ class Finished:
     @cached_property
     def workload(self) -> tuple[Written, Path]:
         """The workload written from the recording, judged sound by its own exporter."""
-        # By entry point, as the command line does it: a plugin imports no other one.
-        [found] = entry_points(group="rlvr_probe.exporters", name="polytrace")
-        exporter = found.load()()
-        directory = self.folder / "workload"
-        directory.mkdir()
-        written = exporter.write(build_workload(self.trace), directory, keep_names=False)
-        assert list(exporter.validate(directory)) == []
-        return written, directory
+        return trainings.write_workload(self.trace, self.folder / "workload")
 
 
-class Runner:
+class Runner(trainings.Runner[Scenario, Finished]):
     """Starts each job once, one at a time: one has more processes than a machine has cores."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._pool = ThreadPoolExecutor(1)
-        self._runs: dict[Scenario, Future[Finished]] = {}
-
-    def start(self, scenarios: Iterable[Scenario]) -> None:
-        """Begin without waiting."""
-        for scenario in scenarios:
-            if scenario not in self._runs:
-                folder = self._root / f"job-{len(self._runs)}"
-                self._runs[scenario] = self._pool.submit(self._run, scenario, folder)
-
-    def finished(self, scenario: Scenario) -> Finished:
-        """The job once it is over."""
-        self.start([scenario])
-        return self._runs[scenario].result()
-
-    def close(self) -> None:
-        """Begin no further one and wait for the one that runs."""
-        self._pool.shutdown(cancel_futures=True)
-
-    def _run(self, scenario: Scenario, folder: Path) -> Finished:
+    def run(self, scenario: Scenario, folder: Path) -> Finished:
+        """Run it to the end that it is to have."""
         interpreter = python(scenario.verl)
         assets = self._assets(interpreter)
         (folder / "books").mkdir(parents=True)
@@ -207,7 +177,7 @@ class Runner:
         return finished
 
     def _assets(self, interpreter: Path) -> Path:
-        folder = self._root / "assets"
+        folder = self.root / "assets"
         if not (folder / "val.parquet").exists():
             folder.mkdir(exist_ok=True)
             script = JOB / "verl_cpu_assets.py"

@@ -17,7 +17,8 @@ import pytest
 from rlvr_probe_verl.reading import digest
 from rlvr_probe_verl.tests.environments import python
 
-pytestmark = pytest.mark.conformance
+# The first test may have to make the environment, a gigabyte.
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
 
 SCRIPT = Path(__file__).with_name("agent_loops.py")
 ROWS, WORKER = 256, 5
@@ -105,7 +106,7 @@ def runs(folder: Path) -> Callable[[str], Run]:
             [str(python(release)), str(SCRIPT), str(out)],
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=900,
             check=False,
             cwd=out,
             env={**os.environ, **variables},

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from rlvr_probe_verl.controller import Controller
-from rlvr_probe_verl.generations import Generation, Groups, match, prompt_names
+from rlvr_probe_verl.generations import Generation, Groups, find, prompt_names
 from rlvr_probe_verl.reading import digest, lengths, loss_runs, row_sums, truncated
+from rlvr_probe_verl.rewards import rows_of
 from rlvr_probe_verl.rollouts import engines
 
 torch = pytest.importorskip("torch")
@@ -83,7 +84,9 @@ def test_a_response_that_is_all_in_the_loss_has_no_runs_and_an_empty_one_none_at
 def test_truncated_is_what_fills_its_place_and_does_not_end() -> None:
     data = batch([1, 1, 1], [[5, 5, 5], [5, 5, END], [5, END, 0]])
     assert truncated(data, [3, 3, 2], END) == [1, 0, 0]
-    assert truncated(data, [3, 3, 2], None) == [1, 1, 0]
+    # What ends a response is not known: one that fills its place may have ended there.
+    assert truncated(data, [3, 3, 2], None) is None
+    assert truncated(data, [2, 1, 2], None) == [0, 0, 0]
     assert truncated(SimpleNamespace(batch={}), [], END) is None
 
 
@@ -110,7 +113,7 @@ def test_rows_that_do_not_go_into_groups_are_no_groups() -> None:
 def test_a_batch_in_another_order_is_known_again_and_tells_the_uids() -> None:
     made = generation([2, 2, 3, 3], [1, 2, 1, 3], 2)
     data = batch([3, 2, 3, 2], [[5, 5, 5], [5, 0, 0], [5, 0, 0], [5, 5, 0]], uid=list("baba"))
-    assert match(made, data, [3, 0, 2, 1]) == [3, 0, 2, 1]
+    assert find([made], data, [3, 0, 2, 1]) == (made, [3, 0, 2, 1])
     assert made.uids == {digest("a"): 0, digest("b"): 1}
 
 
@@ -129,8 +132,39 @@ def test_a_batch_whose_rows_are_not_certain_is_no_generation(
 ) -> None:
     made = generation([2, 2, 3, 3], [1, 2, 1, 3], 2)
     data = batch([3, 2, 3, 2], [[5, 5, 5], [5, 0, 0], [5, 0, 0], [5, 5, 0]], uid=list(uids))
-    assert match(made, data, order) is None
+    assert find([made], data, order) is None
     assert made.uids == {}
+
+
+def test_a_part_of_a_batch_is_told_by_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller()
+    for _ in range(3):
+        controller.remember(generation([2, 2, 3, 3], [1, 2, 1, 3], 2))
+    monkeypatch.setattr(
+        "rlvr_probe_verl.generations.lengths", None
+    )  # adds up every token of the batch
+    assert rows_of(controller, batch([3, 2], [[5, 5, 5], [5, 0, 0]])) is None
+
+
+def test_lengths_are_added_up_once_for_all_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, calls = Controller(), list[object]()
+    for _ in range(3):
+        controller.remember(generation([2, 2], [1, 1], 2))
+
+    def counted(data: Any) -> Any:
+        calls.append(data)
+        return lengths(data)
+
+    monkeypatch.setattr("rlvr_probe_verl.generations.lengths", counted)
+    assert rows_of(controller, batch([3, 2], [[5, 5, 5], [5, 0, 0]])) is None
+    assert len(calls) == 1
+
+
+def test_a_trainer_that_times_no_step_does_not_fill_the_memory() -> None:
+    controller = Controller()
+    for _ in range(1000):
+        controller.remember(generation([2], [1], 1))
+    assert len(controller.generations) < 100
 
 
 def test_a_batch_that_was_moved_twice_is_put_back_twice() -> None:

@@ -88,18 +88,20 @@ def test_count_sum_mean_and_extremes_of_lengths_are_those_that_verl_logged(run: 
 
 @jobs()
 def test_every_stage_lasts_as_long_as_verl_says(run: Finished) -> None:
+    longer: dict[str, list[float]] = {}
     for step in run.trace.steps():
         logged = run.truth.metrics[step.number]
         timed = {name: logged.get(f"timing_s/{name}") for name in STAGES}
-        seconds = {
-            name: sum(step.stage_seconds(stage).values())
-            for name, stage in STAGES.items()
-            if timed[name] is not None
-        }
-        assert len(seconds) >= 5
-        # Spans and timers are read one after the other; a busy machine may take the processor away
-        # in between.
-        assert seconds == pytest.approx({name: timed[name] for name in seconds}, rel=0.05, abs=0.05)
+        known = {name: seconds for name, seconds in timed.items() if seconds is not None}
+        assert len(known) >= 5
+        for name, seconds in known.items():
+            recorded = sum(step.stage_seconds(STAGES[name]).values())
+            # A span begins before verl's timer and ends after it, whatever the machine does.
+            assert recorded > seconds - 1e-4, (step.number, name)
+            longer.setdefault(name, []).append((recorded - seconds) / max(seconds, 1.0))
+    # A busy machine may take the processor away between the two, but hardly at every step.
+    bound = {name: 0.05 if len(shares) > 1 else 0.25 for name, shares in longer.items()}
+    assert {name: shares for name, shares in longer.items() if min(shares) > bound[name]} == {}
 
 
 @jobs()
@@ -119,13 +121,8 @@ def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
     assert {
         process.pid: dict(process.faults) for process in trace.processes if process.faults
     } == {}
-    notes = list(trace.notes)
-    [controller] = [one for one in trace.processes if one.role.startswith("TaskRunner")]
-    if controller.state == "died":
-        # Ray killed it before its journal was closed: that a call for whose result nobody waited
-        # was the last one of its method is not known then, and it is not joined.
-        notes = [note for note in notes if not note.startswith("1 calls of worker groups")]
-    assert (trace.lost, notes, trace.unreached) == ({}, [], {})
+    assert (trace.lost, trace.notes, trace.unreached) == ({}, [], {})
+    assert {process.state for process in trace.processes} <= {"exited", "ended_with_training"}
     assert [step.complete for step in trace.steps()] == [True] * run.scenario.steps
 
 
@@ -146,8 +143,8 @@ def expected(run: Finished) -> dict[int, str]:
         words = " ".join(titles)
         if any(word in words for word in (*OF_RAY, *OF_THE_LAUNCHER)):
             continue
-        # Started beforehand by Ray and never used, or for a task that asked for a free port.
-        if titles[-1] == "ray::IDLE" and not any(
+        # Started by Ray, and not seen at any work: never used, or for a task that was soon over.
+        if "default_worker.py" in words and not any(
             title.startswith("ray::") and "IDLE" not in title for title in titles
         ):
             continue
@@ -163,7 +160,10 @@ def test_the_processes_that_recorded_are_the_python_processes_of_the_job(run: Fi
     recorded = {process.pid: process.role for process in run.trace.processes}
     wanted = expected(run)
     assert {pid: wanted[pid] for pid in wanted if pid not in recorded} == {}
-    assert {pid: recorded[pid] for pid in recorded if pid not in wanted} == {}
+    # A task may be over before anybody looks: such a process is known, and as nothing else.
+    known = {line["pid"] for line in run.truth.processes}
+    unseen = {pid: role for pid, role in recorded.items() if pid not in wanted}
+    assert {pid: role for pid, role in unseen.items() if role != "task" or pid not in known} == {}
 
 
 @jobs()

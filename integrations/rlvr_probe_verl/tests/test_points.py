@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from rlvr_probe_verl import VerlAdapter
 from rlvr_probe_verl.points import DATED
-from rlvr_probe_verl.releases import release
 from rlvr_probe_verl.stages import STAGES
-from rlvr_probe_verl.tests.releases import RELEASES, numbers, unpacked
+from rlvr_probe_verl.tests.releases import RELEASES, unpacked
 
 from rlvr_probe.lookup import Sources
+from rlvr_probe.releases import release
+from tests.wheels import numbers
+
+pytestmark = pytest.mark.timeout(2000)
 
 TIMERS = {
     "step", "gen", "gen_max", "reward", "old_log_prob", "ref", "values", "adv", "update_critic",

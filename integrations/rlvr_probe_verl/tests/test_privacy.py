@@ -73,7 +73,8 @@ def test_a_canary_appears_nowhere(run: Finished) -> None:
 @every_job
 def test_paths_appear_nowhere(run: Finished) -> None:
     for path in (run.folder, Path.home(), JOB):
-        assert [name for name, held in kept(run) if bytes(path) in held] == []
+        found = [name for name, held in kept(run) if bytes(path) in held]
+        assert found == [] or path == Path("/")
 
 
 @every_job

@@ -6,7 +6,7 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr_probe_verl.reading import digest, option, size, word
+from rlvr_probe_verl.reading import digest, option, size
 from rlvr_probe_verl.session import facts, reward_function
 
 
@@ -25,13 +25,14 @@ class KVBatchMeta:
 
 CONFIG: dict[str, Any] = {
     "actor_rollout_ref": {
+        "actor": {"ppo_epochs": 2, "ppo_mini_batch_size": 64},
         "rollout": {
             "name": "vllm",
             "mode": "async",
             "n": 16,
             "val_kwargs": {"n": 4},
             "tensor_model_parallel_size": 2,
-        }
+        },
     },
     "algorithm": {"adv_estimator": Estimator.GRPO},
     "data": {"max_prompt_length": 64, "max_response_length": 128},
@@ -55,8 +56,9 @@ def test_facts_come_from_the_configuration() -> None:
         "max_prompt_tokens": 64,
         "max_response_tokens": 128,
         "steps_per_generation": 1,
-        "iterations": 1,
-        "accumulation": 1,
+        "iterations": 2,
+        "accumulation": 2,
+        "prompts_per_update": 64,
         "reward_functions": ["score"],
     }
 
@@ -66,6 +68,8 @@ def test_a_trainer_without_a_configuration_has_no_facts_but_what_it_is() -> None
     assert told["framework"] == "verl"
     assert told["group_size"] is told["engine"] is told["accelerators"] is None
     assert told["reward_functions"] is None
+    assert told["iterations"] is told["prompts_per_update"] is None
+    assert told["accumulation"] == told["steps_per_generation"] == 1
 
 
 def test_the_reward_function_is_the_users_if_it_has_a_path() -> None:
@@ -80,11 +84,6 @@ def test_an_option_that_is_not_there_is_unknown() -> None:
     assert option(CONFIG, "trainer.nnodes") == 2
     assert option(CONFIG, "trainer.gone.deeper") is None
     assert option(None, "trainer") is None
-
-
-def test_a_name_is_a_word_or_the_member_of_an_enum() -> None:
-    assert word(Estimator.GRPO) == word("grpo") == "grpo"
-    assert word(3) is word("") is None
 
 
 def test_the_rows_of_a_call_are_those_of_its_first_batch() -> None:

@@ -21,7 +21,8 @@ from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
 
-pytestmark = pytest.mark.conformance
+# The first test may have to make the environment, a gigabyte.
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
 
 SCENE = Path(__file__).with_name("scene.py")
 
@@ -68,7 +69,7 @@ def _play(name: str, version: str, folder: Path) -> Played:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -43,7 +43,7 @@ def test_what_outlives_a_job_is_ended_and_was_seen(tmp_path: Path) -> None:
 
 def test_a_job_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
     report = tmp_path / "processes.json"
-    command = [*SUPERVISE, "2", str(report), sys.executable, "-c", LEAVE.format(600, 0)]
+    command = [*SUPERVISE, "5", str(report), sys.executable, "-c", LEAVE.format(600, 0)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 124
     assert not runs(int(done.stdout.split()[0]))

@@ -7,10 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rlvr_probe_verl import loops
-from rlvr_probe_verl.conversation import Conversation, mask_runs, was_cut
+from rlvr_probe_verl.conversation import Conversation, was_cut
 from rlvr_probe_verl.queue import groups_of
 from rlvr_probe_verl.reading import digest
 from rlvr_probe_verl.requests import replica_of
@@ -18,20 +16,6 @@ from rlvr_probe_verl.tools import Use, status_of
 from rlvr_probe_verl.verify import reward_of
 
 EOS = frozenset({2})
-
-
-@given(st.lists(st.integers(0, 1), max_size=40))
-def test_runs_of_a_mask_say_what_the_mask_says(mask: list[int]) -> None:
-    runs = mask_runs(mask, len(mask))
-    assert runs is not None
-    told = [1 - at % 2 for at, run in enumerate(runs) for _ in range(run)]
-    assert told == mask
-    assert all(runs[1:])
-
-
-@pytest.mark.parametrize("mask", [None, [1, 0], [1, 2, 0], [1.0, 0, 1], "110", [1, None, 1]])
-def test_what_is_no_mask_of_the_response_has_no_runs(mask: Any) -> None:
-    assert mask_runs(mask, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -115,6 +99,20 @@ def test_rewards_are_finite_numbers() -> None:
 
     values = [1, 0.5, Scalar(), None, True, float("nan"), float("inf"), "1.0"]
     assert [reward_of(value) for value in values] == [1.0, 0.5, 0.25] + [None] * 5
+
+
+def test_a_reward_on_an_accelerator_is_not_read_and_several_are_none() -> None:
+    class OnDevice:
+        device = SimpleNamespace(type="cuda")
+
+        def __float__(self) -> float:
+            raise AssertionError("this waits for the accelerator")
+
+    class Several:
+        def __float__(self) -> float:
+            raise TypeError("only arrays of one element can be converted")
+
+    assert reward_of(OnDevice()) is reward_of(Several()) is reward_of(10**400) is None
 
 
 def tag(prompt: int, response: int) -> dict[str, int]:

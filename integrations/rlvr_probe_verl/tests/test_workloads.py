@@ -70,20 +70,23 @@ def packed(run: Finished) -> dict[str, Any]:
         assert {length: sorted(lengths) for length, lengths in told.items()} == {
             length: sorted(lengths) for length, lengths in served.items()
         }
-        if len({row["dp_rank"] for row in packed_rows(run, number)}) > 1:
-            groups.sort(key=lambda group: group.trajectories[0].engine or 0)
         truth[str(number)] = [
             {"input": length, "output": told[length]}
-            for length in (group.trajectories[0].prompt_tokens for group in groups)
+            for length in (group.trajectories[0].prompt_tokens for group in as_written(run, groups))
         ]
     return {"packed": truth}
 
 
-def packed_rows(run: Finished, step: int) -> Lines:
-    """What was written for a step, as PolyTrace orders it."""
-    [path] = run.workload[1].rglob(f"packed_lengths_step_{step}.jsonl")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return sorted(rows, key=lambda row: (row["dp_rank"], row["rank"], row["local_index"]))
+def as_written(run: Finished, groups: list[Group]) -> list[Group]:
+    """``groups`` in the order that the workload says it has."""
+    manifest = json.loads((run.workload[1] / "manifest.json").read_text())
+    if manifest["parallelism"]["prompt_order"] != "by engine":
+        return groups
+    return sorted(groups, key=lambda group: group.trajectories[0].engine or 0)
+
+
+def lines_of(path: Path) -> Lines:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def generated(run: Finished) -> dict[str, Any]:
@@ -112,27 +115,28 @@ def multiturn(run: Finished) -> dict[str, Any]:
     """
     truth = {}
     for number, (trajectories, groups) in enumerate(zip(training(run), recorded(run), strict=True)):
-        served: dict[Any, Lines] = {}
+        # Two servers that are asked the same for the first time give the same.
+        served: dict[Any, list[Lines]] = defaultdict(list)
         for requests in trajectories:
             turns = tuple((len(one["prompt"]), len(one["output"])) for one in requests)
-            assert served.setdefault(turns, requests) is requests, "two trajectories look the same"
+            served[turns].append(requests)
         rows = []
-        for group in groups:
+        for at, group in enumerate(as_written(run, groups)):
             for sample in group.trajectories:
                 turns = tuple(
                     (turn.prompt_tokens or 0, turn.response_tokens or 0) for turn in sample.turns
                 )
-                requests = served.pop(turns)
+                requests = served[turns].pop()
                 rows.append(
                     {
-                        "group": group.index,
+                        "group": at,
                         "sample": sample.sample,
                         "prompt_len": len(requests[0]["prompt"]),
                         "completion": [len(one["output"]) for one in requests],
                         "tool_latency_s": [call.latency_s for call in sample.tool_calls],
                     }
                 )
-        assert served == {}
+        assert not any(served.values())
         truth[str(number)] = rows
     return {"multiturn": truth}
 
@@ -158,9 +162,11 @@ def test_the_workload_holds_what_servers_and_models_generated(run: Finished) -> 
     assert written.groups == sum(len(groups) for groups in truth.values())
     files = sorted(directory.rglob("packed_lengths_step_*.jsonl"))
     assert len(files) == run.scenario.steps
-    for number, rows in truth.items():
-        written_rows = packed_rows(run, int(number))
-        assert [{"input": row["input"], "output": row["output"]} for row in written_rows] == rows
+    for path in files:
+        rows = lines_of(path)
+        rows.sort(key=lambda row: (row["dp_rank"], row["rank"], row["local_index"]))
+        number = path.stem.rpartition("_")[2]
+        assert [{"input": row["input"], "output": row["output"]} for row in rows] == truth[number]
 
 
 @polytrace
@@ -177,7 +183,7 @@ def test_the_workload_holds_every_turn_that_was_served(run: Finished) -> None:
     directory = run.workload[1]
     for number, rows in truth.items():
         [path] = directory.rglob(f"multiturn_workload_step_{number}.jsonl")
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = lines_of(path)
         assert {
             (line["prompt_group_id"], line["sample_id"]): [
                 turn["completion_tokens"] for turn in line["turns"]
@@ -198,7 +204,7 @@ def test_groups_whose_rewards_are_all_the_same_are_the_ones_that_were_filtered(
 ) -> None:
     written = run.workload[1]
     [path] = written.rglob("dapo_filter_indices.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = lines_of(path)
     spread = kept_by_rewards(run)
     assert len(lines) == run.scenario.steps
     for line, groups, wanted in zip(lines, recorded(run), spread, strict=True):

@@ -259,6 +259,9 @@ SESSION = Name(
         Attribute("steps_per_generation", "", "optimizer micro steps fed by one batch"),
         Attribute("iterations", "", "passes over one batch"),
         Attribute("accumulation", "", "micro steps per trainer step"),
+        Attribute(
+            "prompts_per_update", "", "prompts per update of the model, where a step has several"
+        ),
         Attribute("model_type", "", "architecture family, for example 'qwen2'"),
         Attribute("reward_functions", "", "list of names, in the order of the trainer"),
         Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),

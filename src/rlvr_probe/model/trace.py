@@ -35,9 +35,10 @@ _WORK = frozenset(
     )
 )  # fmt: skip
 
-ProcessState = Literal["running", "exited", "died", "unknown"]
-"""``died``: gone without closing its journal. ``unknown``: on another host, or its /proc entry
-cannot be read."""
+ProcessState = Literal["running", "exited", "ended_with_training", "died", "unknown"]
+"""``exited``: it closed its journal. ``ended_with_training``: gone without that, as Ray ends the
+processes of a job, and seen alive until its training was over. ``died``: gone without that, and
+nothing proves as much. ``unknown``: on another host, or nothing says when it was alive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ class Workload:
             what was asked for.
         max_prompt_tokens, max_response_tokens: Caps; None if there was none.
         steps_per_generation, iterations, accumulation: How batches feed trainer steps.
+        prompts_per_update: Where a trainer step updates the model several times: of how many
+            prompts each; None where it does it once, or that is unknown.
         reward_functions: Names in the order of the trainer.
         batches: By index.
         iterations: In the order of training.
@@ -118,3 +120,4 @@ class Workload:
     lost_records: int
     probe: str
     turns_lossy: bool = False
+    prompts_per_update: int | None = None

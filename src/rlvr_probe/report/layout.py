@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rlvr_probe.report.devices import device_alarms, device_table
@@ -18,6 +18,7 @@ from rlvr_probe.report.document import (
     seconds,
 )
 from rlvr_probe.report.job import job_lines, rpc_table
+from rlvr_probe.report.processes import process_table, short_state, state_counts, states
 from rlvr_probe.report.turns import tool_table, turns_line
 
 __all__ = ["lay_out"]
@@ -41,7 +42,7 @@ def lay_out(summary: _Summary) -> list[Block]:
         *tool_table(summary["tools"]),
         *rpc_table(summary["rpcs"]),
         *_user_spans(summary),
-        *_processes(summary),
+        *process_table(summary["process_list"]),
     ]
 
 
@@ -55,7 +56,7 @@ def _heading(summary: _Summary) -> list[Block]:
         parts.append(clean(facts["algorithm"], 16).upper())
     if facts.get("accelerators") or facts.get("world_size"):
         parts.append(_count(facts.get("accelerators") or facts["world_size"], "rank"))
-    parts.append(_states(summary["process_list"]))
+    parts.append(states(summary["process_list"]))
     blocks: list[Block] = [Line(" · ".join(parts), "title")]
     steps = _count(summary["steps"], "step")
     if summary["unfinished_steps"]:
@@ -97,18 +98,6 @@ def _tokens(summary: _Summary) -> str:
     return ", ".join(parts) + ("" if share is None else f", {share:.1%} truncated")
 
 
-def _states(processes: Sequence[_Summary]) -> str:
-    states = Counter(one["state"] for one in processes)
-    if len(states) == 1:
-        [(state, count)] = states.items()
-        return f"{_count(count, 'process', 'processes')} {state}"
-    return _count(len(processes), "process", "processes") + (
-        ": " + ", ".join(f"{count} {state}" for state, count in states.most_common())
-        if states
-        else ""
-    )
-
-
 def _redone(summary: _Summary) -> str:
     numbers = sorted({one["step"] for one in summary["redone"]})
     shown = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
@@ -132,7 +121,7 @@ def _open_spans(summary: _Summary) -> list[Block]:
             clean(one["detail"], 24),
             _text(one["step"]),
             _text(one["rank"]),
-            one["state"],
+            short_state(one["state"]),
             # Of a process that ended, only how long it was seen.
             ("" if one["state"] == "running" else ">= ") + seconds(one["age_s"]),
         ]
@@ -194,7 +183,7 @@ def _attempts(summary: _Summary) -> list[Block]:
             seconds(one["start_s"]),
             seconds(one["last_seen_s"]),
             str(len(one["processes"])),
-            ", ".join(f"{count} {state}" for state, count in one["states"].items()),
+            state_counts(one["states"]),
             _text(one["resumed_step"]),
             "" if one["first_step"] is None else f"{one['first_step']}-{one['last_step']}",
             str(one["steps"]),
@@ -341,41 +330,6 @@ def _user_spans(summary: _Summary) -> list[Block]:
         Column("total s"),
     )
     return [grid("Your spans", columns, rows, head=16, tail=2, what="spans")]
-
-
-def _processes(summary: _Summary) -> list[Block]:
-    processes = summary["process_list"]
-    hosts = {one["host"] for one in processes}
-    rows = [
-        [
-            str(one["index"]),
-            clean(one["host"], 20) if len(hosts) > 1 else "",
-            clean(one["role"] or "", 24),
-            _text(one["rank"]),
-            str(one["pid"]),
-            one["state"],
-            seconds(one["last_seen_s"] - one["start_s"]),
-            seconds(one["silent_s"]),
-            "" if one["own_share"] is None else f"{one['own_share']:.2%}",
-            f"{sum(one['lost'].values()):,}",
-        ]
-        for one in processes
-    ]
-    columns = (
-        Column("process"),
-        Column("host", number=False),
-        Column("role", number=False),
-        Column("rank"),
-        Column("pid"),
-        Column("state", number=False),
-        Column("recorded s"),
-        Column("silent s"),
-        Column("probe's own time"),
-        Column("lost"),
-    )
-    if not rows:
-        return []
-    return [grid("Processes", columns, rows, head=8, tail=4, what="processes")]
 
 
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:

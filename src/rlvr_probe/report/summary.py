@@ -24,7 +24,8 @@ SHOW_SCHEMA_VERSION = 1
 _FACTS = (
     "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
     "accelerators", "rollout_tp", "group_size", "max_prompt_tokens", "max_response_tokens",
-    "steps_per_generation", "iterations", "accumulation", "reward_functions",
+    "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
+    "reward_functions",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.load import Recorded
 from rlvr_probe.trace.rows import SpanRow
 from rlvr_probe.trace.selection import mark_selected
-from rlvr_probe.trace.turns import Joined, join_turns, join_verifications
+from rlvr_probe.trace.turns import Joined, Joining, join_turns, join_verifications
 
 __all__ = ["Member", "ancestors", "join_batches"]
 
@@ -84,8 +84,9 @@ def join_batches(
         keyed.note(member.recorded)
     for member, one in zip(members, pending, strict=True):
         places = {**_places(one.parts), **keyed.join(member.recorded)}
-        join_turns(member.recorded, clock, one.alone, places, one.split, skipped, joined)
-        join_verifications(member.index, member.recorded, clock, places, joined)
+        joining = Joining(member.recorded, clock, one.alone, places, one.split, skipped, joined)
+        join_turns(joining)
+        join_verifications(member.index, joining)
         _add_rewards(member, one, skipped)
     keyed.finish(skipped)
     joined.finish()

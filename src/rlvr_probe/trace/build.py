@@ -12,6 +12,7 @@ from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_st
 from rlvr_probe.trace.batches import Member
 from rlvr_probe.trace.clock import RunClock, align
 from rlvr_probe.trace.devices import devices_of, join_devices
+from rlvr_probe.trace.endings import settle
 from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
@@ -45,6 +46,7 @@ def read_run(
     sidecars = [one for one in loaded.recorded if one.is_sidecar]
     devices = join_devices(sidecars, clock)
     launches, notes = find_launches(processes, clock)
+    settle(launches, processes, clock)
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
     loose = Counter[str]()

@@ -54,11 +54,6 @@ def column_of(values: object) -> array[int]:
     Raises:
         BadRow, or what a column of other values raises: It breaks the schema.
     """
-    """A column of numbers from 0; of one, if it is given as a number.
-
-    Raises:
-        BadRow, or what a column of other values raises: It breaks the schema.
-    """
     if type(values) is int:
         return array("I", [values])
     if type(values) is not list:
@@ -67,11 +62,6 @@ def column_of(values: object) -> array[int]:
 
 
 def numbers_of(values: object) -> Sequence[float | None]:
-    """A column of measured values, null where they are unknown.
-
-    Raises:
-        BadRow, or what a column of other values raises: It breaks the schema.
-    """
     """A column of measured values, null where they are unknown.
 
     Raises:

@@ -73,6 +73,7 @@ class Journal:
         finished: Ids among the watched ones whose span has finished.
         ended: The journal was closed in an orderly way.
         returned: A training returned by itself.
+        over_ns: When the last training that began returned by itself; 0 if it did not.
         level_reason: Why the level is what it is, if it ever changed.
         muted: Places where nothing was read from some time on: place to reason.
         last_ns: Time of the last row; 0 if there was none.
@@ -107,6 +108,7 @@ class Journal:
     own_ns: int | None = None
     ended: bool = False
     returned: bool = False
+    over_ns: int = 0
     last_ns: int = 0
 
 
@@ -186,9 +188,11 @@ class RowDecoder:
         checked_id(parent, 0)
         if error is not None and type(error) is not str:
             raise BadRow("error")
+        end_ns = start_ns + duration
+        if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
+            raise BadRow("duration")
         attributes = _attributes(definition, row, Column.SPAN_ATTRIBUTES)
         journal = self.journal
-        end_ns = start_ns + duration
         journal.last_ns = max(journal.last_ns, end_ns)
         if journal.opened:
             journal.opened.pop(span, None)
@@ -268,8 +272,10 @@ class RowDecoder:
             journal.used = used(values)
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
+            journal.over_ns = 0
         elif definition.name == names.SESSION_END.name:
             journal.returned = True
+            journal.over_ns = time_ns
         journal.last_ns = max(journal.last_ns, time_ns)
 
     def _shared(self, attributes: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def _ranks(
     row, recorded = caller.row, caller.member.recorded
     begin, end = clock.at(recorded, row.start_ns), clock.at(recorded, row.end_ns)
     waits = row.attributes.get("waits", 1)
-    until = None if waits else _next_dispatch(caller, dispatched)
+    until = None if waits else _next_dispatch(caller, dispatched, clock)
     if not waits and until is None:
         return []
     found = list[_Side]()
@@ -125,18 +125,22 @@ def _is_last(caller: _Side, dispatched: _Dispatches) -> bool:
     return dispatched[caller.member.index, group, method][0][-1] == call
 
 
-def _next_dispatch(caller: _Side, dispatched: _Dispatches) -> int | None:
-    """When the next call of the method was dispatched, ns; -1 if there was none, None if unknown.
+def _next_dispatch(caller: _Side, dispatched: _Dispatches, clock: RunClock) -> int | None:
+    """When the next call of the method was dispatched, or a time before which it was not, ns.
 
-    With rows of the caller missing, the next one that is known may not be the next.
+    -1 if there was none, None if unknown: with rows of the caller missing, the next one that is
+    known may not be the next. Rows are written in their order: where the end of a training is
+    recorded, so is everything that was dispatched before, even if the process was killed later.
     """
     group, method, call = caller.row.key
     calls, times = dispatched[caller.member.index, group, method]
     place = bisect_left(calls, call) + 1
     if place < len(calls):
         return times[place] if calls[place] == call + 1 else None
-    recorded = caller.member.recorded
-    sound = (
-        recorded.journal.ended and not recorded.journal.skipped and not recorded.journal.reported
-    )
-    return -1 if sound else None
+    recorded, journal = caller.member.recorded, caller.member.recorded.journal
+    if journal.skipped or journal.reported:
+        return None
+    if journal.ended:
+        return -1
+    over_ns = journal.over_ns
+    return clock.at(recorded, over_ns) if caller.row.end_ns <= over_ns else None

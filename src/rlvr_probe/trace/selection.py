@@ -13,6 +13,8 @@ __all__ = ["mark_selected"]
 
 _PASSED = "surplus"
 """Reason for which a group is thrown away although it passed the filter."""
+_FAILED = "failed"
+"""Reason of a group that may have no trajectory at all."""
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class _Named:
     kept: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     discarded: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     says_kept: bool = False
     says_used: bool = False
 
@@ -48,6 +51,8 @@ def mark_selected(
         named.kept.update(row.kept or ())
         named.used.update(row.used or ())
         (named.kept if row.reason == _PASSED else named.discarded).update(row.discarded or ())
+        if row.reason == _FAILED:
+            named.failed.update(row.discarded or ())
     for place, named in by_step.items():
         _mark(batches.get(place, ()), named, skipped)
 
@@ -55,7 +60,11 @@ def mark_selected(
 def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> None:
     told = Counter(prompt for batch in batches for _, prompt in batch.prompts())
     every = named.kept | named.used | named.discarded
-    wrong = {prompt for prompt in every if told[prompt] != 1}
+    wrong = {
+        prompt
+        for prompt in every
+        if told[prompt] != 1 and (told[prompt] or prompt not in named.failed)
+    }
     skipped["unjoined_prompts"] += len(wrong)
     passed = named.kept | named.used
     for batch in batches:

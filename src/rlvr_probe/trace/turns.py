@@ -14,7 +14,7 @@ from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 from rlvr_probe.trace.rows import TurnRow
 
-__all__ = ["Joined", "Places", "join_turns", "join_verifications"]
+__all__ = ["Joined", "Joining", "Places", "join_turns", "join_verifications"]
 
 Places = Mapping[int, tuple[BatchShard, int]]
 """Shard and row of each trajectory that has a span, by its id in one process."""
@@ -48,20 +48,11 @@ class _Values:
     seen: bytearray
 
 
-def join_turns(
-    recorded: Recorded,
-    clock: RunClock,
-    shards: Mapping[int, BatchShard],
-    places: Places,
-    split: Set[int],
-    skipped: Counter[str],
-    joined: Joined,
-) -> None:
-    """Add the turns and tool calls of one process to ``joined``.
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """One process whose rows are joined, and what with.
 
-    Those of a batch that was never finished belong to no trajectory and are only counted.
-
-    Args:
+    Attributes:
         recorded: The process.
         clock: Clock of the run.
         shards: Its shards by batch.
@@ -70,40 +61,56 @@ def join_turns(
         skipped: Gets the rows that contradict their batch, or cannot be placed in it.
         joined: Gets the rest.
     """
-    for row in recorded.journal.turns:
-        shard, only = places.get(row.batch) or (shards.get(row.batch), None)
+
+    recorded: Recorded
+    clock: RunClock
+    shards: Mapping[int, BatchShard]
+    places: Places
+    split: Set[int]
+    skipped: Counter[str]
+    joined: Joined
+
+    def place(self, batch: int, row: int | None) -> tuple[BatchShard | None, int | None]:
+        """Shard of ``batch``, and the row in it: its own where it is a trajectory, else ``row``."""
+        return self.places.get(batch) or (self.shards.get(batch), row)
+
+    def turns_of(self, shard: BatchShard) -> TurnColumns:
+        """Where turns of this shard are gathered."""
+        self.joined.shards[id(shard)] = shard
+        return self.joined.turns.setdefault(id(shard), TurnColumns())
+
+
+def join_turns(one: Joining) -> None:
+    """Add the turns and tool calls of a process to those that are joined.
+
+    Those of a batch that was never finished belong to no trajectory and are only counted.
+    """
+    for row in one.recorded.journal.turns:
+        shard, only = one.place(row.batch, None)
         if shard is None:
-            skipped["unjoined_turns"] += row.batch in split
+            one.skipped["unjoined_turns"] += row.batch in one.split
             continue
-        call = _engine_call(row, only, len(shard.response_tokens), recorded, clock)
+        call = _engine_call(row, only, len(shard.response_tokens), one.recorded, one.clock)
         if call is None:
-            skipped["unjoined_turns"] += 1
+            one.skipped["unjoined_turns"] += 1
         else:
-            joined.shards[id(shard)] = shard
-            joined.turns.setdefault(id(shard), TurnColumns()).add(call)
-    _join_lone(recorded, clock, shards, places, split, skipped, joined)
-    _join_tools(recorded, clock, shards, places, split, skipped, joined)
+            one.turns_of(shard).add(call)
+    _join_lone(one)
+    _join_tools(one)
 
 
-def _join_lone(
-    recorded: Recorded,
-    clock: RunClock,
-    shards: Mapping[int, BatchShard],
-    places: Places,
-    split: Set[int],
-    skipped: Counter[str],
-    joined: Joined,
-) -> None:
+def _join_lone(one: Joining) -> None:
+    recorded, clock = one.recorded, one.clock
     lone = recorded.journal.lone_turns
     for at, batch in enumerate(lone.batch):
-        shard, local = places.get(batch) or (shards.get(batch), lone.row[at])
+        shard, local = one.place(batch, lone.row[at])
         if shard is None:
-            skipped["unjoined_turns"] += batch in split
+            one.skipped["unjoined_turns"] += batch in one.split
             continue
         if local is None:
             local = 0 if len(shard.response_tokens) == 1 else -1
         if not 0 <= local < len(shard.response_tokens):
-            skipped["unjoined_turns"] += 1
+            one.skipped["unjoined_turns"] += 1
             continue
         cached = lone.cached_tokens[at]
         call = EngineCall(
@@ -115,28 +122,20 @@ def _join_lone(
             start_ns=clock.at(recorded, lone.start_ns[at]),
             end_ns=clock.at(recorded, lone.end_ns[at]),
         )
-        joined.shards[id(shard)] = shard
-        joined.turns.setdefault(id(shard), TurnColumns()).add(call)
+        one.turns_of(shard).add(call)
 
 
-def _join_tools(
-    recorded: Recorded,
-    clock: RunClock,
-    shards: Mapping[int, BatchShard],
-    places: Places,
-    split: Set[int],
-    skipped: Counter[str],
-    joined: Joined,
-) -> None:
+def _join_tools(one: Joining) -> None:
+    recorded, clock, joined = one.recorded, one.clock, one.joined
     tools = recorded.journal.tool_calls
     words = list(tools.words)
     for at, batch in enumerate(tools.batch):
-        shard, local = places.get(batch) or (shards.get(batch), tools.row[at])
+        shard, local = one.place(batch, tools.row[at])
         if shard is None or local is None:
-            skipped["unjoined_turns"] += batch in split
+            one.skipped["unjoined_turns"] += batch in one.split
             continue
         if local >= len(shard.response_tokens):
-            skipped["unjoined_turns"] += 1
+            one.skipped["unjoined_turns"] += 1
             continue
         call = ToolCall(
             tools.turn[at],
@@ -170,22 +169,13 @@ def _engine_call(
     )
 
 
-def join_verifications(
-    index: int, recorded: Recorded, clock: RunClock, places: Places, joined: Joined
-) -> None:
-    """Add the verifications of one process to ``joined``, and their calls to the shards.
-
-    Args:
-        index: The process.
-        recorded: What it recorded.
-        clock: Clock of the run.
-        places: Shard and row of each trajectory that has a span of its own.
-        joined: Gets the values.
-    """
+def join_verifications(index: int, one: Joining) -> None:
+    """Add the verifications of process ``index`` to those joined, and their calls to the shards."""
+    recorded, clock, joined = one.recorded, one.clock, one.joined
     verified = recorded.journal.verified
     functions = list(verified.functions)
     for at, batch in enumerate(verified.batch):
-        place = places.get(batch)
+        place = one.places.get(batch)
         if place is None:
             continue
         shard, local = place

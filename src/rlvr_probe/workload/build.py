@@ -295,4 +295,5 @@ def _finish(
         lost_records=sum(trace.lost.values()),
         probe=next((one.probe for one in trace.processes if one.probe), ""),
         turns_lossy=any(lossy_processes(trace, attempt) for attempt in chosen),
+        prompts_per_update=facts.count("prompts_per_update"),
     )

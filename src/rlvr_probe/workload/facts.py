@@ -42,7 +42,8 @@ class Facts:
 _STATED = (
     "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
     "accelerators", "rollout_tp", "max_prompt_tokens", "max_response_tokens",
-    "steps_per_generation", "iterations", "accumulation", "reward_functions",
+    "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
+    "reward_functions",
 )  # fmt: skip
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model import names
+from rlvr_probe.reading import argument, error_of, foreign_ids, mask_runs, number, tool_status, word
+from rlvr_probe.releases import Dated, points_of, release
 
 WHERE = ("session", "step")
 
@@ -23,9 +26,8 @@ def _odd(call: Call) -> tuple[Any, ...]:
     return (0, Odd(call.args[0].step))
 
 
-def _number(call: Call) -> int:
-    step: int = call.args[0].step
-    return step
+def _number(call: Call) -> int | None:
+    return number(argument(call, 0, "self"), "step")
 
 
 def _detail(call: Call) -> str:
@@ -79,6 +81,7 @@ def _lengths(call: Call) -> None:
             "group_size": len(rows),
             "prompt_tokens": [3] * len(rows),
             "response_tokens": [len(row) for row in rows],
+            "loss_runs": [mask_runs([1] * len(row), len(row)) for row in rows],
         },
         parent=call.probe.current(),
     )
@@ -88,7 +91,13 @@ def _session(call: Call) -> None:
     """Before a training: the session, the rewards, a callback."""
     trainer, probe = call.args[0], call.probe
     state = probe.state(trainer)
-    facts = {"session": 0, "framework": "toyrl", "resumed_step": 0, "world_size": 1}
+    facts = {
+        "session": 0,
+        "framework": word("toyrl"),
+        "resumed_step": 0,
+        "world_size": 1,
+        "ids": foreign_ids(sys.modules),
+    }
     probe.emit(names.SESSION, facts)
     if "seen" in state:
         return
@@ -111,6 +120,9 @@ def _session(call: Call) -> None:
         now = call.start_ns
         values = {"session": 0, "step": step, "mode": "train"}
         probe.record(names.WAIT, now, now + 1, {**values, "on": "data"})
+        error = error_of(call)
+        told = {"batch": span, "status": tool_status(error)}
+        probe.end(probe.begin(names.TOOL_CALL), told, error)
         probe.end(span, values)
 
     guarded = probe.guarded(callback)
@@ -188,4 +200,10 @@ class LateAdapter(ToyAdapter):
     def hook_points(self, version: str) -> tuple[HookPoint, ...]:
         """Its only function."""
         read = lambda call: (call.result,)  # noqa: E731 - lambdas are functions, too
-        return (HookPoint("toyrl_late:late", names.TURN, ("samples",), read),)
+        return points_of(
+            (
+                Dated(HookPoint("toyrl_late:late", names.TURN, ("samples",), read), "1.2"),
+                Dated(HookPoint("toyrl_late:gone", names.TURN), "0.9", "1"),
+            ),
+            release(version),
+        )

@@ -62,7 +62,7 @@ def kill_itself() -> None:
 
 
 def wait() -> None:
-    """As long as a record may take to reach the disk."""
+    """As long as a record may take to reach the disk, on a machine that is free."""
     write("killed", end=time.monotonic_ns())
     time.sleep(0.2)
 

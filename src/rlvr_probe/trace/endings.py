@@ -1,0 +1,121 @@
+"""Tells who was ended with its training from who died before it was over.
+
+Ray ends the processes of a job by killing them, so that a missing closing row says nothing of them.
+What a recording can prove is that one was still there when its training was over. A process that
+nobody else is to end has closed its journal, or died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rlvr_probe.model import names
+from rlvr_probe.trace.attempts import Launch
+from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.load import Recorded
+
+__all__ = ["settle"]
+
+_DRIVER = "driver"
+"""Role of who begins a job, and is not ended by it."""
+
+_BEAT_NS = 2_000_000_000
+"""How long before its end a process may have given its last sign of life, ns: 0.1 s, more on a busy
+machine. Counted for it only where the training returned, and so needed nobody any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a training ended.
+
+    Attributes:
+        time_ns: End of the last work of it that was recorded, or when its trainer was surely gone,
+            on the clock of the run.
+        clocks: Keys of the clocks of its trainers.
+        returned: By itself, all steps done, and nothing failed afterwards.
+    """
+
+    time_ns: int
+    clocks: frozenset[str]
+    returned: bool
+
+
+def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: RunClock) -> None:
+    """Change the state of processes of ``died`` that were there to the end of their training.
+
+    Where the training returned by itself and nothing tells how long a process lived, its state is
+    ``unknown``.
+    """
+    by_key = {one.header.process: one for one in processes}
+    for launch in launches:
+        end = _end([processes[index] for index in launch.trainers], clock)
+        if end is None:
+            continue
+        for one in (processes[index] for index in launch.members):
+            if one.state == "died" and _is_ended_by_another(one, by_key):
+                if _outlived(one, end, clock):
+                    one.state = "ended_with_training"
+                elif end.returned and (one.table is None or not one.table.heartbeat_ns):
+                    one.state = "unknown"
+
+
+def _is_ended_by_another(process: Recorded, by_key: Mapping[str, Recorded]) -> bool:
+    """Whether it, or who started it, is a part of a job that the job ends."""
+    seen = set[str]()
+    above: Recorded | None = process
+    while above is not None and above.header.process not in seen:
+        if above.journal.role:
+            return above.journal.role != _DRIVER
+        seen.add(above.header.process)
+        above = by_key.get(above.header.owner or "")
+    return False
+
+
+def _outlived(process: Recorded, end: _End, clock: RunClock) -> bool:
+    last = clock.at(process, process.heartbeat_ns)
+    if end.returned:
+        return last >= end.time_ns - _BEAT_NS
+    # Of a training that failed, who left a moment before may be the reason.
+    return last >= end.time_ns and end.clocks == {process.header.clock}
+
+
+def _end(trainers: Sequence[Recorded], clock: RunClock) -> _End | None:
+    """When and how a training ended; None if it did not, as far as is recorded."""
+    ends = [_end_of(one) for one in trainers]
+    known = [end for end in ends if end is not None]
+    if not known or len(known) < len(ends):
+        return None
+    return _End(
+        max(clock.at(one, at) for one, (at, _) in zip(trainers, known, strict=True)),
+        frozenset(one.header.clock for one in trainers),
+        all(returned for _, returned in known),
+    )
+
+
+def _end_of(trainer: Recorded) -> tuple[int, bool] | None:
+    """When the training of one trainer was over, and whether it returned by itself."""
+    journal, table = trainer.journal, trainer.table
+    spans = [span for span in journal.spans if span.name != names.USER.name]
+    final = max(spans, key=lambda span: (span.end_ns, -span.start_ns), default=None)
+    at = max(journal.over_ns, 0 if final is None else final.end_ns)
+    # A reward function may fail and be asked again: what failed as a whole failed last.
+    raised = final is not None and final.error is not None
+    inside = _is_inside(trainer)
+    if journal.over_ns and not raised and not inside:
+        return at, True
+    if trainer.state == "exited" or (raised and not inside):
+        return at, False
+    if trainer.state == "died" and table is not None and table.heartbeat_ns:
+        return trainer.heartbeat_ns + _BEAT_NS, False
+    return None
+
+
+def _is_inside(trainer: Recorded) -> bool:
+    """Whether it was in the middle of something of the training when it was last seen."""
+    journal = trainer.journal
+    opened = [name for name, _, _ in journal.opened.values()]
+    for slot in trainer.table.slots if trainer.table is not None else ():
+        if slot.span not in journal.finished:
+            opened.append(slot.name)
+    return any(name != names.USER.name for name in opened)
