@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from rlvr_probe_otlp import devices as otlp_devices
 from rlvr_probe_otlp import metrics as otlp_metrics
 from rlvr_probe_otlp import names as otlp
 from rlvr_probe_otlp.exporter import OTLPExporter
@@ -205,12 +206,14 @@ def otlp_attributes_table() -> str:
     for (span, name), sent in otlp.SPECIAL.items():
         rows.append((f"`{sent}`", f"{meanings[name]}, of {span}"))
     rows += [(f"`{name}`", meaning) for name, meaning in otlp.OWN.items()]
+    rows += [(f"`{name}`", meaning) for name, (meaning, _) in otlp_devices.SPAN_USE.items()]
     return _table(("attribute", "meaning"), rows)
 
 
 def otlp_metrics_table() -> str:
     """Every metric that goes out."""
-    rows = [(f"`{one.name}`", one.unit, one.kind, one.meaning) for one in otlp_metrics.METRICS]
+    metrics = (*otlp_metrics.METRICS, *otlp_devices.DEVICE_METRICS.values())
+    rows = [(f"`{one.name}`", one.unit, one.kind, one.meaning) for one in metrics]
     return _table(("metric", "unit", "kind", "meaning"), rows)
 
 

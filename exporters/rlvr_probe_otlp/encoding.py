@@ -28,6 +28,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from rlvr_probe.model.trace import Trace
+from rlvr_probe_otlp.devices import DEVICE_METRICS
 from rlvr_probe_otlp.metrics import METRICS, Temporality
 from rlvr_probe_otlp.resources import process_resources, run_resource
 from rlvr_probe_otlp.telemetry import Attributes, PlannedSpan, PlannedTrace, Point, Snapshot
@@ -67,7 +68,8 @@ class Encoder:
         self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
         self._temporality = _TEMPORALITIES[temporality]
         self._scope = InstrumentationScope("rlvr-probe", version("rlvr-probe"))
-        self._meanings = {metric.name: metric.meaning for metric in METRICS}
+        metrics = (*METRICS, *DEVICE_METRICS.values())
+        self._meanings = {metric.name: metric.meaning for metric in metrics}
 
     def keeps(self, trace: PlannedTrace) -> bool:
         """Whether the sampler of the environment keeps a trace."""

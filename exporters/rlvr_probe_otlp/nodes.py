@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlvr_probe.model import names
@@ -11,12 +11,21 @@ from rlvr_probe.model.trace import OpenSpan, Rpc, Span
 from rlvr_probe_otlp.bounding import Placed, keep_longest, without_loops
 from rlvr_probe_otlp.context import Context
 from rlvr_probe_otlp.names import KINDS, SPANS, allowed, attributes_of
-from rlvr_probe_otlp.telemetry import Kind, Link, PlannedSpan, PlannedTrace, Value
+from rlvr_probe_otlp.telemetry import Attributes, Kind, Link, PlannedSpan, PlannedTrace, Value
 
-__all__ = ["Key", "Node", "Root", "node_of", "plan_trace", "unfinished_node"]
+__all__ = ["Key", "Node", "Root", "Use", "node_of", "nothing_used", "plan_trace", "unfinished_node"]
 
 Key = tuple[int, int]
 """Process and number of a recorded span."""
+
+Use = Callable[[int, int, int], Attributes]
+"""What devices did during a span: by process, begin and end, ns."""
+
+
+def nothing_used(process: int, start_ns: int, end_ns: int) -> Attributes:
+    """Where nothing was read of devices."""
+    return {}
+
 
 _STAGES = frozenset(names.STAGES)
 
@@ -93,7 +102,11 @@ def unfinished_node(span: OpenSpan, end_ns: int) -> Node | None:
 
 
 def plan_trace(
-    context: Context, root: Root, nodes: Iterable[Node], rpcs: Iterable[Rpc] = ()
+    context: Context,
+    root: Root,
+    nodes: Iterable[Node],
+    rpcs: Iterable[Rpc] = (),
+    use: Use = nothing_used,
 ) -> PlannedTrace:
     """One trace: ``nodes`` under ``root``, each under the span that really was around it.
 
@@ -105,6 +118,7 @@ def plan_trace(
         root: Counts as one of the spans.
         nodes: Those of the trace; the one of ``root.key`` may be among them.
         rpcs: Calls of worker groups whose spans are among ``nodes``.
+        use: What devices did during a span.
     """
     calls = {
         (span.process, span.id): (rpc.caller.process, rpc.caller.id)
@@ -142,12 +156,13 @@ def plan_trace(
     for key, node in by_key.items():
         if key not in kept:
             continue
+        attributes = {**node.attributes, **use(key[0], node.start_ns, node.end_ns)}
         above = parents[key]
         parent = top if above is None else context.span(*above)
         spans.append(
             PlannedSpan(
                 trace, context.span(*key), parent, node.name, node.kind, context.at(node.start_ns),
-                context.at(node.end_ns), key[0], node.attributes, node.failed,
+                context.at(node.end_ns), key[0], attributes, node.failed,
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(by_key) - len(kept) + repeated)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.choice import Choice
 from rlvr_probe_otlp.context import Context, Limits
+from rlvr_probe_otlp.devices import device_units, use_of_spans
 from rlvr_probe_otlp.identifiers import trace_id
 from rlvr_probe_otlp.metrics import Meter, Temporality, count_losses, count_step
-from rlvr_probe_otlp.nodes import Node
+from rlvr_probe_otlp.nodes import Node, Use, nothing_used
 from rlvr_probe_otlp.outside import Beside, place, place_of, plan_outside
 from rlvr_probe_otlp.steps import extent_of, plan_step
 from rlvr_probe_otlp.telemetry import PlannedTrace, Unit
@@ -51,6 +52,7 @@ class Plan:
         self._temporality: Temporality = temporality
         self._choice = Choice.of(trace, limits)
         self._beside = place(trace)
+        self._use = use_of_spans(trace)
         alive = {one.index for one in trace.processes if one.state == "running"}
         working = {one.index for one in trace.attempts if alive.intersection(one.processes)}
         steps = [step for attempt in trace.attempts for step in attempt.steps]
@@ -67,7 +69,7 @@ class Plan:
         context = self.context
         meter = Meter(context.at(0), self._temporality)
         for step in self._steps:
-            traces = plan_unit_traces(context, self._choice, step, self._of(step))
+            traces = plan_unit_traces(context, self._choice, step, self._of(step), self._use)
             count_step(meter, step)
             extent = extent_of(step, self._of(step))
             points = meter.points(context.at(0 if extent is None else extent[1]))
@@ -80,6 +82,7 @@ class Plan:
             title = f"outside of the steps of attempt {index}"
             content = fingerprint(outside, context.keys, None)
             yield Unit(outside.trace_id, title, content, (outside,))
+        yield from device_units(context, self.trace, self._temporality)
         count_losses(meter, self.trace)
         last = max((one.last_seen_ns for one in self.trace.processes), default=0)
         points = meter.points(context.at(last))
@@ -115,7 +118,11 @@ class Plan:
 
 
 def plan_unit_traces(
-    context: Context, choice: Choice, step: Step, more: Sequence[Node] = ()
+    context: Context,
+    choice: Choice,
+    step: Step,
+    more: Sequence[Node] = (),
+    use: Use = nothing_used,
 ) -> list[PlannedTrace]:
     """The trace of a step and those of its trajectories that are kept.
 
@@ -124,10 +131,11 @@ def plan_unit_traces(
         choice: Which trajectories are kept.
         step: One that is over.
         more: Its spans that the recording keeps beside it.
+        use: What devices did during a span.
     """
     kept = choice.kept(context, step)
     links = [link_to(context, step, one) for one in kept]
-    whole = plan_step(context, step, more, links)
+    whole = plan_step(context, step, more, links, use)
     if whole is None:
         return []
     return [whole, *plan_trajectories(context, step, kept)]

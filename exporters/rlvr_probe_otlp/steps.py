@@ -9,7 +9,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step
 from rlvr_probe_otlp.context import Context
 from rlvr_probe_otlp.names import LINKED, RANK_STEP, SPANS
-from rlvr_probe_otlp.nodes import Node, Root, node_of, plan_trace
+from rlvr_probe_otlp.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
 from rlvr_probe_otlp.telemetry import Link, PlannedTrace, Value
 
 __all__ = ["extent_of", "plan_step"]
@@ -34,7 +34,11 @@ def extent_of(step: Step, more: Iterable[Node] = ()) -> tuple[int, int] | None:
 
 
 def plan_step(
-    context: Context, step: Step, more: Sequence[Node] = (), links: Sequence[Link] = ()
+    context: Context,
+    step: Step,
+    more: Sequence[Node] = (),
+    links: Sequence[Link] = (),
+    use: Use = nothing_used,
 ) -> PlannedTrace | None:
     """The trace of a step; None if nothing of it has a time.
 
@@ -45,6 +49,7 @@ def plan_step(
         step: With its spans.
         more: Spans of it that the recording keeps elsewhere: those of the user, those not ended.
         links: To its trajectories.
+        use: What devices did during a span.
     """
     extent = extent_of(step, more)
     if extent is None:
@@ -54,7 +59,8 @@ def plan_step(
     only = wholes[0] if len(wholes) == 1 and step.ranks == 1 else None
     attributes = _attributes(step, len(links))
     if only is not None:
-        attributes = {**only.attributes, **attributes}
+        used = use(only.key[0], only.start_ns, only.end_ns)
+        attributes = {**only.attributes, **attributes, **used}
     root = Root(
         ids=context.step(step),
         name=_WHOLE,
@@ -67,7 +73,7 @@ def plan_step(
         links=links,
     )
     renamed = (replace(one, name=RANK_STEP) if one.name == _WHOLE else one for one in nodes)
-    return plan_trace(context, root, renamed, step.rpcs)
+    return plan_trace(context, root, renamed, step.rpcs, use)
 
 
 def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:

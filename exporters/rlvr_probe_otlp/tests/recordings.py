@@ -19,21 +19,45 @@ from rlvr_probe.trace.liveness import Machine
 from tests.actors import SECOND, Job
 from tests.journals import BOOT, JournalFile, Training
 from tests.synthetic import write_recording
+from tests.truth import Phase, Truth, tell
 
 __all__ = [
     "EPOCH_NS",
     "MADE",
+    "PHASES",
+    "STEPS",
     "Limits",
     "dead",
     "died",
+    "gpu",
+    "gpus",
     "planned",
     "read",
     "spans",
     "text",
     "traces",
+    "truth",
 ]
 
 EPOCH_NS = 1_790_000_000 * SECOND
+STEP_S = 16.0
+STEPS = 3
+BEGIN_S = 0.5
+PHASES = {
+    "rl.sample": Phase("rollout", STEP_S / 4, 400.0, 0.6, 1e10),
+    "rl.reward": Phase("reward", STEP_S / 4, 120.0, 0.0, 1e10),
+    "rl.train": Phase("update_actor", STEP_S / 2, 600.0, 0.9, 2e10),
+}
+IDLE = Phase("idle", BEGIN_S, 80.0, 0.0)
+
+
+def gpu(number: int) -> str:
+    return f"GPU-{number:08x}-0000-4000-8000-000000000000"
+
+
+def truth(scale: float = 1.0) -> Truth:
+    phases = [IDLE, *[*PHASES.values()] * STEPS, IDLE, IDLE]
+    return Truth([Phase(p.name, p.seconds, p.watts * scale, p.sm, p.memory_b) for p in phases], 1)
 
 
 def died(folder: Path) -> None:
@@ -54,6 +78,25 @@ def died(folder: Path) -> None:
         now = training.now_s
         slots = ((whole, now - 0.5, "step", ""), (batch, now - 0.5, "experience", "mine"))
         journal.open_table(*slots, beat_s=now + 0.25, step=3)
+
+
+def gpus(folder: Path, *, shared: bool = False) -> None:
+    """Two ranks on two GPUs, or on one of them, and the sidecar of their node."""
+    for number in range(2):
+        journal = JournalFile(folder, number + 1)
+        training = Training(journal, rank=number, ranks=2, step_s=STEP_S)
+        training.begin()
+        used = gpu(0 if shared else number)
+        journal.event(names.DEVICES_USED, 0.6, uuids=[used], how="torch")
+        for step in range(1, STEPS + 1):
+            training.step(step)
+        journal.close()
+    sidecar = JournalFile(folder, 90)
+    sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
+    for place in range(2):
+        tell(sidecar, place, gpu(place), truth(1.0 + place))
+    sidecar.event(names.DEVICE_STATE, 5.0, device=0, sm_clock_hz=1.5e9)
+    sidecar.close()
 
 
 def dead(tmp_path: Path) -> Machine:
@@ -81,6 +124,7 @@ MADE: dict[str, Callable[[Path], object]] = {
     "two machines": lambda folder: Job(folder, steps=4, other_machine=300 * SECOND).write(),
     "restarted": lambda folder: Job(folder, restarted_rank=3, restarted_worker=2, turns=5).write(),
     "resumed": _resumed,
+    "gpus": gpus,
 }
 """Recordings by what is special about them."""
 

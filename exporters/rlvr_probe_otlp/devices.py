@@ -1,0 +1,199 @@
+"""What devices did: metrics over time, and attributes of the spans of who works on one alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from rlvr_probe.model.counters import COUNTERS
+from rlvr_probe.model.counters import Counter as DeviceCounter
+from rlvr_probe.model.devices import DeviceSeries, DeviceUse
+from rlvr_probe.model.trace import Trace
+from rlvr_probe_otlp.context import Context
+from rlvr_probe_otlp.identifiers import trace_id
+from rlvr_probe_otlp.metrics import Metric, Temporality
+from rlvr_probe_otlp.names import known
+from rlvr_probe_otlp.nodes import Use
+from rlvr_probe_otlp.telemetry import Attributes, Point, Unit, Value
+
+__all__ = [
+    "DEVICE_ATTRIBUTES",
+    "DEVICE_METRICS",
+    "PERIOD_NS",
+    "SPAN_USE",
+    "device_units",
+    "use_of_spans",
+]
+
+PERIOD_NS: Final = 15_000_000_000
+"""Time that one point tells of."""
+
+_PERIODS: Final = 40
+"""Points of a series that are sent together."""
+
+_MORE: Final[Mapping[str, tuple[str, str]]] = {
+    "pcie_tx_b": ("network.io.direction", "transmit"),
+    "pcie_rx_b": ("network.io.direction", "receive"),
+    "nvlink_tx_b": ("network.io.direction", "transmit"),
+    "nvlink_rx_b": ("network.io.direction", "receive"),
+    "network_tx_b": ("network.io.direction", "transmit"),
+    "network_rx_b": ("network.io.direction", "receive"),
+    "io_read_b": ("disk.io.direction", "read"),
+    "io_write_b": ("disk.io.direction", "write"),
+    "throttle_power_s": ("rlvr.throttle.reason", "power"),
+    "throttle_thermal_s": ("rlvr.throttle.reason", "thermal"),
+    "ecc_errors": ("error.type", "uncorrected"),
+}
+"""What tells counters apart that are one metric."""
+
+_MEANINGS: Final = {
+    "hw.errors": "memory errors that could not be corrected",
+    "rlvr.gpu.nvlink.io": "bytes sent and received over NVLink",
+    "rlvr.gpu.pcie.io": "bytes sent and received over PCIe",
+    "rlvr.gpu.throttle.time": "time that clocks were held down",
+    "system.disk.io": "bytes read from and written to disks of the host",
+    "system.network.io": "bytes sent and received by the host, loopback left out",
+}
+
+DEVICE_METRICS: Final[Mapping[str, Metric]] = {
+    one.otel: Metric(
+        one.otel,
+        one.unit or "1",
+        "sum" if one.kind == "total" else "gauge",
+        _MEANINGS.get(one.otel, one.meaning),
+    )
+    for one in COUNTERS
+}
+"""Every metric of a device by its name."""
+
+SPAN_USE: Final[Mapping[str, tuple[str, Callable[[DeviceUse], float | None]]]] = {
+    "rlvr.gpu.energy_j": ("energy that its GPU drew", lambda use: use.total("energy_j")),
+    "rlvr.gpu.power_w": ("mean power of its GPU", lambda use: use.mean("power_w")),
+    "rlvr.gpu.sm_active": (
+        "mean share of multiprocessors with a warp on them",
+        lambda use: use.mean("sm_active"),
+    ),
+    "rlvr.gpu.tensor_active": (
+        "share of time that tensor cores were busy",
+        lambda use: use.mean("tensor_active"),
+    ),
+    "rlvr.gpu.dram_active": (
+        "share of memory bandwidth used",
+        lambda use: use.mean("dram_active"),
+    ),
+    "rlvr.gpu.utilization": (
+        "share of time with any kernel running",
+        lambda use: use.mean("utilization"),
+    ),
+    "rlvr.gpu.memory_b": (
+        "most memory in use, of all processes together",
+        lambda use: use.maximum("memory_b"),
+    ),
+}
+"""Attributes of a span whose process works on one GPU alone, with what they tell."""
+
+DEVICE_ATTRIBUTES: Final = (
+    "disk.io.direction", "error.type", "host.name", "hw.id", "hw.model", "hw.parent", "hw.type",
+    "hw.vendor", "network.io.direction", "rlvr.throttle.reason",
+)  # fmt: skip
+"""Attributes of the points of devices."""
+
+
+def use_of_spans(trace: Trace) -> Use:
+    """What the GPU of a process did during a span, by process, begin and end, ns.
+
+    Nothing where a process works on several GPUs or shares its own: a device is never divided; and
+    no counter that was read too seldom for so short a span.
+    """
+    users = Counter(uuid for one in trace.processes for uuid in one.devices or ())
+    series = {one.uuid: one for one in trace.devices}
+    alone = dict[int, DeviceSeries]()
+    for process in trace.processes:
+        told = process.devices or ()
+        if len(told) == 1 and users[told[0]] == 1 and told[0] in series:
+            alone[process.index] = series[told[0]]
+
+    def use(process: int, start_ns: int, end_ns: int) -> Attributes:
+        device = alone.get(process)
+        if device is None:
+            return {}
+        found = device.over(start_ns, end_ns)
+        sound = {name: one for name, one in found.counters.items() if one.quality == "ok"}
+        kept = DeviceUse(found.uuid, start_ns, end_ns, sound, found.samples, found.quality, None)
+        return known({name: told(kept) for name, (_, told) in SPAN_USE.items()})
+
+    return use
+
+
+def device_units(context: Context, trace: Trace, temporality: Temporality) -> Iterator[Unit]:
+    """Points of every device: of each 15 s the mean of what holds, and how far what counts up came.
+
+    What was not read is in no point: a sum counts what is known.
+    """
+    running = any(one.state == "running" for one in trace.processes)
+    for device in trace.devices:
+        extent = _extent(device)
+        if extent is None:
+            continue
+        first, last = extent
+        sums = dict[str, float]()
+        points = list[Point]()
+        windows = -(-max(1, last - first) // PERIOD_NS)
+        if running:
+            windows = (last - first) // PERIOD_NS
+        for number in range(windows):
+            start, end = first + number * PERIOD_NS, min(first + (number + 1) * PERIOD_NS, last)
+            points += _points(context, device, (first, start, end), sums, temporality)
+            if points and ((number + 1) % _PERIODS == 0 or number + 1 == windows):
+                key = trace_id(context.run, "device", device.uuid, number // _PERIODS)
+                yield Unit(key, f"device {device.uuid}", "", (), tuple(points))
+                points.clear()
+
+
+def _extent(device: DeviceSeries) -> tuple[int, int] | None:
+    times = [one.times_ns for one in device.readings.values() if len(one.times_ns)]
+    return (min(one[0] for one in times), max(one[-1] for one in times)) if times else None
+
+
+def _points(
+    context: Context,
+    device: DeviceSeries,
+    times: tuple[int, int, int],
+    sums: dict[str, float],
+    temporality: Temporality,
+) -> Iterator[Point]:
+    """Points at the end of a window; ``times``: first reading, begin and end of the window."""
+    first, start, end = times
+    for name, use in device.over(start, end).counters.items():
+        counter = use.counter
+        metric = DEVICE_METRICS[counter.otel]
+        attributes = _attributes(device, counter)
+        if use.total is not None:
+            total = max(0.0, use.total)
+            sums[name] = sums.get(name, 0.0) + total
+            since, value = (first, sums[name]) if temporality == "cumulative" else (start, total)
+            yield Point(
+                metric.name, metric.unit, "sum", attributes, context.at(since), context.at(end),
+                value,
+            )  # fmt: skip
+        elif use.mean is not None:
+            at = context.at(end)
+            yield Point(metric.name, metric.unit, "gauge", attributes, at, at, use.mean)
+
+
+def _attributes(device: DeviceSeries, counter: DeviceCounter) -> Attributes:
+    facts = device.facts
+    said: dict[str, object] = {
+        "hw.id": device.uuid,
+        "hw.type": facts.kind or None,
+        "hw.model": facts.model or None,
+        "hw.vendor": facts.vendor or None,
+        "hw.parent": facts.parent,
+        "host.name": facts.host or None,
+    }
+    found: dict[str, Value] = dict(known(said))
+    if counter.name in _MORE:
+        name, value = _MORE[counter.name]
+        found[name] = value
+    return found
