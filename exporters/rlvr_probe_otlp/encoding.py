@@ -23,6 +23,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
@@ -84,7 +85,7 @@ class Encoder:
                 _context(link.trace_id, link.span_id),
                 BoundedAttributes(limits.max_link_attributes, dict(link.attributes)),
             )
-            for link in span.links[: limits.max_links]
+            for link in span.links
         ]
         return ReadableSpan(
             name=span.name,
@@ -96,7 +97,7 @@ class Encoder:
                 dict(span.attributes),
                 max_value_len=limits.max_span_attribute_length,
             ),
-            links=links,
+            links=BoundedList.from_seq(limits.max_links, links),
             kind=_KINDS[span.kind],
             status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
             start_time=span.start_ns,

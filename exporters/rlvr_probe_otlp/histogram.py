@@ -28,18 +28,25 @@ class ExponentialHistogram:
 
     def add(self, value: float) -> None:
         """Count one value; a negative one counts as 0, as a clock that was set makes them."""
-        value = max(0.0, value)
+        value = max(value, 0.0)
         self._values += 1
         self._sum += value
-        self._min, self._max = min(self._min, value), max(self._max, value)
+        if value < self._min:
+            self._min = value
+        if value > self._max:
+            self._max = value
         if value == 0.0:
             self._zero += 1
             return
         index = _index(value, self._scale)
-        first = not self._counts
-        self._low = index if first else min(index, self._low)
-        self._high = index if first else max(index, self._high)
-        self._counts[index] = self._counts.get(index, 0) + 1
+        counts = self._counts
+        if not counts:
+            self._low = self._high = index
+        elif index < self._low:
+            self._low = index
+        elif index > self._high:
+            self._high = index
+        counts[index] = counts.get(index, 0) + 1
         if self._high - self._low >= _BUCKETS:
             self._coarsen()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from rlvr_probe.model import names
-from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.histogram import ExponentialHistogram
 from rlvr_probe_otlp.names import allowed, duration_metric, known
@@ -95,12 +95,14 @@ class Meter:
         key = self._touch(metric, attributes)
         self._sums[key] = self._sums.get(key, 0) + amount
 
-    def observe(self, metric: str, value: float, **attributes: Value) -> None:
-        """Take one value of a histogram."""
-        key = self._touch(metric, attributes)
-        if key not in self._histograms:
-            self._histograms[key] = ExponentialHistogram()
-        self._histograms[key].add(value)
+    def observe(self, metric: str, values: Iterable[float], **attributes: Value) -> None:
+        """Take values of a histogram; none leaves no trace."""
+        found: ExponentialHistogram | None = None
+        for value in values:
+            if found is None:
+                key = self._touch(metric, attributes)
+                found = self._histograms.setdefault(key, ExponentialHistogram())
+            found.add(value)
 
     def hold(self, metric: str, value: float, **attributes: Value) -> None:
         """Take what a gauge shows."""
@@ -144,59 +146,74 @@ def count_step(meter: Meter, step: Step) -> None:
     """Count what was done in a step."""
     whole = sorted((one.start_ns, one.end_ns) for one in step.spans if one.name == names.STEP.name)
     if step.done and whole:
-        seconds = (max(end for _, end in whole) - whole[0][0]) / 1e9
-        meter.observe("rl.loop.duration", seconds)
+        meter.observe("rl.loop.duration", [(max(end for _, end in whole) - whole[0][0]) / 1e9])
         meter.count("rl.train.steps")
-    stages = (
-        (span.start_ns, span.end_ns, span.name, span.attributes.get("mode"))
-        for span in step.spans
-        if span.name in names.STAGES
-    )
-    for start, end, stage, mode in sorted(stages, key=str):
-        meter.observe(duration_metric(stage), (end - start) / 1e9, rlvr__stage=stage, **_mode(mode))
+    stages = dict[tuple[str, str], list[float]]()
+    for span in step.spans:
+        if span.name in names.STAGES:
+            mode = span.attributes.get("mode")
+            seconds = stages.setdefault((span.name, mode if isinstance(mode, str) else ""), [])
+            seconds.append((span.end_ns - span.start_ns) / 1e9)
+    for (stage, mode), lengths in sorted(stages.items()):
+        # The order of a sum decides its last digits.
+        meter.observe(duration_metric(stage), sorted(lengths), rlvr__stage=stage, **_mode(mode))
     for batch in (*step.batches, *step.evaluations):
         _count_batch(meter, step, batch)
 
 
-def _mode(mode: object) -> dict[str, Value]:
-    return {"rlvr__mode": mode} if mode in names.MODES and isinstance(mode, str) else {}
+def _mode(mode: str) -> dict[str, Value]:
+    return {"rlvr__mode": mode} if mode in names.MODES else {}
 
 
 def _count_batch(meter: Meter, step: Step, batch: Batch) -> None:
     mode = _mode(batch.mode)
     meter.count("rl.sample.samples", batch.rows, **mode)
-    rewards = dict[str, list[float]]()
     for shard in batch.shards:
         for kind, column in (("input", shard.prompt_tokens), ("output", shard.response_tokens)):
-            for tokens in column:
-                meter.observe("gen_ai.client.token.usage", tokens, gen_ai__token__type=kind, **mode)
+            meter.observe("gen_ai.client.token.usage", column, gen_ai__token__type=kind, **mode)
         if shard.truncated is not None:
             meter.count("rlvr.trajectory.truncated", sum(map(bool, shard.truncated)), **mode)
-        for times in shard.times_ns or ():
-            if times is not None:
-                meter.observe("rlvr.trajectory.duration", (times[1] - times[0]) / 1e9, **mode)
-        for versions in shard.policy_versions or ():
-            if versions is not None:
-                meter.observe("rlvr.staleness", max(0, step.number - 1 - versions[0]), **mode)
-        for turns in shard.turns.values():
-            meter.observe("rlvr.trajectory.turns", len(turns), **mode)
-            for turn in turns:
-                if turn.start_ns is not None and turn.end_ns is not None:
-                    seconds = (turn.end_ns - turn.start_ns) / 1e9
-                    meter.observe("rlvr.turn.duration", seconds, **mode)
-        for calls in shard.tool_calls.values():
-            for call in calls:
-                said = {"gen_ai__tool__name": call.tool, "rlvr__tool__status": call.status}
-                meter.observe("rlvr.tool.duration", call.latency_s, **known(said), **mode)
+        times = [one for one in shard.times_ns or () if one is not None]
+        lengths = ((end - start) / 1e9 for start, end in times)
+        meter.observe("rlvr.trajectory.duration", lengths, **mode)
+        versions = [one for one in shard.policy_versions or () if one is not None]
+        behind = (max(0, step.number - 1 - oldest) for oldest, _ in versions)
+        meter.observe("rlvr.staleness", behind, **mode)
+        _count_turns(meter, shard, mode)
+    _count_rewards(meter, batch, mode)
+
+
+def _count_turns(meter: Meter, shard: BatchShard, mode: Mapping[str, Value]) -> None:
+    counts, seconds = list[int](), list[float]()
+    for turns in shard.turns.values():
+        counts.append(len(turns))
+        for turn in turns:
+            if turn.start_ns is not None and turn.end_ns is not None:
+                seconds.append((turn.end_ns - turn.start_ns) / 1e9)
+    meter.observe("rlvr.trajectory.turns", counts, **mode)
+    meter.observe("rlvr.turn.duration", seconds, **mode)
+    tools = dict[tuple[str | None, str | None], list[float]]()
+    for calls in shard.tool_calls.values():
+        for call in calls:
+            tools.setdefault((call.tool, call.status), []).append(call.latency_s)
+    for (tool, status), lengths in tools.items():
+        said = known({"gen_ai__tool__name": tool, "rlvr__tool__status": status})
+        meter.observe("rlvr.tool.duration", lengths, **said, **mode)
+
+
+def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> None:
+    seconds, rewards = dict[str, list[float]](), dict[str, list[float]]()
+    for shard in batch.shards:
         for done in shard.calls:
-            named = known({"rlvr__reward__fn": done.function or None})
-            seconds = (done.end_ns - done.start_ns) / 1e9
-            meter.observe("rlvr.verify.duration", seconds, **named, **mode)
+            seconds.setdefault(done.function, []).append((done.end_ns - done.start_ns) / 1e9)
         for given in shard.rewards:
             finite = (allowed(value) for value in given.values)
             rewards.setdefault(given.function, []).extend(
                 float(value) for value in finite if isinstance(value, (int, float))
             )
+    for function, lengths in sorted(seconds.items()):
+        named = known({"rlvr__reward__fn": function or None})
+        meter.observe("rlvr.verify.duration", sorted(lengths), **named, **mode)
     for function, values in sorted(rewards.items()):
         if values:
             named = known({"rlvr__reward__fn": function or None})
