@@ -24,7 +24,6 @@ from tests.journals import JournalFile, Training
 from tests.synthetic import write_recording
 from tests.truth import STEP, Truth, tell
 
-
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "draw-a-timeline.md"
 
 
