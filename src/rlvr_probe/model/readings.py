@@ -83,8 +83,8 @@ class Readings:
         self.windows_ns.append(max(0, window_ns))
         for name, column in self.columns.items():
             column.append(values.get(name, nan))
-        for name in values:
-            if name not in self.columns:
+        if not values.keys() <= self.columns.keys():
+            for name in values.keys() - self.columns.keys():
                 self.columns[name] = array("d", [nan]) * place
                 self.columns[name].append(values[name])
 

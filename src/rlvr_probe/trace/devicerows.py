@@ -25,6 +25,10 @@ _PACES: Final[Mapping[str, tuple[Pace, ...]]] = {
 }
 _HOWS: Final = ("torch", "visible")
 _KINDS: Final = ("gpu", "host")
+_COUNTERS: Final[Mapping[Pace, frozenset[str]]] = {
+    pace: frozenset(name for name, one in BY_NAME.items() if one.pace == pace) for pace in PERIOD_NS
+}
+_NUMBERS: Final = frozenset({int, float})
 _MAX: Final = 1e30
 _TIME_MAX: Final = 1 << 61
 
@@ -88,9 +92,11 @@ class DeviceRows:
             device.faults.append(DeviceFault(time_ns, checked_text(values["what"]), code))
             return
         window_s = values.pop("window_s", None)
-        for value in values.values():
-            if (type(value) is not float and type(value) is not int) or not -_MAX < value < _MAX:
-                raise BadRow("counter")
+        numbers = values.values()
+        if not _NUMBERS.issuperset(map(type, numbers)):
+            raise BadRow("counter")
+        if numbers and not -_MAX < min(numbers) <= max(numbers) < _MAX:
+            raise BadRow("counter")
         if not 0 <= time_ns < _TIME_MAX:
             raise BadRow("time")
         window_ns = None if window_s is None else round(window_s * 1e9)
@@ -133,11 +139,10 @@ class DeviceRows:
 
 def _of_pace(values: Mapping[str, float], pace: Pace) -> Mapping[str, float]:
     """Those of the counters of a pace; a newer version may know more."""
-    return {
-        name: value
-        for name, value in values.items()
-        if (counter := BY_NAME.get(name)) is not None and counter.pace == pace
-    }
+    known = _COUNTERS[pace]
+    if values.keys() <= known:
+        return values
+    return {name: value for name, value in values.items() if name in known}
 
 
 def _reasons(told: Sequence[str]) -> dict[str, str]:
