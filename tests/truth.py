@@ -1,18 +1,26 @@
-"""A GPU whose power and activity are known at every moment, and what a sidecar would read of it."""
+"""A GPU whose power and activity are known at every moment, and what a sidecar would read of it.
+
+How far what is then said of its phases is off, by how often it was read:
+
+    python -m tests.truth
+"""
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 from rlvr_probe.model import names
+from rlvr_probe.model.devices import DeviceFacts, DeviceSeries
 from rlvr_probe.model.readings import Readings
 from tests.journals import JournalFile
 
-__all__ = ["STEP", "Phase", "Truth", "read", "tell"]
+__all__ = ["STEP", "Error", "Phase", "Truth", "errors", "read", "tell"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,52 @@ def _moments(truth: Truth, period_ns: int, seed: int, jitter: float) -> Iterator
             yield moment
 
 
+@dataclass(frozen=True)
+class Error:
+    """How far what is said of one phase is off: its energy, J and share, and its SM activity."""
+
+    energy_j: float
+    energy: float
+    sm: float
+    bound_j: float
+
+
+def errors(truth: Truth, series: Iterable[DeviceSeries]) -> Mapping[str, list[Error]]:
+    """Errors of the phases of ``truth``, by name, without those of its first and last step.
+
+    Raises:
+        ValueError: Energy or activity of one is not known.
+    """
+    found = defaultdict[str, list[Error]](list)
+    for one in series:
+        for phase, start_ns, end_ns in truth.spans[len(STEP) : -len(STEP)]:
+            use = one.over(start_ns, end_ns)
+            energy_j, sm, bound_j = use.total("energy_j"), use.mean("sm_active"), use.energy_error_j
+            if energy_j is None or sm is None or bound_j is None:
+                raise ValueError(f"{phase.name} is not known: {use}")
+            true_j = phase.watts * phase.seconds
+            off_j = abs(energy_j - true_j)
+            found[phase.name].append(Error(off_j, off_j / true_j, abs(sm - phase.sm), bound_j))
+    return found
+
+
+def main() -> None:
+    """Print the table of the documentation."""
+    truth = Truth(STEP, 6)
+    print("| readings per second |", *(f"{one.name} {one.seconds:g} s |" for one in STEP))
+    print("|---|" + "---|" * len(STEP))
+    for hz in (1, 2, 5, 9):
+        facts = DeviceFacts("GPU")
+        many = (DeviceSeries(facts, {"fast": read(truth, hz, seed)}) for seed in range(20))
+        found = errors(truth, many)
+        cells = (
+            f"{mean(e.energy for e in found[one.name]):.1%}, "
+            f"{100 * mean(e.sm for e in found[one.name]):.1f}"
+            for one in STEP
+        )
+        print(f"| {hz} |", " | ".join(cells), "|")
+
+
 def tell(
     sidecar: JournalFile,
     number: int,
@@ -156,3 +210,7 @@ def tell(
             names.DEVICE_SAMPLE, time_ns / 1e9, device=number, window_s=window_s, **values
         )
         before = time_ns
+
+
+if __name__ == "__main__":
+    main()

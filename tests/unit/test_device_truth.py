@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
@@ -16,7 +15,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests.journals import JournalFile
 from tests.nvml import Nvml, gpu_uuid, scripted
-from tests.truth import STEP, Truth
+from tests.truth import STEP, Truth, errors
 from tests.unit.test_device_series import AT_5_HZ
 
 SECOND = 1_000_000_000
@@ -60,22 +59,11 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 def test_the_errors_of_phases_are_those_of_the_method(trace: Trace) -> None:
     assert [one.uuid for one in trace.devices] == [gpu_uuid(0), gpu_uuid(1)]
-    energy, sm = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
-    for one in trace.devices:
-        # Of the first and the last step, not every reading is there.
-        for phase, start_ns, end_ns in TRUTH.spans[len(STEP) : -len(STEP)]:
-            use = one.over(start_ns, end_ns)
-            energy_j, active = use.total("energy_j"), use.mean("sm_active")
-            assert energy_j is not None
-            assert active is not None
-            assert use.energy_error_j is not None
-            true_j = phase.watts * phase.seconds
-            assert abs(energy_j - true_j) <= use.energy_error_j
-            energy[phase.name].append(abs(energy_j - true_j) / true_j)
-            sm[phase.name].append(abs(active - phase.sm))
-    for name, (energy_share, sm_share) in AT_5_HZ.items():
-        assert mean(energy[name]) <= energy_share, name
-        assert mean(sm[name]) <= sm_share, name
+    found = errors(TRUTH, trace.devices)
+    for name, (energy, sm) in AT_5_HZ.items():
+        assert mean(error.energy for error in found[name]) <= energy, name
+        assert mean(error.sm for error in found[name]) <= sm, name
+        assert all(error.energy_j <= error.bound_j for error in found[name]), name
 
 
 def test_power_and_memory_are_those_of_the_script(trace: Trace) -> None:

@@ -179,9 +179,10 @@ class DeviceSeries:
     def over(self, start_ns: int, end_ns: int) -> DeviceUse:
         """What the device did from ``start_ns`` to ``end_ns``.
 
-        A ``total`` is the difference of the counter, interpolated between the readings around
-        either end; it is absent if one of them lies outside what was read. The mean of a ``window``
-        is weighted by overlap, that of a ``gauge`` by time, between readings in a straight line.
+        A ``total`` is the difference of the counter, which between the readings around either end
+        is taken to change its rate once, or not at all; it is absent if one of them lies outside
+        what was read. The mean of a ``window`` is weighted by overlap, that of a ``gauge`` by time,
+        between readings in a straight line.
         """
         found = dict[str, CounterUse]()
         for counter in self.counters():

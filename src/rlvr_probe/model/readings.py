@@ -151,9 +151,10 @@ class Readings:
         if inside is None:
             return None
         left, right = inside
-        before, after = self._known(name, left - 1, -1), self._known(name, right + 1, 1)
-        known = [place for place in (before, left, right, after) if place is not None]
-        rates = [self._rate(name, one, other) for one, other in pairwise(known) if one != other]
+        pairs = (self._interval(name, left, -1), inside, self._interval(name, right, 1))
+        rates = [
+            self._rate(name, *pair) for pair in pairs if pair is not None and pair[0] < pair[1]
+        ]
         return rates, self.times_ns[right] - self.times_ns[left]
 
     def _rate(self, name: str, left: int, right: int) -> float:
@@ -161,12 +162,39 @@ class Readings:
         return (column[right] - column[left]) / (times[right] - times[left])
 
     def _at(self, name: str, between: tuple[int, int], time_ns: int) -> float:
+        """A counter at a moment between two readings.
+
+        Stages begin and end with a step of power or traffic, and their edges are what is asked for:
+        where the rates before and after allow one step between the two readings, that is taken,
+        else a straight line.
+        """
         left, right = between
+        column = self.columns[name]
         if left == right:
-            return self.columns[name][left]
-        return self.columns[name][left] + self._rate(name, left, right) * (
-            time_ns - self.times_ns[left]
-        )
+            return column[left]
+        passed = time_ns - self.times_ns[left]
+        rate = self._rate(name, left, right)
+        outer = self._interval(name, left, -1), self._interval(name, right, 1)
+        if outer[0] is not None and outer[1] is not None:
+            before, after = self._rate(name, *outer[0]), self._rate(name, *outer[1])
+            if min(before, after) < rate < max(before, after):
+                length = self.times_ns[right] - self.times_ns[left]
+                step = length * (rate - after) / (before - after)
+                return column[left] + before * min(passed, step) + after * max(0, passed - step)
+        return column[left] + rate * passed
+
+    def _interval(self, name: str, place: int, direction: int) -> tuple[int, int] | None:
+        """The interval that a reading ends (-1) or begins (1); None across a gap."""
+        other = self._known(name, place + direction, direction)
+        if other is None:
+            return None
+        left, right = min(place, other), max(place, other)
+        return (left, right) if self._is_whole(name, left, right) else None
+
+    def _is_whole(self, name: str, left: int, right: int) -> bool:
+        """Whether a counter is known between two readings: read often enough, and never back."""
+        apart = self.times_ns[right] - self.times_ns[left]
+        return apart <= self._limit(right) and not self._went_back(name, left, right)
 
     def _around(self, name: str, time_ns: int) -> tuple[int, int] | None:
         """Readings on either side of a moment, the same one if it was then; None across a gap."""
@@ -175,10 +203,9 @@ class Readings:
         if right is not None and self.times_ns[right] == time_ns:
             return right, right
         left = self._known(name, at - 1, -1)
-        if left is None or right is None or self._went_back(name, left, right):
+        if left is None or right is None or not self._is_whole(name, left, right):
             return None
-        apart = self.times_ns[right] - self.times_ns[left]
-        return None if apart > self._limit(right) else (left, right)
+        return left, right
 
     def _known(self, name: str, place: int, direction: int) -> int | None:
         """The nearest reading of a counter from ``place`` on, at most so far away as it counts."""

@@ -131,7 +131,7 @@ def device_table(found: Mapping[str, Any] | None) -> list[Block]:
             Column("CPU cores"),
             Column("", number=False),
         )
-        title = "Devices (mean of the GPUs over the time of the stage; kJ of all of them together)"
+        title = "Devices (means over the time of the stage; kJ of all GPUs, cores of all programs)"
         blocks.append(grid(title, columns, rows, head=24, tail=0, what="stages"))
     return [*blocks, *(Line(text, "quiet") for text in _about(found))]
 
@@ -142,9 +142,10 @@ def _row(
     cores = None if host is None else host["per_second"].get("cpu_s")
     cells = [stage, *_gpu_cells(gpu), "" if cores is None else f"{cores:,.1f}"]
     marks = list[str]()
-    if gpu is not None:
-        marks += ["rough"] if gpu["quality"] == "low" else []
-        marks += ["shared"] if gpu["shared"] else []
+    told = host if gpu is None else gpu
+    if told is not None:
+        marks += ["rough"] if told["quality"] == "low" else []
+        marks += ["shared"] if told["shared"] else []
     return [*cells, ", ".join(marks)]
 
 
@@ -187,7 +188,7 @@ def _about(found: Mapping[str, Any]) -> list[str]:
     for reason, counters in list(by_reason.items())[:3]:
         lines.append(f"not known: {', '.join(counters[:6])}: {reason}")
     scopes = {one["scope"] for one in found["stages"] if one["kind"] == "gpu"}
-    if any(one["quality"] == "low" for one in found["stages"] if one["kind"] == "gpu"):
+    if any(one["quality"] == "low" for one in found["stages"]):
         lines.append("rough: most of the time lies in spans too short for so few readings")
     if any(one["shared"] for one in found["stages"]):
         lines.append(
