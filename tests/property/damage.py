@@ -19,6 +19,7 @@ from typing import Any
 from rlvr_probe_polytrace import PolyTraceExporter
 
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
@@ -33,8 +34,28 @@ SPLICES = (b"", b"\n", b"[", b"]", b"{", b'"', b",", b"-", b"null", b"1e9", b"99
            b"[[[[", b"\x00", b"\xff", b'"end"', b"[0,", b"\\ud800", b'["sum",1,1]\n')  # fmt: skip
 
 
+def _gpu(number: int) -> str:
+    return f"GPU-{number:08x}-0000-4000-8000-000000000000"
+
+
 def recording(folder: Path, *, resumed: bool) -> Files:
-    """Two ranks, evaluation, two segments, open spans; with ``resumed`` a killed first attempt."""
+    """Two ranks, evaluation, two segments, open spans; with ``resumed`` a killed first attempt.
+
+    And a sidecar; no two readings of a device are alike.
+    """
+    sidecar = JournalFile(folder, 9, chunk=7)
+    sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
+    for device in (0, 1):
+        sidecar.event(names.DEVICE, 0, device=device, uuid=_gpu(device), kind="gpu", hz=5.0)
+        for tick in range(30):
+            values = {"power_w": 300 + tick, "energy_j": 7 * tick}
+            sidecar.event(
+                names.DEVICE_SAMPLE, tick / 5, device=device, window_s=0.2, **values, sm_active=tick
+            )
+            if tick % 5 == 0:
+                sidecar.event(names.DEVICE_STATE, tick / 5, device=device, utilization=tick)
+    sidecar.event(names.DEVICE_FAULT, 3, device=1, what="xid", code=79)
+    sidecar.close()
     for attempt in range(1 + resumed):
         for rank in (0, 1):
             journal = JournalFile(
@@ -46,6 +67,7 @@ def recording(folder: Path, *, resumed: bool) -> Files:
             )
             training = Training(journal, rank=rank, ranks=2, per_rank=4)
             training.begin(resumed_step=attempt)
+            journal.event(names.DEVICES_USED, 1.0, uuids=[_gpu(rank)], how="torch")
             training.step(1 + attempt)
             journal.rotate()
             training.evaluate(1 + attempt)
@@ -167,7 +189,8 @@ class Figures:
     Attributes:
         summary: Everything that ``show --json`` prints.
         said: That of it which tells of losses and doubts.
-        facts: Lengths, rewards, spans and open spans, by process key and place.
+        facts: Lengths, rewards, spans and open spans, by process key and place;
+            readings of devices.
     """
 
     summary: dict[str, Any]
@@ -200,7 +223,18 @@ class Figures:
             facts[keys[opened.process], "open", opened.id] = (
                 opened.name, opened.detail, opened.step, opened.thread
             )  # fmt: skip
+        for process in trace.processes:
+            if process.devices is not None:
+                facts[process.key, "devices"] = process.devices
+        for device in trace.devices:
+            for counter in device.counters():
+                for _, value in device.points(counter.name):
+                    facts[device.uuid, counter.name, value] = True
+            for fault in device.faults:
+                facts[device.uuid, fault.what] = fault.code
         summary = summarize(trace)
+        # A sidecar has no table of open spans to tell that its journal is gone, or was cut.
+        del summary["devices"]
         return cls(summary, (trace.lost, trace.notes), facts)
 
 
@@ -212,7 +246,7 @@ def read(folder: Path, out: Path, whole: Figures | None = None) -> Figures:
     """
     trace = read_run(folder)
     figures = Figures.of(trace)
-    render(figures.summary, io.StringIO())
+    render(summarize(trace), io.StringIO())
     try:
         workload = build_workload(trace)
         # Of a trace that is as it was, the workload is as it was.
