@@ -449,6 +449,14 @@ def test_the_network_of_a_host_is_its_hardware_or_all_but_the_loopback(
     assert backend.read(host, "slow").values["network_rx_b"] == 10
     monkeypatch.setattr("rlvr_probe.devices.host._is_hardware", lambda _: False)
     assert backend.read(host, "slow").values["network_tx_b"] == 2
+    monkeypatch.setattr(psutil, "net_io_counters", lambda pernic: {"lo": interface})
+    for _ in range(2):
+        backend.read(host, "slow")
+    slow = backend.read(host, "slow")
+    assert slow.absent == {
+        "network_tx_b": "the kernel lists none; asked again each minute",
+        "network_rx_b": "the kernel lists none; asked again each minute",
+    }
 
 
 def test_a_host_without_disks_says_so_after_three_readings(monkeypatch: pytest.MonkeyPatch) -> None:

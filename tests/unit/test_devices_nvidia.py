@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -399,6 +400,32 @@ def test_a_machine_without_a_driver_has_no_devices_and_says_so(
     backend.close()
 
 
+def test_without_nvidia_ml_py_there_are_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    backend = NvidiaBackend()
+    assert (list(backend.devices()), backend.why) == ([], "nvidia-ml-py is not installed")
+
+
+def test_a_gpu_that_does_not_say_how_much_memory_it_has_is_read_all_the_same(play: Play) -> None:
+    nvml = play(*FULL, "0 0 err.DeviceGetMemoryInfo 3")
+    backend, [device] = opened(nvml)
+    assert device.memory_limit_b is None
+    assert backend.read(device, "fast").values["energy_j"] == 0
+
+
+def test_a_gpu_older_than_mig_has_no_parts(play: Play) -> None:
+    backend, [device] = opened(play(*FULL, "0 0 err.DeviceGetMigMode 3"))
+    assert (device.parent, backend.why) == (None, None)
+
+
+@pytest.mark.parametrize("call", ["DeviceGetMaxMigDeviceCount", "DeviceGetGpuInstanceId"])
+def test_parts_that_cannot_be_asked_for_leave_the_whole(play: Play, call: str) -> None:
+    nvml = play(*FULL, "0 0 mig 1", f"0 0 err.{call} 4", f"0 0:0 err.{call} 4")
+    backend, [device] = opened(nvml)
+    assert device.uuid == gpu_uuid(0)
+    assert backend.why == "the parts of GPU 0 are not told: no permission (4)"
+
+
 def test_a_driver_that_is_not_loaded_is_no_device_with_a_reason(play: Play) -> None:
     backend, found = opened(play("0 sys err.InitWithFlags 9"))
     assert (found, backend.why) == ([], "NVML does not answer (NVMLError_DriverNotLoaded)")
@@ -415,9 +442,16 @@ def test_after_closing_nothing_is_open_and_closing_again_does_no_harm(play: Play
     readings(nvml, backend, device, 2)
     backend.close()
     backend.close()
-    pynvml = pytest.importorskip("pynvml")
+    pynvml: Any = pytest.importorskip("pynvml")
     with pytest.raises(pynvml.NVMLError_Uninitialized):
         pynvml.nvmlDeviceGetCount()
+
+
+def test_a_library_that_fails_while_it_is_closed_does_no_harm(play: Play) -> None:
+    backend, _ = opened(play(*FULL))
+    pynvml: Any = pytest.importorskip("pynvml")
+    pynvml.nvmlLib.nvmlShutdown()
+    backend.close()
 
 
 def test_importing_the_devices_loads_no_gpu_library() -> None:
