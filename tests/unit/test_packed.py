@@ -14,7 +14,7 @@ from rlvr_probe.journal import JournalWriter
 from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import Recorder
 from rlvr_probe.report import summarize
-from rlvr_probe.sidecar.compress import compress, is_open_for_writing
+from rlvr_probe.sidecar.compress import compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.trace import find_run, packed, read_run
 from rlvr_probe.trace.files import list_files
 from tests.journals import JournalFile, simple_run
@@ -98,6 +98,28 @@ def test_a_compressor_that_is_killed_leaves_the_recording_as_it_was(tmp_path: Pa
     killed.close()
     assert read_run(tmp_path) == before
     assert list(tmp_path.glob("*.unfinished")) == []
+
+
+def test_two_that_compress_one_segment_at_once_leave_it_whole(tmp_path: Path) -> None:
+    [path] = rotated(tmp_path, segments=1)
+    whole = path.read_bytes()
+    first, second = compress(path), compress(path)
+    for work in (first, second, first, second, second, first):
+        next(work, None)
+    assert gzip.decompress(Path(f"{path}.gz").read_bytes()) == whole
+    assert list(tmp_path.glob("*.unfinished")) == []
+
+
+def test_what_a_killed_one_left_is_deleted_once_it_is_old(tmp_path: Path) -> None:
+    old, young, other = (
+        tmp_path / name for name in ("p0.gz.1.unfinished", "p0.gz.2.unfinished", "mine.unfinished")
+    )
+    for path in (old, young, other):
+        path.touch()
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    delete_unfinished(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [other, young]
 
 
 def test_a_segment_that_changes_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:

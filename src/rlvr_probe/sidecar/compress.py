@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 import zlib
 from collections.abc import Generator
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Final
 
 from rlvr_probe.model import schema
 
-__all__ = ["LEAST_B", "compress", "is_open_for_writing"]
+__all__ = ["LEAST_B", "compress", "delete_unfinished", "is_open_for_writing"]
 
 LEAST_B: Final = 64 * 1024
 """Smaller files stay as they are."""
@@ -28,6 +29,7 @@ _GZIP: Final = 31
 """What zlib calls a window of 32 KiB with the frame of gzip."""
 
 _UNFINISHED: Final = ".unfinished"
+_ABANDONED_S: Final = 600
 
 
 def compress(path: Path) -> Generator[None, None, None]:
@@ -39,7 +41,8 @@ def compress(path: Path) -> Generator[None, None, None]:
         OSError: It cannot be read, or there is no room; everything is as before.
     """
     target = Path(f"{path}{schema.PACKED_SUFFIX}")
-    unfinished = Path(f"{target}{_UNFINISHED}")
+    # Another container may have a sidecar that works on the same one.
+    unfinished = Path(f"{target}.{os.urandom(4).hex()}{_UNFINISHED}")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with (
@@ -87,5 +90,18 @@ def is_open_for_writing(path: Path) -> bool:
     return False
 
 
+def delete_unfinished(folder: Path) -> None:
+    """Delete what sidecars left that were killed.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith(_UNFINISHED)]
+    for path in (folder / name for name in names if name.startswith("p")):
+        if time.time() - path.lstat().st_mtime > _ABANDONED_S:
+            path.unlink()
+
+
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)

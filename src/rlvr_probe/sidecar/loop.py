@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import deque
@@ -14,7 +13,8 @@ from rlvr_probe import guard
 from rlvr_probe.config import Config
 from rlvr_probe.devices.found import load
 from rlvr_probe.devices.sampler import Sampler
-from rlvr_probe.sidecar.compress import LEAST_B, compress, is_open_for_writing
+from rlvr_probe.model import schema
+from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.writers import Finished, Writers
@@ -63,6 +63,7 @@ class Sidecar:
             last_s: How long it may go on compressing when there is nothing else to do, s.
             beat: Called about once a second as long as nothing hangs.
         """
+        self._folder = folder
         self._lock = lock
         self._signals = signals
         self._beat = beat
@@ -86,6 +87,7 @@ class Sidecar:
 
     def run(self) -> str:
         """Work until nobody writes to the run any more; why it left, in a word."""
+        self._clean()
         reason: str | None = None
         while reason is None:
             now = time.monotonic_ns()
@@ -97,6 +99,10 @@ class Sidecar:
             reason = self._why_leave(now) or self._rest()
         self._finish(reason)
         return reason
+
+    @guard.fail_open("sidecar.clean")
+    def _clean(self) -> None:
+        delete_unfinished(self._folder)
 
     @guard.fail_open("sidecar.look")
     def _look(self, now_ns: int) -> None:
@@ -187,7 +193,9 @@ class Sidecar:
     @guard.fail_open("sidecar.delete")
     def _delete_redundant(self, now_ns: int) -> None:
         while self._redundant and self._redundant[0][0] <= now_ns:
-            os.unlink(self._redundant.popleft()[1])
+            _, path = self._redundant.popleft()
+            if Path(f"{path}{schema.PACKED_SUFFIX}").exists():
+                path.unlink(missing_ok=True)  # another container's sidecar was faster
 
     @guard.fail_open("sidecar.finish")
     def _finish(self, reason: str) -> None:
