@@ -41,7 +41,11 @@ SIGNALS = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "CONT", "WINCH"]
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """An environment without a home and without anything of this test run's own."""
-    return {"PATH": os.defpath, "RLVR_PROBE_OUT": str(tmp_path / "out")}
+    return {
+        "PATH": os.defpath,
+        "RLVR_PROBE_OUT": str(tmp_path / "out"),
+        "RLVR_PROBE_SIDECAR": "0",
+    }
 
 
 def run(

@@ -31,7 +31,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environ(folder: Path, tmp_path: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "HOME": str(tmp_path / "home")}
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(folder),
+        "HOME": str(tmp_path / "home"),
+        "RLVR_PROBE_SIDECAR": "0",
+    }
 
 
 def launch(

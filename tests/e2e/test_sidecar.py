@@ -367,3 +367,21 @@ def test_by_hand_it_ends_with_the_run_or_when_it_is_told_to(one: Run) -> None:
     assert second.returncode == 0
     assert out.splitlines()[-1].endswith("no process of it writes any more on this node")
     assert one.endings() == ["exit", "signal"]
+
+
+def test_the_launcher_counts_the_processes_of_the_command_alone(one: Run) -> None:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "rlvr_probe.cli", "run", "--out", str(one.out)),
+            *("--run-id", "one", "--", sys.executable, str(one.script())),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RLVR_PROBE_SIDECAR": "1"},
+    )
+    one.wait_for_sidecar()
+    wait_for(lambda: one.endings() == [""], 60)
+    one.stop.touch()
+    _, err = process.communicate(timeout=60)
+    assert err.startswith("rlvr-probe: recorded 1 process in ")
+    one.wait_for_its_end()

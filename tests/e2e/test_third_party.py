@@ -43,6 +43,7 @@ def environ(folder: Path) -> dict[str, str]:
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(site),
         "HOME": str(folder),
+        "RLVR_PROBE_SIDECAR": "0",
     }
 
 

@@ -15,12 +15,14 @@ from shlex import quote
 from rlvr_probe import identity
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.launch import foreground
-from rlvr_probe.model.schema import JOURNAL_SUFFIX
+from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SUFFIX, PACKED_SUFFIX
 
 __all__ = ["launch"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
+
+_BEGINNING_B = 4096
 
 
 def launch(
@@ -116,10 +118,30 @@ def _writable(folder: Path) -> bool:
 
 
 def _processes(folder: Path) -> set[str]:
-    """Names of the processes that wrote a journal into ``folder``."""
+    """Names of the processes of the command that wrote a journal into ``folder``."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
     except OSError:
         return set()
-    return {name.partition(".")[0] for name in names if name.endswith(JOURNAL_SUFFIX)}
+    journals = {
+        name.partition(".")[0]: name
+        for name in names
+        if name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
+    }
+    # A sidecar has no table of open spans; on a network file system nobody has.
+    tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
+    return {
+        process
+        for process, name in journals.items()
+        if process in tables or not _is_sidecar(folder / name)
+    }
+
+
+def _is_sidecar(path: Path) -> bool:
+    """Whether a journal tells that its process is a sidecar, which it does first of all."""
+    try:
+        with path.open("rb") as file:
+            return b',"sidecar"]' in file.read(_BEGINNING_B)
+    except OSError:
+        return False
