@@ -31,7 +31,6 @@ _NO_FRAMEWORK = "none"
 """What stands for an empty list of frameworks in a variable: an empty one is not given."""
 
 _FALSE = frozenset({"", "0", "false", "no", "off"})
-_TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _convert(name: str, value: object, source: str) -> object:
         if name == "own_share":
             return _within(float, value, 0.0001, 1.0)
         if name == "sidecar":
-            return _switch(value)
+            return _flag(str(value))
         if name == "gpu_hz":
             return _rate(value)
         if name == "budget_b":
@@ -206,13 +205,6 @@ def _within(kind: type[_N], value: object, low: _N, high: _N) -> _N:
     if not low <= number <= high:
         raise ValueError(expected)
     return number
-
-
-def _switch(value: object) -> bool:
-    text = str(value).strip().lower()
-    if text not in _TRUE | _FALSE:
-        raise ValueError("expected 1 or 0")
-    return text in _TRUE
 
 
 def _rate(value: object) -> float:

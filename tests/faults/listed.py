@@ -105,7 +105,6 @@ UNSEEN = {
     "rlvr_probe.config:_flag": _NOTHING,
     "rlvr_probe.config:_frameworks": _NOTHING,
     "rlvr_probe.config:_inheritable": _NOTHING,
-    "rlvr_probe.config:_switch": _NOTHING,
     "rlvr_probe.config:_within": _NOTHING,
     "rlvr_probe.election:Keeper.__init__": _NOTHING,
     "rlvr_probe.guard:faults": _CLOSE,

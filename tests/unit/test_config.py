@@ -56,6 +56,12 @@ def test_an_argument_beats_the_variable() -> None:
     )
 
 
+@pytest.mark.parametrize(("text", "on"), [("1", True), ("yes", True), ("0", False), ("Off", False)])
+def test_a_sidecar_is_switched_on_and_off(text: str, on: bool) -> None:
+    assert Config.from_environ({"RLVR_PROBE_SIDECAR": text}).sidecar is on
+    assert Config.from_environ({}, sidecar=text).sidecar is on
+
+
 def test_the_counters_of_gpus_can_be_left_out() -> None:
     assert Config.from_environ({"RLVR_PROBE_GPU_HZ": "0"}).gpu_hz == 0
 
@@ -107,7 +113,6 @@ def test_a_disabled_probe_has_no_unusable_variable(name: str) -> None:
         ("segment_b", "1"),
         ("segment_b", "64M"),
         ("frameworks", ","),
-        ("sidecar", "perhaps"),
         ("gpu_hz", "0.1"),
         ("gpu_hz", "10"),
         ("gpu_hz", "-1"),

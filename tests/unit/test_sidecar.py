@@ -25,7 +25,7 @@ from rlvr_probe.sidecar.loop import Sidecar
 from rlvr_probe.sidecar.process import LAST_S, SIGNALS
 from rlvr_probe.sidecar.writers import Writers
 from rlvr_probe.trace import read_run
-from tests.journals import JournalFile
+from tests.journals import JournalFile, key
 
 NODE = identity.process_key()[: identity.NODE_DIGITS]
 
@@ -165,6 +165,29 @@ def test_files_of_other_nodes_are_not_even_looked_at(
     journal.path.rename(folder / journal.path.name.replace(f"p{NODE}", f"p{other}"))
     look = writers(folder)
     assert (look.look(), look.alive) == ([], 0)
+
+
+def test_what_another_node_has_finished_is_found_if_it_is_asked_for(folder: Path) -> None:
+    closed, cut = JournalFile(folder, number=1), JournalFile(folder, number=2)
+    closed.close()
+    closed.open_table(ended=True)
+    cut.rotate()
+    cut.close(end=False)
+    cut.open_table()
+    look = Writers(folder, NODE + "f" * 12, every_node=True)
+    first_of_two = cut.path.with_name(f"p{key(2)}.0000.jsonl")
+    assert sorted(look.look()) == [(closed.path, True), (first_of_two, True)]
+    assert look.alive == 0
+
+
+def test_a_process_without_a_table_is_over_once_its_journal_has_its_closing_row(
+    folder: Path,
+) -> None:
+    journal = lived(folder, None)
+    (folder / journal.path.name.replace("0000.jsonl", "open")).unlink()
+    assert writers(folder).look() == [(journal.path, False)]
+    journal.close()
+    assert writers(folder).look() == [(journal.path, True)]
 
 
 def test_another_sidecar_keeps_none_from_leaving(

@@ -21,7 +21,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Be the sidecar of a run on this node, as the processes of the run start one "
         "by themselves: read the counters of its GPUs into the recording, compress what is "
         "finished, and end when no process of the run writes any more. Of a run that has ended it "
-        "compresses what is left.",
+        "compresses what is left, of every node.",
     )
     parser.add_argument(
         "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
@@ -51,7 +51,7 @@ def execute(args: argparse.Namespace) -> int:
         )
     print(f"sidecar of {folder.name}; ends when no process of it writes any more", flush=True)
     stand_back()
-    reason = serve(folder, config, lock, last_s=math.inf)
+    reason = serve(folder, config, lock, last_s=math.inf, every_node=True)
     print(f"left {folder.name}: {_REASONS[reason]}")
     return INTERRUPTED if reason == "signal" else OK
 

@@ -51,6 +51,7 @@ class Sidecar:
         signals: Collection[signal.Signals],
         *,
         last_s: float,
+        every_node: bool = False,
         beat: Callable[[], object] | None = None,
     ) -> None:
         """Read nothing yet.
@@ -61,6 +62,7 @@ class Sidecar:
             lock: Held by this process.
             signals: What makes it leave; blocked in the thread that runs it, and waited for.
             last_s: How long it may go on compressing when there is nothing else to do, s.
+            every_node: Compress what is finished of other nodes, too.
             beat: Called about once a second as long as nothing hangs.
         """
         self._folder = folder
@@ -70,7 +72,7 @@ class Sidecar:
         self._last_s = last_s
         self._hz = config.gpu_hz
         self._log = Log(folder, config)
-        self._writers = Writers(folder, self._log.process)
+        self._writers = Writers(folder, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
         self._rows: list[Sequence[Any]] = []
         self._begun = False

@@ -59,6 +59,7 @@ def serve(
     lock: Lock,
     *,
     last_s: float = LAST_S,
+    every_node: bool = False,
     beat: Callable[[], object] | None = None,
 ) -> str:
     """Be the sidecar of a run until nobody writes to it; why it left, in a word.
@@ -68,12 +69,15 @@ def serve(
         config: Settings of the processes of the run.
         lock: Released at the end.
         last_s: How long it may go on compressing when there is nothing else to do, s.
+        every_node: Compress what is finished of other nodes, too.
         beat: Called about once a second as long as nothing hangs.
     """
     with _blocked():
         from rlvr_probe.sidecar.loop import Sidecar
 
-        reason = Sidecar(folder, config, lock, SIGNALS, last_s=last_s, beat=beat).run()
+        reason = Sidecar(
+            folder, config, lock, SIGNALS, last_s=last_s, every_node=every_node, beat=beat
+        ).run()
     lock.release()
     return reason
 

@@ -25,6 +25,8 @@ __all__ = ["Finished", "Writers"]
 _LOOKS: Final = 5
 """How often a header is looked for that is not there yet."""
 
+_TAIL_B: Final = 4096
+
 Finished = tuple[Path, bool]
 """A segment that nobody writes to any more, and whether that is certain."""
 
@@ -38,12 +40,20 @@ class Writers:
         gone: The folder was not there at the last look.
     """
 
-    def __init__(self, folder: Path, own: str, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        own: str,
+        *,
+        every_node: bool = False,
+        machine: Machine | None = None,
+    ) -> None:
         """Look at nothing yet.
 
         Args:
             folder: Run folder.
             own: Process key of this sidecar; its first digits are those of the node.
+            every_node: Find what is finished of other nodes, too.
             machine: This machine.
         """
         self.run = ""
@@ -51,7 +61,7 @@ class Writers:
         self.gone = False
         self._folder = folder
         self._own = own
-        self._prefix = f"p{own[:NODE_DIGITS]}"
+        self._prefix = "p" if every_node else f"p{own[:NODE_DIGITS]}"
         self._machine = Machine() if machine is None else machine
         self._headers: dict[str, Header | None] = {}
         self._looks: dict[str, int] = {}
@@ -66,8 +76,8 @@ class Writers:
         self.alive = 0
         found = list[Finished]()
         for process, numbers in segments.items():
-            over = process != self._own and self._is_over(process)
             last = max(numbers)
+            over = process != self._own and self._is_over(process, last)
             for number in sorted(numbers):
                 path = self._folder / schema.segment_name(process, number)
                 if number < last:
@@ -77,7 +87,7 @@ class Writers:
         return found
 
     def _list(self) -> dict[str, list[int]]:
-        """Numbers of the segments of each process of this node that are not compressed."""
+        """Numbers of the segments of each process that are not compressed."""
         segments = dict[str, list[int]]()
         try:
             with os.scandir(self._folder) as entries:
@@ -109,21 +119,36 @@ class Writers:
         self._headers[process] = header if mine else None
         self.run = self.run or header.run
 
-    def _is_over(self, process: str) -> bool:
+    def _is_over(self, process: str, last: int) -> bool:
         """Whether a process writes no more; counts it if it does."""
         if process in self._over:
             return True
-        header = self._headers.get(process)
-        if header is None:
-            return False
-        state = self._machine.state(header, ended=False)
         table = read_table(self._folder / f"p{process}{schema.OPEN_SUFFIX}", process)
-        closed = table is not None and table.ended
-        if state == "running" and not closed:
-            self.alive += 1
+        if table is not None and table.ended:
+            self._over[process] = True
+            return True
+        header = self._headers.get(process)
+        state = "unknown" if header is None else self._machine.state(header, ended=False)
+        self.alive += state == "running"
+        if state == "running":
             return False
-        if state == "unknown" and not closed:
-            return False
-        # A process of another container looks dead from here: only its own word is certain.
-        self._over[process] = closed
-        return True
+        closed = table is None and _ends(self._folder / schema.segment_name(process, last))
+        # One of another container looks dead from here: only a process's own word is certain.
+        if closed or state == "died":
+            self._over[process] = closed
+        return process in self._over
+
+
+def _ends(path: Path) -> bool:
+    """Whether a journal has its closing row; for those without a table of open spans."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        size = os.fstat(fd).st_size
+        return b'\n["end",' in os.pread(fd, _TAIL_B, max(0, size - _TAIL_B))
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
