@@ -199,6 +199,9 @@ def test_another_sidecar_keeps_none_from_leaving(
     look = writers(folder)
     look.look()
     assert look.alive == 0
+    process.kill()
+    process.wait()
+    assert look.look() == [(journal.path, False)]
 
 
 def test_a_header_that_comes_late_is_found(folder: Path, process: subprocess.Popen[bytes]) -> None:

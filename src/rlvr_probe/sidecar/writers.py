@@ -64,6 +64,7 @@ class Writers:
         self._prefix = "p" if every_node else f"p{own[:NODE_DIGITS]}"
         self._machine = Machine() if machine is None else machine
         self._headers: dict[str, Header | None] = {}
+        self._sidecars: set[str] = set()
         self._looks: dict[str, int] = {}
         self._over: dict[str, bool] = {}
 
@@ -115,8 +116,9 @@ class Writers:
             return
         if header is None or header.process != process:
             return
-        mine = role != names.SIDECAR and self._machine.is_home_of(header)
-        self._headers[process] = header if mine else None
+        self._headers[process] = header if self._machine.is_home_of(header) else None
+        if role == names.SIDECAR:
+            self._sidecars.add(process)
         self.run = self.run or header.run
 
     def _is_over(self, process: str, last: int) -> bool:
@@ -129,8 +131,8 @@ class Writers:
             return True
         header = self._headers.get(process)
         state = "unknown" if header is None else self._machine.state(header, ended=False)
-        self.alive += state == "running"
         if state == "running":
+            self.alive += process not in self._sidecars
             return False
         closed = table is None and _ends(self._folder / schema.segment_name(process, last))
         # One of another container looks dead from here: only a process's own word is certain.
