@@ -19,6 +19,7 @@ from rlvr_probe import election, guard, identity
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
 from rlvr_probe.sidecar import loop
+from rlvr_probe.sidecar import writers as writers_module
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.loop import Sidecar
@@ -247,6 +248,27 @@ def test_files_made_to_harm_are_passed_over(folder: Path, process: subprocess.Po
     for _ in range(10):
         look.look()
     assert look.alive == 1
+
+
+def test_a_file_server_is_asked_every_tenth_time_while_somebody_writes(
+    folder: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers_module, "is_network", lambda kind: True)
+    lived(folder, process.pid)
+    look = writers(folder)
+    look.look()
+    late = lived(folder, process.pid, number=2)
+    alive = []
+    for _ in range(12):
+        look.look()
+        alive.append(look.alive)
+    assert alive.count(1) >= 8
+    assert alive[-1] == 2
+    late.path.unlink()
+    process.kill()
+    process.wait()
+    look.look()
+    assert look.alive == 0
 
 
 def test_a_folder_that_is_gone_has_no_writers(folder: Path) -> None:

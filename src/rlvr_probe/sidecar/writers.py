@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.identity import NODE_DIGITS
 from rlvr_probe.model import names, schema
 from rlvr_probe.trace.files import JOURNAL
@@ -26,6 +27,7 @@ _LOOKS: Final = 5
 """How often a header is looked for that is not there yet."""
 
 _TAIL_B: Final = 4096
+_ROUNDS: Final = 10
 
 Finished = tuple[Path, bool]
 """A segment that nobody writes to any more, and whether that is certain."""
@@ -67,16 +69,20 @@ class Writers:
         self._sidecars: set[str] = set()
         self._looks: dict[str, int] = {}
         self._over: dict[str, bool] = {}
+        self._segments: dict[str, list[int]] = {}
+        self._network: bool | None = None
+        self._round = 0
 
     def look(self) -> list[Finished]:
         """Look once more; segments that are finished, in the order of their names."""
-        segments = self._list()
-        for process, numbers in segments.items():
-            if self._looks.get(process, 0) < _LOOKS:
-                self._identify(process, min(numbers))
+        if self._is_due():
+            self._segments = self._list()
+            for process, numbers in self._segments.items():
+                if self._looks.get(process, 0) < _LOOKS:
+                    self._identify(process, min(numbers))
         self.alive = 0
         found = list[Finished]()
-        for process, numbers in segments.items():
+        for process, numbers in self._segments.items():
             last = max(numbers)
             over = process != self._own and self._is_over(process, last)
             for number in sorted(numbers):
@@ -86,6 +92,19 @@ class Writers:
                 elif over:
                     found.append((path, self._over[process]))
         return found
+
+    def _is_due(self) -> bool:
+        """Whether to list the folder: always, but for a server that thousands of nodes would ask.
+
+        There it is every tenth time, and as long as nobody is known to write.
+        """
+        if self._network is None:
+            try:
+                self._network = is_network(file_system(self._folder))
+            except OSError:  # gone
+                return True
+        self._round += 1
+        return not self._network or not self.alive or self._round % _ROUNDS == 0
 
     def _list(self) -> dict[str, list[int]]:
         """Numbers of the segments of each process that are not compressed."""
