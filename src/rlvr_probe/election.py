@@ -39,6 +39,9 @@ _BURST: Final = 16
 
 _LONGEST_WAIT_S: Final = 60
 
+_AGAIN_NS: Final = 10_000_000_000
+"""How long a process that cannot look, or cannot start anything, waits until it tries again."""
+
 RECORD: Final = struct.Struct("<QQQ")
 """Content of a lock's file: CLOCK_MONOTONIC at which a sidecar was last asked for, and at which one
 last took the lock; sidecars asked for since one did what it is there for."""
@@ -92,36 +95,36 @@ class Keeper:
         if not self._wanted or now_ns < self._due_ns:
             return
         cpu = time.thread_time_ns()
-        self._due_ns = now_ns + LOOK_NS
+        self._due_ns = now_ns + _AGAIN_NS  # unless this goes well
         try:
             self._reap()
-            if recording.refused is None:
-                self._look(now_ns)
+            wait_ns = LOOK_NS if recording.refused else self._look(now_ns)
+            self._due_ns = now_ns + wait_ns
         finally:
             recording.own_ns += time.thread_time_ns() - cpu
 
-    def _look(self, now_ns: int) -> None:
+    def _look(self, now_ns: int) -> int:
+        """Look; how long until the next time, ns."""
         if self._lock is None:
-            self._wanted = False  # unless this goes well: it costs more than to look
             self._lock = lock_path(self._folder)
-            self._wanted = True
         try:
             fd = open_lock(self._lock)
-        except FileNotFoundError:
-            self._lock = None  # somebody cleaned up; the next look makes the folder again
-            return
+        except OSError:
+            self._lock = None  # somebody cleaned up: the next look finds a place again
+            raise
         try:
             if holder(fd) is not None:
                 self._seen_free = False
             elif not self._seen_free:
                 self._seen_free = True
-                self._due_ns = now_ns + os.getpid() * 7919 % 97 * JITTER_NS // 97
+                return os.getpid() * 7919 % 97 * JITTER_NS // 97
             elif _may_start(read_record(fd), now_ns) and self._folder.is_dir():
-                asked = read_record(fd)
-                os.pwrite(fd, RECORD.pack(now_ns, asked[1], asked[2] + 1), 0)
+                _, taken_ns, in_vain = read_record(fd)
+                os.pwrite(fd, RECORD.pack(now_ns, taken_ns, in_vain + 1), 0)
                 self._started = _start(self._folder, self._config)
         finally:
             os.close(fd)
+        return LOOK_NS
 
     def _reap(self) -> None:
         """Take note of the end of what this process started, which is there for a moment only."""
@@ -153,7 +156,8 @@ def lock_path(folder: Path) -> Path:
         except OSError:
             continue
         private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-        if private and found.st_uid == os.geteuid() and not network:
+        writable = os.access(path, os.W_OK | os.X_OK)  # of a read-only file system it says no
+        if private and writable and found.st_uid == os.geteuid() and not network:
             return path / f"{run}-{boot}"
     raise OSError(f"no place for the lock of a sidecar in any of {', '.join(PLACES)}")
 

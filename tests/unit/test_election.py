@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import election
+from rlvr_probe import election, guard
 from rlvr_probe.config import Config
 from rlvr_probe.election import RECORD, Keeper, holder, lock_path, open_lock, read_record
 from rlvr_probe.sidecar.lock import Lock
@@ -311,15 +312,36 @@ def test_a_network_file_system_is_no_place(monkeypatch: pytest.MonkeyPatch, run:
         lock_path(run)
 
 
-def test_where_there_is_no_place_it_is_counted_once(
+def test_a_read_only_file_system_is_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: Path, run: Path
+) -> None:
+    lock_path(run)
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(election, "PLACES", (str(places), str(other)))
+    monkeypatch.setattr(os, "access", lambda path, mode: places not in Path(path).parents)
+    assert lock_path(run).parents[1] == other
+
+
+def test_a_lock_that_was_cleaned_up_is_made_again(
+    run: Path, started: list[Path], clock: Callable[[float], None], places: Path
+) -> None:
+    keeper = Keeper(run, Config())
+    guard.set_strict(False)
+    look(keeper, clock, 1.0)
+    shutil.rmtree(lock_path(run).parent)
+    look(keeper, clock, 11.0)
+    assert started == [run, run]
+    assert guard.faults() == {("election.look", "FileNotFoundError"): 1}
+
+
+def test_where_there_is_no_place_it_is_counted_every_10_s(
     monkeypatch: pytest.MonkeyPatch, run: Path, clock: Callable[[float], None]
 ) -> None:
-    from rlvr_probe import guard
-
     monkeypatch.setattr(election, "PLACES", ())
     guard.set_strict(False)
-    look(Keeper(run, Config()), clock, 10.0)
-    assert guard.faults() == {("election.look", "OSError"): 1}
+    look(Keeper(run, Config()), clock, 30.0)
+    assert guard.faults() == {("election.look", "OSError"): 3}
 
 
 def test_a_lock_that_points_elsewhere_is_not_opened(tmp_path: Path, run: Path) -> None:
