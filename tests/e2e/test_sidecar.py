@@ -104,6 +104,15 @@ class Run:
     def wait_for_its_end(self) -> None:
         wait_for(lambda: self.sidecar() is None, 60)
 
+    def wait_for_journal(self, pid: int) -> None:
+        """Until a process of this run has begun to write: the lock is taken before that."""
+
+        def begun() -> bool:
+            lines = (path.read_bytes().split(b"\n")[0] for path in self.path.glob("p*.jsonl"))
+            return any(json.loads(line)["pid"] == pid for line in lines if line.endswith(b"}"))
+
+        wait_for(begun, 60)
+
     def endings(self) -> list[str]:
         """How each journal of a sidecar ended, in order; "" for one that did not."""
         return sorted(
@@ -155,6 +164,7 @@ def test_a_job_of_several_processes_has_one_sidecar_that_leaves_after_the_last(o
     )
     pid = one.wait_for_sidecar()
     wait_for(lambda: len(list(one.path.glob("p*.open"))) == 2)
+    one.wait_for_journal(pid)
     one.stop.touch()
     assert process.wait(timeout=60) == 0
     assert one.sidecar() == pid  # a child still records
@@ -170,7 +180,7 @@ def test_a_sidecar_is_out_of_reach_of_the_job_and_in_nobodys_way(one: Run) -> No
     process = one.start(RLVR_PROBE_GPU_HZ="0")
     pid = one.wait_for_sidecar()
     wait_for(lambda: Path(f"/proc/{pid}/comm").read_text() == "rlvr-sidecar\n")
-    wait_for(lambda: len(list(one.path.glob("p*.jsonl"))) == 2)
+    one.wait_for_journal(pid)
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     assert int(stat[1]) != process.pid
     assert int(stat[3]) not in (os.getsid(0), pid)  # a session without a leader: no terminal
@@ -233,7 +243,7 @@ def test_a_sidecar_that_is_killed_ten_times_comes_back_ten_times(one: Run) -> No
     for _ in range(10):
         os.kill(pid, signal.SIGKILL)
         pid = one.wait_for_sidecar(other_than=pid)
-    wait_for(lambda: len(one.endings()) >= 1)
+    one.wait_for_journal(pid)
     one.end(process)
     one.wait_for_its_end()
     assert one.endings()[-1] == "exit"
@@ -256,7 +266,7 @@ def test_two_runs_at_once_have_a_sidecar_each(one: Run, tmp_path: Path) -> None:
 def test_a_deleted_recording_is_not_made_again_by_its_sidecar(one: Run) -> None:
     process = one.start()
     pid = one.wait_for_sidecar()
-    wait_for(lambda: len(list(one.path.glob("p*.jsonl"))) == 2)
+    one.wait_for_journal(pid)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     shutil.rmtree(one.path)
@@ -379,8 +389,7 @@ def test_the_launcher_counts_the_processes_of_the_command_alone(one: Run) -> Non
         text=True,
         env={**os.environ, "RLVR_PROBE_SIDECAR": "1"},
     )
-    one.wait_for_sidecar()
-    wait_for(lambda: one.endings() == [""], 60)
+    one.wait_for_journal(one.wait_for_sidecar())
     one.stop.touch()
     _, err = process.communicate(timeout=60)
     assert err.startswith("rlvr-probe: recorded 1 process in ")
