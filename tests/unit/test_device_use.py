@@ -229,6 +229,24 @@ def test_a_step_before_the_sidecar_read_is_left_out_of_the_energy_per_step(tmp_p
     assert one.per_step["energy_j"] == pytest.approx(100.0 * STEP_S, rel=0.01)
 
 
+def test_the_gpu_that_is_far_less_busy_than_the_others_is_named(tmp_path: Path) -> None:
+    lazy = Truth([IDLE, *[ROLLOUT, REWARD, Phase("update_actor", 8.0, 300, 0.3)] * STEPS, IDLE], 1)
+    journal = JournalFile(tmp_path, 90)
+    journal.event(names.PROCESS, 0, role=names.SIDECAR)
+    for number in range(4):
+        rank(tmp_path, number, ranks=4, use=[gpu(number)]).journal.close()
+        tell(journal, number, gpu(number), lazy if number == 2 else truth())
+    journal.close()
+    found = by_stage(read_run(tmp_path))["update_actor"]
+    assert {uuid: round(own["sm_active"], 1) for uuid, own in found.by_device.items()} == {
+        gpu(number): 0.3 if number == 2 else 0.9 for number in range(4)
+    }
+    assert found.by_device[gpu(2)]["energy_j"] == pytest.approx(300.0, rel=0.03)
+    short = gpu(2)[:12]
+    said = f"least busy: {short} (node-1, rank 2): SM 30% in update_actor, where the mean is 75%"
+    assert said in text(tmp_path)
+
+
 def test_the_host_is_shown_beside_the_gpus(tmp_path: Path) -> None:
     rank(tmp_path, 0, ranks=1, use=[gpu(0)]).journal.close()
     journal = sidecar(tmp_path, gpus=1)
@@ -281,6 +299,13 @@ def test_a_run_without_a_sidecar_says_nothing_of_devices(tmp_path: Path) -> None
     assert summarize(trace)["devices"] is None
     assert trace.processes[0].devices == (gpu(0),)
     assert "Devices" not in text(tmp_path)
+
+
+def test_gpus_that_are_equally_busy_are_not_named(tmp_path: Path) -> None:
+    for number in range(2):
+        rank(tmp_path, number, use=[gpu(number)]).journal.close()
+    sidecar(tmp_path).close()
+    assert "least busy" not in text(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +364,7 @@ def test_every_key_about_devices_is_documented(tmp_path: Path) -> None:
         "per_second",
         "means",
         "maxima",
+        "by_device",
     )
 
     def keys(value: Any, path: str = "") -> set[str]:

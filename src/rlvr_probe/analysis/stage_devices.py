@@ -45,6 +45,7 @@ class StageDevices:
         per_second: By such a counter: of one device, mean over the time of which it is known.
         means: By other counter: mean over devices and over the time of which it is known.
         maxima: By such a counter: largest reading of any device.
+        by_device: Means of each device by its UUID, and what it counts per second.
         energy_error_j: How far ``energy_j`` per step may be off.
         quality: ``low`` if half of the time or more lies in spans that are too short to be read, or
             was not read.
@@ -62,6 +63,7 @@ class StageDevices:
     per_second: Mapping[str, float]
     means: Mapping[str, float]
     maxima: Mapping[str, float]
+    by_device: Mapping[str, Mapping[str, float]]
     energy_error_j: float | None
     quality: Quality
     shared: bool
@@ -148,10 +150,24 @@ def _summed(stage: str, kind: str, seen: _Seen, series: Mapping[str, DeviceSerie
         per_second=per_second,
         means=means,
         maxima=maxima,
+        by_device={uuid: _of_device(own) for uuid, own in _by_device(uses).items()},
         energy_error_j=_energy_error(steps),
         quality="absent" if all(use.quality == "absent" for use in uses) else quality,
         shared=seen.shared,
     )
+
+
+def _by_device(uses: Iterable[DeviceUse]) -> Mapping[str, list[DeviceUse]]:
+    found = dict[str, list[DeviceUse]]()
+    for use in uses:
+        found.setdefault(use.uuid, []).append(use)
+    return found
+
+
+def _of_device(uses: Sequence[DeviceUse]) -> Mapping[str, float]:
+    means, _ = _means(uses, sum(use.seconds for use in uses))
+    _, _, per_second = _totals([uses])
+    return {**means, **per_second}
 
 
 def _totals(

@@ -16,6 +16,9 @@ from rlvr_probe.report.document import Block, Column, Line, clean, duration, gri
 __all__ = ["device_alarms", "device_table", "devices"]
 
 _GIB: Final = 1 << 30
+_BEHIND: Final = 0.1
+"""By how much less than the mean a GPU has to be busy in a stage to be named."""
+
 _THROTTLED: Final = 0.01
 """Share of step time from which it is said that clocks were held down."""
 
@@ -72,10 +75,7 @@ def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
 
 
 def _stage(one: StageDevices) -> dict[str, Any]:
-    found = asdict(one)
-    return {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in found.items()
-    }
+    return asdict(one)
 
 
 def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
@@ -88,11 +88,9 @@ def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
         for (what, code), count in counts.most_common(2):
             alike = [f["time_s"] for f in one["faults"] if (f["what"], f["code"]) == (what, code)]
             error = clean(what, 16) if code is None else f"{clean(what, 16)} {code}"
-            ranks = ", ".join(f"rank {rank}" for rank in one["ranks"][:4])
-            where = f"{clean(one['host'], 24)}{', ' if ranks else ''}{ranks}"
             times = "" if count == 1 else f" {count:,} times, first"
             lines.append(
-                f"GPU FAULT: {error} of {_short(one['uuid'])} ({where}){times} after"
+                f"GPU FAULT: {error} of {_short(one['uuid'])} ({_where(one)}){times} after"
                 f" {duration(min(alike))}"
             )
     more = len(lines) - 6
@@ -133,6 +131,7 @@ def device_table(found: Mapping[str, Any] | None) -> list[Block]:
         )
         title = "Devices (means over the time of the stage; kJ of all GPUs, cores of all programs)"
         blocks.append(grid(title, columns, rows, head=24, tail=0, what="stages"))
+    blocks += [Line(text) for text in _findings(found)]
     return [*blocks, *(Line(text, "quiet") for text in _about(found))]
 
 
@@ -196,12 +195,49 @@ def _about(found: Mapping[str, Any]) -> list[str]:
         )
     if "node" in scopes:
         lines.append("no process told which GPUs it works on: these are all of its node")
+    return lines
+
+
+def _findings(found: Mapping[str, Any]) -> list[str]:
+    """What stands out."""
+    lines = _least_busy(found)
     step = next((one for one in found["stages"] if one["stage"] == names.STEP.name), None)
     for name, why in (("throttle_power_s", "their power cap"), ("throttle_thermal_s", "heat")):
         share = 0.0 if step is None else step["per_second"].get(name, 0.0)
         if share >= _THROTTLED:
             lines.append(f"GPUs were held down by {why} {share:.1%} of the time of steps")
     return lines
+
+
+def _least_busy(found: Mapping[str, Any]) -> list[str]:
+    """The GPU that is furthest behind the others in some stage, if it is far."""
+    worst: tuple[float, str] | None = None
+    facts = {one["uuid"]: one for one in found["list"]}
+    for stage in found["stages"]:
+        name = next((n for n in ("sm_active", "utilization") if n in stage["means"]), None)
+        if stage["kind"] != "gpu" or stage["stage"] == names.STEP.name or name is None:
+            continue
+        told = {uuid: own[name] for uuid, own in stage["by_device"].items() if name in own}
+        if not told:
+            continue
+        uuid = min(told, key=told.__getitem__)
+        behind = stage["means"][name] - told[uuid]
+        if stage["quality"] == "ok" and behind >= _BEHIND:
+            what = "SM" if name == "sm_active" else "any kernel"
+            said = (
+                f"least busy: {_short(uuid)} ({_where(facts[uuid])}): {what}"
+                f" {_percent(told[uuid])} in {clean(stage['stage'])}, where the mean is"
+                f" {_percent(stage['means'][name])}"
+            )
+            lost_s = behind * stage["seconds"]
+            worst = max(worst or (0.0, ""), (lost_s, said))
+    return [] if worst is None else [worst[1]]
+
+
+def _where(one: Mapping[str, Any]) -> str:
+    """Host and ranks of a device."""
+    ranks = [f"rank {rank}" for rank in one["ranks"][:4]]
+    return ", ".join([clean(one["host"], 24), *ranks])
 
 
 def _hosts(gpus: Sequence[Mapping[str, Any]]) -> str:
