@@ -2,23 +2,30 @@
 
 A :class:`WorkloadExporter` turns a :class:`~rlvr_probe.model.workload.Workload` into files
 (``rlvr-probe convert``) and judges such files (``rlvr-probe validate``). A :class:`TraceExporter`
-hands a :class:`~rlvr_probe.model.trace.Trace` to tools that show one (``rlvr-probe export``). It
-imports only this module, the model and the exceptions, and runs offline: it raises early and says
-what to do.
+hands a :class:`~rlvr_probe.model.trace.Trace` to tools that show one (``rlvr-probe export``), and a
+:class:`LiveExporter` does so while the run goes on. It imports only this module, the model and the
+exceptions, and runs offline: it raises early and says what to do.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from rlvr_probe.model.trace import Trace
+from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.workload import Workload
 
-__all__ = ["Problem", "TraceExporter", "WorkloadExporter", "Written"]
+__all__ = [
+    "LiveExporter",
+    "LiveSession",
+    "Problem",
+    "TraceExporter",
+    "WorkloadExporter",
+    "Written",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +152,85 @@ class TraceExporter(Protocol):
 
         Raises:
             ProbeError: It could not be done; what was done is not done again by a repetition.
+        """
+        ...
+
+
+class LiveSession(Protocol):
+    """One run on its way to a destination while it goes on.
+
+    It lives in a process of its own beside the training, so it may wait for its destination. If
+    that process is started anew, a new session gets the run from its beginning again.
+    """
+
+    def steps(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:
+        """Hand over steps that are over.
+
+        Args:
+            window: What is known of the run around them. Earlier and later steps in it may lack
+                parts, and a process may have another index than in the call before; attempts have
+                the numbers that they have in the whole run. Of the devices, what was read shortly
+                before the last call and since.
+            steps: Those of ``window`` that are over and were not handed over before, in the order
+                of training; perhaps none, so that readings of devices need not wait for a step.
+            until_ns: Readings of devices before this time are all there; ns on the clock of the
+                run.
+
+        Raises:
+            ProbeError: The destination did not take them; the same steps come again a little later,
+                in a window that may be larger.
+        """
+        ...
+
+    def end(self, trace: Trace) -> None:
+        """Hand over what is left, when the run is over.
+
+        Not called if the run is so large that to read it once more would take too long: then
+        ``rlvr-probe export`` does that.
+
+        Args:
+            trace: The whole run, as a :class:`TraceExporter` gets it.
+
+        Raises:
+            ProbeError: The destination did not take it.
+        """
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Let go of the destination.
+
+        Args:
+            timeout_s: The process ends after this time in any case, s.
+        """
+        ...
+
+
+@runtime_checkable
+class LiveExporter(Protocol):
+    """A destination that a run is handed to while it goes on.
+
+    Attributes:
+        name: Its entry point.
+    """
+
+    name: str
+
+    def wanted(self, environ: Mapping[str, str]) -> bool:
+        """Whether this environment asks for it, cheaply: no connection, no heavy import.
+
+        Args:
+            environ: Of the process that started the sidecar.
+        """
+        ...
+
+    def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
+        """Begin with the run in ``folder``; nothing is sent yet.
+
+        Args:
+            folder: The run folder. The only thing an exporter may keep in it is how far it came.
+            environ: As for :meth:`wanted`.
+
+        Raises:
+            ProbeError: The environment asks for something impossible.
         """
         ...
