@@ -89,14 +89,14 @@ def test_of_several_gpus_it_tells_those_with_its_memory(
     assert told() == [([f"GPU-{uuid}" for uuid in UUIDS], "torch")]
 
 
-def test_before_it_holds_memory_it_tells_nothing_and_asks_ever_less_often(
+def test_before_it_holds_much_memory_it_tells_nothing_and_asks_ever_less_often(
     told: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
     def peak(place: int) -> int:
         asked.append(place)
-        return 0
+        return 1 << 20 if place == 0 else 0
 
     monkeypatch.setitem(sys.modules, "torch", torch(0, 0, max_memory_allocated=peak))
     assert told(100) == []
@@ -124,7 +124,7 @@ def test_a_part_of_a_gpu_is_told_by_its_own_name(
 def test_an_older_torch_without_names_falls_back_on_the_environment(
     told: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nameless = torch(0, 5, get_device_properties=lambda place: SimpleNamespace())
+    nameless = torch(0, 1 << 30, get_device_properties=lambda place: SimpleNamespace())
     monkeypatch.setitem(sys.modules, "torch", nameless)
     assert told() == []
     assert told(CUDA_VISIBLE_DEVICES="GPU-aa,GPU-bb") == [(["GPU-bb"], "torch")]

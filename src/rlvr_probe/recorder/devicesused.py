@@ -26,6 +26,9 @@ _LITTLE = 10
 """A device on which a process ever held a tenth of what it held on another is not what it works on:
 a stray tensor on the first GPU is a common mistake."""
 
+_LEAST_B = 16 << 20
+"""Below this on all of them, what it will work on may not be there yet."""
+
 
 class Recording(Protocol):
     """Where it is told."""
@@ -107,8 +110,9 @@ def _holding(cuda: Any, count: int) -> list[int]:
         peaks = [cuda.max_memory_allocated(place) for place in range(count)]
     except RuntimeError:  # an allocator of the user's, which keeps no books
         return [cuda.current_device()]
-    least = max(peaks, default=0) / _LITTLE
-    return [place for place, peak in enumerate(peaks) if peak > least]
+    most = max(peaks, default=0)
+    least = most / _LITTLE
+    return [place for place, peak in enumerate(peaks) if peak > least] if most > _LEAST_B else []
 
 
 def _uuid(torch: Any, place: int) -> str:
