@@ -24,9 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe.devices import Sampler, load, survey
+from rlvr_probe.devices import survey
 from rlvr_probe.devices.gpm import METRICS, Windows
 from rlvr_probe.devices.nvidia import NvidiaBackend
+from tests.bench.sampling import sampling
 
 __all__ = ["main"]
 
@@ -187,23 +188,6 @@ def windows(nvml: Any, handle: Any, seconds: float) -> dict[str, Any]:
         except nvml.NVMLError as error:
             return {"error": error.value}
         found[str(hz)] = {name: number / max(count - 1, 1) for name, number in told.items()}
-    return found
-
-
-def sampling(hz: float, seconds: float) -> dict[str, float]:
-    """Share of a core that sampling takes, all devices of this machine together."""
-    backends, _ = load()
-    sampler = Sampler(backends, hz, lambda name, attributes: 0, 0)
-    end = time.monotonic() + seconds
-    sampler.tick(time.monotonic_ns())
-    begin, cpu, rows = time.monotonic(), time.process_time(), 0
-    while time.monotonic() < end:
-        rows += len(sampler.tick(time.monotonic_ns()))
-        time.sleep(max(sampler.next_ns - time.monotonic_ns(), 0) / 1e9)
-    passed = time.monotonic() - begin
-    share = (time.process_time() - cpu) / passed
-    found = {"devices": len(sampler.devices), "cpu_share": share, "rows_per_s": rows / passed}
-    sampler.close()
     return found
 
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import bars, columns, conversion, event, rate, slowdown, startup
+from tests.bench import bars, columns, conversion, event, rate, sampling, slowdown, startup
 from tests.bench.report import machine
 
 __all__ = ["FAMILIES", "fill"]
@@ -31,6 +31,7 @@ FAMILIES = {
     "columns": columns,
     "startup": startup,
     "conversion": conversion,
+    "sampling": sampling,
     "slowdown": slowdown,
 }
 PAGE = ROOT / "docs" / "explanation" / "overhead.md"

@@ -42,6 +42,12 @@ def test_what_is_called_is_written_or_counted_as_dropped(tmp_path: Path) -> None
     assert all(one["called"] > 0 for one in figures["tries"])
 
 
+def test_devices_are_read_and_told(tmp_path: Path) -> None:
+    rows = quick("sampling", tmp_path)["rows"]
+    assert [(row["gpus"], row["devices"]) for row in rows[::2]] == [(0, 1), (1, 2), (8, 9)]
+    assert all(row["cpu_share"] > 0 and row["rows_per_s"] > 0 for row in rows)
+
+
 def test_a_queue_that_is_full_drops_and_every_drop_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,6 +25,8 @@ device is ``0``, ``1``, ...; a part of one (MIG) is ``0:0``, ``0:1``, ...; ``sys
     0    0   lost 15                        what every call for GPU 0 returns
     0    0   delay_us.DeviceGetClockInfo 200000
 
+Where the variable ``NVML_SCRIPT_ONCE`` is set the script is read once, for measurements.
+
 UUIDs are ``GPU-00000000-0000-4000-8000-<index, 12 hex digits>``.
 """
 

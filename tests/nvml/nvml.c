@@ -39,6 +39,7 @@ static int number(const char *text) {
 }
 
 static void load(void) {
+    if (row_count && getenv("NVML_SCRIPT_ONCE")) return;
     const char *path = getenv("NVML_SCRIPT");
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[256], dev[16];
@@ -155,6 +156,7 @@ int nvmlInitWithFlags(u32 flags) {
     double v;
     (void)flags;
     pthread_mutex_lock(&lock);
+    if (!started) row_count = 0;
     load();
     if (find(SYSTEM, "err.InitWithFlags", 1e300, &v) && v) LEAVE((int)v);
     if (!started++) {

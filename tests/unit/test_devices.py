@@ -186,6 +186,14 @@ def test_devices_are_staggered_over_the_period() -> None:
     assert here.times(DEVICE_SAMPLE, 3)[1] - here.times(DEVICE_SAMPLE, 3)[0] == 200_000_000
 
 
+def test_many_devices_share_turns() -> None:
+    here, backend, clock = node(count=56)
+    here.run(0.19, clock.advance)
+    times = [at for at, _, pace in backend.asked if pace == "fast"]
+    assert len(times) == 56
+    assert sorted({at - times[0] for at in times}) == [0, 50_000_000, 100_000_000, 150_000_000]
+
+
 def test_turns_that_were_slept_through_are_not_made_up_for() -> None:
     here, backend, clock = node()
     here.run(0.2, clock.advance)

@@ -20,6 +20,9 @@ _SLOW_NS = 1_000_000_000
 _RARE_NS = 60_000_000_000
 _FAULTS_S = 0.001
 
+_TURN_NS = 50_000_000
+"""Turns are at least so far apart: waking up costs more than reading another device."""
+
 
 @dataclass(slots=True)
 class _Track:
@@ -36,7 +39,7 @@ class _Track:
 class Sampler:
     """Reads every device of ``backends``, each in its turn. Used by one thread.
 
-    The devices are staggered over the period, so that their readings do not queue up at the driver.
+    The devices are staggered over the period, so that few readings at a time meet in the driver.
     Where reading takes more than a fifth of the time, the period doubles for a while.
 
     Attributes:
@@ -121,8 +124,10 @@ class Sampler:
         """Spread the devices over the period that begins now."""
         self._rate.begin(now_ns)
         tracks = self._tracks or ()
+        turns = max(1, min(len(tracks), self._rate.period_ns // _TURN_NS))
         for place, track in enumerate(tracks):
-            track.due_ns = now_ns + place * self._rate.period_ns // len(tracks)
+            turn = place * turns // len(tracks)
+            track.due_ns = now_ns + turn * self._rate.period_ns // turns
         self.next_ns = self._next_ns()
 
     def _next_ns(self) -> int:
