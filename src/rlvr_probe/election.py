@@ -37,6 +37,9 @@ _PATIENCE_NS: Final = 3_000_000_000
 _BURST: Final = 16
 """Sidecars that may end before their time, one after the other, until the next one has to wait."""
 
+_SEVERAL: Final = 4
+"""So many of them, and the recording says that there is none."""
+
 _LONGEST_WAIT_S: Final = 60
 
 _AGAIN_NS: Final = 10_000_000_000
@@ -54,6 +57,10 @@ _CODE: Final = (
     "from rlvr_probe.sidecar.process import main; main()"
 )
 """The folder of this package comes last: nothing in it may hide a module of Python's."""
+
+
+class NoSidecar(RuntimeError):
+    """Sidecars that were asked for do not come, or do not stay."""
 
 
 class Recording(Protocol):
@@ -120,6 +127,8 @@ class Keeper:
                 return os.getpid() * 7919 % 97 * JITTER_NS // 97
             elif _may_start(read_record(fd), now_ns) and self._folder.is_dir():
                 _, taken_ns, in_vain = read_record(fd)
+                if in_vain == _SEVERAL:
+                    guard.note("election.sidecar", NoSidecar(), log=False)
                 os.pwrite(fd, RECORD.pack(now_ns, taken_ns, in_vain + 1), 0)
                 self._started = _start(self._folder, self._config)
         finally:

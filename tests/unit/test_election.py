@@ -186,6 +186,14 @@ def test_sidecars_that_end_again_and_again_are_asked_for_less_and_less(
     assert len(started) - first <= 10
 
 
+def test_a_recording_says_that_its_sidecars_do_not_come(
+    run: Path, started: list[Path], clock: Callable[[float], None]
+) -> None:
+    look(Keeper(run, Config()), clock, 30.0)
+    assert len(started) > 4
+    assert guard.faults() == {("election.sidecar", "NoSidecar"): 1}
+
+
 def test_a_sidecar_that_holds_the_lock_is_left_alone(
     run: Path, started: list[Path], clock: Callable[[float], None], places: Path
 ) -> None:

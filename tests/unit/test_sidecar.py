@@ -350,6 +350,20 @@ def test_it_compresses_what_is_left_before_it_leaves(
     assert read_run(folder).totals == before
 
 
+def test_what_cannot_be_compressed_keeps_nothing_else_from_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard.set_strict(False)
+    monkeypatch.setattr(loop, "_GRACE_NS", 200_000_000)
+    monkeypatch.setattr(loop, "LEAST_B", 1)
+    broken, sound = (lived(folder, None, number=n, ended=True) for n in (1, 2))
+    broken.path.unlink()
+    broken.path.symlink_to("/nowhere")
+    monkeypatch.setattr(loop, "_PAUSE_NS", 0)
+    run(sidecar(folder))
+    assert not sound.path.exists()
+
+
 def test_small_files_stay_as_they_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_GRACE_NS", 200_000_000)
     journal = lived(folder, None, ended=True)

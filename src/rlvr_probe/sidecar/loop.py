@@ -170,9 +170,9 @@ class Sidecar:
         wait_s = 0 if busy else max(_LEAST_NS, left) / _S
         return "signal" if signal.sigtimedwait(self._signals, wait_s) is not None else None
 
-    @guard.fail_open("sidecar.compress", False)
+    @guard.fail_open("sidecar.compress", True)
     def _compress_a_slice(self, now_ns: int) -> bool:
-        """Whether there was anything to do."""
+        """Whether there was anything to do; after an error there was."""
         if self._work is None:
             if not self._waiting:
                 return False

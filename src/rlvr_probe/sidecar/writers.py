@@ -19,7 +19,7 @@ from rlvr_probe.trace.files import JOURNAL
 from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import read_beginning
-from rlvr_probe.trace.opentable import read_table
+from rlvr_probe.trace.opentable import read_ended
 
 __all__ = ["Finished", "Writers"]
 
@@ -144,8 +144,8 @@ class Writers:
         """Whether a process writes no more; counts it if it does."""
         if process in self._over:
             return True
-        table = read_table(self._folder / f"p{process}{schema.OPEN_SUFFIX}", process)
-        if table is not None and table.ended:
+        ended = read_ended(self._folder / f"p{process}{schema.OPEN_SUFFIX}", process)
+        if ended:
             self._over[process] = True
             return True
         header = self._headers.get(process)
@@ -153,7 +153,7 @@ class Writers:
         if state == "running":
             self.alive += process not in self._sidecars
             return False
-        closed = table is None and _ends(self._folder / schema.segment_name(process, last))
+        closed = ended is None and _ends(self._folder / schema.segment_name(process, last))
         # One of another container looks dead from here: only a process's own word is certain.
         if closed or state == "died":
             self._over[process] = closed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_probe.model import schema
 
-__all__ = ["Slot", "Table", "read_table"]
+__all__ = ["Slot", "Table", "read_ended", "read_table"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
@@ -71,6 +71,22 @@ def read_table(path: Path, process: str) -> Table | None:
         if not table.damaged and not table.bad_slots:
             break
     return table
+
+
+def read_ended(path: Path, process: str) -> bool | None:
+    """Whether ``process`` closed its journal in an orderly way; None if no table tells.
+
+    For who asks every second: it reads the first block alone, once.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            data = file.read(schema.OPEN_SLOT_BYTES)
+    except OSError:
+        return None
+    found = schema.unpack_block(schema.OPEN_HEADER, data, 0)
+    if found is None or found[:2] != (schema.OPEN_MAGIC, process.encode()):
+        return None
+    return bool(found[5])
 
 
 def _parse(data: bytes, process: str) -> Table:
