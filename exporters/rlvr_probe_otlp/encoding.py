@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Final
 
+import opentelemetry.sdk.metrics.export as sdk
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
-    Buckets,
     ExponentialHistogram,
     ExponentialHistogramDataPoint,
     Gauge,
+    Histogram,
+    HistogramDataPoint,
     Metric,
     MetricsData,
     NumberDataPoint,
@@ -32,7 +34,14 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.devices import DEVICE_METRICS
 from rlvr_probe_otlp.metrics import METRICS, Temporality
 from rlvr_probe_otlp.resources import process_resources, run_resource
-from rlvr_probe_otlp.telemetry import Attributes, PlannedSpan, PlannedTrace, Point, Snapshot
+from rlvr_probe_otlp.telemetry import (
+    Attributes,
+    Buckets,
+    PlannedSpan,
+    PlannedTrace,
+    Point,
+    Snapshot,
+)
 
 __all__ = ["Encoder"]
 
@@ -117,13 +126,11 @@ class Encoder:
 
     def _metric(self, name: str, points: Sequence[Point]) -> Metric:
         kind = points[0].kind
-        data: ExponentialHistogram | Gauge | Sum
-        if kind == "histogram":
-            shots = [
-                _histogram_point(point, point.value)
-                for point in points
-                if isinstance(point.value, Snapshot)
-            ]
+        data: ExponentialHistogram | Histogram | Gauge | Sum
+        if kind == "histogram" and isinstance(points[0].value, Buckets):
+            data = Histogram([*filter(None, map(_explicit_point, points))], self._temporality)
+        elif kind == "histogram":
+            shots = [*filter(None, map(_exponential_point, points))]
             data = ExponentialHistogram(shots, self._temporality)
         elif kind == "gauge":
             data = Gauge([_number_point(point) for point in points])
@@ -139,11 +146,31 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
 
 
 def _number_point(point: Point) -> NumberDataPoint:
-    value = point.value.count if isinstance(point.value, Snapshot) else point.value
+    value = point.value if isinstance(point.value, (int, float)) else point.value.count
     return NumberDataPoint(_plain(point.attributes), point.start_ns, point.time_ns, value)
 
 
-def _histogram_point(point: Point, shot: Snapshot) -> ExponentialHistogramDataPoint:
+def _explicit_point(point: Point) -> HistogramDataPoint | None:
+    shot = point.value
+    if not isinstance(shot, Buckets):
+        return None
+    return HistogramDataPoint(
+        _plain(point.attributes),
+        point.start_ns,
+        point.time_ns,
+        shot.count,
+        shot.sum,
+        list(shot.counts),
+        list(shot.bounds),
+        shot.min,
+        shot.max,
+    )
+
+
+def _exponential_point(point: Point) -> ExponentialHistogramDataPoint | None:
+    shot = point.value
+    if not isinstance(shot, Snapshot):
+        return None
     return ExponentialHistogramDataPoint(
         _plain(point.attributes),
         point.start_ns,
@@ -152,8 +179,8 @@ def _histogram_point(point: Point, shot: Snapshot) -> ExponentialHistogramDataPo
         shot.sum,
         shot.scale,
         shot.zero,
-        Buckets(shot.offset, list(shot.counts)),
-        Buckets(0, []),
+        sdk.Buckets(shot.offset, list(shot.counts)),
+        sdk.Buckets(0, []),
         0,
         shot.min,
         shot.max,

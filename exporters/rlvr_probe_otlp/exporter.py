@@ -14,7 +14,7 @@ from rlvr_probe_otlp.context import Limits
 from rlvr_probe_otlp.document import document
 from rlvr_probe_otlp.offsets import FILE, opened
 from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.settings import batch_size, destinations, disabled, temporality
+from rlvr_probe_otlp.settings import batch_size, destinations, disabled, histograms, temporality
 
 __all__ = ["OTLPExporter"]
 
@@ -90,7 +90,7 @@ class OTLPExporter:
         limits = Limits(spans=args.max_spans, trajectories=args.max_trajectories, share=args.share)
         counting = temporality(os.environ)
         if args.dry_run:
-            plan = Plan(trace, limits, temporality=counting)
+            plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))
             yield from document(plan) if args.json else _summary(plan)
             return
         if disabled(os.environ):
@@ -106,7 +106,7 @@ class OTLPExporter:
             from rlvr_probe_otlp.encoding import Encoder
         except ImportError as error:
             raise _not_installed(error) from None
-        plan = Plan(trace, limits, temporality=counting)
+        plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))
         with opened(args.state or folder / FILE) as offsets:
             try:
                 encoder = Encoder(trace, counting)

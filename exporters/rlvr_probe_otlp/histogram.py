@@ -1,13 +1,15 @@
-"""Exponential histograms as OpenTelemetry defines them: buckets whose bounds follow the values."""
+"""Histograms as OpenTelemetry defines them: bounds that follow the values, or fixed ones."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe_otlp.telemetry import Snapshot
+from rlvr_probe_otlp.telemetry import Buckets, Snapshot
 
-__all__ = ["ExponentialHistogram"]
+__all__ = ["ExplicitHistogram", "ExponentialHistogram", "bounds_of"]
 
 _BUCKETS: Final = 160
 _FINEST: Final = 20
@@ -80,6 +82,37 @@ class ExponentialHistogram:
             offset=low,
             counts=tuple(self._counts.get(index, 0) for index in range(low, high + 1)),
         )
+
+
+class ExplicitHistogram:
+    """Counts values in buckets of fixed bounds, for receivers that know no other."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Hold none; ``bounds`` ascend."""
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        self._min, self._max = math.inf, -math.inf
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+        self._min, self._max = min(self._min, value), max(self._max, value)
+
+    def snapshot(self) -> Buckets:
+        """What was counted so far."""
+        count = sum(self._counts)
+        return Buckets(count, self._sum, self._min, self._max, self._bounds, tuple(self._counts))
+
+
+def bounds_of(unit: str) -> Sequence[float]:
+    """Bounds for a unit: powers of 2 from 10 ms to 3 hours, or from 1 to a million."""
+    return (
+        [0.01 * 2**power for power in range(21)]
+        if unit == "s"
+        else [float(1 << power) for power in range(21)]
+    )
 
 
 def _index(value: float, scale: int) -> int:

@@ -9,13 +9,14 @@ from typing import Final, Literal
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.histogram import ExponentialHistogram
+from rlvr_probe_otlp.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
 from rlvr_probe_otlp.names import allowed, duration_metric, known
 from rlvr_probe_otlp.telemetry import Attributes, Point, Value
 
-__all__ = ["METRICS", "Meter", "Metric", "Temporality", "count_losses", "count_step"]
+__all__ = ["METRICS", "Histograms", "Meter", "Metric", "Temporality", "count_losses", "count_step"]
 
 Temporality = Literal["cumulative", "delta"]
+Histograms = Literal["exponential", "explicit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 _BY_NAME = {one.name: one for one in METRICS}
 
+_Histogram = ExponentialHistogram | ExplicitHistogram
 _Key = tuple[str, tuple[tuple[str, Value], ...]]
 
 
@@ -76,19 +78,20 @@ class Meter:
             point before.
     """
 
-    def __init__(self, start_ns: int, temporality: Temporality = "cumulative") -> None:
+    def __init__(
+        self,
+        start_ns: int,
+        temporality: Temporality = "cumulative",
+        histograms: Histograms = "exponential",
+    ) -> None:
         """Begin at ``start_ns`` since 1970."""
+        self._explicit = histograms == "explicit"
         self.temporality: Temporality = temporality
         self._start_ns = self._last_ns = start_ns
         self._sums = dict[_Key, float]()
-        self._histograms = dict[_Key, ExponentialHistogram]()
+        self._histograms = dict[_Key, _Histogram]()
         self._gauges = dict[_Key, float]()
         self._changed = dict[_Key, None]()
-        self._known = dict[str, Metric](_BY_NAME)
-
-    def learn(self, metric: Metric) -> None:
-        """Take points of a metric that is not one of :data:`METRICS`."""
-        self._known[metric.name] = metric
 
     def count(self, metric: str, amount: float = 1, **attributes: Value) -> None:
         """Count ``amount`` up. In names of attributes ``__`` stands for a dot."""
@@ -97,12 +100,19 @@ class Meter:
 
     def observe(self, metric: str, values: Iterable[float], **attributes: Value) -> None:
         """Take values of a histogram; none leaves no trace."""
-        found: ExponentialHistogram | None = None
+        found: _Histogram | None = None
         for value in values:
             if found is None:
-                key = self._touch(metric, attributes)
-                found = self._histograms.setdefault(key, ExponentialHistogram())
+                found = self._histogram(self._touch(metric, attributes))
             found.add(value)
+
+    def _histogram(self, key: _Key) -> _Histogram:
+        found = self._histograms.get(key)
+        if found is None:
+            bounds = bounds_of(_BY_NAME[key[0]].unit)
+            found = ExplicitHistogram(bounds) if self._explicit else ExponentialHistogram()
+            self._histograms[key] = found
+        return found
 
     def hold(self, metric: str, value: float, **attributes: Value) -> None:
         """Take what a gauge shows."""
@@ -129,7 +139,7 @@ class Meter:
         return found
 
     def _point(self, key: _Key, time_ns: int) -> Point:
-        metric = self._known[key[0]]
+        metric = _BY_NAME[key[0]]
         start_ns = self._start_ns if self.temporality == "cumulative" else self._last_ns
         attributes: Attributes = dict(key[1])
         if metric.kind == "gauge":

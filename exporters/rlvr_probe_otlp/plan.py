@@ -9,7 +9,7 @@ from rlvr_probe_otlp.choice import Choice
 from rlvr_probe_otlp.context import Context, Limits
 from rlvr_probe_otlp.devices import device_units, use_of_spans
 from rlvr_probe_otlp.identifiers import trace_id
-from rlvr_probe_otlp.metrics import Meter, Temporality, count_losses, count_step
+from rlvr_probe_otlp.metrics import Histograms, Meter, Temporality, count_losses, count_step
 from rlvr_probe_otlp.nodes import Node, Use, nothing_used
 from rlvr_probe_otlp.outside import Beside, place, place_of, plan_outside
 from rlvr_probe_otlp.steps import extent_of, plan_step
@@ -38,6 +38,7 @@ class Plan:
         limits: Limits | None = None,
         *,
         temporality: Temporality = "cumulative",
+        histograms: Histograms = "exponential",
     ) -> None:
         """Plan ``trace``; the work is done in :meth:`units`.
 
@@ -45,11 +46,13 @@ class Plan:
             trace: The run.
             limits: How much of it goes out.
             temporality: Of the metrics.
+            histograms: Whether their bounds follow the values.
         """
         limits = Limits() if limits is None else limits
         self.trace = trace
         self.context = Context.of(trace, limits)
         self._temporality: Temporality = temporality
+        self._histograms: Histograms = histograms
         self._choice = Choice.of(trace, limits)
         self._beside = place(trace)
         self._use = use_of_spans(trace)
@@ -67,7 +70,7 @@ class Plan:
     def units(self) -> Iterator[Unit]:
         """What is sent together, in the order of training; the metrics of the end are last."""
         context = self.context
-        meter = Meter(context.at(0), self._temporality)
+        meter = Meter(context.at(0), self._temporality, self._histograms)
         for step in self._steps:
             traces = plan_unit_traces(context, self._choice, step, self._of(step), self._use)
             count_step(meter, step)

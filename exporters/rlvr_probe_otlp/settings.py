@@ -13,9 +13,17 @@ from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from rlvr_probe.exceptions import ConfigError
-from rlvr_probe_otlp.metrics import Temporality
+from rlvr_probe_otlp.metrics import Histograms, Temporality
 
-__all__ = ["Destination", "Signal", "batch_size", "destinations", "disabled", "temporality"]
+__all__ = [
+    "Destination",
+    "Signal",
+    "batch_size",
+    "destinations",
+    "disabled",
+    "histograms",
+    "temporality",
+]
 
 Signal = Literal["traces", "metrics"]
 
@@ -148,6 +156,13 @@ def temporality(environ: Mapping[str, str]) -> Temporality:
     """What points count from."""
     asked = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
     return "delta" if asked in ("delta", "lowmemory") else "cumulative"
+
+
+def histograms(environ: Mapping[str, str]) -> Histograms:
+    """Which histograms: exponential ones, unless those of fixed bounds are asked for by name."""
+    name = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+    asked = environ.get(name, "").strip().lower()
+    return "explicit" if asked == "explicit_bucket_histogram" else "exponential"
 
 
 def batch_size(environ: Mapping[str, str]) -> int:

@@ -12,6 +12,7 @@ from typing import Literal
 
 __all__ = [
     "Attributes",
+    "Buckets",
     "Kind",
     "Link",
     "PlannedSpan",
@@ -93,6 +94,18 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Buckets:
+    """A histogram of fixed bounds: bucket i counts up to ``bounds[i]``, the last one the rest."""
+
+    count: int
+    sum: float
+    min: float
+    max: float
+    bounds: Sequence[float]
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One data point of one metric.
 
@@ -107,7 +120,7 @@ class Point:
     attributes: Attributes
     start_ns: int
     time_ns: int
-    value: float | Snapshot
+    value: float | Snapshot | Buckets
 
 
 @dataclass(frozen=True, slots=True)

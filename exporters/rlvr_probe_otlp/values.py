@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from rlvr_probe_otlp.names import LINKED
-from rlvr_probe_otlp.telemetry import PlannedSpan, PlannedTrace, Point, Snapshot, Unit
+from rlvr_probe_otlp.telemetry import Buckets, PlannedSpan, PlannedTrace, Point, Snapshot, Unit
 
 __all__ = ["digest", "fingerprint", "line", "unit_value"]
 
@@ -92,21 +92,16 @@ def _point(point: Point) -> dict[str, Any]:
         "attributes": _attributes(point.attributes),
         "start_unix_nano": point.start_ns,
         "time_unix_nano": point.time_ns,
-        "value": _snapshot(value) if isinstance(value, Snapshot) else value,
+        "value": value if isinstance(value, (int, float)) else _histogram(value),
     }
 
 
-def _snapshot(shot: Snapshot) -> dict[str, Any]:
-    return {
-        "count": shot.count,
-        "sum": shot.sum,
-        "min": shot.min,
-        "max": shot.max,
-        "scale": shot.scale,
-        "zero_count": shot.zero,
-        "offset": shot.offset,
-        "bucket_counts": list(shot.counts),
-    }
+def _histogram(shot: Snapshot | Buckets) -> dict[str, Any]:
+    found = {"count": shot.count, "sum": shot.sum, "min": shot.min, "max": shot.max}
+    counts = {"bucket_counts": list(shot.counts)}
+    if isinstance(shot, Buckets):
+        return {**found, "explicit_bounds": list(shot.bounds), **counts}
+    return {**found, "scale": shot.scale, "zero_count": shot.zero, "offset": shot.offset, **counts}
 
 
 def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:

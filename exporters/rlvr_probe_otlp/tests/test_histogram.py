@@ -9,8 +9,16 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ExponentialHistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
-from rlvr_probe_otlp.histogram import ExponentialHistogram
-from rlvr_probe_otlp.telemetry import Snapshot
+from rlvr_probe_otlp.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
+from rlvr_probe_otlp.telemetry import Buckets, Snapshot
+
+
+def test_fixed_buckets_count_values_up_to_their_bounds() -> None:
+    histogram = ExplicitHistogram([1.0, 2.0, 4.0])
+    for value in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 100.0):
+        histogram.add(value)
+    assert histogram.snapshot() == Buckets(8, 117.0, 0.5, 100.0, (1.0, 2.0, 4.0), (2, 2, 2, 2))
+    assert all(list(bounds_of(unit)) == sorted(set(bounds_of(unit))) for unit in ("s", "{token}"))
 
 
 def drawn(seed: int) -> list[float]:
