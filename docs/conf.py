@@ -28,11 +28,10 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(abc|collections|contextlib|contextvars|dataclasses|enum|os|pathlib|types|typing)\..*",
+        r"(abc|argparse|collections|contextlib|contextvars|dataclasses|enum|os|pathlib|types|typing)\..*",
     ),
     # Attributes that a class describes in its own docstring have no entry of their own.
     (r"py:attr", r"folder|frameworks|Trace\.processes"),
-    (r"py:class", r"rlvr_probe\.model\.trace\.Trace"),
     # The type variable of a decorator.
     (r"py:class", r"rlvr_probe\.spans\._F"),
 ]
