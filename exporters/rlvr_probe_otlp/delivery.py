@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -15,11 +15,11 @@ from rlvr_probe_otlp.settings import Destination
 from rlvr_probe_otlp.telemetry import PlannedSpan, Point, Unit
 from rlvr_probe_otlp.values import digest
 
-__all__ = ["deliver"]
+__all__ = ["Lane", "check", "deliver", "send"]
 
 
 @dataclass(slots=True)
-class _Lane:
+class Lane:
     """One signal on its way to its collector.
 
     Attributes:
@@ -100,36 +100,55 @@ class _Lane:
         return line + (f", {self.before:,} units were there already" if self.before else "")
 
 
-def deliver(
-    plan: Plan, destinations: Sequence[Destination], offsets: Offsets, encoder: Encoder, size: int
-) -> Iterator[str]:
-    """Send what each collector does not have yet.
+def send(
+    units: Iterable[Unit],
+    destinations: Sequence[Destination],
+    offsets: Offsets,
+    encoder: Encoder,
+    size: int,
+) -> Sequence[Lane]:
+    """Send what each collector does not have yet; what became of it, by collector.
 
     A collector that does not take something, in the time that the OTEL_* variables allow for one
     request, is not asked again.
 
     Args:
-        plan: What shall be there in the end.
+        units: What shall be there in the end.
         destinations: One collector for each signal.
         offsets: What they have; what they take is noted.
         encoder: Of the run.
         size: Most spans or points in one request.
 
     Raises:
-        ProbeError: A collector did not take everything; a repetition sends the rest.
+        OSError: What was taken cannot be noted; it is sent again by a repetition.
     """
     with ExitStack() as stack:
         heard = stack.enter_context(listening())
-        lanes = list[_Lane]()
+        lanes = list[Lane]()
         for destination in destinations:
             connection = sender(destination, encoder)
             stack.callback(connection.close)
-            lanes.append(_Lane(destination, connection, size))
-        for unit in plan.units():
+            lanes.append(Lane(destination, connection, size))
+        for unit in units:
             for lane in lanes:
                 lane.take(unit, encoder, offsets, heard)
         for lane in lanes:
             lane.flush(offsets, heard)
+    return lanes
+
+
+def deliver(
+    plan: Plan, destinations: Sequence[Destination], offsets: Offsets, encoder: Encoder, size: int
+) -> Iterator[str]:
+    """Send what each collector does not have yet of a whole plan, as :func:`send` does.
+
+    Returns:
+        Lines that say what was done.
+
+    Raises:
+        ProbeError: A collector did not take everything; a repetition sends the rest.
+    """
+    lanes = send(plan.units(), destinations, offsets, encoder, size)
     yield f"run {plan.context.run}: sent to"
     yield from (lane.said() for lane in lanes)
     if plan.waiting:
@@ -139,12 +158,21 @@ def deliver(
             f"  {plan.unclear:,} open spans were left out: whether their process runs cannot be"
             " told here"
         )
+    check(lanes)
+
+
+def check(lanes: Sequence[Lane]) -> None:
+    """Complain of what was not taken.
+
+    Raises:
+        ProbeError: A collector did not take everything.
+    """
     failed = [lane for lane in lanes if lane.refused]
     if failed:
         raise ProbeError("; ".join(_complaint(lane) for lane in failed))
 
 
-def _complaint(lane: _Lane) -> str:
+def _complaint(lane: Lane) -> str:
     destination = lane.destination
     hint = ""
     if destination.protocol != "grpc" and ":4317" in destination.shown:

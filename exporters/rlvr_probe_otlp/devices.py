@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from rlvr_probe.model.counters import COUNTERS
+from rlvr_probe.model.counters import COUNTERS, Pace
 from rlvr_probe.model.counters import Counter as DeviceCounter
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse
 from rlvr_probe.model.trace import Trace
@@ -22,15 +23,18 @@ __all__ = [
     "DEVICE_METRICS",
     "PERIOD_NS",
     "SPAN_USE",
-    "device_units",
+    "DeviceUnits",
     "use_of_spans",
 ]
 
 PERIOD_NS: Final = 15_000_000_000
 """Time that one point tells of."""
 
-_PERIODS: Final = 40
+_PERIODS: Final = 4
 """Points of a series that are sent together."""
+
+_AROUND: Final = 3
+"""Readings behind a window, whose value they decide."""
 
 _MORE: Final[Mapping[str, tuple[str, str]]] = {
     "pcie_tx_b": ("network.io.direction", "transmit"),
@@ -126,34 +130,73 @@ def use_of_spans(trace: Trace) -> Use:
     return use
 
 
-def device_units(context: Context, trace: Trace, temporality: Temporality) -> Iterator[Unit]:
+@dataclass(slots=True)
+class _Told:
+    """How far one pace of a device was told of.
+
+    Attributes:
+        first_ns: Its first reading.
+        windows: How many are over.
+        sums: Of what counts up, by counter.
+        points: Of the unit that is not complete yet.
+    """
+
+    first_ns: int
+    windows: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+
+
+class DeviceUnits:
     """Points of every device: of each 15 s the mean of what holds, and how far what counts up came.
 
-    What was not read is in no point: a sum counts what is known.
+    What was not read is in no point: a sum counts what is known. Goes on where it was, with more of
+    the readings: each window needs those around it only.
     """
-    running = any(one.state == "running" for one in trace.processes)
-    for device in trace.devices:
-        extent = _extent(device)
-        if extent is None:
-            continue
-        first, last = extent
-        sums = dict[str, float]()
-        points = list[Point]()
+
+    def __init__(self, temporality: Temporality) -> None:
+        """Have told nothing yet."""
+        self._temporality: Temporality = temporality
+        self._told: dict[tuple[str, Pace], _Told] = {}
+
+    def units(self, context: Context, trace: Trace, until_ns: int | None) -> Iterator[Unit]:
+        """Units that are complete, and were not given before.
+
+        Args:
+            context: The run.
+            trace: With its devices, or with what was read of them since the last unit.
+            until_ns: What was read before this time is all there; None if nothing more comes.
+        """
+        for device in trace.devices:
+            for pace, readings in device.readings.items():
+                if readings.times_ns:
+                    alone = DeviceSeries(device.facts, {pace: readings})
+                    yield from self._of_pace(context, alone, pace, until_ns)
+
+    def _of_pace(
+        self, context: Context, device: DeviceSeries, pace: Pace, until_ns: int | None
+    ) -> Iterator[Unit]:
+        times = device.readings[pace].times_ns
+        told = self._told.setdefault((device.uuid, pace), _Told(times[0]))
+        first, last = told.first_ns, times[-1]
         windows = -(-max(1, last - first) // PERIOD_NS)
-        if running:
-            windows = (last - first) // PERIOD_NS
-        for number in range(windows):
-            start, end = first + number * PERIOD_NS, min(first + (number + 1) * PERIOD_NS, last)
-            points += _points(context, device, (first, start, end), sums, temporality)
-            if points and ((number + 1) % _PERIODS == 0 or number + 1 == windows):
-                key = trace_id(context.run, "device", device.uuid, number // _PERIODS)
-                yield Unit(key, f"device {device.uuid}", "", (), tuple(points))
-                points.clear()
-
-
-def _extent(device: DeviceSeries) -> tuple[int, int] | None:
-    times = [one.times_ns for one in device.readings.values() if len(one.times_ns)]
-    return (min(one[0] for one in times), max(one[-1] for one in times)) if times else None
+        if until_ns is not None:
+            # Between two readings a counter is what those around them let it be.
+            known = min(until_ns, last - _AROUND * device.readings[pace].period_ns(last))
+            windows = (known - first) // PERIOD_NS
+        while told.windows < windows:
+            number = told.windows
+            start = first + number * PERIOD_NS
+            end = min(start + PERIOD_NS, last)
+            told.points += _points(
+                context, device, (first, start, end), told.sums, self._temporality
+            )
+            told.windows += 1
+            complete = told.windows % _PERIODS == 0
+            if told.points and (complete or (until_ns is None and told.windows == windows)):
+                key = trace_id(context.run, "device", device.uuid, pace, number // _PERIODS)
+                yield Unit(key, f"device {device.uuid}", "", (), tuple(told.points))
+                told.points.clear()
 
 
 def _points(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.choice import Choice
 from rlvr_probe_otlp.context import Context, Limits
-from rlvr_probe_otlp.devices import device_units, use_of_spans
+from rlvr_probe_otlp.devices import DeviceUnits, use_of_spans
 from rlvr_probe_otlp.identifiers import trace_id
 from rlvr_probe_otlp.metrics import Histograms, Meter, Temporality, count_losses, count_step
 from rlvr_probe_otlp.nodes import Node, Use, nothing_used
@@ -18,6 +19,8 @@ from rlvr_probe_otlp.trajectories import link_to, plan_trajectories
 from rlvr_probe_otlp.values import fingerprint
 
 __all__ = ["Plan", "plan_unit_traces"]
+
+_LATEST_NS: Final = 1 << 62
 
 
 class Plan:
@@ -39,6 +42,7 @@ class Plan:
         *,
         temporality: Temporality = "cumulative",
         histograms: Histograms = "exponential",
+        choice: Choice | None = None,
     ) -> None:
         """Plan ``trace``; the work is done in :meth:`units`.
 
@@ -47,13 +51,14 @@ class Plan:
             limits: How much of it goes out.
             temporality: Of the metrics.
             histograms: Whether their bounds follow the values.
+            choice: Which trajectories are kept; by default out of those of ``trace``.
         """
         limits = Limits() if limits is None else limits
         self.trace = trace
         self.context = Context.of(trace, limits)
         self._temporality: Temporality = temporality
         self._histograms: Histograms = histograms
-        self._choice = Choice.of(trace, limits)
+        self._choice = Choice.of(trace, limits) if choice is None else choice
         self._beside = place(trace)
         self._use = use_of_spans(trace)
         alive = {one.index for one in trace.processes if one.state == "running"}
@@ -72,25 +77,39 @@ class Plan:
         context = self.context
         meter = Meter(context.at(0), self._temporality, self._histograms)
         for step in self._steps:
-            traces = plan_unit_traces(context, self._choice, step, self._of(step), self._use)
-            count_step(meter, step)
-            extent = extent_of(step, self._of(step))
-            points = meter.points(context.at(0 if extent is None else extent[1]))
-            if traces or points:
-                key = context.step(step)[0]
-                title = f"step {step.number} of attempt {step.attempt}"
-                yield Unit(key, title, self._content(step, traces), traces, points)
+            unit = self.unit(step, meter)
+            if unit is not None:
+                yield unit
         for index, nodes in sorted(self._beside.outside.items()):
             outside = plan_outside(context, self.trace.attempts[index], nodes)
             title = f"outside of the steps of attempt {index}"
             content = fingerprint(outside, context.keys, None)
             yield Unit(outside.trace_id, title, content, (outside,))
-        yield from device_units(context, self.trace, self._temporality)
+        running = any(one.state == "running" for one in self.trace.processes)
+        until_ns = _LATEST_NS if running else None
+        yield from DeviceUnits(self._temporality).units(context, self.trace, until_ns)
         count_losses(meter, self.trace)
         last = max((one.last_seen_ns for one in self.trace.processes), default=0)
         points = meter.points(context.at(last))
         if points:
             yield Unit(trace_id(context.run, "end"), "end of the run", "", (), points)
+
+    def unit(self, step: Step, meter: Meter) -> Unit | None:
+        """What is sent of a step; None if nothing of it has a time.
+
+        Args:
+            step: Of the trace.
+            meter: Has counted the steps before it, and counts it.
+        """
+        context = self.context
+        traces = plan_unit_traces(context, self._choice, step, self._of(step), self._use)
+        count_step(meter, step)
+        extent = extent_of(step, self._of(step))
+        points = meter.points(context.at(0 if extent is None else extent[1]))
+        if not traces and not points:
+            return None
+        title = f"step {step.number} of attempt {step.attempt}"
+        return Unit(context.step(step)[0], title, self._content(step, traces), traces, points)
 
     def _content(self, step: Step, traces: Sequence[PlannedTrace]) -> str:
         """What tells a step from what it was: its trace, and how much is known of its trajectories.

@@ -19,7 +19,7 @@ from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
 from rlvr_probe.trace.queues import place_queued
 from rlvr_probe.trace.steps import build_steps
 
-__all__ = ["read_run"]
+__all__ = ["build_trace", "read_run"]
 
 
 def read_run(
@@ -40,7 +40,16 @@ def read_run(
         RecordingError: It holds no recording, two runs, or a newer format.
     """
     machine = Machine() if machine is None else machine
-    loaded = load(list_files(path), machine, progress)
+    return build_trace(load(list_files(path), machine, progress), machine)
+
+
+def build_trace(loaded: Loaded, machine: Machine) -> Trace:
+    """The trace of what was read; uses up the rows.
+
+    Args:
+        loaded: What the processes of one run left behind, or as much of it as is needed.
+        machine: This machine.
+    """
     clock = align(loaded.recorded)
     processes = [one for one in loaded.recorded if not one.is_sidecar]
     sidecars = [one for one in loaded.recorded if one.is_sidecar]

@@ -30,7 +30,8 @@ class RunClock:
     Attributes:
         shift_ns: By clock key: what to add.
         notes: How good that is.
-        epoch_ns: Wall clock at run time 0, ns since 1970, as the machine of most processes had it.
+        epoch_ns: Wall clock at run time 0, ns since 1970, as the first process had it, or of
+            several machines the one of most processes.
     """
 
     shift_ns: Mapping[str, int]
@@ -96,11 +97,14 @@ def align(processes: Sequence[Recorded]) -> RunClock:
             f"times of {len(by_clock)} machines or boots are aligned by wall clock: between them,"
             f" differences below {good} are not resolved"
         )
-    zero = min(
-        one.header.mono_ns + shift[clock] for clock, members in by_clock.items() for one in members
+    zero, first = min(
+        (one.header.mono_ns + shift[clock], one.header.epoch_ns)
+        for clock, members in by_clock.items()
+        for one in members
     )
     moved_by = {clock: value - zero for clock, value in shift.items()}
-    return RunClock(moved_by, tuple(sorted(notes)), zero)
+    # On one machine, a process that comes later leaves the time of day of what was before.
+    return RunClock(moved_by, tuple(sorted(notes)), first if len(by_clock) == 1 else zero)
 
 
 @dataclass(frozen=True, slots=True)
