@@ -6,9 +6,11 @@ counts for nothing: its unit is sent again, with the same ids.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,8 +62,11 @@ class Offsets:
             OSError: It cannot be written down.
         """
         self._taken.add((collector, unit, content))
-        line = json.dumps([collector, unit, content], separators=(",", ":")) + "\n"
-        os.write(self._file, line.encode("ascii"))
+        line = (json.dumps([collector, unit, content], separators=(",", ":")) + "\n").encode(
+            "ascii"
+        )
+        if os.write(self._file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), FILE)
 
 
 @contextmanager
@@ -80,6 +85,9 @@ def opened(path: Path) -> Iterator[Offsets]:
             " give another place with --state FILE"
         ) from None
     try:
+        # A pipe would block, and some devices never end.
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ProbeError(f"{path.name} is no file; give another one with --state FILE")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -451,6 +454,56 @@ def test_a_folder_that_cannot_be_written_to_asks_for_another_place(
         assert (collector.requests, (tmp_path / "victim").exists()) == ([], False)
         state = str(tmp_path / "state")
         assert export(run, "--endpoint", collector.endpoint, "--state", state) == 0
+
+
+def test_a_note_is_kept_in_a_file_only(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with http_collector() as collector:
+        for state in ("/dev/full", "/dev/zero", str(tmp_path / "pipe"), str(tmp_path)):
+            assert export(run, "--endpoint", collector.endpoint, "--state", state) == cli.UNABLE
+            assert "--state FILE" in capsys.readouterr().err
+        assert collector.requests == []
+
+
+def program(run: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "rlvr_probe.cli", "export", str(run), "--to", "otlp", *more]
+
+
+def test_a_full_disk_is_an_error_and_costs_a_repetition(collector: Collector, run: Path) -> None:
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (150, 150));"
+        "from rlvr_probe import cli; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, *program(run)[3:]]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (cli.UNABLE, 1), ended.stderr
+    assert export(run) == 0
+    check_all_there(collector, read(run, run.parent))
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_an_export_that_is_killed_is_finished_by_the_next(
+    after: int, collector: Collector, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100")
+    killed = list[subprocess.Popen[bytes]]()
+    ready = threading.Event()
+
+    def answer(number: int) -> int:
+        if number == after:
+            ready.wait()
+            killed[0].kill()
+            killed[0].wait()
+        return 200
+
+    collector.answer = answer
+    killed.append(subprocess.Popen(program(run), stdout=subprocess.DEVNULL))
+    ready.set()
+    assert killed[0].wait() == -signal.SIGKILL
+    assert export(run) == 0
+    check_all_there(collector, read(run, run.parent))
 
 
 def test_the_providers_of_the_application_are_not_touched(collector: Collector, run: Path) -> None:

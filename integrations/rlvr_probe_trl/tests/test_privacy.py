@@ -12,6 +12,8 @@ import pytest
 from rlvr_probe_trl.tests.runs import Finished, Runner, Scenario
 from rlvr_probe_trl.tests.train import CANARY, EOS, SPECIAL, token_ids
 
+from tests.exported import exported
+
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ELSEWHERE = {
@@ -50,6 +52,9 @@ def kept(run: Finished) -> Iterator[tuple[str, bytes]]:
             yield f"the name of {path.name}", path.relative_to(root).as_posix().encode()
             if path.is_file():
                 yield path.name, path.read_bytes()
+    for recording in sorted((run.folder / "recordings").iterdir()):
+        if recording.is_dir():
+            yield from exported(recording)
     yield "output", run.output.encode()
 
 

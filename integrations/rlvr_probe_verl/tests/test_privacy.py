@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from rlvr_probe_verl.tests.runs import DEATHS, JOB, SCENARIOS, Finished, Runner
 
+from tests.exported import exported
+
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
 
 JOBS = {
@@ -49,6 +51,7 @@ def kept(run: Finished) -> Iterator[tuple[str, bytes]]:
         yield f"the name of {path.name}", path.relative_to(run.recording).as_posix().encode()
         if path.is_file():
             yield path.name, path.read_bytes()
+    yield from exported(run.recording)
 
 
 def forms(text: str) -> Iterator[re.Pattern[bytes]]:
