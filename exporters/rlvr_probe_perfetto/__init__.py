@@ -1,4 +1,4 @@
-"""A recorded run as a timeline that Perfetto, Speedscope and the Firefox Profiler open."""
+"""A timeline of a recorded run, for the Perfetto UI and Firefox Profiler."""
 
 from rlvr_probe_perfetto.exporter import PerfettoExporter
 

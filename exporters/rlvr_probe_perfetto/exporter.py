@@ -2,123 +2,90 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
-import os
-import tempfile
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, cast
 
-from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_perfetto.events import events
-from rlvr_probe_perfetto.spans import Left, Selection
+from rlvr_probe_perfetto.drawing import Limits, draw
+from rlvr_probe_perfetto.placing import check_free, placed
+from rlvr_probe_perfetto.scope import Scope
 
 __all__ = ["PerfettoExporter"]
 
 
 class PerfettoExporter:
-    """A :class:`~rlvr_probe.exporter.TraceExporter` that writes one file."""
+    """A :class:`~rlvr_probe.exporter.TraceExporter` for the Perfetto UI and Firefox Profiler."""
 
     name = "perfetto"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add where to, and how much."""
-        defaults = Selection()
+        defaults = Limits()
         parser.add_argument(
             "--out",
             metavar="FILE",
             type=Path,
             required=True,
-            help="file to make, e.g. run.json, or run.json.gz for a small one; must not exist",
+            help="file to make; must not exist; compressed if it ends in .gz",
         )
-        parser.add_argument("--force", action="store_true", help="replace FILE")
+        parser.add_argument(
+            "--force", action="store_true", help="replace FILE if it is empty or a timeline"
+        )
         parser.add_argument(
             "--steps", metavar="A-B", type=_steps, help="these trainer steps only, e.g. 3 or 3-5"
         )
         parser.add_argument(
             "--max-trajectories",
             metavar="N",
-            type=_number,
+            type=_at_least(0),
             default=defaults.trajectories,
-            help=f"most trajectories of one step: the slowest (default: {defaults.trajectories})",
+            help="most trajectories of one step that are drawn: the slowest, the failed and a"
+            f" sample of the rest (default: {defaults.trajectories})",
+        )
+        parser.add_argument(
+            "--max-points",
+            metavar="N",
+            type=_at_least(1),
+            default=defaults.points,
+            help="most values of one counter of a device; of more readings, means over equal times"
+            f" are drawn (default: {defaults.points})",
         )
 
     def export(self, trace: Trace, folder: Path, args: Namespace) -> Iterator[str]:
-        """Write the timeline; the file appears whole or not at all.
+        """Write ``trace`` as a timeline.
 
         Raises:
-            ProbeError: The file is in the way, or cannot be written, or there is nothing to draw.
+            ProbeError: There is no such step, or the file is in the way, or cannot be written;
+                nothing was left behind.
         """
-        if os.path.lexists(args.out) and not (args.force and args.out.is_file()):
-            raise ProbeError(f"{args.out} exists; --force replaces a file")
-        selection = Selection(args.steps, args.max_trajectories)
-        left = Left()
-        try:
-            count = _write(args.out, trace, selection, left)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ProbeError(f"{args.out} cannot be written: {reason}") from None
-        yield f"{args.out}: {count:,} events; open it at https://ui.perfetto.dev"
-        if left.trajectories:
-            yield (
-                f"  {left.trajectories:,} trajectories are not drawn: of each step the slowest"
-                f" {selection.trajectories:,} are"
-            )
+        limits = Limits(args.max_trajectories, args.max_points)
+        scope = Scope.of(trace, args.steps)
+        check_free(args.out, force=args.force)
+        with placed(args.out, force=args.force) as stream:
+            lines = draw(trace, stream, limits, scope)
+        first, *rest = lines
+        yield f"{args.out}: {first}"
+        for line in rest:
+            yield f"  {line}"
+        yield "  open it in https://ui.perfetto.dev or https://profiler.firefox.com"
+        yield "  it is not for sharing: names of roles, functions, tools and your marks are in it"
 
 
-def _write(path: Path, trace: Trace, selection: Selection, left: Left) -> int:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as raw:
-            if path.suffix == ".gz":
-                # The same recording gives the same bytes: no time, no name.
-                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-                    count = _write_json(cast("IO[bytes]", packed), trace, selection, left)
-            else:
-                count = _write_json(raw, trace, selection, left)
-            raw.flush()
-            os.fsync(raw.fileno())
-        if not count:
-            raise ProbeError("there is nothing to draw: no such step, or an empty recording")
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return count
+def _at_least(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if text.isascii() and text.isdigit() and int(text) >= least:
+            return int(text)
+        raise ArgumentTypeError(f"{text!r} is no whole number from {least} on")
 
-
-def _write_json(raw: IO[bytes], trace: Trace, selection: Selection, left: Left) -> int:
-    out = io.TextIOWrapper(raw, encoding="ascii", write_through=False)
-    head = {"displayTimeUnit": "ms", "otherData": {"run": trace.run, "epoch_ns": trace.epoch_ns}}
-    out.write(json.dumps(head)[:-1] + ',"traceEvents":[')
-    count = 0
-    for event in events(trace, selection, left):
-        line = json.dumps(event, separators=(",", ":"), allow_nan=False)
-        out.write(f"{',' if count else ''}\n{line}")
-        count += 1
-    out.write("\n]}\n")
-    out.flush()
-    out.detach()
-    return count
+    return parse
 
 
 def _steps(text: str) -> tuple[int, int]:
-    first, _, last = text.partition("-")
-    try:
-        found = int(first), int(last or first)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no step like 3, and no range like 3-5") from None
-    if found[0] > found[1]:
+    first, between, last = text.partition("-")
+    last = last if between else first
+    if not (first + last).isascii() or not first.isdigit() or not last.isdigit():
+        raise ArgumentTypeError(f"{text!r} is no step like 3, and no range like 3-5")
+    if int(first) > int(last):
         raise ArgumentTypeError(f"{text!r} ends before it begins")
-    return found
-
-
-def _number(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ArgumentTypeError(f"{text} is below 0")
-    return number
+    return int(first), int(last)

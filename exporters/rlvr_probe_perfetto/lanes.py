@@ -1,62 +1,62 @@
-"""Rows for spans that overlap: one lies inside another only if it really was part of it."""
+"""Puts slices of one process side by side, so that those on one line lie inside one another.
+
+Viewers drop, or draw wrong, slices of a thread that overlap without nesting. What a process did at
+the same time, in threads or coroutines, is known to be concurrent only by its times and parents.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Hashable
 
-__all__ = ["Bar", "in_lanes"]
-
-_Content = TypeVar("_Content")
+__all__ = ["Lanes"]
 
 
-@dataclass(frozen=True, slots=True)
-class Bar(Generic[_Content]):
-    """A span to be drawn.
+class Lanes:
+    """Lines of one process; a slice is put on the first that it fits."""
 
-    Attributes:
-        key: Names it among all.
-        parent: Key of the span that it is a part of; None for none.
-        content: What it is.
-    """
+    def __init__(self) -> None:
+        """Have none."""
+        self._open: list[list[tuple[int, Hashable]]] = []
 
-    key: Hashable
-    parent: Hashable | None
-    start_ns: int
-    end_ns: int
-    content: _Content
+    def place(
+        self,
+        start_ns: int,
+        end_ns: int,
+        key: Hashable,
+        parent: Hashable = None,
+        *,
+        within_any: bool = False,
+    ) -> int:
+        """Number of the line, from 0.
 
+        Inside another slice lies only what has that one as its parent, or, with ``within_any``,
+        what has a parent that is not on any line at the moment.
 
-def in_lanes(bars: Iterable[Bar[_Content]]) -> Iterator[tuple[int, Bar[_Content]]]:
-    """Each bar with the number of its lane, from 0, by start.
-
-    A viewer shows what lies inside another one in the same lane as its child. So a bar shares the
-    lane of its parent where that is the innermost one open there and lasts as long; every other one
-    has a lane to itself for its time, the lowest that is free.
-    """
-    free, count = list[int](), 0
-    busy = list[tuple[int, int]]()
-    stacks = dict[int, list[tuple[Hashable, int]]]()
-    lane_of = dict[Hashable, int]()
-    for bar in sorted(bars, key=lambda one: (one.start_ns, -one.end_ns)):
-        while busy and busy[0][0] <= bar.start_ns:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        lane = lane_of.get(bar.parent) if bar.parent is not None else None
-        if lane is not None:
-            stack = stacks[lane]
-            while len(stack) > 1 and stack[-1][1] <= bar.start_ns:
+        Args:
+            start_ns: Not before that of the slice placed last.
+            end_ns: Not before the start.
+            key: Names the slice.
+            parent: Key of the slice around it, None for none.
+            within_any: Whether a slice without a parent may lie in one that is around it in time.
+        """
+        for stack in self._open:
+            while stack and stack[-1][0] <= start_ns:
                 stack.pop()
-            key, end_ns = stack[-1]
-            if key != bar.parent or not bar.end_ns <= end_ns or end_ns <= bar.start_ns:
-                lane = None
-        if lane is None:
-            lane = heapq.heappop(free) if free else count
-            count = max(count, lane + 1)
-            stacks[lane] = []
-            # A bar without length would be in the way of nothing.
-            heapq.heappush(busy, (max(bar.end_ns, bar.start_ns + 1), lane))
-        stacks[lane].append((bar.key, bar.end_ns))
-        lane_of[bar.key] = lane
-        yield lane, bar
+        known = parent is not None and any(
+            other == parent for stack in self._open for _, other in stack
+        )
+        free = None
+        for number, stack in enumerate(self._open):
+            if not stack:
+                free = number if free is None else free
+                continue
+            around_ns, other = stack[-1]
+            related = other == parent if known else within_any
+            if related and end_ns <= around_ns:
+                stack.append((end_ns, key))
+                return number
+        if free is None:
+            free = len(self._open)
+            self._open.append([])
+        self._open[free].append((end_ns, key))
+        return free

@@ -1,0 +1,51 @@
+"""Slices of a whole run in the order of their start, a few steps of them in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import TypeAlias
+
+from rlvr_probe.model import names
+from rlvr_probe_perfetto.slices import Slice
+
+__all__ = ["Group", "in_order"]
+
+Group: TypeAlias = "tuple[int, Callable[[], Iterable[Slice]]]"
+"""Slices that are made when they are wanted, and a time before which none of them starts, ns."""
+
+
+def in_order(groups: Iterable[Group]) -> Iterator[Slice]:
+    """The slices of all groups by start, outer ones first.
+
+    Of groups that do not overlap in time one is in memory at once.
+    """
+    numbers = count()
+    waiting = list[tuple[int, int, bool, int, Slice]]()
+
+    def until(start_ns: int | None) -> Iterator[Slice]:
+        while waiting and (start_ns is None or waiting[0][0] < start_ns):
+            alike = [heapq.heappop(waiting)]
+            while waiting and waiting[0][:2] == alike[0][:2]:
+                alike.append(heapq.heappop(waiting))
+            yield from _parents_first([one for *_, one in alike])
+
+    for start_ns, load in sorted(groups, key=lambda group: group[0]):
+        yield from until(start_ns)
+        for one in load():
+            inner = one.kind != names.STEP.name
+            heapq.heappush(waiting, (one.start_ns, -one.end_ns, inner, next(numbers), one))
+    yield from until(None)
+
+
+def _parents_first(alike: list[Slice]) -> Iterator[Slice]:
+    """Slices with the same start and end."""
+    while len(alike) > 1:
+        known = {(one.process, one.key) for one in alike}
+        inner = [one for one in alike if (one.process, one.parent) in known]
+        if len(inner) == len(alike):
+            break
+        yield from (one for one in alike if (one.process, one.parent) not in known)
+        alike = inner
+    yield from alike

@@ -1,0 +1,141 @@
+"""Writes trace events one after another: the JSON of chrome://tracing, one event in a line.
+
+Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from typing import IO, Any, Final
+
+import msgspec
+
+from rlvr_probe_perfetto.lanes import Lanes
+from rlvr_probe_perfetto.slices import Slice
+
+__all__ = ["HEAD", "Timeline", "Track"]
+
+HEAD: Final = b'{"displayTimeUnit":"ms","otherData":{"producer":"rlvr-probe"},"traceEvents":['
+"""What every file begins with."""
+
+_FLUSH_B: Final = 1 << 18
+
+
+class Timeline:
+    """A file that is being written; what is in memory does not grow with it.
+
+    Attributes:
+        counts: Events written, by kind: ``slices``, ``points``.
+    """
+
+    def __init__(self, stream: IO[bytes], zero_ns: int = 0) -> None:
+        """Write to ``stream``; ``zero_ns`` becomes time 0."""
+        self.counts = Counter[str]()
+        self._stream = stream
+        self._zero_ns = zero_ns
+        self._encoder = msgspec.json.Encoder()
+        self._buffer = bytearray(HEAD)
+        self._separator = b"\n"
+        # A thread with the number of its process would be taken for its main thread.
+        self._numbers = count(1)
+
+    def track(self, name: str) -> Track:
+        """A new group of lines, below those before it."""
+        number = next(self._numbers)
+        self._describe("process_name", number, None, {"name": name})
+        self._describe("process_sort_index", number, None, {"sort_index": number})
+        return Track(self, number)
+
+    def finish(self) -> None:
+        """Write what closes the file."""
+        self._buffer += b"\n]}\n"
+        self._stream.write(self._buffer)
+        self._buffer.clear()
+
+    def thread(self, track: int, name: str, place: int) -> int:
+        """A new line of a track; its number."""
+        number = next(self._numbers)
+        self._describe("thread_name", track, number, {"name": name})
+        self._describe("thread_sort_index", track, number, {"sort_index": place})
+        return number
+
+    def event(self, kind: str, track: int, thread: int | None, time_ns: int, **more: Any) -> None:
+        """One event at a time of the run."""
+        place = {} if thread is None else {"tid": thread}
+        self._write({"ph": kind, "pid": track, **place, "ts": _us(time_ns - self._zero_ns), **more})
+
+    def _describe(
+        self, what: str, track: int, thread: int | None, arguments: Mapping[str, object]
+    ) -> None:
+        place = {} if thread is None else {"tid": thread}
+        self._write({"ph": "M", "name": what, "pid": track, **place, "args": arguments})
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._buffer += self._separator
+        self._buffer += self._encoder.encode(event)
+        self._separator = b",\n"
+        if len(self._buffer) >= _FLUSH_B:
+            self._stream.write(self._buffer)
+            self._buffer.clear()
+
+
+class Track:
+    """A group of lines: those of a process, or of a device."""
+
+    def __init__(self, timeline: Timeline, number: int) -> None:
+        """Have no lines; :meth:`Timeline.track` makes one."""
+        self._timeline = timeline
+        self._number = number
+        self._lanes = dict[str, Lanes]()
+        self._threads = dict[tuple[str, int], int]()
+
+    def slice(self, one: Slice, line: str) -> int:
+        """Draw a slice on a line of this name, or on one beside it; the thread it is on.
+
+        Slices of one name of a line come by start.
+        """
+        lanes = self._lanes.setdefault(line, Lanes())
+        lane = lanes.place(one.start_ns, one.end_ns, one.key, one.parent, within_any=one.within_any)
+        thread = self._thread(line, lane)
+        self._timeline.counts["slices"] += 1
+        self._timeline.event(
+            "X", self._number, thread, one.start_ns, dur=_us(one.end_ns - one.start_ns),
+            name=one.name, cat=one.kind, args=dict(one.arguments),
+        )  # fmt: skip
+        return thread
+
+    def arrow(self, number: int, thread: int, time_ns: int, *, begins: bool) -> None:
+        """One end of an arrow between two slices, at the slice that is open on ``thread``."""
+        more = {} if begins else {"bp": "e"}
+        self._timeline.event(
+            "s" if begins else "f", self._number, thread, time_ns, id=number, name="rpc",
+            cat="rpc", **more,
+        )  # fmt: skip
+
+    def instant(self, line: str, time_ns: int, name: str, arguments: Mapping[str, object]) -> None:
+        """Draw a mark."""
+        self._timeline.event(
+            "i", self._number, self._thread(line, 0), time_ns, name=name, cat="mark", s="t",
+            args=dict(arguments),
+        )  # fmt: skip
+
+    def point(self, name: str, time_ns: int, value: float) -> None:
+        """Let a counter have a value from a time on."""
+        self._timeline.counts["points"] += 1
+        self._timeline.event("C", self._number, None, time_ns, name=name, args={"value": value})
+
+    def _thread(self, line: str, lane: int) -> int:
+        found = self._threads.get((line, lane))
+        if found is None:
+            name = line if not lane else f"{line} ({lane + 1})"
+            found = self._timeline.thread(self._number, name, len(self._threads))
+            self._threads[line, lane] = found
+        return found
+
+
+def _us(time_ns: int) -> float | int:
+    """Microseconds, the unit of the format; exact to the ns within 50 days."""
+    whole, rest = divmod(time_ns, 1000)
+    return whole if not rest else time_ns / 1000

@@ -1,0 +1,99 @@
+"""Trajectories as slices, with their turns, tool calls and verifications inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rlvr_probe.model.batch import RewardCall
+from rlvr_probe.model.trace import Step
+from rlvr_probe_perfetto.choice import Candidate, chosen
+from rlvr_probe_perfetto.slices import Slice, arguments
+
+__all__ = ["trajectory_slices"]
+
+
+def trajectory_slices(step: Step, most: int) -> Iterator[Slice]:
+    """The slices of at most ``most`` trajectories of a step; their ``process`` is its attempt."""
+    verified = dict[int, Mapping[int, list[RewardCall]]]()
+    for one, why in chosen(step, most):
+        shard = id(one.shard)
+        if shard not in verified:
+            verified[shard] = _verified(one)
+        # Of no rank alone, and of a step that may be repeated in another life of its attempt.
+        key = (step.session, step.life, step.number, one.batch.mode, one.batch.ordinal, one.row)
+        mode = "" if one.batch.mode == "train" else f"{one.batch.mode} "
+        name = f"{mode}trajectory {one.row}"
+        calls = verified[shard].get(one.local, ())
+        yield Slice(
+            step.attempt, key, None, name + (" (failed)" if one.failed else ""), "trajectory",
+            one.start_ns, max(one.start_ns, one.end_ns), _arguments(step, one, why), False,
+        )  # fmt: skip
+        for number, part in enumerate(_parts(one, list(calls))):
+            what, kind, start_ns, end_ns, given = part
+            given = {"step": step.number, "trajectory": one.row, **given}
+            yield Slice(
+                step.attempt, (*key, number), key, what, kind, start_ns, max(start_ns, end_ns),
+                arguments(given), False,
+            )  # fmt: skip
+
+
+def _verified(one: Candidate) -> Mapping[int, list[RewardCall]]:
+    """Verifications of single trajectories of a shard, by row in it."""
+    found = dict[int, list[RewardCall]]()
+    for call in one.shard.calls:
+        if call.row is not None:
+            found.setdefault(call.row, []).append(call)
+    return found
+
+
+_Part = tuple[str, str, int, int, dict[str, object]]
+
+
+def _parts(one: Candidate, verified: list[RewardCall]) -> Iterator[_Part]:
+    shard, local = one.shard, one.local
+    for turn in shard.turns.get(local, ()):
+        if turn.start_ns is not None and turn.end_ns is not None:
+            yield (
+                f"turn {turn.index}", "turn", turn.start_ns, turn.end_ns,
+                {
+                    "prompt_tokens": turn.prompt_tokens,
+                    "response_tokens": turn.response_tokens,
+                    "cached_tokens": turn.cached_tokens,
+                },
+            )  # fmt: skip
+    for call in shard.tool_calls.get(local, ()):
+        yield (
+            f"tool: {call.tool or 'unknown'}", "tool_call", call.start_ns, call.end_ns,
+            {"turn": call.turn, "status": call.status, "error": call.error},
+        )  # fmt: skip
+    for done in verified:
+        name = f"verify: {done.function}" if done.function else "verify"
+        yield name, "verify", done.start_ns, done.end_ns, {}
+
+
+def _arguments(step: Step, one: Candidate, why: str) -> dict[str, object]:
+    shard, local = one.shard, one.local
+    group = one.row // one.batch.group_size if shard.groups is None else shard.groups[local]
+    versions = None if shard.policy_versions is None else shard.policy_versions[local]
+    cut = None if shard.truncated is None else shard.truncated[local]
+    rewards = {
+        f"reward {column.function}".strip(): column.values[local] for column in shard.rewards
+    }
+    return arguments(
+        {
+            "step": step.number,
+            "mode": one.batch.mode,
+            "batch": one.batch.ordinal,
+            "row": one.row,
+            "group": group,
+            "rank": shard.rank,
+            "engine": None if shard.engines is None else shard.engines[local],
+            "prompt_tokens": shard.prompt_tokens[local],
+            "response_tokens": shard.response_tokens[local],
+            "truncated": None if cut is None else bool(cut),
+            "policy_version_min": None if versions is None else versions[0],
+            "policy_version_max": None if versions is None else versions[1],
+            **rewards,
+            "drawn_because": why or None,
+        }
+    )
