@@ -394,3 +394,47 @@ def test_the_launcher_counts_the_processes_of_the_command_alone(one: Run) -> Non
     _, err = process.communicate(timeout=60)
     assert err.startswith("rlvr-probe: recorded 1 process in ")
     one.wait_for_its_end()
+
+
+def test_no_row_is_lost_or_doubled_where_sidecars_are_killed_while_they_compress(one: Run) -> None:
+    # Three processes, whose segments are hardly larger than what is compressed.
+    process = one.start(
+        """
+        who = 0
+        for child in (1, 2):
+            if not os.fork():
+                who = child
+                break
+        for i in range(6000):
+            with rlvr_probe.span("work", i=3 * i + who):
+                pass
+            if i % 100 == 0:
+                time.sleep(0.05)
+        if who:
+            rlvr_probe.detach()
+            os._exit(0)
+        os.wait()
+        os.wait()
+        """,
+        RLVR_PROBE_SEGMENT_B="70000",
+        RLVR_PROBE_OWN_SHARE="1",
+        RLVR_PROBE_FREE_B="0",
+    )
+    packed: set[Path] = set()
+    while process.poll() is None:
+        pid = one.sidecar()
+        wait_for(lambda: bool(set(one.path.glob("*.gz*")) - packed) or process.poll() == 0, 60)
+        packed.update(one.path.glob("*.gz*"))
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+        if one.path.exists():
+            trace = read_run(one.path)
+            seen = [span.attributes["i"] for span in trace.user_spans]
+            assert len(set(seen)) == len(seen)
+            assert trace.lost == {}
+    assert one.end(process) == ""
+    one.wait_for_its_end()
+    trace = read_run(one.path)
+    assert {span.attributes["i"] for span in trace.user_spans} == set(range(18_000))
+    assert len(trace.user_spans) == 18_000
+    assert trace.lost == {}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import cli, filesystem
+from rlvr_probe import cli, election, filesystem
 from rlvr_probe.devices.gpm import METRICS
 from rlvr_probe.doctor import Examination, examine, lay_out, storage
 from rlvr_probe.doctor.storage import Storage, examine_storage
@@ -324,6 +324,7 @@ def test_another_user_who_may_not_write_and_has_no_home_is_told(tmp_path: Path) 
 import os, sys, json, subprocess, tempfile
 from rlvr_probe import cli
 from rlvr_probe.doctor import examine
+del os.environ["RLVR_PROBE_SIDECAR"]
 examine(out={str(tmp_path)!r})
 os.chmod({str(tmp_path)!r}, 0o755)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -407,6 +408,15 @@ def test_settings_in_effect_are_said_and_no_other_variable(look: Examine) -> Non
     assert found.settings.unknown_variables == ("RLVR_PROBE_FLUSHS",)
     assert found.notes == ("RLVR_PROBE_FLUSHS is no setting and is ignored",)
     assert SECRET not in json.dumps(found.to_json()) + printed(found)
+
+
+def test_a_node_where_no_sidecar_would_run_is_a_note(
+    look: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(election, "PLACES", ("/nowhere",))
+    [note] = look(RLVR_PROBE_SIDECAR="1").notes
+    assert note.startswith("no place for the lock of a sidecar in any of /nowhere: ")
+    assert look(RLVR_PROBE_SIDECAR="0").notes == ()
 
 
 def test_a_setting_that_cannot_be_used_is_a_problem(look: Examine) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rlvr_probe.config import DISABLED
+from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
 from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
 from rlvr_probe.doctor.installation import Installation, examine_installation
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
 from rlvr_probe.doctor.storage import Storage, examine_storage
+from rlvr_probe.election import lock_path
 
 __all__ = ["SCHEMA_VERSION", "Examination", "examine"]
 
@@ -82,7 +83,7 @@ def examine(
     gpu, found = devices(max(deadline - time.monotonic(), 1.0))
     return Examination(
         tuple(_problems(settings, installation, wanted, frameworks, startup_found, storage)),
-        tuple(_notes(settings, frameworks, storage)),
+        tuple(_notes(settings, frameworks, storage, config)),
         installation,
         frameworks,
         startup_found,
@@ -133,7 +134,10 @@ def _problems(
 
 
 def _notes(
-    settings: Settings, frameworks: tuple[FrameworkFinding, ...], storage: Storage | None
+    settings: Settings,
+    frameworks: tuple[FrameworkFinding, ...],
+    storage: Storage | None,
+    config: Config | None,
 ) -> Iterator[str]:
     for framework in frameworks:
         if framework.wanted and framework.tested_version is False:
@@ -148,3 +152,11 @@ def _notes(
             f"{storage.path} is on {storage.file_system}: no open-span table there, so of a "
             "process that hangs or is killed the open spans are not known"
         )
+    if config is not None and config.sidecar:
+        try:
+            lock_path(config.out)
+        except OSError as error:
+            yield (
+                f"{error}: no process would read the devices of this node; make one of them "
+                "writable, or set RLVR_PROBE_SIDECAR=0"
+            )
