@@ -7,7 +7,6 @@ shared lies in the lock's file: when a sidecar was last asked for, and how often
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import struct
@@ -191,6 +190,8 @@ def holder(fd: int) -> int | None:
 
     Asks without taking: what is taken for a moment, a child may hold for good.
     """
+    import fcntl  # which Windows has not
+
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else max(0, pid)
