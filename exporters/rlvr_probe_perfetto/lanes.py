@@ -6,7 +6,8 @@ the same time, in threads or coroutines, is known to be concurrent only by its t
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import heapq
+from collections.abc import Hashable, Iterable
 
 __all__ = ["Lanes"]
 
@@ -16,7 +17,12 @@ class Lanes:
 
     def __init__(self) -> None:
         """Have none."""
-        self._open: list[list[tuple[int, Hashable]]] = []
+        self._stacks = list[list[tuple[int, Hashable]]]()
+        self._busy = list[tuple[int, int]]()
+        """Heap: when the outermost slice of a line ends, and the line."""
+        self._free = list[int]()
+        self._open = dict[Hashable, tuple[int, int]]()
+        """Slices on a line: that line, and their end."""
 
     def place(
         self,
@@ -39,24 +45,33 @@ class Lanes:
             parent: Key of the slice around it, None for none.
             within_any: Whether a slice without a parent may lie in one that is around it in time.
         """
-        for stack in self._open:
-            while stack and stack[-1][0] <= start_ns:
-                stack.pop()
-        known = parent is not None and any(
-            other == parent for stack in self._open for _, other in stack
-        )
-        free = None
-        for number, stack in enumerate(self._open):
-            if not stack:
-                free = number if free is None else free
-                continue
-            around_ns, other = stack[-1]
-            related = other == parent if known else within_any
-            if related and end_ns <= around_ns:
-                stack.append((end_ns, key))
-                return number
-        if free is None:
-            free = len(self._open)
-            self._open.append([])
-        self._open[free].append((end_ns, key))
-        return free
+        while self._busy and self._busy[0][0] <= start_ns:
+            number = heapq.heappop(self._busy)[1]
+            self._end(number, start_ns)
+            heapq.heappush(self._free, number)
+        around = self._open.get(parent)
+        if around is not None and around[1] > start_ns:
+            lines: Iterable[int] = (around[0],)
+        else:
+            lines = sorted(line for _, line in self._busy) if within_any else ()
+            parent = None
+        for number in lines:
+            self._end(number, start_ns)
+            until_ns, other = self._stacks[number][-1]
+            if parent in (None, other) and end_ns <= until_ns:
+                break
+        else:
+            if not self._free:
+                self._free.append(len(self._stacks))
+                self._stacks.append([])
+            number = heapq.heappop(self._free)
+            heapq.heappush(self._busy, (end_ns, number))
+        self._stacks[number].append((end_ns, key))
+        self._open[key] = number, end_ns
+        return number
+
+    def _end(self, number: int, time_ns: int) -> None:
+        """Take off a line what has ended."""
+        stack = self._stacks[number]
+        while stack and stack[-1][0] <= time_ns:
+            self._open.pop(stack.pop()[1], None)
