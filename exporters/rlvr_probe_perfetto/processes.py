@@ -135,7 +135,9 @@ def _life(one: Process, nodes: Mapping[str, int], scope: Scope) -> Iterator[Slic
         "own_s": one.own_s,
         "probe": one.probe or None,
     }
-    bars: list[tuple[str, Mapping[str, object]]] = [(f"process {one.state}", said)]
+    bars: list[tuple[str, Mapping[str, object]]] = [
+        (f"process {one.state.replace('_', ' ')}", said)
+    ]
     if one.lost:
         bars.append((f"lost: {_sum(one.lost)}", one.lost))
     if one.faults:

@@ -21,7 +21,7 @@ _DECLARED: Final[Mapping[str, frozenset[str]]] = {
 }
 
 _SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
-    names.RPC.name: ("group", "method"),
+    names.RPC.name: ("method",),
     names.REWARD_FN.name: ("function",),
     names.USER.name: ("label",),
     names.WAIT.name: ("on",),
@@ -90,7 +90,9 @@ def slice_of(span: Span, more: Mapping[str, object] | None = None) -> Slice:
 
 def unfinished_slice(span: OpenSpan, end_ns: int, state: str) -> Slice:
     """A span that had not ended when its process was last seen."""
-    said = "was open when its process died" if state == "died" else "had not ended when it was read"
+    going = state in ("running", "unknown")
+    ended = "died" if state == "died" else "ended"
+    said = "had not ended when it was read" if going else f"was open when its process {ended}"
     step = span.name == names.STEP.name and span.step is not None
     name = f"step {span.step}" if step else span.name
     if span.detail and not step:
@@ -111,7 +113,7 @@ def _title(name: str, given: Mapping[str, object]) -> str:
     if name == names.STEP.name and isinstance(given.get("step"), int):
         return f"step {given['step']}"
     words = [str(shown(given[one])) for one in _SHOWN.get(name, ()) if shown(given.get(one))]
-    return f"{name}: {'.'.join(words)}" if words else name
+    return f"{name}: {' '.join(words)}" if words else name
 
 
 def _kind(name: str) -> str:

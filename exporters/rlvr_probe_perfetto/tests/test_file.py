@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import stat
 import tracemalloc
 from collections.abc import Iterator
@@ -99,6 +100,15 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(
     with pytest.raises(ZeroDivisionError):
         cli.main(command(run, out, "--force"))
     assert (out.read_bytes(), sorted(os.listdir(tmp_path))) == (before, names)
+
+
+def test_a_command_that_is_ended_leaves_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = sorted(os.listdir(tmp_path))
+    monkeypatch.setattr(drawing, "draw_devices", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert cli.main(command(run, tmp_path / "a.json")) == 128 + signal.SIGINT
+    assert sorted(os.listdir(tmp_path)) == names
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from rlvr_probe.exceptions import ProbeError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
     from collections.abc import Sequence
-    from types import FrameType
 
     from rlvr_probe.model.workload import LeftOut
 
@@ -57,6 +55,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
+    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.exporters import find_exporter
     from rlvr_probe.cli.placing import check_free, placed
     from rlvr_probe.cli.progress import ReadingProgress
@@ -71,10 +70,11 @@ def execute(args: argparse.Namespace) -> int:
     with ReadingProgress() as progress:
         trace = read_run(find_run(args.run), progress=progress)
     workload = build_workload(trace, attempt=args.attempt)
-    # By default SIGTERM would end us without removing what is half written.
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with placed(args.out, force=args.force, replaceable=exporter.recognizes) as directory:
+        with (
+            orderly(),
+            placed(args.out, force=args.force, replaceable=exporter.recognizes) as directory,
+        ):
             written = exporter.write(
                 workload, directory, keep_names=args.keep_names, flavor=args.flavor
             )
@@ -82,8 +82,6 @@ def execute(args: argparse.Namespace) -> int:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "; nothing was left behind" if full else ""
         raise ProbeError(f"{args.out} cannot be written: {error.strerror or error}{hint}") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
     print(
         f"{args.out}: {exporter.name} workload of {written.steps:,} batches,"
         f" {written.groups:,} groups, {written.trajectories:,} trajectories"
@@ -93,10 +91,6 @@ def execute(args: argparse.Namespace) -> int:
     for line in dict.fromkeys((*_left_out(workload.left_out), *workload.notes, *written.notes)):
         print(f"  {line}")
     return 0
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _left_out(items: Sequence[LeftOut]) -> list[str]:

@@ -36,6 +36,7 @@ def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
+    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.progress import ReadingProgress
     from rlvr_probe.trace import find_run, read_run
 
@@ -43,8 +44,9 @@ def execute(args: argparse.Namespace) -> int:
     folder = find_run(args.run)
     with ReadingProgress() as progress:
         trace = read_run(folder, progress=progress)
-    for line in exporter.export(trace, folder, args):
-        print(line)
+    with orderly():
+        for line in exporter.export(trace, folder, args):
+            print(line)
     return 0
 
 

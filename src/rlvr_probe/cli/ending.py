@@ -1,0 +1,24 @@
+"""Lets a command that is ended remove what it has half written."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["orderly"]
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
