@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_probe import launch
 from rlvr_probe.journal import JournalWriter
 from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import Recorder
@@ -17,7 +18,7 @@ from rlvr_probe.report import summarize
 from rlvr_probe.sidecar.compress import compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.trace import find_run, packed, read_run
 from rlvr_probe.trace.files import list_files
-from tests.journals import JournalFile, simple_run
+from tests.journals import JournalFile, key, simple_run
 
 
 def finish(path: Path) -> Path:
@@ -202,6 +203,16 @@ def test_a_file_made_to_unpack_without_end_is_read_no_further_than_a_bound(
         assert source.size_b == 100 * (source.size_b // 100) or source.size_b == 1 << 20
     trace = read_run(tmp_path)
     assert trace.lost == {"torn_rows": 1}
+
+
+def test_the_launcher_knows_the_compressed_journal_of_a_sidecar(tmp_path: Path) -> None:
+    for number, role in ((1, names.SIDECAR), (2, "WorkerDict"), (3, names.SIDECAR)):
+        journal = JournalFile(tmp_path, number=number)
+        journal.event(names.PROCESS, 0, role=role)
+        journal.close()
+        if number != 3:
+            finish(journal.path)
+    assert launch._processes(tmp_path) == {f"p{key(2)}"}
 
 
 def test_an_empty_compressed_file_is_no_journal(tmp_path: Path) -> None:

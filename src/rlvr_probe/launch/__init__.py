@@ -142,6 +142,14 @@ def _is_sidecar(path: Path) -> bool:
     """Whether a journal tells that its process is a sidecar, which it does first of all."""
     try:
         with path.open("rb") as file:
-            return b',"sidecar"]' in file.read(_BEGINNING_B)
+            data = file.read(_BEGINNING_B)
     except OSError:
         return False
+    if path.name.endswith(PACKED_SUFFIX):
+        import zlib
+
+        try:
+            data = zlib.decompressobj(31).decompress(data, _BEGINNING_B)
+        except zlib.error:
+            return False
+    return b',"sidecar"]' in data
