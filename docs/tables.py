@@ -88,7 +88,14 @@ def attributes_table() -> str:
 def counters_table() -> str:
     """Every counter of a device."""
     rows = [
-        (f"`{one.name}`", one.unit, one.kind, one.pace, f"`{one.otel}`", one.meaning)
+        (
+            f"`{one.name}`",
+            one.unit,
+            one.kind,
+            one.pace,
+            f"`{one.otel}`" if one.otel else "",
+            one.meaning,
+        )
         for one in COUNTERS
     ]
     return _table(("counter", "unit", "kind", "read", "OpenTelemetry", "meaning"), rows)

@@ -68,6 +68,7 @@ DEVICE_METRICS: Final[Mapping[str, Metric]] = {
         _MEANINGS.get(one.otel, one.meaning),
     )
     for one in COUNTERS
+    if one.otel
 }
 """Every metric of a device by its name."""
 
@@ -210,6 +211,8 @@ def _points(
     first, start, end = times
     for name, use in device.over(start, end).counters.items():
         counter = use.counter
+        if not counter.otel:
+            continue
         metric = DEVICE_METRICS[counter.otel]
         attributes = _attributes(device, counter)
         if use.total is not None:

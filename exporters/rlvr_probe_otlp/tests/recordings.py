@@ -95,7 +95,9 @@ def gpus(folder: Path, *, shared: bool = False) -> None:
     sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
     for place in range(2):
         tell(sidecar, place, gpu(place), truth(1.0 + place))
-    sidecar.event(names.DEVICE_STATE, 5.0, device=0, sm_clock_hz=1.5e9)
+    for second in range(1, 40):
+        state = {"sm_clock_hz": 1.5e9, "throttle_reasons": 4}
+        sidecar.event(names.DEVICE_STATE, second, device=0, **state)
     sidecar.close()
 
 

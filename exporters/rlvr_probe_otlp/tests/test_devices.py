@@ -120,6 +120,14 @@ def test_names_of_devices_are_those_that_are_documented(tmp_path: Path) -> None:
     assert text(trace) == text(recorded(tmp_path / "again" / "run", tmp_path))
 
 
+def test_bits_have_no_mean(tmp_path: Path) -> None:
+    trace = recorded(tmp_path / "run", tmp_path)
+    device = next(one for one in trace.devices if one.uuid == gpu(0))
+    assert device.over(0, 16 * 10**9).mean("throttle_reasons") == 4
+    assert [point for point in points(trace) if "reasons" in point.metric] == []
+    assert [point for point in points(trace) if point.metric == "rlvr.gpu.clock.sm"]
+
+
 def test_a_running_job_has_points_of_whole_windows_only(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "run", tmp_path)
     whole = {(p.metric, p.time_ns, str(p.attributes)) for p in points(trace)}

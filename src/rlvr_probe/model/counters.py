@@ -46,7 +46,8 @@ class Counter:
         kind: How it is summed up over a span.
         pace: How often it is read.
         meaning: What it tells, and what it does not.
-        otel: Name of the metric in OpenTelemetry exports.
+        otel: Name of the metric in OpenTelemetry exports; empty if it goes out nowhere: bits have
+            no mean.
     """
 
     name: str
@@ -115,7 +116,7 @@ COUNTERS: tuple[Counter, ...] = (
     Counter("temperature_c", "Cel", "gauge", "slow", "of the GPU", "hw.temperature"),
     Counter(
         "throttle_reasons", "", "gauge", "slow", "bits of why clocks are held down at the moment",
-        "rlvr.gpu.throttle.reasons",
+        "",
     ),
     Counter(
         "throttle_power_s", "s", "total", "slow", "time held down by the power cap",
