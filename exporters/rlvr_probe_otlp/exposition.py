@@ -1,0 +1,143 @@
+"""Points as Prometheus reads them, under the names that OpenTelemetry gives them there.
+
+The names are those of its `compatibility specification
+<https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics/>`_, so that a
+dashboard finds the same ones whether points came by OTLP or were scraped here. Histograms have
+fixed bounds here, two in each power of two: a native histogram has no text form.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rlvr_probe_otlp.devices import DEVICE_METRICS
+from rlvr_probe_otlp.metrics import METRICS, Metric
+from rlvr_probe_otlp.telemetry import Attributes, Point, Snapshot, Value
+
+__all__ = ["CONTENT_TYPE", "REGISTRY", "Board", "label_name", "prometheus_name"]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+REGISTRY: Final[Mapping[str, Metric]] = {
+    **{one.name: one for one in METRICS},
+    **DEVICE_METRICS,
+}
+"""Every metric that goes out, by its name in OpenTelemetry."""
+
+_UNITS: Final = {
+    "s": "seconds",
+    "By": "bytes",
+    "J": "joules",
+    "W": "watts",
+    "Hz": "hertz",
+    "Cel": "celsius",
+}
+_TYPES: Final = {"sum": "counter", "updown": "gauge", "gauge": "gauge", "histogram": "histogram"}
+_OTHER = re.compile(r"[^a-zA-Z0-9_]+")
+
+_HALVES: Final[Mapping[str, range]] = {
+    "s": range(-20, 29),
+    "{token}": range(41),
+    "{turn}": range(21),
+    "{step}": range(21),
+}
+"""Bounds of histograms by unit, as powers of the square root of two: 1 ms to 4.5 h, 1 to 1 Mi."""
+
+
+def prometheus_name(metric: Metric) -> str:
+    """Name of a metric in Prometheus; that of a histogram has no ``_bucket`` yet.
+
+    Raises:
+        KeyError: Its unit has no name here.
+    """
+    name = _OTHER.sub("_", metric.name).strip("_")
+    if metric.unit == "1":
+        suffix = "ratio" if metric.kind == "gauge" else ""
+    else:
+        suffix = "" if metric.unit.startswith("{") else _UNITS[metric.unit]
+    if suffix and not name.endswith(f"_{suffix}"):
+        name = f"{name}_{suffix}"
+    return f"{name}_total" if metric.kind == "sum" else name
+
+
+def label_name(attribute: str) -> str:
+    """Name of an attribute as a label."""
+    return _OTHER.sub("_", attribute)
+
+
+class Board:
+    """The last point of every series, as a page for Prometheus.
+
+    It expects cumulative points.
+    """
+
+    def __init__(self, labels: Attributes) -> None:
+        """Begin empty; ``labels`` are added to every series."""
+        self._labels = dict(labels)
+        self._points = dict[tuple[str, str], Point]()
+
+    def take(self, points: Iterable[Point]) -> None:
+        """Show ``points`` in place of earlier ones of their series."""
+        for point in points:
+            self._points[point.metric, self._said(point.attributes)] = point
+
+    def page(self) -> bytes:
+        """The page: metrics by name, series by labels."""
+        lines = list[str]()
+        last = ""
+        for (name, labels), point in sorted(self._points.items(), key=lambda one: one[0]):
+            metric = REGISTRY[name]
+            shown = prometheus_name(metric)
+            if name != last:
+                lines.append(f"# HELP {shown} {metric.meaning}")
+                lines.append(f"# TYPE {shown} {_TYPES[metric.kind]}")
+                last = name
+            if isinstance(point.value, Snapshot):
+                lines += _histogram(shown, labels, metric.unit, point.value)
+            else:
+                lines.append(f"{shown}{{{labels}}} {_number(point.value)}")
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def _said(self, attributes: Attributes) -> str:
+        named = {label_name(name): value for name, value in {**self._labels, **attributes}.items()}
+        return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(named.items()))
+
+
+def _histogram(name: str, labels: str, unit: str, shot: Snapshot) -> Iterable[str]:
+    """A bucket of an exponential histogram counts where all of it lies below a bound."""
+    by_upper = dict[int, int]()
+    for place, count in enumerate(shot.counts):
+        upper = _upper_half(shot.offset + place, shot.scale)
+        by_upper[upper] = by_upper.get(upper, 0) + count
+    uppers = sorted(by_upper)
+    before = f"{labels}," if labels else ""
+    below, place = shot.zero, 0
+    if unit != "s":
+        yield f'{name}_bucket{{{before}le="0"}} {below}'
+    for half in _HALVES[unit]:
+        while place < len(uppers) and uppers[place] <= half:
+            below += by_upper[uppers[place]]
+            place += 1
+        yield f'{name}_bucket{{{before}le="{_number(math.pow(2.0, half / 2))}"}} {below}'
+    yield f'{name}_bucket{{{before}le="+Inf"}} {shot.count}'
+    yield f"{name}_sum{{{labels}}} {_number(shot.sum)}"
+    yield f"{name}_count{{{labels}}} {shot.count}"
+
+
+def _upper_half(index: int, scale: int) -> int:
+    """Least half exponent that is not below the upper bound of a bucket."""
+    if scale >= 1:
+        return (index >> (scale - 1)) + 1
+    return (index + 1) << (1 - scale)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def _escaped(value: Value) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

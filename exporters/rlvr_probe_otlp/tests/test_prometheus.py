@@ -1,0 +1,249 @@
+"""Dashboards against a real Prometheus that holds what recordings give.
+
+Each recording is there twice: scraped, with buckets, and with native histograms, as Prometheus
+keeps what comes by OTLP. Debian's Prometheus is built without its OTLP receiver, so the second is
+scraped too, in the one format that can say it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlvr_probe_otlp import exposition
+from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.telemetry import Point, Snapshot
+from rlvr_probe_otlp.tests import native
+from rlvr_probe_otlp.tests.prometheus import Prometheus, pages, prometheus
+from rlvr_probe_otlp.tests.recordings import MADE, died, gpu, read
+from rlvr_probe_otlp.views import queries
+from rlvr_probe_otlp.views.dashboards import FOLDER
+
+from rlvr_probe.model import names
+from rlvr_probe.model.counters import COUNTERS
+from tests.actors import Job
+from tests.debian import program
+from tests.journals import JournalFile, Training
+
+pytestmark = pytest.mark.conformance
+
+FORMS = ("scraped", "native")
+
+
+def machines(folder: Path) -> None:
+    """A GPU and its host, of which everything is told that a counter is for."""
+    MADE["ranks"](folder)
+    sidecar = JournalFile(folder, 90, run=folder.name)
+    sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
+    host = {"cpu_s", "memory_b", "io_read_b", "io_write_b", "network_tx_b", "network_rx_b"}
+    for device, kind in enumerate(("gpu", "host")):
+        mine = [
+            one
+            for one in COUNTERS
+            if (one.name in host) == (kind == "host") or one.name == "memory_b"
+        ]
+        sidecar.event(names.DEVICE, 0, device=device, uuid=gpu(device), kind=kind, hz=5.0)
+        for tick in range(1, 200):
+            for name, fast in ((names.DEVICE_SAMPLE, True), (names.DEVICE_STATE, False)):
+                said: dict[str, Any] = {"window_s": 0.2} if fast else {}
+                for one in mine:
+                    if fast == (one.pace == "fast"):
+                        said[one.name] = tick if one.kind == "total" else 0.5
+                sidecar.event(name, tick / 5, device=device, **said)
+    sidecar.close()
+
+
+def rare(folder: Path) -> None:
+    """A training with stages that few have, and with what should not happen."""
+    journal = JournalFile(folder, run=folder.name)
+    training = Training(journal)
+    training.begin()
+    stages = [one for one in names.ALL if one.stage]
+    for step in (1, 2):
+        begin = training.now_s
+        training.step(step)
+        for place, stage in enumerate(stages):
+            start = begin + place / 100
+            where: dict[str, Any] = {"session": 0, "step": step, "mode": "train"}
+            journal.span(stage, start, start + 0.01, **where)
+    journal.row("lost", 10, "queue_full", 9)
+    journal.row("fault", 10, "hook", "ValueError", 2)
+    journal.close()
+
+
+RECORDINGS = {
+    "rare": rare,
+    "job": lambda folder: Job(folder, steps=4, turns=4).write(),
+    "ahead": MADE["ahead"],
+    "died": died,
+    "machines": machines,
+}
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Point]]:
+    found = dict[str, list[Point]]()
+    for name, write in RECORDINGS.items():
+        folder = tmp_path_factory.mktemp(name)
+        write(folder / name)
+        plan = Plan(read(folder / name, folder))
+        found[name] = [point for unit in plan.units() for point in unit.points]
+    return found
+
+
+def twice(point: Point) -> Point:
+    """The point as it is once everything has happened again."""
+    if point.kind == "gauge":
+        return point
+    if not isinstance(point.value, Snapshot):
+        return replace(point, value=2 * point.value)
+    shot = point.value
+    grown = replace(
+        shot,
+        count=2 * shot.count,
+        sum=2 * shot.sum,
+        zero=2 * shot.zero,
+        counts=tuple(2 * one for one in shot.counts),
+    )
+    return replace(point, value=grown)
+
+
+def scraped(name: str, points: Sequence[Point]) -> tuple[str, bytes]:
+    board = exposition.Board({"rl.run.id": f"scraped {name}"})
+    board.take(points)
+    return exposition.CONTENT_TYPE, board.page()
+
+
+def as_native(name: str, points: Sequence[Point]) -> tuple[str, bytes]:
+    return native.CONTENT_TYPE, native.page(points, {"rl.run.id": f"native {name}"})
+
+
+@pytest.fixture(scope="module")
+def server(
+    points: dict[str, list[Point]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    paths = [f"/{form}/{name}" for form in FORMS for name in points]
+    with pages() as served:
+        folder = tmp_path_factory.mktemp("server")
+        with prometheus(folder, served.address, paths) as running:
+            for change in (lambda point: point, twice):
+                served.show(
+                    {
+                        f"/{form}/{name}": make(name, [change(one) for one in some])
+                        for form, make in zip(FORMS, (scraped, as_native), strict=True)
+                        for name, some in points.items()
+                    },
+                    times=3,
+                )
+            running.moment = time.time()
+            yield running
+
+
+def filled(query: str, run: str) -> str:
+    return query.replace("$window", "10m").replace("$run", run)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_query_of_every_dashboard_has_an_answer(server: Prometheus, form: str) -> None:
+    empty = set[str]()
+    asked = 0
+    for path in sorted(FOLDER.glob("*.json")):
+        for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
+            for target in panel.get("targets", ()):
+                asked += 1
+                answer = server.ask(filled(target["expr"], f"{form} .*"))
+                if not any(math.isfinite(value) for _, value in answer):
+                    empty.add(f"{path.stem}: {panel['title']}: {target['legendFormat']}")
+    assert empty == set()
+    assert asked > 60
+
+
+def test_all_runs_together_are_the_sum_of_each(
+    server: Prometheus, points: dict[str, list[Point]]
+) -> None:
+    query = queries.grown("rl.train.steps")
+    ((_, whole),) = server.ask(filled(query, ".*"))
+    each = [server.ask(filled(query, f"{form} {name}")) for form in FORMS for name in points]
+    assert len(each) == 2 * len(RECORDINGS)
+    assert whole == pytest.approx(sum(value for ((_, value),) in each))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_means_are_those_of_what_was_recorded(
+    server: Prometheus, form: str, points: dict[str, list[Point]]
+) -> None:
+    for name in ("job", "machines"):
+        for metric in ("rl.loop.duration", "rl.sample.duration", "gen_ai.client.token.usage"):
+            ours = last(points[name], metric)
+            expected = sum(one.sum for one in ours) / sum(one.count for one in ours)
+            ((_, value),) = server.ask(filled(queries.mean(metric), f"{form} {name}"))
+            assert value == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_quantiles_are_within_a_bucket_of_what_was_recorded(
+    server: Prometheus, form: str, points: dict[str, list[Point]]
+) -> None:
+    said = {"gen_ai.token.type": "output", "rlvr.mode": "train"}
+    metric = "gen_ai.client.token.usage"
+    (shot,) = last([one for one in points["job"] if one.attributes == said], metric)
+    for share in (0.5, 0.9, 0.99):
+        where = ', gen_ai_token_type="output", rlvr_mode="train"'
+        query = queries.quantile(share, metric, where=where)
+        ((_, value),) = server.ask(filled(query, f"{form} job"))
+        # Where a share ends exactly at a bound, the next bucket is as right.
+        low, high = bounds(shot, share * (1 - 1e-6))[0], bounds(shot, share * (1 + 1e-6))[1]
+        width = 2**0.5 if form == "scraped" else 2**0.01
+        assert low / width <= value <= high * width
+
+
+def bounds(shot: Snapshot, share: float) -> tuple[float, float]:
+    """Bounds of the bucket that holds this share."""
+    below = shot.zero
+    for place, count in enumerate(shot.counts):
+        below += count
+        if below >= share * shot.count:
+            index = shot.offset + place
+            return 2 ** (index / 2**shot.scale), 2 ** ((index + 1) / 2**shot.scale)
+    raise AssertionError("an empty histogram")
+
+
+def last(points: Sequence[Point], metric: str) -> list[Snapshot]:
+    """Last state of each series of a histogram."""
+    series = {
+        str(sorted(one.attributes.items())): one.value
+        for one in points
+        if one.metric == metric and isinstance(one.value, Snapshot)
+    }
+    return list(series.values())
+
+
+def test_everything_that_goes_out_was_here(points: dict[str, list[Point]]) -> None:
+    found = {point.metric for some in points.values() for point in some}
+    assert found == exposition.REGISTRY.keys()
+
+
+def test_labels_of_a_page_are_those_of_queries(server: Prometheus) -> None:
+    ((labels, _),) = server.ask(
+        filled(queries.rate("rl.sample.samples", "rl.run.id"), "scraped ahead")
+    )
+    assert labels == {"rl_run_id": "scraped ahead"}
+    assert re.fullmatch(r"[a-z_]+", queries.RUN.partition("=")[0])
+
+
+def test_promtool_has_nothing_to_say_about_a_page(points: dict[str, list[Point]]) -> None:
+    promtool = program("prometheus", "usr/bin/promtool")
+    for name, some in points.items():
+        _, body = scraped(f'{name} "\\\n', some)
+        checked = subprocess.run(
+            [promtool, "check", "metrics"], input=body, capture_output=True, check=True, timeout=60
+        )
+        assert (checked.stdout, checked.stderr) == (b"", b"")

@@ -1,0 +1,119 @@
+"""Dashboards say what their table says, and can be drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlvr_probe_otlp import devices, names
+from rlvr_probe_otlp.exposition import REGISTRY, label_name, prometheus_name
+from rlvr_probe_otlp.views import queries
+from rlvr_probe_otlp.views.dashboards import FOLDER, dashboard, files
+from rlvr_probe_otlp.views.panels import DASHBOARDS
+
+FILES = sorted(FOLDER.glob("*.json"))
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def board(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
+    return found
+
+
+def expressions(board: dict[str, Any]) -> Iterator[str]:
+    for panel in board["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+
+
+def test_files_are_those_that_the_table_makes() -> None:
+    made = dict(files())
+    assert {path: path.read_text(encoding="utf-8") for path in FILES} == made, (
+        "run python -m rlvr_probe_otlp.views"
+    )
+    assert len(made) == len(DASHBOARDS) == 5
+
+
+def test_no_two_dashboards_have_one_uid() -> None:
+    uids = [dashboard(one)["uid"] for one in DASHBOARDS]
+    assert len(set(uids)) == len(uids)
+
+
+def test_panels_have_ids_of_their_own_and_do_not_overlap(board: dict[str, Any]) -> None:
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    covered = [cells(panel["gridPos"]) for panel in panels]
+    for one, other in combinations(covered, 2):
+        assert not one & other
+    assert max(x for cell in covered for x, _ in cell) < 24
+
+
+def cells(place: dict[str, int]) -> set[tuple[int, int]]:
+    across = range(place["x"], place["x"] + place["w"])
+    down = range(place["y"], place["y"] + place["h"])
+    return {(x, y) for x in across for y in down}
+
+
+def test_every_metric_of_a_query_is_one_that_goes_out(board: dict[str, Any]) -> None:
+    known = set[str]()
+    for metric in REGISTRY.values():
+        name = prometheus_name(metric)
+        parts = ("", "_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
+        known |= {f"{name}{part}" for part in parts}
+    asked = set[str]()
+    for text in expressions(board):
+        asked |= set(re.findall(r"(\w+)\{", text)) - {"__name__"}
+        for several in re.findall(r'__name__=~"([^"]*)"', text):
+            asked |= set(several.split("|"))
+    assert asked
+    assert asked <= known
+
+
+def test_every_label_of_a_query_is_an_attribute_that_goes_out(board: dict[str, Any]) -> None:
+    every = (*names.STANDARD, *names.OWN, *names.ATTRIBUTES.values(), *devices.DEVICE_ATTRIBUTES)
+    known = {label_name(one) for one in every} | {"le", "__name__"}
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            text = target["expr"]
+            asked = {name for by in re.findall(r"by \(([^)]*)\)", text) for name in by.split(", ")}
+            asked |= set(re.findall(r'(\w+)[!=]=?~?"', text))
+            assert asked <= known, text
+            # What a legend names is what the lines are told apart by.
+            told = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            assert told <= asked, text
+
+
+def test_every_variable_of_a_query_is_one_of_the_dashboard(board: dict[str, Any]) -> None:
+    given = {one["name"] for one in board["templating"]["list"]}
+    used = {name for text in expressions(board) for name in re.findall(r"\$\{?(\w+)", text)}
+    assert used <= given
+    assert "run" in used
+
+
+def test_every_kind_of_metric_is_on_some_dashboard() -> None:
+    shown = " ".join(path.read_text(encoding="utf-8") for path in FILES)
+    missing = {name for name, one in REGISTRY.items() if prometheus_name(one) not in shown}
+    assert missing == NOT_SHOWN
+
+
+NOT_SHOWN = {
+    "rlvr.gpu.engine.active",
+    "rlvr.gpu.memory.active",
+    "rlvr.gpu.sm.occupancy",
+}
+"""What says less than another metric that is shown."""
+
+
+def test_a_query_of_a_metric_that_does_not_go_out_is_refused() -> None:
+    with pytest.raises(KeyError):
+        queries.rate("rlvr.no.such")
+    with pytest.raises(ValueError, match=r"rl\.loop\.duration is a histogram, expected sum"):
+        queries.rate("rl.loop.duration")
+
+
+def test_the_package_has_the_dashboards_beside_the_code_that_makes_them() -> None:
+    assert Path(queries.__file__).with_name("grafana") / "dashboards" == FOLDER

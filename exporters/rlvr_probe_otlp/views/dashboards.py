@@ -1,0 +1,144 @@
+"""Dashboards as Grafana takes them, made from the table in ``panels.py``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
+from rlvr_probe_otlp.views.panels import DASHBOARDS, Board, Panel
+
+__all__ = ["FOLDER", "dashboard", "files"]
+
+FOLDER: Final = Path(__file__).with_name("grafana") / "dashboards"
+"""Where they lie."""
+
+_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+_HEIGHTS: Final = {"timeseries": 8, "stat": 4}
+_COLUMNS: Final = 24
+
+
+def dashboard(board: Board) -> dict[str, Any]:
+    """One dashboard."""
+    return {
+        "uid": f"rlvr-probe-{board.name}",
+        "title": board.title,
+        "description": board.meaning,
+        "tags": ["rlvr-probe"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "timezone": "browser",
+        # One cross hair for all panels: a stage and what the GPUs did in it.
+        "graphTooltip": 1,
+        "links": [
+            {
+                "type": "dashboards",
+                "title": "rlvr-probe",
+                "tags": ["rlvr-probe"],
+                "asDropdown": True,
+            }
+        ],
+        "templating": {"list": _variables()},
+        "annotations": {"list": []},
+        "panels": list(_panels(board)),
+    }
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Every file and what it holds."""
+    for board in DASHBOARDS:
+        text = json.dumps(dashboard(board), indent=2, ensure_ascii=False)
+        yield FOLDER / f"{board.name}.json", f"{text}\n"
+
+
+def _variables() -> list[dict[str, Any]]:
+    steps = prometheus_name(REGISTRY["rl.train.steps"])
+    query = f"label_values({steps}, rl_run_id)"
+    widths = ("5m", "15m", "1h", "6h", "1d", "7d")
+    chosen = {"text": "1h", "value": "1h"}
+    return [
+        {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+        {
+            "name": "run",
+            "label": "Run",
+            "type": "query",
+            "datasource": _SOURCE,
+            "definition": query,
+            "query": {"query": query, "refId": "run"},
+            "refresh": 2,
+            "sort": 2,
+            "multi": True,
+            "includeAll": True,
+            # Of a series without the label, too.
+            "allValue": ".*",
+            "current": {"text": ["All"], "value": ["$__all"]},
+        },
+        {
+            "name": "window",
+            "label": "Looks back",
+            "description": "Not shorter than two steps take.",
+            "type": "custom",
+            "query": ",".join(widths),
+            "options": [
+                {"text": one, "value": one, "selected": one == chosen["value"]} for one in widths
+            ],
+            "current": chosen,
+        },
+    ]
+
+
+def _panels(board: Board) -> Iterator[dict[str, Any]]:
+    number, top = 1, 0
+    for title, panels in board.rows:
+        place = {"x": 0, "y": top, "w": _COLUMNS, "h": 1}
+        yield {"id": number, "type": "row", "title": title, "gridPos": place, "panels": []}
+        number, top = number + 1, top + 1
+        left = height = 0
+        for panel in panels:
+            if left + panel.width > _COLUMNS:
+                left, top, height = 0, top + height, 0
+            high = _HEIGHTS[panel.kind]
+            place = {"x": left, "y": top, "w": panel.width, "h": high}
+            yield {"id": number, "gridPos": place, **_panel(panel)}
+            left, height, number = left + panel.width, max(height, high), number + 1
+        top += height
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    custom = {"lineWidth": 1, "fillOpacity": 0, "spanNulls": True, "showPoints": "auto"}
+    if panel.stacked:
+        custom |= {"stacking": {"mode": "normal", "group": "A"}, "fillOpacity": 60}
+    options: dict[str, Any] = {
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }
+    if panel.kind == "stat":
+        custom = {}
+        calculated = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+        options = {"reduceOptions": calculated, "graphMode": "area", "colorMode": "none"}
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0, "custom": custom}
+    if panel.signed:
+        del defaults["min"]
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.meaning,
+        "datasource": _SOURCE,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": options,
+        "targets": [
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": _SOURCE,
+                "expr": query,
+                "legendFormat": legend or panel.title,
+                "range": True,
+            }
+            for place, (legend, query) in enumerate(panel.queries)
+        ],
+    }
