@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlvr_probe_perfetto.lanes import Lanes
 from rlvr_probe_perfetto.order import in_order
@@ -22,6 +22,7 @@ def slices(draw: st.DrawFn) -> list[Slice]:
     ]
 
 
+@settings(deadline=None, derandomize=True)
 @given(slices())
 def test_on_a_line_a_slice_lies_apart_or_inside_one_that_may_be_around_it(
     given: list[Slice],
@@ -40,6 +41,7 @@ def test_on_a_line_a_slice_lies_apart_or_inside_one_that_may_be_around_it(
     assert sorted(stacks) == list(range(len(stacks))), "no line is left out"
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.lists(TIMES, min_size=1, max_size=8), max_size=8))
 def test_groups_come_out_in_one_order_each_slice_once(groups: list[list[tuple[int, int]]]) -> None:
     made = [
