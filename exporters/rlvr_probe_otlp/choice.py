@@ -74,6 +74,7 @@ class Choice:
 
     limits: Limits
     slowest: frozenset[_Place] = field(default_factory=frozenset)
+    _longest: list[tuple[int, _Place]] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace, limits: Limits) -> Choice:
@@ -87,6 +88,12 @@ class Choice:
         return cls(
             limits, frozenset(place for _, place in heapq.nlargest(limits.slowest, durations))
         )
+
+    def learn(self, step: Step) -> None:
+        """Take note of how slow the trajectories of ``step`` are, one of a run that goes on."""
+        durations = ((one.end_ns - one.start_ns, _place(step, one)) for one in candidates(step))
+        longest = heapq.nlargest(self.limits.slowest, (*self._longest, *durations))
+        self._longest, self.slowest = longest, frozenset(place for _, place in longest)
 
     def kept(self, context: Context, step: Step) -> dict[Candidate, list[str]]:
         """The trajectories of ``step`` that become traces, by row, each with every reason."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
-from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.exceptions import ConfigError, ProbeError
+from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.context import Limits
 from rlvr_probe_otlp.document import document
@@ -18,12 +20,14 @@ from rlvr_probe_otlp.settings import batch_size, destinations, disabled, histogr
 
 __all__ = ["OTLPExporter"]
 
+_SDK = "opentelemetry.exporter.otlp.proto"
+
 _LINKS = 128
 """Most links that a span has by OpenTelemetry's limits."""
 
 
 class OTLPExporter:
-    """A :class:`~rlvr_probe.exporter.TraceExporter` for OpenTelemetry."""
+    """A :class:`~rlvr_probe.exporter.TraceExporter` and LiveExporter for OpenTelemetry."""
 
     name = "otlp"
 
@@ -113,6 +117,31 @@ class OTLPExporter:
                 yield from deliver(plan, found, offsets, encoder, size)
             except ImportError as error:
                 raise _not_installed(error) from None
+
+    def wanted(self, environ: Mapping[str, str]) -> bool:
+        """Whether a collector is named, and the SDK is there to reach it."""
+        named = any(
+            environ.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT")
+            for which in ("", "TRACES_", "METRICS_")
+        )
+        if not named or disabled(environ):
+            return False
+        try:
+            return bool(destinations(environ)) and find_spec(_SDK) is not None
+        except (ConfigError, ImportError):
+            return False
+
+    def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
+        """Begin to send the run in ``folder`` while it goes on.
+
+        Raises:
+            ProbeError: The environment asks for something impossible, or the SDK is not there.
+        """
+        try:
+            from rlvr_probe_otlp.live import LiveExport
+        except ImportError as error:
+            raise _not_installed(error) from None
+        return LiveExport(folder, environ)
 
 
 def _not_installed(error: ImportError) -> ProbeError:

@@ -26,12 +26,23 @@ FILE: Final = "otlp.offsets"
 _LINE_B: Final = 512
 
 
+_Note = tuple[str, str, str]
+"""Collector, unit, content."""
+
+
 class Offsets:
     """What each collector has taken of a run."""
 
-    def __init__(self, file: int) -> None:
-        """Read what the file of this descriptor says."""
+    def __init__(self, file: int, unwritten: list[_Note] | None = None) -> None:
+        """Read what is known.
+
+        Args:
+            file: Its descriptor.
+            unwritten: Where what cannot be written down is remembered, and was; None where that is
+                an error.
+        """
         self._file = file
+        self._unwritten = unwritten
         self._taken = set[tuple[str, str, str]]()
         torn = False
         with os.fdopen(os.dup(file), "rb") as lines:
@@ -40,6 +51,7 @@ class Offsets:
                 torn = not line.endswith(b"\n")
                 if not torn and len(line) <= _LINE_B:
                     self._read(line)
+        self._taken.update(unwritten or ())
         if torn:
             os.write(file, b"\n")
 
@@ -61,17 +73,33 @@ class Offsets:
         Raises:
             OSError: It cannot be written down.
         """
-        self._taken.add((collector, unit, content))
-        line = (json.dumps([collector, unit, content], separators=(",", ":")) + "\n").encode(
-            "ascii"
-        )
-        if os.write(self._file, line) < len(line):
+        found = (collector, unit, content)
+        self._taken.add(found)
+        if self._unwritten is None:
+            self._write(found)
+            return
+        self._unwritten.append(found)
+        try:
+            while self._unwritten:
+                self._write(self._unwritten[0])
+                del self._unwritten[0]
+        except OSError:  # no room: the next note tries again
+            pass
+
+    def _write(self, note: _Note) -> None:
+        line = (json.dumps(note, separators=(",", ":")) + "\n").encode("ascii")
+        if (written := os.write(self._file, line)) < len(line):
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), FILE)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Offsets]:
+def opened(path: Path, unwritten: list[_Note] | None = None) -> Iterator[Offsets]:
     """The offsets in the file ``path``, which is made if it is not there; for one export at a time.
+
+    Args:
+        path: The file.
+        unwritten: As for :class:`Offsets`.
 
     Raises:
         ProbeError: It cannot be opened or written, or another export has it.
@@ -94,6 +122,6 @@ def opened(path: Path) -> Iterator[Offsets]:
             raise ProbeError(
                 "another export of this run is under way; wait for it, or give --state FILE"
             ) from None
-        yield Offsets(file)
+        yield Offsets(file, unwritten)
     finally:
         os.close(file)

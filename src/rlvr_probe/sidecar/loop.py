@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from rlvr_probe.config import Config
 from rlvr_probe.devices.found import load
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model import schema
+from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
@@ -34,6 +36,9 @@ _KEPT_NS: Final = 2 * _S
 
 _PAUSE_NS: Final = 60 * _S
 """No compressing for so long after the disk had no room for it."""
+
+_LIVE_S: Final = 10.0
+"""What handing over the end of a run to its destinations may take, s."""
 
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
@@ -74,6 +79,7 @@ class Sidecar:
         self._log = Log(folder, config)
         self._writers = Writers(folder, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
+        self._children = Children(folder, self._log.fault)
         self._rows: list[Sequence[Any]] = []
         self._begun = False
         self._settled = False
@@ -123,6 +129,11 @@ class Sidecar:
             self._settled = True
             self._lock.settle()
         self._delete_redundant(now_ns)
+        self._look_after(now_ns)
+
+    @guard.fail_open("sidecar.live")
+    def _look_after(self, now_ns: int) -> None:
+        self._children.look(now_ns)
 
     def _begin(self) -> None:
         self._log.begin(self._writers.run)
@@ -131,6 +142,11 @@ class Sidecar:
             for one in failed:
                 self._log.fault(f"devices.{one.name}", one.why)
             self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
+        self._begin_live()
+
+    @guard.fail_open("sidecar.live")
+    def _begin_live(self) -> None:
+        self._children.begin(os.environ)
 
     @guard.fail_open("sidecar.read")
     def _read(self, now_ns: int) -> None:
@@ -199,12 +215,19 @@ class Sidecar:
             if Path(f"{path}{schema.PACKED_SUFFIX}").exists():
                 path.unlink(missing_ok=True)  # another container's sidecar was faster
 
+    @guard.fail_open("sidecar.live")
+    def _end_live(self, reason: str) -> None:
+        if reason == "exit":
+            self._children.end()
+        self._children.stop(_LIVE_S if reason == "exit" else 0)
+
     @guard.fail_open("sidecar.finish")
     def _finish(self, reason: str) -> None:
         begin = time.monotonic_ns()
         self._write(begin + _WRITE_NS)
         if self._sampler is not None:
             self._sampler.close()
+        self._end_live(reason)
         if self._begun:
             self._log.end(reason)
         if reason == "exit":

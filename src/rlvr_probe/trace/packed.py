@@ -35,11 +35,19 @@ class Source(Protocol):
         """The next bytes, ``size`` at most; none at the end."""
         ...
 
+    def skip(self, size: int, /) -> None:
+        """Leave out the next ``size`` bytes."""
+        ...
+
 
 class _Plain:
     def __init__(self, file: BinaryIO, size_b: int) -> None:
         self.size_b = size_b
         self.read = file.read
+        self._file = file
+
+    def skip(self, size: int, /) -> None:
+        self._file.seek(size, os.SEEK_CUR)
 
 
 class _Packed:
@@ -66,6 +74,10 @@ class _Packed:
             self._rest = b""
             self._file.seek(0, os.SEEK_END)
         return b""
+
+    def skip(self, size: int, /) -> None:
+        while size > 0 and (data := self.read(min(size, _BLOCK_B))):
+            size -= len(data)
 
 
 @contextmanager

@@ -1,0 +1,93 @@
+"""Sends a run while it goes on: step by step, and of devices minute by minute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe_otlp.choice import Choice
+from rlvr_probe_otlp.context import Limits
+from rlvr_probe_otlp.delivery import check, send
+from rlvr_probe_otlp.devices import DeviceUnits
+from rlvr_probe_otlp.encoding import Encoder
+from rlvr_probe_otlp.metrics import Meter
+from rlvr_probe_otlp.offsets import FILE, opened
+from rlvr_probe_otlp.outside import place_of
+from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.settings import batch_size, destinations, histograms, temporality
+from rlvr_probe_otlp.telemetry import Unit
+
+__all__ = ["LiveExport"]
+
+
+class LiveExport:
+    """A :class:`~rlvr_probe.exporter.LiveSession`.
+
+    What it sends is what :class:`~rlvr_probe_otlp.exporter.OTLPExporter` would, with the same ids,
+    and both note it in one file. But which trajectories are the slowest of the run is not known
+    before its end: here they are the slowest so far.
+    """
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        """Take note of where to send.
+
+        Raises:
+            ConfigError: The environment asks for something impossible.
+        """
+        self._file = folder / FILE
+        self._limits = Limits()
+        self._destinations = destinations(environ)
+        self._size = batch_size(environ)
+        self._temporality = temporality(environ)
+        self._histograms = histograms(environ)
+        self._meter: Meter | None = None
+        self._devices = DeviceUnits(self._temporality)
+        self._choice = Choice(self._limits)
+        self._waiting = deque[tuple[Sequence[Unit], Encoder]]()
+        self._planned = set[tuple[int, int, int, int]]()
+        """Steps that are among what waits."""
+        self._unwritten: list[tuple[str, str, str]] = []
+
+    def steps(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:
+        """Send steps that are over, and what devices did until then."""
+        units = self._plan(window, steps, until_ns)
+        if units:
+            self._waiting.append((units, Encoder(window, self._temporality)))
+        self._send()
+
+    def end(self, trace: Trace) -> None:
+        """Send what is not there yet: what lies outside of steps, and what came late."""
+        plan = Plan(trace, self._limits, temporality=self._temporality, histograms=self._histograms)
+        self._waiting.append((list(plan.units()), Encoder(trace, self._temporality)))
+        self._send()
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is open between two calls."""
+
+    def _plan(self, window: Trace, steps: Sequence[Step], until_ns: int) -> list[Unit]:
+        new = [step for step in steps if place_of(step) not in self._planned]
+        for step in new:
+            self._choice.learn(step)
+        plan = Plan(window, self._limits, temporality=self._temporality, choice=self._choice)
+        context = plan.context
+        if self._meter is None:
+            self._meter = Meter(context.at(0), self._temporality, self._histograms)
+        found = [plan.unit(step, self._meter) for step in new]
+        self._planned.update(map(place_of, new))
+        units = [unit for unit in found if unit is not None]
+        return [*units, *self._devices.units(context, window, until_ns)]
+
+    def _send(self) -> None:
+        """Send what waits.
+
+        Raises:
+            ProbeError: Not everything was taken; it waits on.
+        """
+        while self._waiting:
+            units, encoder = self._waiting[0]
+            with opened(self._file, self._unwritten) as offsets:
+                check(send(units, self._destinations, offsets, encoder, self._size))
+            self._waiting.popleft()
+        self._planned.clear()

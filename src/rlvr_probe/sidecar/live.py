@@ -1,0 +1,157 @@
+"""The live child of a sidecar: hands a run to one destination while it goes on.
+
+A process of its own, so that neither encoding nor a collector that hangs delays a reading of a
+device. It ends when the sidecar does, however that ends: the pipe between them breaks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from rlvr_probe.exceptions import ProbeError, RecordingError
+from rlvr_probe.exporter import LiveExporter, LiveSession
+from rlvr_probe.trace import read_run
+from rlvr_probe.trace.files import list_files
+from rlvr_probe.trace.window import Over, Window
+
+__all__ = ["END", "GROUP", "REFUSED", "TAKEN", "export", "main", "wanted"]
+
+GROUP: Final = "rlvr_probe.exporters"
+
+END: Final = b"e"
+"""What the sidecar says when the run is over."""
+REFUSED: Final = b"r"
+"""What the child says when the destination does not take something."""
+TAKEN: Final = b"t"
+"""And when it does again."""
+
+_READ_B: Final = 8 << 20
+_LOOK_S: Final = 1.0
+_DEVICES_S: Final = 15.0
+_ELSEWHERE_S: Final = 10.0
+_LONGEST_WAIT_S: Final = 30.0
+_WHOLE_B: Final = 64 << 20
+"""Journals of a run that is read once more at its end, bytes."""
+_LAST_S: Final = 5.0
+
+
+def wanted(environ: Mapping[str, str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Destinations that an environment asks for, and those that cannot be asked, with the error."""
+    names, failed = list[str](), list[tuple[str, str]]()
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            exporter = point.load()()
+            if isinstance(exporter, LiveExporter) and exporter.wanted(environ):
+                names.append(point.name)
+        except Exception as error:  # noqa: BLE001 - a broken plugin is no reason to do without others
+            failed.append((point.name, type(error).__name__))
+    return list(dict.fromkeys(names)), failed
+
+
+def main() -> None:
+    """Hand over the run in the folder of the second argument to the third; never returns."""
+    folder, name = Path(sys.argv[2]), sys.argv[3]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        Path("/proc/self/comm").write_text("rlvr-live", encoding="ascii")
+    except OSError:
+        pass
+    over = threading.Event()
+    threading.Thread(target=_listen, args=(over,), daemon=True).start()
+    [point] = {point.value: point for point in entry_points(group=GROUP, name=name)}.values()
+    exporter: LiveExporter = point.load()()
+    export(folder, exporter.open(folder, os.environ), over)
+
+
+def _listen(over: threading.Event) -> None:
+    """Wait for the sidecar's word; without the sidecar, end at once."""
+    while os.read(0, 1) == END:
+        over.set()
+    os._exit(0)
+
+
+def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
+    """Hand over a run until it is over.
+
+    Args:
+        folder: Run folder.
+        session: Where to.
+        over: Set when nobody writes to the run any more.
+    """
+    window = Window(folder)
+    hand = _Hand(session, over)
+    devices_s = time.monotonic()
+    try:
+        while True:
+            last = over.is_set()
+            if last:
+                window.finish()
+            behind = window.read(_READ_B)
+            if not window.is_ours:
+                if last:
+                    return
+                over.wait(_ELSEWHERE_S if window.began else _LOOK_S)
+                continue
+            due = time.monotonic() >= devices_s
+            found = window.over(devices=due and not behind)
+            if due:
+                devices_s = time.monotonic() + _DEVICES_S
+            if found is not None:
+                hand.over(found)
+                window.forget(found)
+            elif last and not behind:
+                break
+            elif not behind:
+                over.wait(_LOOK_S)
+        if list_files(folder).size_b <= _WHOLE_B:
+            session.end(read_run(folder))
+    except RecordingError:  # deleted meanwhile, or two runs: nothing that could be handed over
+        return
+    finally:
+        window.close()
+        session.close(_LAST_S)
+
+
+class _Hand:
+    """Hands over as often as it takes."""
+
+    def __init__(self, session: LiveSession, over: threading.Event) -> None:
+        self._session = session
+        self._last = over
+        self._refused = False
+
+    def over(self, found: Over) -> None:
+        """Hand over; wait for a destination that does not take it, unless the run is over.
+
+        Raises:
+            ProbeError: The destination did not take it, and the run is over.
+        """
+        wait_s = _LOOK_S
+        while True:
+            last = self._last.is_set()
+            try:
+                self._session.steps(found.window, found.steps, found.until_ns)
+            except ProbeError:
+                self._tell(refused=True)
+                if last:
+                    raise
+                self._last.wait(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            else:
+                self._tell(refused=False)
+                return
+
+    def _tell(self, *, refused: bool) -> None:
+        if refused != self._refused:
+            self._refused = refused
+            os.write(1, REFUSED if refused else TAKEN)

@@ -1,0 +1,321 @@
+"""One journal, read onwards as it grows, and again from where a window of it begins.
+
+What lies before the window is forgotten, but for rows that tell of the process as a whole. Only
+where chunks lie is remembered; their rows are read again from the file when they are needed.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from rlvr_probe.model import names, schema
+from rlvr_probe.trace.chunks import CHUNK_LIMIT_B
+from rlvr_probe.trace.decode import Journal, RowDecoder
+from rlvr_probe.trace.files import Segment
+from rlvr_probe.trace.header import Header, parse_header
+from rlvr_probe.trace.packed import Source
+
+__all__ = ["Tail"]
+
+_KEPT: Final = frozenset(
+    name.name
+    for name in (
+        names.PROCESS, names.STARTED, names.SESSION, names.SESSION_END, names.DEVICES_USED,
+        names.DEVICE,
+    )
+)  # fmt: skip
+"""Events that tell of a process as a whole, and are a few."""
+
+_SLICE_B: Final = 256 * 1024
+_TOGETHER_NS: Final = 2_000_000_000
+"""Chunks of so long a time are one piece of a window."""
+
+_SUM: Final = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]\n')
+_DECODE: Final = msgspec.json.Decoder().decode
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Whole chunks that follow one another in a file.
+
+    Attributes:
+        segment: Number of the file.
+        begin, end: Where they lie in it, bytes, before it is compressed.
+        first_ns, last_ns: Latest end of a row up to their beginning and end, CLOCK_MONOTONIC.
+        kept: Rows that later windows need too.
+    """
+
+    segment: int
+    begin: int
+    end: int
+    first_ns: int
+    last_ns: int
+    kept: list[bytes] = field(default_factory=list)
+
+
+class Tail:
+    """One process's journal.
+
+    Attributes:
+        header: Its header, once it was read.
+        last_ns: Latest end of a row that was read, CLOCK_MONOTONIC; 0 before there is one.
+        lines: How many were read, as the process counts them.
+        at_end: Everything was read that was there.
+        ended: Its last row was read.
+        steps: Ends of step spans that were read, CLOCK_MONOTONIC; whoever deals with them takes
+            them out.
+        is_sidecar: Whether it told so.
+        hz: How often a sidecar reads its devices, 1/s, as it told last.
+    """
+
+    def __init__(self, process: str) -> None:
+        """Read nothing yet."""
+        self.header: Header | None = None
+        self.last_ns = 0
+        self.at_end = self.ended = self.is_sidecar = False
+        self.steps: list[int] = []
+        self.hz = 1.0
+        self._process = process
+        self._open = ExitStack()
+        self._source: Source | None = None
+        self._segment = -1
+        self._offset = 0
+        self._lines = self._lines_before = 0
+        self._rest = b""
+        self._given_up = False
+        self._pieces: list[_Piece] = []
+        self._kept: list[bytes] = []
+        self._defined: dict[int, bytes] = {}
+        self._names: dict[bytes, tuple[str, tuple[str, ...]]] = {}
+        self._lost: dict[str, bytes] = {}
+
+    @property
+    def lines(self) -> int:
+        """Lines that were read, sums left out."""
+        return self._lines_before + self._lines
+
+    def close(self) -> None:
+        """Close the file."""
+        self._open.close()
+        self._source = None
+
+    def read(self, parts: Mapping[int, Segment]) -> int:
+        """Read on by 256 KiB at most; how many bytes.
+
+        Args:
+            parts: Files of this process by number, listed just now.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        while not self._given_up:
+            if self._source is None and not self._next(parts):
+                break
+            data = b"" if self._source is None else self._source.read(_SLICE_B)
+            if data:
+                self.at_end = False
+                self._take(data)
+                return len(data)
+            # What was listed after it was begun when this file was complete.
+            if not any(number > self._segment for number in parts):
+                break
+            self.close()
+        self.at_end = True
+        return 0
+
+    def _next(self, parts: Mapping[int, Segment]) -> bool:
+        following = [number for number in parts if number > self._segment]
+        if not following:
+            return False
+        number = min(following)
+        self._source = self._open.enter_context(parts[number].open())
+        self._segment = number
+        self._lines_before += self._lines
+        self._offset = self._lines = 0
+        self._rest = b""
+        return True
+
+    def _take(self, data: bytes) -> None:
+        data = self._rest + data
+        begin = 0
+        while (at := data.find(b'\n["sum",', begin)) >= 0:
+            end = data.find(b"\n", at + 1) + 1
+            if not end:
+                break
+            self._chunk(data[begin : at + 1], data[at + 1 : end], end - begin)
+            begin = end
+        self._rest = data[begin:]
+        if len(self._rest) > CHUNK_LIMIT_B:
+            self._given_up = True
+            self._rest = b""
+
+    def _chunk(self, body: bytes, last: bytes, size: int) -> None:
+        begin = self._offset
+        self._offset += size
+        found, count = _SUM.fullmatch(last), body.count(b"\n")
+        total = 0 if found is None else int(found[1])
+        if found is None or schema.sum_row(total, zlib.crc32(body)) != last:
+            return  # damaged: whoever reads the whole recording counts it
+        if total - count < self._lines:
+            return
+        self._lines = total
+        if total == count == 1:
+            header = parse_header(body[:-1], f"the journal of {self._process}")
+            mine = header is not None and header.process == self._process
+            if self.header is None and mine:
+                self.header = header
+            return
+        if self.header is not None:
+            self._rows(body, begin)
+
+    def _rows(self, body: bytes, begin: int) -> None:
+        lines = body.split(b"\n")
+        lines.pop()
+        first_ns = self.last_ns
+        kept = list[bytes]()
+        known = self._names
+        for line in lines:
+            if line.startswith(b'["'):
+                self._service(line)
+                continue
+            told = known.get(line[1 : line.find(b",")])
+            if told is not None:
+                self._special(line, *told, kept)
+        self._pass(lines[-1])
+        piece = self._pieces[-1] if self._pieces else None
+        if (
+            piece is not None
+            and (piece.segment, piece.end) == (self._segment, begin)
+            and self.last_ns - piece.first_ns < _TOGETHER_NS
+        ):
+            piece.end, piece.last_ns = self._offset, self.last_ns
+            piece.kept += kept
+        else:
+            self._pieces.append(
+                _Piece(self._segment, begin, self._offset, first_ns, self.last_ns, kept)
+            )
+
+    def _service(self, line: bytes) -> None:
+        if line.startswith((b'["def",', b'["lost",', b'["end",')):
+            try:
+                row = _DECODE(line)
+                if row[0] == "def":
+                    _, number, _, name, attributes = row
+                    self._defined[int(number)] = line
+                    if name in _KEPT or name == names.STEP.name:
+                        self._names[b"%d" % number] = (name, tuple(attributes))
+                elif row[0] == "lost":
+                    self._lost[str(row[2])] = line
+                else:
+                    self.ended = True
+            except (ValueError, TypeError, LookupError, msgspec.DecodeError):
+                pass  # counted by whoever decodes it
+
+    def _special(
+        self, line: bytes, name: str, attributes: tuple[str, ...], kept: list[bytes]
+    ) -> None:
+        if name == names.STEP.name:
+            end_ns = self._end(line)
+            if end_ns is not None:
+                self.steps.append(end_ns)
+            return
+        kept.append(line)
+        try:
+            values = dict(zip(attributes, _DECODE(line)[3:], strict=False))
+        except (ValueError, TypeError, LookupError, msgspec.DecodeError):
+            return
+        if name == names.PROCESS.name:
+            self.is_sidecar = self.is_sidecar or values.get("role") == names.SIDECAR
+        elif name == names.DEVICE.name:
+            hz = values.get("hz")
+            self.hz = hz if isinstance(hz, float | int) and hz > 0 else self.hz
+
+    def _pass(self, line: bytes) -> None:
+        """Take note of the time of the last row of a chunk: they are written as they end."""
+        end_ns = self._end(line)
+        if end_ns is not None:
+            self.last_ns = max(self.last_ns, end_ns)
+
+    def _end(self, line: bytes) -> int | None:
+        """When what a row tells of ended, CLOCK_MONOTONIC; None if it does not say."""
+        try:
+            row = _DECODE(line)
+            if self.header is None or row[0] == "def":
+                return None
+            time_ns = row[2] if row[0] == "open" else row[1]
+            # A span has its length where an event has its parent.
+            if type(row[0]) is int and b'"span"' in self._defined.get(row[0], b"")[:24]:
+                time_ns += row[2]
+            return self.header.mono_ns + int(time_ns)
+        except (ValueError, TypeError, LookupError, OverflowError, msgspec.DecodeError):
+            return None
+
+    # ---------------------------------------------------------------- the window
+
+    def forget(self, before_ns: int) -> None:
+        """Let the window begin at what ended at ``before_ns``, CLOCK_MONOTONIC, or later."""
+        count = 0
+        for piece in self._pieces:
+            if piece.last_ns >= before_ns:
+                break
+            self._kept += piece.kept
+            count += 1
+        del self._pieces[:count]
+
+    def journal(
+        self, parts: Mapping[int, Segment], watched: frozenset[int], *, rows: bool = True
+    ) -> Journal:
+        """What the process told in the window, and of itself before.
+
+        Args:
+            parts: Its files by number.
+            watched: Spans of which to note whether they ended.
+            rows: False for what it told of itself alone.
+
+        Raises:
+            OSError: A file cannot be read any more.
+        """
+        decoder = RowDecoder(0 if self.header is None else self.header.mono_ns, watched)
+        for line in (*self._defined.values(), *self._lost.values(), *self._kept):
+            decoder.line(line)
+        for line in self._lines_of(parts) if rows else self._kept_of():
+            decoder.line(line)
+        journal = decoder.journal
+        journal.last_ns = max(journal.last_ns, self.last_ns)
+        return journal
+
+    def _kept_of(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            yield from piece.kept
+
+    def _lines_of(self, parts: Mapping[int, Segment]) -> Iterator[bytes]:
+        by_segment = dict[int, list[_Piece]]()
+        for piece in self._pieces:
+            by_segment.setdefault(piece.segment, []).append(piece)
+        for number, pieces in by_segment.items():
+            if number not in parts:
+                continue  # deleted, and the window with it
+            with parts[number].open() as source:
+                at = 0
+                for piece in pieces:
+                    source.skip(piece.begin - at)
+                    data = _exactly(source, piece.end - piece.begin)
+                    at = piece.end
+                    for line in data.split(b"\n"):
+                        if line and not line.startswith(b'["sum",'):
+                            yield line
+
+
+def _exactly(source: Source, size: int) -> bytes:
+    parts = list[bytes]()
+    while size > 0 and (data := source.read(min(size, _SLICE_B))):
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
