@@ -56,6 +56,9 @@ class Config:
         sidecar: Whether one process per node and run reads the counters of its GPUs meanwhile, and
             compresses what is finished. ``RLVR_PROBE_SIDECAR``.
         gpu_hz: How often it reads them, Hz, 0.2 to 9; 0 means not at all. ``RLVR_PROBE_GPU_HZ``.
+        live: Whether what is asked for in the environment (a collector of OpenTelemetry, by its
+            own variables) is told of the run by that process while it goes on.
+            ``RLVR_PROBE_LIVE``.
         disabled: Record nothing. ``RLVR_PROBE_DISABLED``.
     """
 
@@ -70,6 +73,7 @@ class Config:
     own_share: float = 0.01
     sidecar: bool = True
     gpu_hz: float = 5.0
+    live: bool = True
     disabled: bool = False
 
     @classmethod
@@ -127,6 +131,7 @@ class Config:
             "RLVR_PROBE_OWN_SHARE": repr(self.own_share),
             "RLVR_PROBE_SIDECAR": str(int(self.sidecar)),
             "RLVR_PROBE_GPU_HZ": repr(self.gpu_hz),
+            "RLVR_PROBE_LIVE": str(int(self.live)),
         }
         if self.free_b is not None:
             environ["RLVR_PROBE_FREE_B"] = str(self.free_b)
@@ -158,7 +163,7 @@ def _convert(name: str, value: object, source: str) -> object:
             return _within(int, value, 1, 10_000_000)
         if name == "own_share":
             return _within(float, value, 0.0001, 1.0)
-        if name == "sidecar":
+        if name in ("sidecar", "live"):
             return _flag(str(value))
         if name == "gpu_hz":
             return _rate(value)

@@ -76,6 +76,7 @@ class Sidecar:
         self._beat = beat
         self._last_s = last_s
         self._hz = config.gpu_hz
+        self._live = config.live
         self._log = Log(folder, config)
         self._writers = Writers(folder, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
@@ -142,7 +143,8 @@ class Sidecar:
             for one in failed:
                 self._log.fault(f"devices.{one.name}", one.why)
             self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
-        self._begin_live()
+        if self._live:
+            self._begin_live()
 
     @guard.fail_open("sidecar.live")
     def _begin_live(self) -> None:
