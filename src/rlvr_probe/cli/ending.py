@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,7 +13,13 @@ __all__ = ["orderly"]
 
 @contextmanager
 def orderly() -> Iterator[None]:
-    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does."""
+    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
+
+    In a thread beside the main one nothing is changed: Python lets that one alone handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
