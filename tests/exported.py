@@ -19,7 +19,7 @@ def exported(run: Path) -> tuple[tuple[str, bytes], ...]:
     plan = io.StringIO()
     with contextlib.redirect_stdout(plan), tempfile.TemporaryDirectory() as folder:
         timeline = Path(folder) / "timeline.json"
-        everything = ("--dry-run", "--json", "--share", "1", "--max-trajectories", "128")
+        everything = ("--dry-run", "--json", "--share", "1", "--max-trajectories", "127")
         assert cli.main(["export", str(run), "--to", "otlp", *everything]) == cli.OK
         printed = plan.getvalue().encode()
         assert cli.main(["export", str(run), "--to", "perfetto", "--out", str(timeline)]) == cli.OK

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.identifiers import span_id, trace_id
@@ -40,17 +40,20 @@ class Context:
         run: Its id.
         epoch_ns: Wall clock at time 0 of the run, ns since 1970.
         keys: Key of each process.
+        applications: Trace and span id of the application's own span, by process and span of ours.
     """
 
     run: str
     epoch_ns: int
     keys: Sequence[str]
     limits: Limits
+    applications: Mapping[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: Trace, limits: Limits) -> Context:
         """That of ``trace``."""
-        return cls(trace.run, trace.epoch_ns, [one.key for one in trace.processes], limits)
+        keys = [one.key for one in trace.processes]
+        return cls(trace.run, trace.epoch_ns, keys, limits, trace.application_spans)
 
     def at(self, time_ns: int) -> int:
         """Wall clock at a time of the run, ns since 1970, within what OTLP can say."""

@@ -22,8 +22,8 @@ __all__ = ["OTLPExporter"]
 
 _SDK = "opentelemetry.exporter.otlp.proto"
 
-_LINKS = 128
-"""Most links that a span has by OpenTelemetry's limits."""
+_LINKS = 127
+"""Most links to trajectories: a span has 128 by OpenTelemetry's limits, and one may be yours."""
 
 
 class OTLPExporter:

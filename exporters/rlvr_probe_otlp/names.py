@@ -98,7 +98,8 @@ OWN: Final[Mapping[str, str]] = {
     "rlvr.left_out.*.sum_s": "how long they were together",
     "rlvr.unfinished": "it had not ended when its process died; its end is when that was last seen",
     "rlvr.detail": "what was open: for example a reward function",
-    "rlvr.link.kind": "issued_by, consumed_by: the step of a trajectory; trajectory: the other way",
+    "rlvr.link.kind": "issued_by, consumed_by: the step of a trajectory; trajectory: the other way;"
+    " application: a span of your own",
     "rlvr.kept": "why a trajectory is a trace: slowest_of_run, slowest_of_step, failed, sampled",
     "rlvr.row": "its row in the batch over all ranks",
     "rlvr.batch": "batches of the step before it",

@@ -150,7 +150,8 @@ def plan_trace(
     spans = [
         PlannedSpan(
             trace, top, None, root.name, "internal", context.at(root.start_ns),
-            context.at(root.end_ns), root.process, attributes, root.failed, root.links,
+            context.at(root.end_ns), root.process, attributes, root.failed,
+            (*_application(context, root.key), *root.links),
         )
     ]  # fmt: skip
     for key, node in by_key.items():
@@ -163,9 +164,16 @@ def plan_trace(
             PlannedSpan(
                 trace, context.span(*key), parent, node.name, node.kind, context.at(node.start_ns),
                 context.at(node.end_ns), key[0], attributes, node.failed,
+                _application(context, key),
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(by_key) - len(kept) + repeated)
+
+
+def _application(context: Context, key: Key | None) -> tuple[Link, ...]:
+    """What leads to the span of the application's own that was around a span."""
+    ids = None if key is None else context.applications.get(key)
+    return () if ids is None else (Link(*ids, {"rlvr.link.kind": "application"}),)
 
 
 def _order(context: Context, node: Node) -> tuple[int, int, str, int, str]:

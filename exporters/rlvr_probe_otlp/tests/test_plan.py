@@ -15,6 +15,7 @@ from rlvr_probe_otlp.tests.recordings import EPOCH_NS, MADE, Limits, died, read,
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from tests.actors import Books, Job
+from tests.journals import JournalFile, Training
 from tests.synthetic import write_recording
 
 
@@ -154,6 +155,29 @@ def test_a_step_that_is_going_on_waits_and_one_of_unknown_fate_is_said(tmp_path:
     trace.processes[:] = [replace(one, state="unknown") for one in trace.processes]
     plan = Plan(trace)
     assert (plan.waiting, plan.unclear) == (0, 4)
+
+
+def test_a_span_of_the_application_around_ours_is_a_link(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path / "run")
+    training = Training(journal)
+    training.begin()
+    for step in (1, 2):
+        training.step(step)
+        own = journal.spans
+        journal.event(
+            names.APPLICATION_SPAN, training.now_s, parent=own, trace="a" * 32, span="b" * 16
+        )
+    journal.span(names.USER, 0.1, 0.2, label="before")
+    journal.event(names.APPLICATION_SPAN, 0.2, parent=journal.spans, trace="c" * 32, span="d" * 16)
+    journal.close()
+    links = [
+        (one.name, link.trace_id, link.span_id)
+        for one in spans(read(tmp_path / "run", tmp_path))
+        for link in one.links
+        if link.attributes["rlvr.link.kind"] == "application"
+    ]
+    expected = [("rl.loop", "a" * 32, "b" * 16)] * 2 + [("rlvr.user", "c" * 32, "d" * 16)]
+    assert links == expected
 
 
 def test_marks_of_the_user_lie_in_their_step_and_the_others_in_a_trace_of_their_own(

@@ -22,6 +22,7 @@ from rlvr_probe.model.vocabulary import Attribute, Name
 __all__ = [
     "ADVANTAGE",
     "ALL",
+    "APPLICATION_SPAN",
     "CHECKPOINT",
     "DATA",
     "DEVICE",
@@ -287,6 +288,16 @@ STARTED = Name(
     ),
     event=True,
 )
+APPLICATION_SPAN = Name(
+    "application_span",
+    "the span of the application's own OpenTelemetry that was active when its parent, a coarse span"
+    " with nothing around it, ended",
+    (
+        Attribute("trace", "", "its trace id, 32 hex digits"),
+        Attribute("span", "", "its id, 16 hex digits"),
+    ),
+    event=True,
+)
 SESSION_END = Name(
     "session_end",
     "the training returned by itself: what a later process does is no repetition of it",
@@ -367,9 +378,9 @@ REWARDS = Name(
 ALL: tuple[Name, ...] = (
     STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
     UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, RPC, TRAJECTORY, TURN,
-    TOOL_CALL, VERIFY, REWARD_FN, OPTIMIZER_STEP, USER, PROCESS, STARTED, SESSION, SESSION_END,
-    TRAJECTORIES, TRAINED, SELECTED, REWARDS, DEVICE, DEVICE_SAMPLE, DEVICE_STATE, DEVICE_FAULT,
-    DEVICES_USED,
+    TOOL_CALL, VERIFY, REWARD_FN, OPTIMIZER_STEP, USER, APPLICATION_SPAN, PROCESS, STARTED, SESSION,
+    SESSION_END, TRAJECTORIES, TRAINED, SELECTED, REWARDS, DEVICE, DEVICE_SAMPLE, DEVICE_STATE,
+    DEVICE_FAULT, DEVICES_USED,
 )  # fmt: skip
 """Every name, in the order of the documentation."""
 

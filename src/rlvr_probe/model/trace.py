@@ -302,7 +302,10 @@ class Trace:
     devices: list[DeviceSeries] = field(default_factory=list)
     """What was read of the devices of all nodes, by host and by their number there."""
     sidecars: list[Process] = field(default_factory=list)
-    """The processes that read them; they are no part of the job, and not in :attr:`Trace.processes`."""
+    """The processes that read them: no part of the job, and not in :attr:`Trace.processes`."""
+    application_spans: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    """By process and id of a span: trace id and span id, hex, of the span of the application's own
+    OpenTelemetry that was around it."""
     epoch_ns: int = 0
     """Wall clock at time 0, ns since 1970; between machines only as good as their clocks."""
 

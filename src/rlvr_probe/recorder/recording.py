@@ -30,7 +30,7 @@ from rlvr_probe.journal.header import build_header
 from rlvr_probe.journal.space import FINE
 from rlvr_probe.model import schema
 from rlvr_probe.model.names import Name
-from rlvr_probe.recorder import definitions
+from rlvr_probe.recorder import application, definitions
 from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
 from rlvr_probe.recorder.devicesused import DevicesUsed
 from rlvr_probe.recorder.owntime import SAMPLE, Account
@@ -151,8 +151,11 @@ class Recorder:
         self.append(
             (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
-        if self._devices.wanted and definitions.worth(definition) != FINE:
-            self._devices.look(self)
+        if definitions.worth(definition) != FINE:
+            if self._devices.wanted:
+                self._devices.look(self)
+            if not parent:
+                application.tell(self, span)
 
     def is_inside(self, span: int, ancestor: int) -> bool:
         """Whether ``span`` is ``ancestor`` or lies in it; both are open."""
@@ -213,7 +216,7 @@ class Recorder:
     @property
     def refused(self) -> str | None:
         """Why no journal can be opened, an errno name, or None."""
-        return self._writer.refused if self._writer is not None else None
+        return None if self._writer is None else self._writer.refused
 
     @guard.fail_open("recorder.start")
     def _start(self) -> None:
@@ -375,8 +378,7 @@ class Recorder:
     def _finish(self, reason: str) -> None:
         self._drain()
         now = monotonic_ns()
-        time_ns = now - self.mono_ns
-        writer = self._writer
+        writer, time_ns = self._writer, now - self.mono_ns
         if writer is None:
             return
         totals = self._books.totals(self, time_ns, writer.lost)

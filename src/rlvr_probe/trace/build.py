@@ -94,6 +94,11 @@ def build_trace(loaded: Loaded, machine: Machine) -> Trace:
         totals=_totals(processes),
         devices=devices,
         sidecars=[_process(i, one, clock, machine, devices) for i, one in enumerate(sidecars)],
+        application_spans={
+            (index, span): ids
+            for index, one in enumerate(processes)
+            for span, ids in one.journal.applications.items()
+        },
         epoch_ns=clock.epoch_ns,
     )
 

@@ -8,6 +8,7 @@ from typing import Final
 
 __all__ = [
     "BadRow",
+    "checked_hex",
     "checked_id",
     "checked_text",
     "column_of",
@@ -17,6 +18,7 @@ __all__ = [
 ]
 
 _ID_MAX: Final = 1 << 62
+_HEX: Final = frozenset("0123456789abcdef")
 
 
 class BadRow(ValueError):
@@ -85,6 +87,19 @@ def checked_id(value: object, least: int = 1) -> int:
     """
     if type(value) is not int or not least <= value < _ID_MAX:
         raise BadRow("number")
+    return value
+
+
+def checked_hex(value: object, digits: int) -> str:
+    """``value`` if it is a number of so many hex digits that is not 0.
+
+    Raises:
+        BadRow: It is not.
+    """
+    if type(value) is not str or len(value) != digits or not _HEX.issuperset(value):
+        raise BadRow("hex")
+    if not int(value, 16):
+        raise BadRow("hex")
     return value
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
-from rlvr_probe.trace.checks import BadRow, checked_id, checked_text
+from rlvr_probe.trace.checks import BadRow, checked_hex, checked_id, checked_text
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
 from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
@@ -62,6 +62,7 @@ class Journal:
         selected: Which prompts a trainer kept.
         alone: Its trajectory spans.
         turns: Engine calls of several trajectories; those of one are in ``lone_turns``.
+        applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
         used: Devices that it told it works on.
         role: What it is to its job; empty if it never told. ``actor`` is its id as one.
@@ -91,6 +92,7 @@ class Journal:
     lone_turns: LoneTurns = field(default_factory=LoneTurns)
     verified: Verifications = field(default_factory=Verifications)
     tool_calls: ToolRows = field(default_factory=ToolRows)
+    applications: dict[int, tuple[str, str]] = field(default_factory=dict)
     devices: DeviceRows = field(default_factory=DeviceRows)
     used: UsedRow | None = None
     role: str = ""
@@ -273,6 +275,9 @@ class RowDecoder:
         elif definition.name == names.SESSION.name:
             journal.sessions.append(SessionRow(time_ns, values))
             journal.over_ns = 0
+        elif definition.name == names.APPLICATION_SPAN.name:
+            ids = checked_hex(values["trace"], 32), checked_hex(values["span"], 16)
+            journal.applications[checked_id(parent)] = ids
         elif definition.name == names.SESSION_END.name:
             journal.returned = True
             journal.over_ns = time_ns
