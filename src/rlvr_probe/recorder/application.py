@@ -29,8 +29,8 @@ class Recording(Protocol):
 def tell(recording: Recording, span: int) -> None:
     """Tell which span of the application's is active on this thread, as ``span`` of ours ends.
 
-    Only one that the application keeps. Below 0.2 us where OpenTelemetry is not loaded, 2 us where
-    it is and no span is active.
+    Only one that the application keeps. Costs 0.1 us where OpenTelemetry is not loaded, 0.4 us
+    where no span is active, 2 us where one is.
     """
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
