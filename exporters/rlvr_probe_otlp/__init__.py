@@ -1,5 +1,6 @@
 """Traces and metrics of a recorded run for any OpenTelemetry collector."""
 
 from rlvr_probe_otlp.exporter import OTLPExporter
+from rlvr_probe_otlp.prometheus import PrometheusEndpoint
 
-__all__ = ["OTLPExporter"]
+__all__ = ["OTLPExporter", "PrometheusEndpoint"]

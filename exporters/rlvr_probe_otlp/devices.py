@@ -155,9 +155,15 @@ class DeviceUnits:
     the readings: each window needs those around it only.
     """
 
-    def __init__(self, temporality: Temporality) -> None:
-        """Have told nothing yet."""
+    def __init__(self, temporality: Temporality, periods: int | None = None) -> None:
+        """Have told nothing yet.
+
+        Args:
+            temporality: Of the points.
+            periods: Points of a series in a unit, 40 by default; the last may have fewer.
+        """
         self._temporality: Temporality = temporality
+        self._periods = periods or _PERIODS
         self._told: dict[tuple[str, Pace], _Told] = {}
 
     def units(self, context: Context, trace: Trace, until_ns: int | None) -> Iterator[Unit]:
@@ -193,9 +199,9 @@ class DeviceUnits:
                 context, device, (first, start, end), told.sums, self._temporality
             )
             told.windows += 1
-            complete = told.windows % _PERIODS == 0
+            complete = told.windows % self._periods == 0
             if told.points and (complete or (until_ns is None and told.windows == windows)):
-                key = trace_id(context.run, "device", device.uuid, pace, number // _PERIODS)
+                key = trace_id(context.run, "device", device.uuid, pace, number // self._periods)
                 yield Unit(key, f"device {device.uuid}", "", (), tuple(told.points))
                 told.points.clear()
 

@@ -3,19 +3,19 @@
 The names are those of its `compatibility specification
 <https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics/>`_, so that a
 dashboard finds the same ones whether points came by OTLP or were scraped here. Histograms have
-fixed bounds here, two in each power of two: a native histogram has no text form.
+fixed bounds: native ones have no text form.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from itertools import accumulate
 from typing import Final
 
 from rlvr_probe_otlp.devices import DEVICE_METRICS
 from rlvr_probe_otlp.metrics import METRICS, Metric
-from rlvr_probe_otlp.telemetry import Attributes, Point, Snapshot, Value
+from rlvr_probe_otlp.telemetry import Attributes, Buckets, Point, Value
 
 __all__ = ["CONTENT_TYPE", "REGISTRY", "Board", "label_name", "prometheus_name"]
 
@@ -37,14 +37,6 @@ _UNITS: Final = {
 }
 _TYPES: Final = {"sum": "counter", "updown": "gauge", "gauge": "gauge", "histogram": "histogram"}
 _OTHER = re.compile(r"[^a-zA-Z0-9_]+")
-
-_HALVES: Final[Mapping[str, range]] = {
-    "s": range(-20, 29),
-    "{token}": range(41),
-    "{turn}": range(21),
-    "{step}": range(21),
-}
-"""Bounds of histograms by unit, as powers of the square root of two: 1 ms to 4.5 h, 1 to 1 Mi."""
 
 
 def prometheus_name(metric: Metric) -> str:
@@ -71,7 +63,7 @@ def label_name(attribute: str) -> str:
 class Board:
     """The last point of every series, as a page for Prometheus.
 
-    It expects cumulative points.
+    It expects cumulative points, and histograms of fixed bounds.
     """
 
     def __init__(self, labels: Attributes) -> None:
@@ -84,6 +76,12 @@ class Board:
         for point in points:
             self._points[point.metric, self._said(point.attributes)] = point
 
+    def drop(self, metrics: Container[str], before_ns: int | None = None) -> None:
+        """Show no points of these metrics any more, or none of before a time, ns since 1970."""
+        for key, point in list(self._points.items()):
+            if key[0] in metrics and (before_ns is None or point.time_ns < before_ns):
+                del self._points[key]
+
     def page(self) -> bytes:
         """The page: metrics by name, series by labels."""
         lines = list[str]()
@@ -95,9 +93,9 @@ class Board:
                 lines.append(f"# HELP {shown} {metric.meaning}")
                 lines.append(f"# TYPE {shown} {_TYPES[metric.kind]}")
                 last = name
-            if isinstance(point.value, Snapshot):
-                lines += _histogram(shown, labels, metric.unit, point.value)
-            else:
+            if isinstance(point.value, Buckets):
+                lines += _histogram(shown, labels, point.value)
+            elif isinstance(point.value, (int, float)):
                 lines.append(f"{shown}{{{labels}}} {_number(point.value)}")
         return "".join(f"{line}\n" for line in lines).encode()
 
@@ -106,32 +104,13 @@ class Board:
         return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(named.items()))
 
 
-def _histogram(name: str, labels: str, unit: str, shot: Snapshot) -> Iterable[str]:
-    """A bucket of an exponential histogram counts where all of it lies below a bound."""
-    by_upper = dict[int, int]()
-    for place, count in enumerate(shot.counts):
-        upper = _upper_half(shot.offset + place, shot.scale)
-        by_upper[upper] = by_upper.get(upper, 0) + count
-    uppers = sorted(by_upper)
+def _histogram(name: str, labels: str, given: Buckets) -> Iterable[str]:
     before = f"{labels}," if labels else ""
-    below, place = shot.zero, 0
-    if unit != "s":
-        yield f'{name}_bucket{{{before}le="0"}} {below}'
-    for half in _HALVES[unit]:
-        while place < len(uppers) and uppers[place] <= half:
-            below += by_upper[uppers[place]]
-            place += 1
-        yield f'{name}_bucket{{{before}le="{_number(math.pow(2.0, half / 2))}"}} {below}'
-    yield f'{name}_bucket{{{before}le="+Inf"}} {shot.count}'
-    yield f"{name}_sum{{{labels}}} {_number(shot.sum)}"
-    yield f"{name}_count{{{labels}}} {shot.count}"
-
-
-def _upper_half(index: int, scale: int) -> int:
-    """Least half exponent that is not below the upper bound of a bucket."""
-    if scale >= 1:
-        return (index >> (scale - 1)) + 1
-    return (index + 1) << (1 - scale)
+    below = accumulate(given.counts)
+    for bound, count in zip((*map(_number, given.bounds), "+Inf"), below, strict=True):
+        yield f'{name}_bucket{{{before}le="{bound}"}} {count}'
+    yield f"{name}_sum{{{labels}}} {_number(given.sum)}"
+    yield f"{name}_count{{{labels}}} {given.count}"
 
 
 def _number(value: float) -> str:

@@ -107,12 +107,10 @@ class ExplicitHistogram:
 
 
 def bounds_of(unit: str) -> Sequence[float]:
-    """Bounds for a unit: powers of 2 from 10 ms to 3 hours, or from 1 to a million."""
-    return (
-        [0.01 * 2**power for power in range(21)]
-        if unit == "s"
-        else [float(1 << power) for power in range(21)]
-    )
+    """Bounds for a unit, two in each power of 2: from 1 ms to 2.3 hours, or from 1 to a million."""
+    if unit == "s":
+        return [0.001 * 2 ** (half / 2) for half in range(47)]
+    return [2 ** (half / 2) for half in range(41)]
 
 
 def _index(value: float, scale: int) -> int:

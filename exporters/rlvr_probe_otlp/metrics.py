@@ -13,7 +13,17 @@ from rlvr_probe_otlp.histogram import ExplicitHistogram, ExponentialHistogram, b
 from rlvr_probe_otlp.names import allowed, duration_metric, known
 from rlvr_probe_otlp.telemetry import Attributes, Point, Value
 
-__all__ = ["METRICS", "Histograms", "Meter", "Metric", "Temporality", "count_losses", "count_step"]
+__all__ = [
+    "METRICS",
+    "Histograms",
+    "Meter",
+    "Metric",
+    "Temporality",
+    "count_losses",
+    "count_missing",
+    "count_open",
+    "count_step",
+]
 
 Temporality = Literal["cumulative", "delta"]
 Histograms = Literal["exponential", "explicit"]
@@ -233,11 +243,21 @@ def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> Non
 
 def count_losses(meter: Meter, trace: Trace) -> None:
     """Count what is missing, what went wrong inside the probe, and what is open."""
-    for reason, rows in sorted(trace.lost.items()):
-        meter.count("rlvr.lost", rows, rlvr__lost__reason=reason)
     faults = sum(sum(process.faults.values()) for process in trace.processes)
+    count_missing(meter, trace.lost, faults)
+    count_open(meter, trace)
+
+
+def count_missing(meter: Meter, lost: Mapping[str, int], faults: int) -> None:
+    """Count rows that are missing, by reason, and errors inside the probe."""
+    for reason, rows in sorted(lost.items()):
+        meter.count("rlvr.lost", rows, rlvr__lost__reason=reason)
     if faults:
         meter.count("rlvr.faults", faults)
+
+
+def count_open(meter: Meter, trace: Trace) -> None:
+    """Count spans that had not ended."""
     opened = dict[str, int]()
     for span in trace.open_spans:
         name = allowed(span.name)

@@ -97,7 +97,9 @@ def test_every_plugin_folder_has_its_entry_point_and_every_entry_point_its_folde
     kind: str,
 ) -> None:
     expected = {name.removeprefix("rlvr_probe_"): name for name in plugin_folders(kind)}
-    assert {name: point.module for name, point in entry_points(kind).items()} == expected
+    found = {name: point.module for name, point in entry_points(kind).items()}
+    assert {name: found.get(name) for name in expected} == expected
+    assert set(found.values()) == set(expected.values())
 
 
 @pytest.mark.parametrize("kind", GROUPS)

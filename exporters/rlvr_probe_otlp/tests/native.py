@@ -45,6 +45,7 @@ def page(points: Iterable[Point], labels: Mapping[str, str]) -> bytes:
 def _value(point: Point) -> bytes:
     if isinstance(point.value, Snapshot):
         return _field(7, _histogram(point.value))
+    assert isinstance(point.value, (int, float))
     field = 3 if point.kind == "sum" else 2
     return _field(field, _double(1, point.value))
 

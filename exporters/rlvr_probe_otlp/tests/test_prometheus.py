@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp import exposition
+from rlvr_probe_otlp.metrics import Histograms
 from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.telemetry import Point, Snapshot
+from rlvr_probe_otlp.telemetry import Buckets, Point, Snapshot
 from rlvr_probe_otlp.tests import native
 from rlvr_probe_otlp.tests.prometheus import Prometheus, pages, prometheus
 from rlvr_probe_otlp.tests.recordings import MADE, died, gpu, read
@@ -35,7 +36,9 @@ from tests.journals import JournalFile, Training
 
 pytestmark = pytest.mark.conformance
 
-FORMS = ("scraped", "native")
+Planned = dict[tuple[str, str], list[Point]]
+
+FORMS: dict[str, Histograms] = {"scraped": "explicit", "native": "exponential"}
 
 
 def machines(folder: Path) -> None:
@@ -89,13 +92,16 @@ RECORDINGS = {
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Point]]:
-    found = dict[str, list[Point]]()
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    """Points of each recording, in each form."""
+    found = Planned()
     for name, write in RECORDINGS.items():
         folder = tmp_path_factory.mktemp(name)
         write(folder / name)
-        plan = Plan(read(folder / name, folder))
-        found[name] = [point for unit in plan.units() for point in unit.points]
+        trace = read(folder / name, folder)
+        for form, histograms in FORMS.items():
+            plan = Plan(trace, histograms=histograms)
+            found[form, name] = [point for unit in plan.units() for point in unit.points]
     return found
 
 
@@ -103,16 +109,13 @@ def twice(point: Point) -> Point:
     """The point as it is once everything has happened again."""
     if point.kind == "gauge":
         return point
-    if not isinstance(point.value, Snapshot):
-        return replace(point, value=2 * point.value)
     shot = point.value
-    grown = replace(
-        shot,
-        count=2 * shot.count,
-        sum=2 * shot.sum,
-        zero=2 * shot.zero,
-        counts=tuple(2 * one for one in shot.counts),
-    )
+    if isinstance(shot, (int, float)):
+        return replace(point, value=2 * shot)
+    counts = tuple(2 * one for one in shot.counts)
+    grown = replace(shot, count=2 * shot.count, sum=2 * shot.sum, counts=counts)
+    if isinstance(grown, Snapshot):
+        grown = replace(grown, zero=2 * grown.zero)
     return replace(point, value=grown)
 
 
@@ -127,19 +130,17 @@ def as_native(name: str, points: Sequence[Point]) -> tuple[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def server(
-    points: dict[str, list[Point]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Prometheus]:
-    paths = [f"/{form}/{name}" for form in FORMS for name in points]
+def server(planned: Planned, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    paths = [f"/{form}/{name}" for form, name in planned]
+    make = {"scraped": scraped, "native": as_native}
     with pages() as served:
         folder = tmp_path_factory.mktemp("server")
         with prometheus(folder, served.address, paths) as running:
             for change in (lambda point: point, twice):
                 served.show(
                     {
-                        f"/{form}/{name}": make(name, [change(one) for one in some])
-                        for form, make in zip(FORMS, (scraped, as_native), strict=True)
-                        for name, some in points.items()
+                        f"/{form}/{name}": make[form](name, [change(one) for one in some])
+                        for (form, name), some in planned.items()
                     },
                     times=3,
                 )
@@ -166,23 +167,21 @@ def test_every_query_of_every_dashboard_has_an_answer(server: Prometheus, form: 
     assert asked > 60
 
 
-def test_all_runs_together_are_the_sum_of_each(
-    server: Prometheus, points: dict[str, list[Point]]
-) -> None:
+def test_all_runs_together_are_the_sum_of_each(server: Prometheus, planned: Planned) -> None:
     query = queries.grown("rl.train.steps")
     ((_, whole),) = server.ask(filled(query, ".*"))
-    each = [server.ask(filled(query, f"{form} {name}")) for form in FORMS for name in points]
+    each = [server.ask(filled(query, f"{form} {name}")) for form, name in planned]
     assert len(each) == 2 * len(RECORDINGS)
     assert whole == pytest.approx(sum(value for ((_, value),) in each))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_means_are_those_of_what_was_recorded(
-    server: Prometheus, form: str, points: dict[str, list[Point]]
+    server: Prometheus, form: str, planned: Planned
 ) -> None:
     for name in ("job", "machines"):
         for metric in ("rl.loop.duration", "rl.sample.duration", "gen_ai.client.token.usage"):
-            ours = last(points[name], metric)
+            ours = last(planned[form, name], metric)
             expected = sum(one.sum for one in ours) / sum(one.count for one in ours)
             ((_, value),) = server.ask(filled(queries.mean(metric), f"{form} {name}"))
             assert value == pytest.approx(expected, rel=1e-6)
@@ -190,44 +189,49 @@ def test_means_are_those_of_what_was_recorded(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_quantiles_are_within_a_bucket_of_what_was_recorded(
-    server: Prometheus, form: str, points: dict[str, list[Point]]
+    server: Prometheus, form: str, planned: Planned
 ) -> None:
     said = {"gen_ai.token.type": "output", "rlvr.mode": "train"}
     metric = "gen_ai.client.token.usage"
-    (shot,) = last([one for one in points["job"] if one.attributes == said], metric)
+    (shot,) = last([one for one in planned[form, "job"] if one.attributes == said], metric)
     for share in (0.5, 0.9, 0.99):
         where = ', gen_ai_token_type="output", rlvr_mode="train"'
         query = queries.quantile(share, metric, where=where)
         ((_, value),) = server.ask(filled(query, f"{form} job"))
         # Where a share ends exactly at a bound, the next bucket is as right.
-        low, high = bounds(shot, share * (1 - 1e-6))[0], bounds(shot, share * (1 + 1e-6))[1]
-        width = 2**0.5 if form == "scraped" else 2**0.01
-        assert low / width <= value <= high * width
+        low, high = bucket(shot, share * (1 - 1e-6))[0], bucket(shot, share * (1 + 1e-6))[1]
+        assert low <= value <= high
 
 
-def bounds(shot: Snapshot, share: float) -> tuple[float, float]:
-    """Bounds of the bucket that holds this share."""
-    below = shot.zero
+def bucket(shot: Snapshot | Buckets, share: float) -> tuple[float, float]:
+    """Bounds of the bucket that holds this share of the values."""
+    if isinstance(shot, Buckets):
+        bounds = [0.0, *shot.bounds, math.inf]
+    else:
+        places = range(shot.offset, shot.offset + len(shot.counts) + 1)
+        bounds = [2.0 ** (place / 2**shot.scale) for place in places]
+    # A native histogram is never finer than 2^(1/256).
+    slack = 1.0 if isinstance(shot, Buckets) else 2**0.01
+    below = 0
     for place, count in enumerate(shot.counts):
         below += count
         if below >= share * shot.count:
-            index = shot.offset + place
-            return 2 ** (index / 2**shot.scale), 2 ** ((index + 1) / 2**shot.scale)
+            return bounds[place] / slack, bounds[place + 1] * slack
     raise AssertionError("an empty histogram")
 
 
-def last(points: Sequence[Point], metric: str) -> list[Snapshot]:
+def last(points: Sequence[Point], metric: str) -> list[Snapshot | Buckets]:
     """Last state of each series of a histogram."""
     series = {
         str(sorted(one.attributes.items())): one.value
         for one in points
-        if one.metric == metric and isinstance(one.value, Snapshot)
+        if one.metric == metric and isinstance(one.value, (Snapshot, Buckets))
     }
     return list(series.values())
 
 
-def test_everything_that_goes_out_was_here(points: dict[str, list[Point]]) -> None:
-    found = {point.metric for some in points.values() for point in some}
+def test_everything_that_goes_out_was_here(planned: Planned) -> None:
+    found = {point.metric for some in planned.values() for point in some}
     assert found == exposition.REGISTRY.keys()
 
 
@@ -239,9 +243,11 @@ def test_labels_of_a_page_are_those_of_queries(server: Prometheus) -> None:
     assert re.fullmatch(r"[a-z_]+", queries.RUN.partition("=")[0])
 
 
-def test_promtool_has_nothing_to_say_about_a_page(points: dict[str, list[Point]]) -> None:
+def test_promtool_has_nothing_to_say_about_a_page(planned: Planned) -> None:
     promtool = program("prometheus", "usr/bin/promtool")
-    for name, some in points.items():
+    for (form, name), some in planned.items():
+        if form != "scraped":
+            continue
         _, body = scraped(f'{name} "\\\n', some)
         checked = subprocess.run(
             [promtool, "check", "metrics"], input=body, capture_output=True, check=True, timeout=60
