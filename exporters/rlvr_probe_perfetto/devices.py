@@ -81,7 +81,6 @@ def _draw(track: Track, series: DeviceSeries, most: int, scope: Scope, drawn: De
             start_ns = max(start_ns, scope.start_ns)
             if until_ns is not None and start_ns - until_ns > _AWAY * readings.period_ns(start_ns):
                 unread.setdefault((until_ns, start_ns), []).append(counter.name)
-                last = None
             if value != last:
                 track.point(name, start_ns, value)
             until_ns, last = end_ns, value

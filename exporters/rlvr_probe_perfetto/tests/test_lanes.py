@@ -67,3 +67,12 @@ def test_of_slices_with_the_same_times_the_parent_comes_first() -> None:
 def test_slices_that_are_parents_of_one_another_are_drawn_all_the_same() -> None:
     loop = [Slice(0, 1, 2, "", "", 5, 9), Slice(0, 2, 1, "", "", 5, 9)]
     assert len(list(in_order([(5, lambda: loop)]))) == 2
+
+
+def test_of_two_parts_of_one_slice_neither_lies_in_the_other() -> None:
+    lanes = Lanes()
+    assert lanes.place(0, 10, "whole", None) == 0
+    assert lanes.place(1, 8, "part", "whole", within_any=True) == 0
+    assert lanes.place(2, 5, "other", "whole", within_any=True) == 1
+    assert lanes.place(3, 4, "inside", "part") == 0
+    assert lanes.place(9, 10, "late", "whole") == 0

@@ -200,6 +200,9 @@ def test_steps_that_were_thrown_away_say_so(tmp_path: Path) -> None:
     timeline = drawn(trace)
     thrown = {bar.name for bar in timeline.of("step") if "thrown away" in bar.name}
     assert thrown == {f"step {step.number} (thrown away)" for step in trace.redone}
+    own = [bar for bar in of_processes(timeline) if bar.kind == "step"]
+    assert {bar.name for bar in own if "thrown_away" in bar.arguments} == thrown
+    assert {bar.name for bar in own} > thrown
     assert thrown
     assert {track.split(" ")[0] for track in timeline.tracks.values()} == {"run", "attempt"}
 
