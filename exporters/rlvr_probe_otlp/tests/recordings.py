@@ -96,7 +96,7 @@ def gpus(folder: Path, *, shared: bool = False) -> None:
     for place in range(2):
         tell(sidecar, place, gpu(place), truth(1.0 + place))
     for second in range(1, 40):
-        state = {"sm_clock_hz": 1.5e9, "throttle_reasons": 4}
+        state: dict[str, Any] = {"sm_clock_hz": 1.5e9, "throttle_reasons": 4}
         sidecar.event(names.DEVICE_STATE, second, device=0, **state)
     sidecar.close()
 

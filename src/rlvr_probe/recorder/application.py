@@ -20,9 +20,11 @@ class Recording(Protocol):
 
     def define(self, name: Name, attributes: Sequence[str]) -> int:
         """Number of the layout of rows for a name with these attributes."""
+        ...
 
     def event_row(self, definition: int, parent: int, values: Sequence[Any]) -> None:
         """Queue an event of this moment."""
+        ...
 
 
 @guard.fail_open("recorder.application")
