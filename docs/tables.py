@@ -17,9 +17,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from rlvr_probe_otlp import devices as otlp_devices
-from rlvr_probe_otlp import metrics as otlp_metrics
 from rlvr_probe_otlp import names as otlp
 from rlvr_probe_otlp.exporter import OTLPExporter
+from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
 
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
@@ -219,9 +219,11 @@ def otlp_attributes_table() -> str:
 
 def otlp_metrics_table() -> str:
     """Every metric that goes out."""
-    metrics = (*otlp_metrics.METRICS, *otlp_devices.DEVICE_METRICS.values())
-    rows = [(f"`{one.name}`", one.unit, one.kind, one.meaning) for one in metrics]
-    return _table(("metric", "unit", "kind", "meaning"), rows)
+    rows = [
+        (f"`{one.name}`", one.unit, one.kind, f"`{prometheus_name(one)}`", one.meaning)
+        for one in REGISTRY.values()
+    ]
+    return _table(("metric", "unit", "kind", "in Prometheus", "meaning"), rows)
 
 
 TABLES = {

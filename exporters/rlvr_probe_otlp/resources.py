@@ -31,7 +31,14 @@ def run_resource(trace: Trace) -> Attributes:
     facts = dict[str, Value]()
     for attempt in reversed(trace.attempts):
         facts.update(_facts(attempt, None))
-    return {"service.name": SERVICE, **_text("rl.run.id", trace.run), **_versions(), **facts}
+    return {
+        "service.name": SERVICE,
+        # What keeps two runs apart where no other attribute of a resource is kept.
+        **_text("service.instance.id", trace.run),
+        **_text("rl.run.id", trace.run),
+        **_versions(),
+        **facts,
+    }
 
 
 def process_resources(trace: Trace) -> Sequence[Attributes]:
