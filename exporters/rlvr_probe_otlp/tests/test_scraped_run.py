@@ -1,0 +1,123 @@
+"""A real job with a real sidecar is scraped while it goes on, as the guide says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from rlvr_probe_otlp.prometheus import VARIABLE
+
+from rlvr_probe.election import holder, lock_path, open_lock
+from tests.jobs import wait_for
+
+pytestmark = pytest.mark.conformance
+
+JOB = """
+import os, time
+import rlvr_probe
+rlvr_probe.attach()
+while not os.path.exists("stop"):
+    with rlvr_probe.span("work"):
+        time.sleep(0.05)
+"""
+RUN = "one"
+PATIENCE_S = 120.0
+
+
+class Job:
+    """A job that ends when it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "rlvr-probe-runs" / RUN
+
+    def sidecar(self) -> int | None:
+        fd = open_lock(lock_path(self.path))
+        found = holder(fd)
+        os.close(fd)
+        return found
+
+    def page(self) -> str:
+        """What its endpoint shows; empty while there is none."""
+        for port in self.ports():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as got:
+                    return str(got.read().decode())
+            except OSError:
+                pass
+        return ""
+
+    def ports(self) -> list[int]:
+        try:
+            children = psutil.Process(self.sidecar() or -1).children()
+            found = [one for child in children for one in child.net_connections("tcp")]
+        except (psutil.Error, ValueError):
+            return []
+        assert {one.laddr.ip for one in found} <= {"127.0.0.1"}
+        return [one.laddr.port for one in found if one.status == psutil.CONN_LISTEN]
+
+    def busy_s(self) -> float:
+        """Time that processors of the host were busy, as it is shown; 0 before it is."""
+        pattern = r'^system_cpu_time_seconds_total\{.*rl_run_id="one".*\} (\S+)$'
+        found = re.search(pattern, self.page(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+
+@contextmanager
+def running(folder: Path, **environ: str) -> Iterator[Job]:
+    job = Job(folder)
+    (folder / "train.py").write_text(JOB)
+    switched = {"RLVR_PROBE_SIDECAR": "1", "RLVR_PROBE_RUN_ID": RUN}
+    program = str(Path(sys.executable).with_name("rlvr-probe"))
+    process = subprocess.Popen(
+        [program, "run", "--", sys.executable, "train.py"],
+        cwd=folder, env={**os.environ, **switched, **environ},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: job.path.exists(), PATIENCE_S)
+        wait_for(lambda: job.sidecar() is not None, PATIENCE_S)
+        yield job
+        (folder / "stop").touch()
+        assert process.wait(PATIENCE_S) == 0
+        wait_for(lambda: job.sidecar() is None, PATIENCE_S)
+    finally:
+        (folder / "stop").touch()
+        process.wait(PATIENCE_S)
+        left = job.sidecar()
+        if left:
+            os.kill(left, signal.SIGKILL)
+        lock_path(job.path).unlink()
+
+
+def test_a_run_is_scraped_while_it_goes_on_and_counters_survive_the_sidecar(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, **{VARIABLE: "127.0.0.1:0"}) as job:
+        wait_for(lambda: job.busy_s() > 0, PATIENCE_S)
+        before, pid = job.busy_s(), job.sidecar()
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: job.sidecar() not in (None, pid), PATIENCE_S)
+        wait_for(lambda: job.busy_s() > 0, PATIENCE_S)
+        assert job.busy_s() >= before
+        port = job.ports()[0]
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+
+
+def test_nobody_listens_where_nobody_asked_for_it(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        sidecar = psutil.Process(job.sidecar() or -1)
+        every = [sidecar, *sidecar.children(recursive=True)]
+        assert [one for process in every for one in process.net_connections()] == []
