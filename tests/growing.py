@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlvr_probe import identity
 from rlvr_probe.model import schema
 from rlvr_probe.trace.files import JOURNAL
 from rlvr_probe.trace.liveness import Machine
@@ -62,6 +63,12 @@ class Growing:
         running = {f"p{one.header['pid']}": ("R", 77) for one in self._processes}
         self.machine: Machine = fake_proc(proc, BOOT, **running)
         self.times = sorted({at for one in self._processes for at, _ in one.rows})
+
+    def belong_to(self, pid: int) -> None:
+        """Let every process be a real one, with its pid on this machine."""
+        real = {"boot": identity.boot_id(), "pid": pid}
+        for one in self._processes:
+            one.header.update(real, start_ticks=identity.process_start_ticks(pid))
 
     def leave_out(self, tag: str) -> None:
         """Never write the rows about the recording itself that begin with ``tag``."""

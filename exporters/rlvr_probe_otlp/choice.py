@@ -14,7 +14,7 @@ from rlvr_probe_otlp.identifiers import share_of
 __all__ = ["Candidate", "Choice", "candidates"]
 
 _FAILED = frozenset({"error", "cancelled"})
-_ORDER = ("slowest_of_run", "slowest_of_step", "failed", "sampled")
+_ORDER = ("slowest_so_far", "slowest_of_step", "failed", "sampled")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,31 +69,30 @@ class Choice:
 
     Attributes:
         limits: How much.
-        slowest: Places of its slowest trajectories.
+        slowest: Places of the trajectories that were among its slowest up to the end of their step.
     """
 
     limits: Limits
-    slowest: frozenset[_Place] = field(default_factory=frozenset)
+    slowest: set[_Place] = field(default_factory=set)
     _longest: list[tuple[int, _Place]] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace, limits: Limits) -> Choice:
         """That over all of ``trace``; without a trace, each step is on its own."""
-        durations = (
-            (one.end_ns - one.start_ns, _place(step, one))
-            for attempt in trace.attempts
-            for step in attempt.steps
-            for one in candidates(step)
-        )
-        return cls(
-            limits, frozenset(place for _, place in heapq.nlargest(limits.slowest, durations))
-        )
+        found = cls(limits)
+        for attempt in trace.attempts:
+            for step in attempt.steps:
+                found.learn(step)
+        return found
 
     def learn(self, step: Step) -> None:
-        """Take note of how slow the trajectories of ``step`` are, one of a run that goes on."""
-        durations = ((one.end_ns - one.start_ns, _place(step, one)) for one in candidates(step))
-        longest = heapq.nlargest(self.limits.slowest, (*self._longest, *durations))
-        self._longest, self.slowest = longest, frozenset(place for _, place in longest)
+        """Take note of how slow the trajectories of ``step`` are, the next one of the run.
+
+        What comes later drives nothing out: the choice is the same while the run goes on.
+        """
+        durations = [(one.end_ns - one.start_ns, _place(step, one)) for one in candidates(step)]
+        self._longest = heapq.nlargest(self.limits.slowest, (*self._longest, *durations))
+        self.slowest.update({place for _, place in durations} & {p for _, p in self._longest})
 
     def kept(self, context: Context, step: Step) -> dict[Candidate, list[str]]:
         """The trajectories of ``step`` that become traces, by row, each with every reason."""

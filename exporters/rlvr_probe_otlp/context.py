@@ -21,7 +21,7 @@ class Limits:
         spans: Most spans of one trace.
         trajectories: Most trajectories of one step that become traces.
         share: Of the other trajectories, the share that is kept, 0..1.
-        slowest: How many of the slowest trajectories of the run are kept.
+        slowest: How many of the slowest trajectories of the run so far are kept.
         slowest_of_step: And how many of each step.
     """
 

@@ -26,8 +26,7 @@ class LiveExport:
     """A :class:`~rlvr_probe.exporter.LiveSession`.
 
     What it sends is what :class:`~rlvr_probe_otlp.exporter.OTLPExporter` would, with the same ids,
-    and both note it in one file. But which trajectories are the slowest of the run is not known
-    before its end: here they are the slowest so far.
+    and both note it in one file.
     """
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:

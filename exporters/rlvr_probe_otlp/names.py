@@ -100,7 +100,7 @@ OWN: Final[Mapping[str, str]] = {
     "rlvr.detail": "what was open: for example a reward function",
     "rlvr.link.kind": "issued_by, consumed_by: the step of a trajectory; trajectory: the other way;"
     " application: a span of your own",
-    "rlvr.kept": "why a trajectory is a trace: slowest_of_run, slowest_of_step, failed, sampled",
+    "rlvr.kept": "why a trajectory is a trace: slowest_so_far, slowest_of_step, failed, sampled",
     "rlvr.row": "its row in the batch over all ranks",
     "rlvr.batch": "batches of the step before it",
     "rlvr.group.index": "its prompt in the batch",

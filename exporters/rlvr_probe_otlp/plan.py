@@ -114,7 +114,7 @@ class Plan:
     def _content(self, step: Step, traces: Sequence[PlannedTrace]) -> str:
         """What tells a step from what it was: its trace, and how much is known of its trajectories.
 
-        Not which of them are kept: a slow one of a later step may drive out one of this step.
+        Not which of them are kept: that follows from the limits, and from the steps before.
         """
         limits = self.context.limits
         known = [

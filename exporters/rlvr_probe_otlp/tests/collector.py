@@ -21,10 +21,13 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
 
-__all__ = ["Collector", "grpc_collector", "http_collector"]
+__all__ = ["GONE", "Collector", "grpc_collector", "http_collector"]
 
 Answer = Callable[[int], int]
 """HTTP status by the number of the request, from 0."""
+
+GONE = 0
+"""Over HTTP: it dies before it answers."""
 
 
 @dataclass
@@ -96,6 +99,9 @@ def http_collector() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             status = collector.begin({**headers, ":path": self.path})
+            if status == GONE:
+                self.close_connection = True
+                return
             if status == 200:
                 encoding = headers.get("content-encoding")
                 if encoding == "gzip":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_otlp import devices
+from rlvr_probe_otlp.choice import Choice
 from rlvr_probe_otlp.context import Limits
 from rlvr_probe_otlp.devices import DeviceUnits
 from rlvr_probe_otlp.metrics import Meter
@@ -24,8 +25,7 @@ from tests.actors import SECOND
 from tests.growing import Growing
 from tests.synthetic import write_recording
 
-LIMITS = Limits(slowest=0)
-"""Which trajectories are the slowest of all is not known before the end."""
+LIMITS = Limits(slowest=10)
 
 ROUNDS = 60
 AHEAD_NS = 300 * SECOND
@@ -40,9 +40,12 @@ class Planned:
         self.steps: list[Step] = []
         self._meter: Meter | None = None
         self._devices = DeviceUnits("cumulative")
+        self._choice = Choice(LIMITS)
 
     def take(self, over: Over) -> None:
-        plan = Plan(over.window, LIMITS)
+        for step in over.steps:
+            self._choice.learn(step)
+        plan = Plan(over.window, LIMITS, choice=self._choice)
         self._meter = self._meter or Meter(plan.context.at(0))
         self.steps += over.steps
         found: list[Unit | None] = [plan.unit(step, self._meter) for step in over.steps]

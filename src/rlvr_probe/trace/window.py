@@ -308,30 +308,39 @@ class Window:
         loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
         return build_trace(loaded, self._machine)
 
+    def _is_read(self, attempt: Attempt, trace: Trace) -> bool:
+        """Whether nobody of an attempt runs, and everything that they wrote was read."""
+        members = [trace.processes[at] for at in attempt.processes]
+        return all(
+            one.state not in ("running", "unknown")
+            and self._processes[one.key].known_ns >= _FOREVER
+            for one in members
+        )
+
     def _steps_over(self, trace: Trace, until_ns: int) -> Iterator[Step]:
         for attempt in trace.attempts:
             handed = self._handed.get(attempt.index)
             count = len(attempt.steps)
-            if _is_working(attempt, trace) and not _is_continued(attempt, trace):
-                count = _done(attempt, until_ns - _SETTLED_NS - trace.epoch_ns)
+            settled_ns = until_ns - _SETTLED_NS - trace.epoch_ns
+            if not (self._is_read(attempt, trace) or _is_continued(attempt, trace, settled_ns)):
+                count = _done(attempt, settled_ns)
             for step in attempt.steps[:count]:
                 if handed is None or _place(step) > handed:
                     yield step
+
+
+def _end_of(step: Step) -> int:
+    return max((span.end_ns for span in step.spans), default=0)
 
 
 def _place(step: Step) -> tuple[int, int, int]:
     return step.session, step.life, step.number
 
 
-def _is_working(attempt: Attempt, trace: Trace) -> bool:
-    """Whether any process of an attempt runs, or may, for all that is known here."""
-    return any(trace.processes[at].state in ("running", "unknown") for at in attempt.processes)
-
-
-def _is_continued(attempt: Attempt, trace: Trace) -> bool:
+def _is_continued(attempt: Attempt, trace: Trace, until_ns: int) -> bool:
     """Whether a later attempt went on with the training, and so this one is over."""
     return any(
-        step.done and step.ranks_done
+        step.done and step.ranks_done and _end_of(step) <= until_ns
         for later in trace.attempts[attempt.index + 1 :]
         if later.lineage == attempt.lineage and not later.concurrent
         for step in later.steps
@@ -347,7 +356,7 @@ def _done(attempt: Attempt, until_ns: int) -> int:
         at
         for at, step in enumerate(attempt.steps)
         if step.done and step.ranks_done and not step.open
-        if max((span.end_ns for span in step.spans), default=0) <= until_ns
+        if _end_of(step) <= until_ns
     ]
     if done and any(
         span.name == names.RPC.name and span.attributes.get("waits", 1) == 0
