@@ -23,6 +23,7 @@ class PrometheusEndpoint:
     """A :class:`~rlvr_probe.exporter.LiveExporter` that is asked rather than sending."""
 
     name = "prometheus"
+    variables = (VARIABLE,)
 
     def wanted(self, environ: Mapping[str, str]) -> bool:
         """Whether an address is given."""

@@ -72,7 +72,7 @@ class PageServer:
             def do_GET(self) -> None:
                 ours._answer(self)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 """Say nothing: a sidecar has nowhere to."""
 
         class Server(ThreadingHTTPServer):

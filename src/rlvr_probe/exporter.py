@@ -209,6 +209,9 @@ class LiveSession(Protocol):
 class LiveExporter(Protocol):
     """A destination that a run is handed to while it goes on.
 
+    Its class may name the variables ``RLVR_PROBE_*`` that it reads in an attribute ``variables``:
+    then ``rlvr-probe doctor`` takes none of them for a mistake.
+
     Attributes:
         name: Its entry point.
     """

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rlvr_probe_otlp.serving import PATH
 from rlvr_probe_otlp.tests.recordings import MADE, gpu, read
 from rlvr_probe_otlp.tests.test_window import given, grown
 
+from rlvr_probe.doctor.settings import examine_settings
 from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Trace
@@ -189,6 +191,36 @@ def test_what_it_keeps_is_for_the_user_alone(tmp_path: Path, opened: ExitStack) 
     assert read(folder, tmp_path).notes == trace.notes
 
 
+def test_what_processes_say_they_lost_is_shown_and_does_not_go_back(
+    tmp_path: Path, opened: ExitStack
+) -> None:
+    folder = tmp_path / "run"
+    MADE["died"](folder)
+    trace = read(folder, tmp_path)
+    session = listening(opened, folder)
+    first, *others = trace.processes
+    lost = {"queue_full": 7, "unjoined_turns": 3}
+    told = replace(first, lost=lost, faults={"hook: ValueError": 2})
+    session.steps(replace(trace, processes=[told, *others]), [], LATER)
+    session.steps(replace(trace, processes=others, open_spans=[]), [], LATER)
+    shown = samples(scrape(session))
+    assert {name: value for name, value in shown.items() if "rlvr_" in name.partition("{")[0]} == {
+        'rlvr_lost_total{rl_run_id="run-1",rlvr_lost_reason="queue_full"}': 7,
+        'rlvr_faults_total{rl_run_id="run-1"}': 2,
+    }
+
+
+def test_what_is_open_is_shown_as_long_as_it_is(tmp_path: Path, opened: ExitStack) -> None:
+    folder = tmp_path / "run"
+    MADE["died"](folder)
+    trace = read(folder, tmp_path)
+    session = listening(opened, folder)
+    session.steps(trace, [], LATER)
+    assert 'rlvr_spans_open{rl_run_id="run-1",rlvr_span="step"}' in samples(scrape(session))
+    session.steps(replace(trace, open_spans=[]), [], LATER)
+    assert "rlvr_spans_open" not in scrape(session)
+
+
 def test_where_nothing_can_be_noted_it_goes_on(tmp_path: Path, opened: ExitStack) -> None:
     folder = tmp_path / "run"
     MADE["actors"](folder)
@@ -206,6 +238,12 @@ def test_it_is_wanted_only_where_an_address_is_given() -> None:
     assert not exporter.wanted({})
     assert not exporter.wanted({VARIABLE: " "})
     assert exporter.wanted({VARIABLE: "127.0.0.1:9464"})
+
+
+def test_its_variable_is_known_to_the_doctor() -> None:
+    settings, _ = examine_settings({VARIABLE: ":9464", "RLVR_PROBE_PROMETEUS": "x"}, None)
+    assert settings.variables == {VARIABLE: ":9464"}
+    assert settings.unknown_variables == ("RLVR_PROBE_PROMETEUS",)
 
 
 @pytest.mark.parametrize(

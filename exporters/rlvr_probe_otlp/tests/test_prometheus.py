@@ -149,7 +149,8 @@ def server(planned: Planned, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def filled(query: str, run: str) -> str:
-    return query.replace("$window", "10m").replace("$run", run)
+    wide = query.replace("$window", "10m").replace("$__rate_interval", "10m")
+    return wide.replace("$run", run)
 
 
 @pytest.mark.parametrize("form", FORMS)

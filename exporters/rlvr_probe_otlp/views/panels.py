@@ -210,7 +210,7 @@ _DEVICES = Board(
                 Panel("Any kernel running", "One busy multiprocessor makes it 100 %: a bound, no"
                     " measure of work.", "percentunit",
                     _each("hw.gpu.utilization", "{{hw_id}}", "hw.id")),
-                Panel("Memory", "In use, of all processes together; the largest in the window.",
+                Panel("Memory", "In use, of all processes together.",
                     "bytes", (("{{hw_id}}", held("hw.gpu.memory.usage", "hw.id", how="max",
                     where=_GPU)),)),
                 Panel("Power", "Drawn at the moment.", "watt",
@@ -227,7 +227,7 @@ _DEVICES = Board(
                     f" / {taken(_TOKENS, what='sum', where=_OUTPUT, per='increase')}"),
                 _number("Memory errors", "That could not be corrected, since the start.", "none",
                     total("hw.errors", where=_GPU)),
-                _number("Hottest GPU", "In the window.", "celsius",
+                _number("Hottest GPU", "At the moment.", "celsius",
                     held("hw.temperature", how="max", where=_GPU)),
                 Panel("Time held down", "Share of time in which clocks were held down.",
                     "percentunit", (("{{hw_id}} {{rlvr_throttle_reason}}",

@@ -2,14 +2,16 @@
 
 A histogram is a native one where it came by OTLP, and has buckets where it was scraped from the
 probe: each query asks for both, and one of them answers. A point comes at the end of a step, which
-may be an hour after the one before: every query looks back over ``$window``.
+may be an hour after the one before: queries look back over ``$window``. Of devices there is one
+every 15 s: what is drawn of them over time is as fine as Grafana asks for.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from rlvr_probe.model import names
+from rlvr_probe_otlp.devices import DEVICE_METRICS
 from rlvr_probe_otlp.exposition import REGISTRY, label_name, prometheus_name
 from rlvr_probe_otlp.metrics import Metric
 from rlvr_probe_otlp.names import duration_metric
@@ -40,7 +42,7 @@ def grown(metric: str, *by: str, where: str = "") -> str:
 
 def rate(metric: str, *by: str, where: str = "") -> str:
     """How much a sum grows in a second."""
-    return f"sum{_by(by)} (rate({_name(metric, 'sum')}{_where(where)}[$window]))"
+    return f"sum{_by(by)} (rate({_name(metric, 'sum')}{_where(where)}[{_width(metric)}]))"
 
 
 def total(metric: str, *by: str, where: str = "") -> str:
@@ -49,9 +51,11 @@ def total(metric: str, *by: str, where: str = "") -> str:
     return f"sum{_by(by)} (last_over_time({name}{_where(where)}[$window]))"
 
 
-def held(metric: str, *by: str, how: str = "avg", where: str = "") -> str:
-    """What gauges show."""
-    return f"{how}{_by(by)} (last_over_time({_name(metric, 'gauge')}{_where(where)}[$window]))"
+def held(metric: str, *by: str, how: Literal["avg", "max"] = "avg", where: str = "") -> str:
+    """What gauges show: of devices their mean or maximum, of others what was last said."""
+    over = how if metric in DEVICE_METRICS else "last"
+    chosen = f"{_name(metric, 'gauge')}{_where(where)}[{_width(metric)}]"
+    return f"{how}{_by(by)} ({over}_over_time({chosen}))"
 
 
 def quantile(share: float, metric: str, *by: str, where: str = "") -> str:
@@ -98,6 +102,10 @@ def _name(metric: str, *kinds: str) -> str:
     if found.kind not in kinds:
         raise ValueError(f"{metric} is a {found.kind}, expected {' or '.join(kinds)}")
     return prometheus_name(found)
+
+
+def _width(metric: str) -> str:
+    return "$__rate_interval" if metric in DEVICE_METRICS else "$window"
 
 
 def _by(attributes: tuple[str, ...]) -> str:

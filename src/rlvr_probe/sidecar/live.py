@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from rlvr_probe.trace import read_run
 from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.window import Over, Window
 
-__all__ = ["END", "GROUP", "REFUSED", "TAKEN", "export", "main", "wanted"]
+__all__ = ["END", "GROUP", "REFUSED", "TAKEN", "export", "main", "variables", "wanted"]
 
 GROUP: Final = "rlvr_probe.exporters"
 
@@ -54,6 +55,17 @@ def wanted(environ: Mapping[str, str]) -> tuple[list[str], list[tuple[str, str]]
         except Exception as error:  # noqa: BLE001 - a broken plugin is no reason to do without others
             failed.append((point.name, type(error).__name__))
     return list(dict.fromkeys(names)), failed
+
+
+def variables() -> set[str]:
+    """Variables ``RLVR_PROBE_*`` that destinations read."""
+    found = set[str]()
+    # A distribution whose description cannot be read ends the list.
+    with suppress(Exception):
+        for point in entry_points(group=GROUP):
+            with suppress(Exception):
+                found.update(getattr(point.load(), "variables", ()))
+    return found
 
 
 def main() -> None:
