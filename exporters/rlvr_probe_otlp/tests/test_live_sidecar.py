@@ -1,0 +1,206 @@
+"""The sidecar of a real run sends it while it goes on, and nothing that it does keeps a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from rlvr_probe_otlp.tests.collector import Collector, http_collector
+from rlvr_probe_otlp.tests.test_live import check_whole, once
+
+from rlvr_probe import cli
+from rlvr_probe.election import holder, lock_path, open_lock
+from rlvr_probe.trace import find_run, read_run
+from tests.jobs import Job, wait_for
+
+pytestmark = pytest.mark.conformance
+
+LONG_S = 100.0
+
+TRAINING = """
+    def reward(rows):
+        return [1.0] * len(rows)
+    trainer = toyrl.Trainer(reward, steps=10_000, sleep=0.05)
+    whole = trainer.one_step
+    def one_step():
+        if os.path.exists({stop!r}):
+            sys.exit(0)
+        whole()
+    trainer.one_step = one_step
+    trainer.train()
+"""
+
+
+class Training(Job):
+    """A training that goes on until it is told to stop."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        super().__init__(folder)
+        self.stop = folder / "stop"
+        self.process: subprocess.Popen[str] | None = None
+
+    def begin(self, endpoint: str, **environ: str) -> None:
+        self.process = self.start(
+            TRAINING.format(stop=str(self.stop)),
+            env={
+                **os.environ, "RLVR_PROBE_SIDECAR": "1", "RLVR_PROBE_GPU_HZ": "0",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
+                **environ,
+            },
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """Let it end; it printed no error."""
+        assert self.process is not None
+        self.stop.touch()
+        assert self.process.communicate(timeout=LONG_S) == ("", "")
+        assert self.process.returncode == 0
+
+    @property
+    def run_folder(self) -> Path:
+        return find_run(self.out)
+
+    def sidecar(self) -> int | None:
+        fd = open_lock(lock_path(self.run_folder))
+        found = holder(fd)
+        os.close(fd)
+        return found
+
+    def wait_for_sidecar(self, other_than: int | None = None) -> int:
+        wait_for(lambda: self.out.exists() and any(self.out.glob("*/p*")), LONG_S)
+        wait_for(lambda: self.sidecar() not in (None, other_than), LONG_S)
+        found = self.sidecar()
+        assert found
+        return found
+
+    def wait_for_its_end(self) -> None:
+        wait_for(lambda: self.sidecar() is None, LONG_S)
+
+
+def children(pid: int) -> set[int]:
+    """Processes that a process has started and that are still there."""
+    try:
+        return {child.pid for child in psutil.Process(pid).children()}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Training]:
+    one = Training(tmp_path / "job")
+    yield one
+    one.stop.touch()
+    if one.process is not None:
+        one.process.kill()
+        one.process.communicate()
+    pid = one.sidecar()
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+    lock_path(one.run_folder).unlink()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with http_collector() as found:
+        yield found
+
+
+def rest(training: Training, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+    assert cli.main(["export", str(training.run_folder), "--to", "otlp"]) == 0
+
+
+def test_a_run_is_sent_while_it_goes_on_and_whole_when_its_sidecar_has_left(
+    training: Training, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training.begin(collector.endpoint)
+    wait_for(lambda: len(list(collector.spans())) > 20, LONG_S)
+    assert training.process is not None
+    assert training.process.poll() is None
+    training.end()
+    training.wait_for_its_end()
+    check_whole(collector, training.run_folder)
+    assert once(collector)
+    count = len(collector.requests)
+    rest(training, collector, monkeypatch)
+    assert len(collector.requests) == count
+
+
+def test_a_sidecar_that_is_killed_ten_times_leaves_no_process_and_sends_each_thing_once(
+    training: Training, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training.begin(collector.endpoint)
+    pid = training.wait_for_sidecar()
+    seen = set[int]()
+    for number in range(10):
+        if number % 3 == 0:  # also while it sends
+            before = len(collector.requests)
+            wait_for(lambda: len(collector.requests) > before, LONG_S)  # noqa: B023 - of this round
+        seen |= children(pid)
+        os.kill(pid, signal.SIGKILL)
+        pid = training.wait_for_sidecar(other_than=pid)
+    training.end()
+    training.wait_for_its_end()
+    assert seen
+    wait_for(lambda: not any(map(is_alive, seen)), LONG_S)
+    rest(training, collector, monkeypatch)
+    check_whole(collector, training.run_folder)
+
+
+def test_a_collector_that_hangs_for_good_keeps_neither_the_job_nor_the_sidecar(
+    training: Training, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector.hang = hang = threading.Event()
+    training.begin(collector.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="1000")
+    wait_for(lambda: len(collector.requests) > 0, LONG_S)
+    training.end()
+    training.wait_for_its_end()
+    collector.hang = None
+    hang.set()
+    [sidecar] = read_run(training.run_folder).sidecars
+    assert sidecar.state == "exited"
+    assert sidecar.faults == {"live.otlp: Timeout": 1}
+    rest(training, collector, monkeypatch)
+    check_whole(collector, training.run_folder)
+
+
+def test_a_collector_that_is_away_is_told_of_in_the_recording(training: Training) -> None:
+    training.begin("http://127.0.0.1:9")
+    training.wait_for_sidecar()
+
+    def told() -> bool:
+        return any(
+            b"live.otlp" in path.read_bytes() for path in training.run_folder.glob("p*.jsonl")
+        )
+
+    wait_for(told, LONG_S)
+    training.end()
+    training.wait_for_its_end()
+    [sidecar] = read_run(training.run_folder).sidecars
+    assert sidecar.faults["live.otlp: refused"] == 1
+
+
+def test_nothing_is_sent_where_it_is_switched_off(training: Training, collector: Collector) -> None:
+    training.begin(collector.endpoint, RLVR_PROBE_LIVE="0")
+    pid = training.wait_for_sidecar()
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        assert children(pid) == set()
+    training.end()
+    training.wait_for_its_end()
+    assert collector.requests == []
