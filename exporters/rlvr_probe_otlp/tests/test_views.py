@@ -13,8 +13,7 @@ import pytest
 from rlvr_probe_otlp import devices, names
 from rlvr_probe_otlp.exposition import REGISTRY, label_name, prometheus_name
 from rlvr_probe_otlp.views import queries
-from rlvr_probe_otlp.views.dashboards import FOLDER, dashboard, files
-from rlvr_probe_otlp.views.panels import DASHBOARDS
+from rlvr_probe_otlp.views.dashboards import DASHBOARDS, FOLDER, dashboard, files
 
 FILES = sorted(FOLDER.glob("*.json"))
 

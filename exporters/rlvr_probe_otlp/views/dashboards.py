@@ -1,4 +1,4 @@
-"""Dashboards as Grafana takes them, made from the table in ``panels.py``."""
+"""Dashboards as Grafana takes them, made from the tables beside."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
-from rlvr_probe_otlp.views.panels import DASHBOARDS, Board, Panel
+from rlvr_probe_otlp.views.gpus import GPUS
+from rlvr_probe_otlp.views.health import HEALTH
+from rlvr_probe_otlp.views.rewards import REWARDS
+from rlvr_probe_otlp.views.steps import STEPS
+from rlvr_probe_otlp.views.table import Board, Panel
+from rlvr_probe_otlp.views.tail import TAIL
 
-__all__ = ["FOLDER", "dashboard", "files"]
+__all__ = ["DASHBOARDS", "FOLDER", "dashboard", "files"]
+
+DASHBOARDS: Final = (STEPS, TAIL, GPUS, REWARDS, HEALTH)
+"""Every dashboard."""
 
 FOLDER: Final = Path(__file__).with_name("grafana") / "dashboards"
 """Where they lie."""
