@@ -47,6 +47,7 @@ class Injector(MetaPathFinder):
         log: File descriptor that a line is written to for the first faults, with the process they
             struck; while :attr:`name` is None, for every function at its first call. Children
             inherit it.
+        broken: What works without a fault may not work any more.
     """
 
     def __init__(self, modules: dict[str, Path]) -> None:
@@ -54,6 +55,7 @@ class Injector(MetaPathFinder):
         self.name: str | None = None
         self.kind = self.first = ""
         self.log = -1
+        self.broken = False
         self._fired = 0
         self._reached: set[str] = set()
         self._modules = modules
@@ -86,6 +88,7 @@ class Injector(MetaPathFinder):
                 self._note(name)
             return
         if name == self.first:
+            self.broken = True
             raise Injected("the first of two")
         if name != self.name or self.kind in GARBAGE:
             return
@@ -103,6 +106,7 @@ class Injector(MetaPathFinder):
 
     def _note(self, name: str) -> None:
         self._fired += 1
+        self.broken = self.kind != "sleep"
         if self.name is None or self._fired <= _LOGGED:
             os.write(self.log, f"{os.getpid()} {name}\n".encode())
 

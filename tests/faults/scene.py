@@ -44,6 +44,7 @@ from tests.faults.injection import Injector  # noqa: E402
 
 BOOT_LINE = (ROOT / "boot" / "rlvr_probe_boot.pth").read_text()
 HANG_S = 60
+INJECTOR = Injector(core_modules())
 LOADED_BY_A_RUN = ("asyncio", "cloudpickle", "multiprocessing.popen_fork", "signal", "toyrl")
 
 
@@ -272,14 +273,19 @@ class Nothing(contextlib.AbstractContextManager[None]):
     async def __aexit__(self, *_: object) -> None: ...
 
 
-patience_s = 0.5
-"""Longer where nothing fails: then it will be."""
+PATIENCE_S = 10.0
+BROKEN_S = 0.5
+"""How long something is waited for; and once a fault has struck, so that it may never be."""
 
 
 def wait(done: Callable[[], bool]) -> None:
-    """Until it is, but not for long: with a fault it may never be."""
-    deadline = time.monotonic() + patience_s
+    """Until it is, but not for long."""
+    deadline = time.monotonic() + PATIENCE_S
+    known = False
     while not done() and time.monotonic() < deadline:
+        if INJECTOR.broken and not known:
+            known = True
+            deadline = time.monotonic() + BROKEN_S
         time.sleep(0.005)
 
 
@@ -306,15 +312,15 @@ def warm_up() -> None:
         raise AssertionError(distribution)
 
 
-def play(injector: Injector, folder: Path, number: int, function: str, kind: str) -> dict[str, Any]:
+def play(folder: Path, number: int, function: str, kind: str) -> dict[str, Any]:
     """Fork a child that runs the program; say what became of it."""
     here = folder / str(number)
     here.mkdir()
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
-        injector.log = writing
-        child(injector, here, function, kind)
+        INJECTOR.log = writing
+        child(here, function, kind)
     os.close(writing)
     os.set_blocking(reading, False)
     log = bytearray()
@@ -349,17 +355,14 @@ def received(fd: int) -> bytes:
         return b""
 
 
-def child(injector: Injector, here: Path, function: str, kind: str) -> None:
+def child(here: Path, function: str, kind: str) -> None:
     """The user's process; never returns."""
     fd = os.open(here / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(fd, 2)
     os.dup2(2, 1)
     sys.stdin.close()
     os.chdir(here)
-    bare = kind == "bare"
-    if kind == "-":
-        global patience_s
-        patience_s = 20.0
+    bare = INJECTOR.broken = kind == "bare"
     os.environ.update(
         RLVR_PROBE="" if bare else "1",
         RLVR_PROBE_RUN_ID="run",
@@ -385,9 +388,9 @@ def child(injector: Injector, here: Path, function: str, kind: str) -> None:
             (here / "said.json").write_text(json.dumps(said, default=repr))
 
     atexit.register(say)
-    first, _, injector.first = function.partition(" after ")
-    injector.name = None if first == "-" else first
-    injector.kind = kind
+    first, _, INJECTOR.first = function.partition(" after ")
+    INJECTOR.name = None if first == "-" else first
+    INJECTOR.kind = kind
     program.run()
     sys.exit(0)
 
@@ -405,8 +408,7 @@ def counted() -> dict[Any, int]:
 def main() -> None:
     folder = Path(sys.argv[1])
     toy = Path(__file__).with_name("framework")
-    injector = Injector(core_modules())
-    injector.install()
+    INJECTOR.install()
     logging.captureWarnings(False)
     sys.path.insert(0, str(folder / "site"))
     warm_up()
@@ -421,7 +423,7 @@ def main() -> None:
     del toy
     for line in sys.stdin:
         number, function, kind = json.loads(line)
-        print(json.dumps(play(injector, folder, number, function, kind)), flush=True)
+        print(json.dumps(play(folder, number, function, kind)), flush=True)
 
 
 if __name__ == "__main__":
