@@ -7,13 +7,16 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from rlvr_probe_otlp.tests.collector import Collector, http_collector
+from rlvr_probe_otlp.tests.receiver import identifier, receiver
 from rlvr_probe_otlp.tests.test_live import check_whole, once
+from rlvr_probe_otlp.tests.test_sending import expected
 
 from rlvr_probe import cli
 from rlvr_probe.election import holder, lock_path, open_lock
@@ -139,6 +142,25 @@ def test_a_run_is_sent_while_it_goes_on_and_whole_when_its_sidecar_has_left(
     count = len(collector.requests)
     rest(training, collector, monkeypatch)
     assert len(collector.requests) == count
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_another_receiver_has_every_span_and_point_of_a_run_that_was_sent_meanwhile(
+    protocol: str, training: Training, tmp_path: Path
+) -> None:
+    with receiver(tmp_path) as found:
+        endpoint = found.http if protocol == "http/protobuf" else found.grpc
+        training.begin(endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=protocol, RLVR_PROBE_GPU_HZ="5")
+        wait_for(lambda: sum(1 for _ in found.spans()) > 10, LONG_S)
+        training.end()
+        training.wait_for_its_end()
+        there = Counter(
+            (identifier(span["trace_id"]), identifier(span["span_id"])) for _, span in found.spans()
+        )
+        count = sum(1 for _ in found.points())
+    spans, points = expected(read_run(training.run_folder))
+    assert there == Counter(spans.keys())
+    assert count == points.total()
 
 
 def test_a_sidecar_that_is_killed_ten_times_leaves_no_process_and_sends_each_thing_once(

@@ -270,14 +270,14 @@ class Tail:
         del self._pieces[:count]
 
     def journal(
-        self, parts: Mapping[int, Segment], watched: frozenset[int], *, rows: bool = True
+        self, parts: Mapping[int, Segment], watched: frozenset[int], since_ns: int = 0
     ) -> Journal:
         """What the process told in the window, and of itself before.
 
         Args:
             parts: Its files by number.
             watched: Spans of which to note whether they ended.
-            rows: False for what it told of itself alone.
+            since_ns: Of what ended before, CLOCK_MONOTONIC, only what it told of itself.
 
         Raises:
             OSError: A file cannot be read any more.
@@ -285,20 +285,21 @@ class Tail:
         decoder = RowDecoder(0 if self.header is None else self.header.mono_ns, watched)
         for line in (*self._defined.values(), *self._lost.values(), *self._kept):
             decoder.line(line)
-        for line in self._lines_of(parts) if rows else self._kept_of():
+        for piece in self._pieces:
+            if piece.last_ns < since_ns:
+                for line in piece.kept:
+                    decoder.line(line)
+        for line in self._lines_of(parts, since_ns):
             decoder.line(line)
         journal = decoder.journal
         journal.last_ns = max(journal.last_ns, self.last_ns)
         return journal
 
-    def _kept_of(self) -> Iterator[bytes]:
-        for piece in self._pieces:
-            yield from piece.kept
-
-    def _lines_of(self, parts: Mapping[int, Segment]) -> Iterator[bytes]:
+    def _lines_of(self, parts: Mapping[int, Segment], since_ns: int) -> Iterator[bytes]:
         by_segment = dict[int, list[_Piece]]()
         for piece in self._pieces:
-            by_segment.setdefault(piece.segment, []).append(piece)
+            if piece.last_ns >= since_ns:
+                by_segment.setdefault(piece.segment, []).append(piece)
         for number, pieces in by_segment.items():
             if number not in parts:
                 continue  # deleted, and the window with it

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -171,11 +171,11 @@ class Window:
             trace = self._trace(rows=True)
             steps = list(self._steps_over(trace, until_ns))
             if steps:
-                return Over(trace, steps, until_ns - trace.epoch_ns)
+                return Over(trace, steps, self._devices_until() - trace.epoch_ns)
         if not devices or not any(one.tail.is_sidecar for one in self._processes.values()):
             return None
         trace = self._trace(rows=False)
-        return Over(trace, [], until_ns - trace.epoch_ns)
+        return Over(trace, [], self._devices_until() - trace.epoch_ns)
 
     def forget(self, over: Over) -> None:
         """Take note that ``over`` was handed over, and leave behind what nobody needs any more."""
@@ -266,16 +266,24 @@ class Window:
             return tail.last_ns
         return max(tail.last_ns, table.heartbeat_ns)
 
-    def _until(self) -> int:
-        """By wall clock, before when everything is known that will be, ns since 1970."""
+    def _devices_until(self) -> int:
+        """The same of what sidecars read: a process that hangs does not hold them back."""
+        return self._all_until([one for one in self._processes.values() if one.tail.is_sidecar])
+
+    def _all_until(self, processes: Iterable[_Process]) -> int:
         offsets = self._offsets()
         until_ns = _FOREVER
-        for one in self._processes.values():
+        for one in processes:
             if one.known_ns < _FOREVER:
                 header = one.tail.header
                 until_ns = min(
                     until_ns, one.known_ns + (0 if header is None else offsets[header.clock])
                 )
+        return until_ns
+
+    def _until(self) -> int:
+        """By wall clock, before when everything is known that will be, ns since 1970."""
+        until_ns = self._all_until(self._processes.values())
         behind = any(not one.tail.at_end for one in self._processes.values())
         late = [end_ns for end_ns, seen_s in self._ended if self._clock_s() - seen_s > _PATIENCE_S]
         if late and not behind:
@@ -298,7 +306,10 @@ class Window:
             table = one.table
             watched = frozenset(() if table is None else (slot.span for slot in table.slots))
             try:
-                journal = one.tail.journal(one.parts, watched, rows=rows or one.tail.is_sidecar)
+                since_ns = 0 if rows else one.tail.last_ns - _DEVICES_NS
+                if not rows and not one.tail.is_sidecar:
+                    since_ns = _FOREVER
+                journal = one.tail.journal(one.parts, watched, since_ns)
             except OSError:  # deleted, and with it what is lost to this export
                 continue
             recorded = Recorded(header, journal, table, self._state(one, header))
