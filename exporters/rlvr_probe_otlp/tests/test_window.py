@@ -21,7 +21,7 @@ from rlvr_probe_otlp.values import line, unit_value
 from rlvr_probe.model import schema
 from rlvr_probe.model.trace import Step
 from rlvr_probe.trace.window import Over, Window
-from tests.actors import SECOND
+from tests.actors import SECOND, Job
 from tests.growing import Growing
 from tests.synthetic import write_recording
 
@@ -76,19 +76,27 @@ def given(window: Window) -> Iterator[Over]:
             return
 
 
+LONG: dict[str, Callable[[Path], object]] = {
+    "long": lambda folder: write_recording(folder, steps=12, ranks=2, trajectories=16),
+    "long, actors": lambda folder: Job(folder, steps=12, prompts=3).write(),
+    "long, ahead": lambda folder: Job(folder, steps=12, prompts=3, v1=True, seed=3).write(),
+}
+"""Of so many steps that it was learnt how far back one reaches."""
+
+
 def grown(made: str, folder: Path) -> Growing:
-    MADE[made](folder / "run-0")
+    {**MADE, **LONG}[made](folder / "run-0")
     return Growing(folder / "run-0", folder / "run", folder / "running", AHEAD_NS)
 
 
-@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("made", [*MADE, *LONG])
 def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
     made: str, watch: Callable[..., Window], tmp_path: Path
 ) -> None:
     growing = grown(made, tmp_path)
     window, planned = watch(growing.folder, growing.machine), Planned()
     early = 0
-    for _ in growing.rounds(ROUNDS):
+    for _ in growing.rounds(ROUNDS * 3 if made in LONG else ROUNDS):
         for over in given(window):
             planned.take(over)
             early = len(planned.steps)

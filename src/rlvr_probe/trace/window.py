@@ -8,7 +8,6 @@ new, not with the run.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,18 +22,12 @@ from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Recorded
 from rlvr_probe.trace.opentable import Table, read_table
+from rlvr_probe.trace.reach import Reach
 from rlvr_probe.trace.tail import Tail
 
 __all__ = ["Over", "Window"]
 
 _S: Final = 1_000_000_000
-_AROUND: Final = 2
-"""Steps before the last one that stay in the window: what the next one trains on may be of them."""
-
-_AROUND_QUEUE: Final = 8
-"""The same where trajectories wait in a queue for who trains on them, or something of them is open
-for so long."""
-
 _SETTLED_NS: Final = _S // 4
 """A row is in the journal so long after it ended, where the process keeps flushing."""
 
@@ -106,9 +99,7 @@ class Window:
         """Ends of steps that were not handed over, by wall clock, ns, and when they were seen."""
         self._handed: dict[int, tuple[int, int, int]] = {}
         """By attempt, the last step that was handed over: session, life, number."""
-        self._starts: deque[int] = deque(maxlen=_AROUND_QUEUE)
-        """When the last steps that were handed over began, by wall clock, ns."""
-        self._queued = False
+        self._reach = Reach()
         self._finished = False
 
     @property
@@ -182,13 +173,10 @@ class Window:
         epoch_ns = over.window.epoch_ns
         for step in over.steps:
             self._handed[step.attempt] = _place(step)
-            begin = min((span.start_ns for span in step.spans), default=None)
-            if begin is not None:
-                self._starts.append(epoch_ns + begin)
-        if not self._starts:
+            self._reach.note(step, epoch_ns)
+        cut_ns = self._reach.begin_ns
+        if cut_ns is None:
             return
-        around = _AROUND_QUEUE if self._queued else _AROUND
-        cut_ns = self._starts[max(0, len(self._starts) - around)]
         offsets = self._offsets()
         for one in self._processes.values():
             if one.tail.header is None:
@@ -196,7 +184,7 @@ class Window:
             offset = offsets[one.tail.header.clock]
             for slot in () if one.table is None else one.table.slots:
                 if slot.name not in (names.USER.name, names.STEP.name):
-                    cut_ns = min(cut_ns, max(self._starts[0], slot.start_ns + offset))
+                    cut_ns = min(cut_ns, max(self._reach.least_ns, slot.start_ns + offset))
         for one in self._processes.values():
             tail = one.tail
             if tail.header is not None:
@@ -314,7 +302,7 @@ class Window:
                 continue
             recorded = Recorded(header, journal, table, self._state(one, header))
             one.trained = recorded.trained = one.trained or recorded.trained
-            self._queued = self._queued or bool(journal.queued)
+            self._reach.queued = self._reach.queued or bool(journal.queued)
             loaded.recorded.append(recorded)
         loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
         return build_trace(loaded, self._machine)
