@@ -86,6 +86,7 @@ def _run(
     each = max(1, round(rate * _FLUSH_S / len(ranks)))
     cpu, lags, memory, events = [_cpu_s(child)], dict[str, float](), 0, 0
     step, steps = 1, round(seconds / step_s)
+    ended = SECOND // 1_000
     whole = [[one.next_span(), one.next_span()] for one in ranks]
     begin = time.monotonic()
     while step <= steps:
@@ -98,7 +99,8 @@ def _run(
                 )  # fmt: skip
         if time.monotonic() - begin >= step * step_s:
             for one, (span, rollout) in zip(ranks, whole, strict=True):
-                _end(one, step, span, rollout, now, round(step_s * SECOND))
+                _end(one, step, span, rollout, now, now - ended)
+            ended = now
             whole = [[one.next_span(), one.next_span()] for one in ranks]
             step += 1
             if step == steps // 2 + 1:

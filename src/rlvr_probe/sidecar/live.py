@@ -20,7 +20,6 @@ from typing import Final
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.trace import read_run
-from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.window import Over, Window
 
 __all__ = ["END", "GROUP", "REFUSED", "TAKEN", "export", "main", "variables", "wanted"]
@@ -39,7 +38,7 @@ _LOOK_S: Final = 1.0
 _DEVICES_S: Final = 15.0
 _ELSEWHERE_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 30.0
-_WHOLE_B: Final = 64 << 20
+_WHOLE_B: Final = 32 << 20
 """Journals of a run that is read once more at its end, bytes."""
 _LAST_S: Final = 5.0
 
@@ -125,7 +124,7 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
                 break
             elif not behind:
                 over.wait(_LOOK_S)
-        if list_files(folder).size_b <= _WHOLE_B:
+        if window.read_b <= _WHOLE_B:
             session.end(read_run(folder))
     except RecordingError:  # deleted meanwhile, or two runs: nothing that could be handed over
         return

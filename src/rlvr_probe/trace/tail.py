@@ -37,6 +37,8 @@ _SLICE_B: Final = 256 * 1024
 _TOGETHER_NS: Final = 2_000_000_000
 """Chunks of so long a time are one piece of a window."""
 
+_TIME_MAX: Final = 1 << 62
+
 _SUM: Final = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]\n')
 _DECODE: Final = msgspec.json.Decoder().decode
 
@@ -235,7 +237,7 @@ class Tail:
             self.is_sidecar = self.is_sidecar or values.get("role") == names.SIDECAR
         elif name == names.DEVICE.name:
             hz = values.get("hz")
-            self.hz = hz if isinstance(hz, float | int) and hz > 0 else self.hz
+            self.hz = hz if isinstance(hz, float | int) and 0.01 <= hz <= 100 else self.hz
 
     def _pass(self, line: bytes) -> None:
         """Take note of the time of the last row of a chunk: they are written as they end."""
@@ -253,7 +255,8 @@ class Tail:
             # A span has its length where an event has its parent.
             if type(row[0]) is int and b'"span"' in self._defined.get(row[0], b"")[:24]:
                 time_ns += row[2]
-            return self.header.mono_ns + int(time_ns)
+            found = self.header.mono_ns + int(time_ns)
+            return found if 0 <= found < _TIME_MAX else None
         except (ValueError, TypeError, LookupError, OverflowError, msgspec.DecodeError):
             return None
 

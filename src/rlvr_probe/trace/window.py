@@ -75,7 +75,11 @@ class Over:
 
 
 class Window:
-    """What is known of a run that goes on. One thread."""
+    """What is known of a run that goes on. One thread.
+
+    Attributes:
+        read_b: How much was read of it, bytes.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Window:
         self._folder = folder
         self._machine = Machine() if machine is None else machine
         self._clock_s = clock_s
+        self.read_b = 0
         self._processes: dict[str, _Process] = {}
         self._run = ""
         self._ended: list[tuple[int, float]] = []
@@ -141,7 +146,9 @@ class Window:
                 break
             one = min(behind, key=self._reached)
             try:
-                left -= one.tail.read(one.parts) or 1
+                size = one.tail.read(one.parts)
+                self.read_b += size
+                left -= size or 1
             except (OSError, RecordingError):
                 one.tail.at_end = True
             self._note_steps(one.tail)

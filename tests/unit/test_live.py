@@ -1,0 +1,122 @@
+"""The processes that tell of a run while it goes on, as the sidecar keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rlvr_probe.exporter import LiveSession
+from rlvr_probe.sidecar import children, live
+from rlvr_probe.sidecar.children import Children
+from tests.jobs import wait_for
+
+S = 1_000_000_000
+ENDS = "import sys; sys.exit(3)"
+REFUSED = "import os, sys; os.write(1, b'r'); os.read(0, 1)"
+HANGS = "import time; time.sleep(1_000)"
+
+
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Children]]:
+    """Children whose processes run this code, and what they told, in ``faults``."""
+    made: list[Children] = []
+
+    def begin(code: str, faults: list[tuple[str, str]]) -> Children:
+        monkeypatch.setattr(children, "_CODE", code)
+        monkeypatch.setattr(children, "wanted", lambda environ: (["one"], [("two", "ImportError")]))
+        made.append(Children(tmp_path, lambda place, error: faults.append((place, error))))
+        made[-1].begin({})
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.stop(0)
+
+
+def test_one_that_fails_is_started_again_ever_more_rarely_and_told_of_once(
+    keep: Callable[..., Children], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults, started = list[tuple[str, str]](), list[int]()
+    kept = keep(ENDS, faults)
+    real = kept._start
+    now = 0
+
+    def start(name: str) -> object:
+        started.append(now)
+        return real(name)
+
+    monkeypatch.setattr(kept, "_start", start)
+    while len(started) < 5:
+        kept.look(now)
+        [child] = kept._children
+        if child.process is not None:
+            child.process.wait()
+        now += S
+    waits = [later - before for before, later in pairwise(started)]
+    assert waits == sorted(waits)
+    assert waits[0] >= 5 * S
+    assert waits[-1] >= 40 * S
+    assert faults == [("live.two", "ImportError"), ("live.one", "status 3")]
+
+
+def test_what_a_destination_refuses_is_told_of_once(keep: Callable[..., Children]) -> None:
+    faults = list[tuple[str, str]]()
+    kept = keep(REFUSED, faults)
+
+    def told() -> bool:
+        kept.look(0)
+        return ("live.one", "refused") in faults
+
+    wait_for(told, 60)
+    kept.end()
+    kept.stop(60)
+    assert faults == [("live.two", "ImportError"), ("live.one", "refused")]
+
+
+def test_one_that_hangs_is_ended(keep: Callable[..., Children]) -> None:
+    faults = list[tuple[str, str]]()
+    kept = keep(HANGS, faults)
+    kept.look(0)
+    [child] = kept._children
+    process = child.process
+    assert process is not None
+    kept.end()
+    kept.stop(0.1)
+    assert process.returncode == -9
+    assert faults[-1] == ("live.one", "Timeout")
+
+
+class _Point:
+    """An entry point, as a package has it."""
+
+    def __init__(self, name: str, wants: bool | None) -> None:
+        self.name, self._wants = name, wants
+
+    def load(self) -> Callable[[], object]:
+        if self._wants is None:
+            raise ImportError("not there")
+        return lambda: _Exporter(self._wants is True)
+
+
+class _Exporter:
+    name = "any"
+
+    def __init__(self, wants: bool) -> None:
+        self._wants = wants
+
+    def wanted(self, environ: Mapping[str, str]) -> bool:
+        return self._wants
+
+    def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
+        raise NotImplementedError
+
+
+def test_a_broken_plugin_is_no_reason_to_do_without_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = [_Point("c", True), _Point("b", None), _Point("a", False), _Point("d", True)]
+    monkeypatch.setattr(live, "entry_points", lambda group: points)
+    assert live.wanted({}) == (["c", "d"], [("b", "ImportError")])
