@@ -50,6 +50,8 @@ class _Process:
     Attributes:
         parts: Its files by number, as they were listed last.
         table: Its open-span table, read before its journal was.
+        state: What became of it, found out before its journal was read: what it wrote until then is
+            there.
         known_ns: Everything that ended before was read, CLOCK_MONOTONIC; -1 if that is unknown.
         trained: It took part in the training, at whatever time.
     """
@@ -57,6 +59,7 @@ class _Process:
     tail: Tail
     parts: Mapping[int, Segment] = field(default_factory=dict)
     table: Table | None = None
+    state: ProcessState = "unknown"
     known_ns: int = -1
     trained: bool = False
 
@@ -215,6 +218,8 @@ class Window:
             one.tail.at_end = False
             path = files.tables.get(process)
             one.table = None if path is None else read_table(path, process)
+            if one.tail.header is not None:
+                one.state = self._state(one, one.tail.header)
 
     def _offsets(self) -> dict[str, int]:
         """Wall clock at CLOCK_MONOTONIC 0 by clock, as its first process had it, ns since 1970."""
@@ -253,7 +258,7 @@ class Window:
             return _FOREVER
         table = one.table
         whole = table is None or tail.lines >= table.written
-        if self._state(one, header) not in ("running", "unknown"):
+        if tail.ended or one.state not in ("running", "unknown"):
             return _FOREVER if whole or tail.ended else tail.last_ns
         if tail.is_sidecar:
             return tail.last_ns - round(_READINGS * _S * max(1.0, 1 / tail.hz))
@@ -307,7 +312,7 @@ class Window:
                 journal = one.tail.journal(one.parts, watched, since_ns)
             except OSError:  # deleted, and with it what is lost to this export
                 continue
-            recorded = Recorded(header, journal, table, self._state(one, header))
+            recorded = Recorded(header, journal, table, one.state)
             one.trained = recorded.trained = one.trained or recorded.trained
             self._reach.queued = self._reach.queued or bool(journal.queued)
             loaded.recorded.append(recorded)
