@@ -12,7 +12,7 @@ from rlvr_probe_otlp.context import Limits
 from rlvr_probe_otlp.delivery import check, send
 from rlvr_probe_otlp.devices import DeviceUnits
 from rlvr_probe_otlp.encoding import Encoder
-from rlvr_probe_otlp.metrics import Meter
+from rlvr_probe_otlp.metrics import Histograms, Meter, Temporality
 from rlvr_probe_otlp.offsets import FILE, opened
 from rlvr_probe_otlp.outside import place_of
 from rlvr_probe_otlp.plan import Plan
@@ -39,8 +39,8 @@ class LiveExport:
         self._limits = Limits()
         self._destinations = destinations(environ)
         self._size = batch_size(environ)
-        self._temporality = temporality(environ)
-        self._histograms = histograms(environ)
+        self._temporality: Temporality = temporality(environ)
+        self._histograms: Histograms = histograms(environ)
         self._meter: Meter | None = None
         self._devices = DeviceUnits(self._temporality)
         self._choice = Choice(self._limits)
