@@ -44,6 +44,7 @@ from tests.faults.injection import Injector  # noqa: E402
 
 BOOT_LINE = (ROOT / "boot" / "rlvr_probe_boot.pth").read_text()
 HANG_S = 60
+SMALL_B = 3000
 INJECTOR = Injector(core_modules())
 LOADED_BY_A_RUN = ("asyncio", "cloudpickle", "multiprocessing.popen_fork", "signal", "toyrl")
 
@@ -134,10 +135,10 @@ class Program:
     def small_files(self, toyrl: Any) -> None:
         """The operator allows small files only, for a while."""
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        before = len(list(Path("recordings").rglob("*.0001.jsonl")))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_B, hard))
         self.train(toyrl)
-        wait(lambda: len(list(Path("recordings").rglob("*.0001.jsonl"))) > before)
+        if self.probe:
+            wait(ended_early)
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     def too_slow(self, toyrl: Any) -> None:
@@ -287,6 +288,20 @@ def wait(done: Callable[[], bool]) -> None:
             known = True
             deadline = time.monotonic() + BROKEN_S
         time.sleep(0.005)
+
+
+def ended_early() -> bool:
+    """Whether a segment of a journal ended before its time; records more, so that one will."""
+    from rlvr_probe import span
+
+    with span("more"):
+        pass
+    parts = Path("recordings").rglob("*.jsonl")
+    return any(
+        part.stat().st_size <= SMALL_B
+        and part.with_suffix("").with_suffix(f".{int(part.suffixes[0][1:]) + 1:04}.jsonl").exists()
+        for part in parts
+    )
 
 
 def rlvr_probe_error() -> type[Exception]:

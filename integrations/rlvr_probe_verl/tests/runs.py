@@ -300,9 +300,6 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
         given["VERL_CPU_TOOLS"] = "1"
     if scenario.how == "attach":
         given["VERL_CPU_ATTACH"] = "1"
-    if not scenario.environment:
-        # Ray ends actors as soon as a training returns. What that may lose is for jobs with deaths.
-        given["RLVR_PROBE_FLUSH_S"] = "0.01"
     if scenario.how == "bare":
         del given["RLVR_PROBE_OUT"]
     for assignment in scenario.environment:
