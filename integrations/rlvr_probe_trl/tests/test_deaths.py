@@ -30,7 +30,7 @@ def test_what_a_killed_rank_had_finished_is_read_back(tmp_path: Path) -> None:
     scenario = Scenario(how="launcher", ranks=2)
     command = [str(LAUNCHER), "run", "--", sys.executable, "-m", "torch.distributed.run"]
     command += ["--standalone", "--nproc-per-node", "2", str(TRAIN), "--out", str(tmp_path / "b")]
-    # The rank waits 1.5 s in its reward before it kills itself: all it did is older than 0.2 s.
+    # The rank waits 0.5 s in its reward before it kills itself: all it did is older than 0.2 s.
     done = subprocess.run(
         [*command, "--steps", "6", "--kill-at", "3", "--kill-rank", "1"],
         cwd=tmp_path,

@@ -216,7 +216,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
         step = books.trainer.state.global_step + training
         completion_ids = books.generated if completion_ids is None else completion_ids
         if training and step == chosen.kill_at and rank == chosen.kill_rank:
-            time.sleep(1.5)  # longer than it takes to write what was recorded so far
+            time.sleep(0.5)  # longer than it takes to write what was recorded so far
             os.kill(os.getpid(), signal.SIGKILL)
         if training and step == chosen.block_at:
             print(f"blocking in step {step}", flush=True)
