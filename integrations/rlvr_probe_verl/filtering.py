@@ -11,9 +11,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import SELECTED
-from rlvr_probe.reading import argument
+from rlvr_probe.reading import argument, digest
 from rlvr_probe_verl.controller import Controller, controller_of, is_controller
-from rlvr_probe_verl.reading import column, digest
+from rlvr_probe_verl.reading import column
 from rlvr_probe_verl.rewards import tell_scores
 from rlvr_probe_verl.rpc import in_rpc
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe_verl.reading import column, digest, lengths, tensor
+from rlvr_probe.reading import digest
+from rlvr_probe_verl.reading import column, lengths, tensor
 
 __all__ = ["Generation", "Groups", "find", "match", "prompt_names"]
 

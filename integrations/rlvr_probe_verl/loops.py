@@ -18,10 +18,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import TRAJECTORY
-from rlvr_probe.reading import argument, attribute, mask_runs, number
+from rlvr_probe.reading import argument, attribute, digest, mask_runs, number
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation, Output, was_cut
-from rlvr_probe_verl.reading import digest, option
+from rlvr_probe_verl.reading import option
 from rlvr_probe_verl.requests import CLIENT, engine_of, find_engines
 from rlvr_probe_verl.tools import INTERACT, USE
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import SELECTED, TRAJECTORIES
-from rlvr_probe.reading import argument, attribute, number
+from rlvr_probe.reading import argument, attribute, digest, number
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.controller import controller_of, is_controller, named, trainer
-from rlvr_probe_verl.reading import digest, option
+from rlvr_probe_verl.reading import option
 
 __all__ = ["BUFFER", "CLEAR", "EVICT", "QUEUE", "SAMPLE", "Group", "groups_of"]
 

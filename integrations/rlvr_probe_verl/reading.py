@@ -6,7 +6,6 @@ returns text, a token id or anything derived from one but its count.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,6 @@ from rlvr_probe.reading import attribute
 
 __all__ = [
     "column",
-    "digest",
     "lengths",
     "loss_runs",
     "option",
@@ -32,11 +30,6 @@ def option(config: Any, path: str) -> Any:
         get = getattr(config, "get", None)
         config = get(name, None) if callable(get) else getattr(config, name, None)
     return config
-
-
-def digest(uid: object) -> str:
-    """What stands for a uid: the same in every process, and nothing that can be read."""
-    return hashlib.blake2b(str(uid).encode(), digest_size=8).hexdigest()
 
 
 _BATCHES = frozenset({"DataProto", "TensorDict", "KVBatchMeta", "BatchMeta"})

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARDS, ROLLOUT, TRAJECTORIES
-from rlvr_probe.reading import argument, attribute, error_of, number
+from rlvr_probe.reading import argument, attribute, digest, error_of, number
 from rlvr_probe_verl.controller import (
     Controller,
     Where,
@@ -23,7 +23,6 @@ from rlvr_probe_verl.controller import (
 from rlvr_probe_verl.generations import Generation, Groups, prompt_names
 from rlvr_probe_verl.reading import (
     column,
-    digest,
     lengths,
     loss_runs,
     option,

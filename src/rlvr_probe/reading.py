@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from rlvr_probe.adapter import Call
 __all__ = [
     "argument",
     "attribute",
+    "digest",
     "error_of",
     "foreign_ids",
     "mask_runs",
@@ -44,6 +46,11 @@ def word(value: object) -> str | None:
     """A name: a string, or that of a member of an enum; None if it is neither."""
     value = getattr(value, "value", value)
     return value if isinstance(value, str) and value else None
+
+
+def digest(name: object) -> str:
+    """What stands for a name: 16 hex digits, the same in every process, that nobody can read."""
+    return hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def argument(call: Call, index: int, name: str) -> Any:

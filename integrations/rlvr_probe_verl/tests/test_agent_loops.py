@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_verl.reading import digest
 from rlvr_probe_verl.tests.environments import python
+
+from rlvr_probe.reading import digest
 
 # The first test may have to make the environment, a gigabyte.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]

@@ -17,6 +17,7 @@ from rlvr_probe.model.counters import (
     DEVICE_STATE,
     DEVICES_USED,
 )
+from rlvr_probe.model.serving import FINISHES, REQUEST, SERVED, TELLERS
 from rlvr_probe.model.vocabulary import Attribute, Name
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "DEVICE_STATE",
     "EVAL",
     "EXPERIENCE",
+    "FINISHES",
     "MODES",
     "NAMES_VERSION",
     "OLD_LOGPROB",
@@ -39,6 +41,7 @@ __all__ = [
     "OTHER",
     "PROCESS",
     "REF_LOGPROB",
+    "REQUEST",
     "REWARD",
     "REWARDS",
     "REWARD_FN",
@@ -51,6 +54,7 @@ __all__ = [
     "STAGES",
     "STARTED",
     "STEP",
+    "TELLERS",
     "TOOL_CALL",
     "TOOL_STATUSES",
     "TRAINED",
@@ -199,6 +203,10 @@ TURN = Name(
         Attribute("prompt_tokens", "tokens", f"tokens sent to the engine, {_LIST_OR_SUM}"),
         Attribute("response_tokens", "tokens", f"tokens it generated, {_LIST_OR_SUM}"),
         Attribute("cached_tokens", "tokens", f"of those sent, found in its cache, {_LIST_OR_SUM}"),
+        Attribute(
+            "request", "", "digest of the id of its one request: what 'request' of a request is"
+        ),
+        *SERVED,
     ),
     otel="chat",
 )
@@ -378,9 +386,9 @@ REWARDS = Name(
 ALL: tuple[Name, ...] = (
     STEP, DATA, ROLLOUT, REWARD, OLD_LOGPROB, REF_LOGPROB, VALUES, ADVANTAGE, UPDATE_ACTOR,
     UPDATE_CRITIC, WEIGHT_SYNC, EVAL, CHECKPOINT, WAIT, OTHER, EXPERIENCE, RPC, TRAJECTORY, TURN,
-    TOOL_CALL, VERIFY, REWARD_FN, OPTIMIZER_STEP, USER, APPLICATION_SPAN, PROCESS, STARTED, SESSION,
-    SESSION_END, TRAJECTORIES, TRAINED, SELECTED, REWARDS, DEVICE, DEVICE_SAMPLE, DEVICE_STATE,
-    DEVICE_FAULT, DEVICES_USED,
+    REQUEST, TOOL_CALL, VERIFY, REWARD_FN, OPTIMIZER_STEP, USER, APPLICATION_SPAN, PROCESS,
+    STARTED, SESSION, SESSION_END, TRAJECTORIES, TRAINED, SELECTED, REWARDS, DEVICE, DEVICE_SAMPLE,
+    DEVICE_STATE, DEVICE_FAULT, DEVICES_USED,
 )  # fmt: skip
 """Every name, in the order of the documentation."""
 

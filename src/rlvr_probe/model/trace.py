@@ -6,13 +6,14 @@ never 0. What was generated in a step is in :mod:`rlvr_probe.model.batch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.requests import Request
 
 __all__ = [
     "Attempt",
@@ -266,6 +267,10 @@ class Attempt:
     rpcs: list[Rpc] = field(default_factory=list)
     """Joined calls of worker groups that belong to no step, by start; their spans are in
     :attr:`Trace.unplaced`."""
+    requests: Sequence[Request] = ()
+    """Requests of its inference engines, as far as their engines or their turns tell of them."""
+    unjoined_requests: int = 0
+    """How many of them belong to no turn that is known."""
 
     @property
     def last_step(self) -> Step | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from rlvr_probe.model.columns import RowIndex, SparseColumn
+from rlvr_probe.model.requests import Request
 
 __all__ = [
     "EngineCall",
@@ -34,6 +35,8 @@ class Turn:
     """Of those sent, found in the engine's prefix cache."""
     start_ns: int | None
     end_ns: int | None
+    request: Request | None = None
+    """What its engine did for it, where that is known and it was one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class EngineCall:
         prompt_tokens, response_tokens: Tokens sent, tokens generated.
         cached_tokens: Of those sent, found in the prefix cache; None if unknown.
         start_ns, end_ns: Of the call.
+        request: Number of its request, where it was one and is known.
     """
 
     rows: Sequence[int]
@@ -89,6 +93,7 @@ class EngineCall:
     cached_tokens: Sequence[int] | None
     start_ns: int
     end_ns: int
+    request: int | None = None
 
 
 class TurnColumns(Mapping[int, tuple[Turn, ...]]):
@@ -98,8 +103,9 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
     way. A turn is made when it is asked for.
     """
 
-    def __init__(self, calls: Iterable[EngineCall] = ()) -> None:
-        """Take the entries of ``calls``."""
+    def __init__(self, calls: Iterable[EngineCall] = (), requests: Sequence[Request] = ()) -> None:
+        """Take the entries of ``calls``, whose numbers of requests are places in ``requests``."""
+        self._requests, self._request = requests, SparseColumn()
         self._rows, self._turns = array("I"), array("I")
         self._prompt, self._response = array("I"), array("I")
         self._cached = SparseColumn()
@@ -118,6 +124,7 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         self._response.extend(call.response_tokens)
         for cached in (None,) * size if call.cached_tokens is None else call.cached_tokens:
             self._cached.append(cached)
+            self._request.append(call.request)
         self._start.extend((call.start_ns,) * size)
         self._end.extend((call.end_ns,) * size)
 
@@ -150,6 +157,7 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         return self._index
 
     def _turn(self, place: int) -> Turn:
+        request = self._request[place]
         return Turn(
             index=self._turns[place],
             prompt_tokens=self._prompt[place],
@@ -157,6 +165,7 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
             cached_tokens=self._cached[place],
             start_ns=self._start[place],
             end_ns=self._end[place],
+            request=None if request is None else self._requests[request],
         )
 
 

@@ -14,6 +14,7 @@ from rlvr_probe.trace.decode import Journal
 from rlvr_probe.trace.generated import TrajectoryRow
 from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.load import Recorded
+from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.rows import SpanRow
 from rlvr_probe.trace.selection import mark_selected
 from rlvr_probe.trace.turns import Joined, Joining, join_turns, join_verifications
@@ -59,18 +60,23 @@ def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
 
 
 def join_batches(
-    members: Sequence[Member], clock: RunClock, skipped: Counter[str], loose: Counter[str]
+    members: Sequence[Member],
+    clock: RunClock,
+    requests: Requests,
+    skipped: Counter[str],
+    loose: Counter[str],
 ) -> dict[tuple[int, int], list[Batch]]:
     """Batches of one attempt by session and life, each in the order of step and ordinal.
 
     Args:
         members: Processes of the attempt.
         clock: Clock of the run.
+        requests: Of the attempt: those of turns are joined with them.
         skipped: Gets the rows that could not be joined, by reason.
         loose: Gets what was generated and never told by a trainer, by what it is.
     """
     parts = dict[tuple[int, int, int, int, str], list[_Part]]()
-    keyed, joined = KeyedRows(clock), Joined()
+    keyed, joined = KeyedRows(clock), Joined(requests)
     pending = list[_Pending]()
     for member in members:
         one = _parts(member, clock, keyed)
@@ -84,9 +90,11 @@ def join_batches(
         keyed.note(member.recorded)
     for member, one in zip(members, pending, strict=True):
         places = {**_places(one.parts), **keyed.join(member.recorded)}
-        joining = Joining(member.recorded, clock, one.alone, places, one.split, skipped, joined)
+        joining = Joining(
+            member.index, member.recorded, clock, one.alone, places, one.split, skipped, joined
+        )
         join_turns(joining)
-        join_verifications(member.index, joining)
+        join_verifications(joining)
         _add_rewards(member, one, skipped)
     keyed.finish(skipped)
     joined.finish()

@@ -17,6 +17,7 @@ from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
 from rlvr_probe.trace.queues import place_queued
+from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.steps import build_steps
 
 __all__ = ["build_trace", "read_run"]
@@ -113,7 +114,8 @@ def _attempt(
     members = [Member(i, _rank(processes[i], processes), processes[i]) for i in launch.members]
     skipped = Counter[str]()
     left = place_queued(members, clock)
-    steps, user, unplaced, rpcs = build_steps(index, members, clock, skipped, loose)
+    requests = Requests(((member.index, member.recorded) for member in members), clock)
+    steps, user, unplaced, rpcs = build_steps(index, members, clock, requests, skipped, loose)
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
     sessions = list[Session]()
@@ -131,6 +133,8 @@ def _attempt(
         mixed=launch.mixed,
         lineage=launch.lineage,
         rpcs=rpcs,
+        requests=requests.found,
+        unjoined_requests=requests.unjoined,
     )
     return attempt, user, unplaced, left
 

@@ -30,6 +30,7 @@ from rlvr_probe.trace.rows import (
     trained,
     turn,
 )
+from rlvr_probe.trace.served import RequestRows
 
 __all__ = ["Journal", "RowDecoder"]
 
@@ -62,6 +63,7 @@ class Journal:
         selected: Which prompts a trainer kept.
         alone: Its trajectory spans.
         turns: Engine calls of several trajectories; those of one are in ``lone_turns``.
+        requests: What it tells of requests of an inference engine.
         applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
         used: Devices that it told it works on.
@@ -90,6 +92,7 @@ class Journal:
     alone: LoneSpans = field(default_factory=LoneSpans)
     turns: list[TurnRow] = field(default_factory=list)
     lone_turns: LoneTurns = field(default_factory=LoneTurns)
+    requests: RequestRows = field(default_factory=RequestRows)
     verified: Verifications = field(default_factory=Verifications)
     tool_calls: ToolRows = field(default_factory=ToolRows)
     applications: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -227,11 +230,13 @@ class RowDecoder:
         journal = self.journal
         if name == names.TURN.name:
             if _of_one(attributes):
-                journal.lone_turns.add(start_ns, end_ns, parent, attributes)
+                journal.lone_turns.add(span, start_ns, end_ns, parent, attributes)
             else:
                 found = turn(start_ns, end_ns, parent, attributes)
                 if found is not None:
                     journal.turns.append(found)
+        elif name == names.REQUEST.name:
+            journal.requests.add(start_ns, end_ns, parent, attributes)
         elif name == names.TRAJECTORY.name:
             journal.alone.add(span, start_ns, end_ns, attributes)
         elif name == names.TOOL_CALL.name:

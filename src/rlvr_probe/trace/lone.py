@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import RaggedColumn, SparseColumn
+from rlvr_probe.model.requests import RequestColumns
 from rlvr_probe.trace.checks import BadRow, checked_id, checked_text, loss_runs_of
+from rlvr_probe.trace.served import SERVED, digest_of, served
 
 __all__ = ["KeyColumn", "LoneSpans", "LoneTurns", "ToolRows", "Verifications"]
 
@@ -118,8 +120,15 @@ class LoneSpans:
 
 @dataclass(slots=True)
 class LoneTurns:
-    """``turn`` spans of one trajectory each."""
+    """``turn`` spans of one trajectory each.
 
+    Attributes:
+        name: Digest of the id of the request of each; 0 if it does not tell.
+        told: What they tell of their requests themselves.
+        teller: Place in ``told`` of each; -1 where it tells nothing.
+    """
+
+    span: array[int] = field(default_factory=lambda: array("Q"))
     batch: array[int] = field(default_factory=lambda: array("Q"))
     start_ns: array[int] = field(default_factory=lambda: array("q"))
     end_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -128,8 +137,13 @@ class LoneTurns:
     prompt_tokens: array[int] = field(default_factory=lambda: array("I"))
     response_tokens: array[int] = field(default_factory=lambda: array("I"))
     cached_tokens: SparseColumn = field(default_factory=SparseColumn)
+    name: array[int] = field(default_factory=lambda: array("Q"))
+    told: RequestColumns = field(default_factory=RequestColumns)
+    teller: SparseColumn = field(default_factory=SparseColumn)
 
-    def add(self, start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]) -> None:
+    def add(
+        self, span: int, start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]
+    ) -> None:
         """Take one span whose values are numbers.
 
         Raises:
@@ -141,6 +155,13 @@ class LoneTurns:
         cached, turn = _tokens(values, "cached_tokens"), _tokens(values, "turn")
         if prompt is None or response is None or turn is None:
             raise BadRow("columns")
+        name = digest_of(values, "request")
+        told = served(start_ns, end_ns, values) if not SERVED.isdisjoint(values) else None
+        self.span.append(span)
+        self.name.append(name)
+        self.teller.append(None if told is None else len(self.told))
+        if told is not None:
+            self.told.append(told)
         self.batch.append(batch)
         self.start_ns.append(start_ns)
         self.end_ns.append(end_ns)

@@ -11,6 +11,7 @@ from rlvr_probe.model.trace import Rpc, Span, Step
 from rlvr_probe.trace.attempts import life_at, world_size_of
 from rlvr_probe.trace.batches import Member, ancestors, join_batches
 from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.rows import RpcRow, SpanRow
 from rlvr_probe.trace.rpcs import join_rpcs
 
@@ -41,6 +42,7 @@ def build_steps(
     attempt: int,
     members: Sequence[Member],
     clock: RunClock,
+    requests: Requests,
     skipped: Counter[str],
     loose: Counter[str],
 ) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
@@ -55,6 +57,7 @@ def build_steps(
         attempt: Its index.
         members: Its processes.
         clock: Clock of the run.
+        requests: Its requests, to be joined with turns.
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
     """
@@ -69,7 +72,7 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    for (session, life), batches in join_batches(members, clock, skipped, loose).items():
+    for (session, life), batches in join_batches(members, clock, requests, skipped, loose).items():
         for batch in batches:
             step = step_at((session, life, batch.step))
             (step.evaluations if batch.mode == "eval" else step.batches).append(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
@@ -12,6 +12,7 @@ from rlvr_probe.model.columns import MeasureColumn
 from rlvr_probe.model.turns import EngineCall, RewardCall, ToolCall, ToolColumns, TurnColumns
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
+from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.rows import TurnRow
 
 __all__ = ["Joined", "Joining", "Places", "join_turns", "join_verifications"]
@@ -24,6 +25,7 @@ Places = Mapping[int, tuple[BatchShard, int]]
 class Joined:
     """What has been joined so far, by the identity of a shard: several processes add to one."""
 
+    requests: Requests
     shards: dict[int, BatchShard] = field(default_factory=dict)
     turns: dict[int, TurnColumns] = field(default_factory=dict)
     tools: dict[int, ToolColumns] = field(default_factory=dict)
@@ -53,7 +55,8 @@ class Joining:
     """One process whose rows are joined, and what with.
 
     Attributes:
-        recorded: The process.
+        index: The process, in the run.
+        recorded: The same.
         clock: Clock of the run.
         shards: Its shards by batch.
         places: Shard and row of each trajectory that has a span of its own.
@@ -62,6 +65,7 @@ class Joining:
         joined: Gets the rest.
     """
 
+    index: int
     recorded: Recorded
     clock: RunClock
     shards: Mapping[int, BatchShard]
@@ -77,7 +81,11 @@ class Joining:
     def turns_of(self, shard: BatchShard) -> TurnColumns:
         """Where turns of this shard are gathered."""
         self.joined.shards[id(shard)] = shard
-        return self.joined.turns.setdefault(id(shard), TurnColumns())
+        turns = self.joined.turns.get(id(shard))
+        if turns is None:
+            turns = TurnColumns(requests=self.joined.requests.found)
+            self.joined.turns[id(shard)] = turns
+        return turns
 
 
 def join_turns(one: Joining) -> None:
@@ -113,16 +121,34 @@ def _join_lone(one: Joining) -> None:
             one.skipped["unjoined_turns"] += 1
             continue
         cached = lone.cached_tokens[at]
+        start_ns, end_ns = (
+            clock.at(recorded, lone.start_ns[at]),
+            clock.at(recorded, lone.end_ns[at]),
+        )
         call = EngineCall(
             rows=(local,),
             turns=(lone.turn[at],),
             prompt_tokens=(lone.prompt_tokens[at],),
             response_tokens=(lone.response_tokens[at],),
             cached_tokens=None if cached is None else (cached,),
-            start_ns=clock.at(recorded, lone.start_ns[at]),
-            end_ns=clock.at(recorded, lone.end_ns[at]),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            request=_request_of(one, at, start_ns, end_ns),
         )
         one.turns_of(shard).add(call)
+
+
+def _request_of(one: Joining, at: int, start_ns: int, end_ns: int) -> int | None:
+    """The request of turn ``at``: as its engine told it, else as the turn itself does."""
+    lone, requests = one.recorded.journal.lone_turns, one.joined.requests
+    number = requests.of_turn(
+        one.index, one.recorded, lone.span[at], lone.name[at], start_ns, end_ns
+    )
+    teller = lone.teller[at]
+    if number is None and teller is not None:
+        told = replace(lone.told[teller], process=one.index, start_ns=start_ns, end_ns=end_ns)
+        number = requests.add_told(told)
+    return number
 
 
 def _join_tools(one: Joining) -> None:
@@ -169,8 +195,8 @@ def _engine_call(
     )
 
 
-def join_verifications(index: int, one: Joining) -> None:
-    """Add the verifications of process ``index`` to those joined, and their calls to the shards."""
+def join_verifications(one: Joining) -> None:
+    """Add the verifications of a process to those joined, and their calls to the shards."""
     recorded, clock, joined = one.recorded, one.clock, one.joined
     verified = recorded.journal.verified
     functions = list(verified.functions)
@@ -182,7 +208,7 @@ def join_verifications(index: int, one: Joining) -> None:
         function = functions[verified.function[at]]
         start_ns = clock.at(recorded, verified.start_ns[at])
         end_ns = clock.at(recorded, verified.end_ns[at])
-        shard.calls.append(RewardCall(index, function, start_ns, end_ns, 1, local))
+        shard.calls.append(RewardCall(one.index, function, start_ns, end_ns, 1, local))
         joined.shards[id(shard)] = shard
         columns = joined.values.setdefault(id(shard), {})
         size = len(shard.response_tokens)
