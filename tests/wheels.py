@@ -60,6 +60,9 @@ def unpacked(name: str, pins: str, *, only: str = "", platform: Sequence[str] = 
                 members = [one for one in archive.namelist() if one.endswith(only)]
                 archive.extractall(folder, members)
         shutil.rmtree(wheels)
+        # A wheel may keep what is imported apart, for an installer to put in its place.
+        for kept in [*folder.glob("*.data/purelib/*"), *folder.glob("*.data/platlib/*")]:
+            kept.rename(folder / kept.name)
 
     return made(name, pins, fill)
 

@@ -116,8 +116,9 @@ class Probe(Protocol):
     def instrument(self, instance: object, points: Sequence[HookPoint]) -> int:
         """Hook methods by name on the class in the MRO of ``instance`` that defines each.
 
-        Once per class: later instances of the same class are already hooked. A call that reaches a
-        hooked method again through ``super()`` on the same object is not recorded twice.
+        ``instance`` may also be a class, of which there need be no object yet. Once per class:
+        later instances of the same class are already hooked. A call that reaches a hooked method
+        again through ``super()`` on the same object is not recorded twice.
 
         Returns:
             How many of ``points`` are in effect for this instance.
@@ -163,6 +164,13 @@ class Probe(Protocol):
         self, span: int, values: Mapping[str, Any] | None = None, error: str | None = None
     ) -> None:
         """Close a span opened by :meth:`begin`. Unknown ids and 0 are ignored."""
+        ...
+
+    def drop(self, span: int) -> None:
+        """Forget a span opened by :meth:`begin` that turned out to be nothing; nothing is written.
+
+        What was recorded inside it stays, without anything around it.
+        """
         ...
 
     def record(

@@ -417,6 +417,17 @@ def test_a_user_subclass_is_recorded_once_per_call(sink: Sink) -> None:
     assert find_hook(Mine.generate) is None
 
 
+def test_a_class_of_which_there_is_no_object_yet_is_hooked(sink: Sink) -> None:
+    patches = Patches()
+    point = HookPoint("generate", names.ROLLOUT, ("samples",), read=_size)
+    assert HookProbe(sink, patches).instrument(Mine, [point]) == 1
+    assert Mine().generate([1, 2]) == [1, 2]
+    assert Base().generate([1]) == [1]
+    assert spans(sink) == [(None, 2)]
+    patches.undo()
+    assert find_hook(Mine.generate) is None
+
+
 def test_undo_restores_static_and_class_methods_and_inherited_ones() -> None:
     before = dict(vars(Base)), dict(vars(Mine))
     module = sys.modules[__name__]
@@ -721,6 +732,20 @@ def test_spans_begun_by_hand_nest_and_end_once(sink: Sink) -> None:
     probe.end(12345)
     assert probe.current() == 0
     assert [(row[4], *row[5:]) for row in sink.rows] == [(step, None, 2), (0, None, 0, 3)]
+
+
+def test_a_span_that_turned_out_to_be_nothing_is_dropped(sink: Sink) -> None:
+    probe = HookProbe(sink, Patches())
+    outer = probe.begin(names.STEP, step=3, activate=True)
+    span = probe.begin(names.ROLLOUT, activate=True)
+    probe.drop(span)
+    probe.drop(span)
+    probe.drop(0)
+    assert probe.current() == outer
+    assert span not in sink.open
+    probe.end(span, {"samples": 2})
+    probe.end(outer, {"session": 0, "step": 3})
+    assert [row[5:] for row in sink.rows] == [(None, 0, 3)]
 
 
 def test_a_guarded_plugin_function_never_raises_and_stops_with_the_probe(sink: Sink) -> None:

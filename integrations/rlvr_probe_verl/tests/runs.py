@@ -17,7 +17,7 @@ from rlvr_probe_verl.tests.truth import Truth, read_truth
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
-from tests import trainings
+from tests import supervise, trainings
 from tests.wheels import numbers
 
 __all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
@@ -153,7 +153,7 @@ class Runner(trainings.Runner[Scenario, Finished]):
         (folder / "books").mkdir(parents=True)
         # Its sockets lie there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
-        command = [sys.executable, str(JOB / "verl_cpu_supervise.py")]
+        command = [sys.executable, supervise.__file__]
         command += [str(scenario.timeout_s), str(folder / "processes.json")]
         if scenario.how == "launcher":
             command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]

@@ -47,9 +47,11 @@ class Patches:
     def method(self, instance: object, point: HookPoint) -> bool:
         """Hook a method on the class of ``instance``'s MRO that defines it, once per class.
 
-        The most derived definition is hooked: a user's override is what really runs.
+        ``instance`` may be the class itself. The most derived definition is hooked: a user's
+        override is what really runs.
         """
-        for owner in type(instance).__mro__:
+        kind = instance if isinstance(instance, type) else type(instance)
+        for owner in kind.__mro__:
             if point.target in vars(owner):
                 return self._attribute(owner, point.target, Hook(point, method=True))
         return False

@@ -129,6 +129,17 @@ class HookProbe:
             self._begun.pop(span, None)
             recorder.drop(span)
 
+    @guard.fail_open("probe.drop")
+    def drop(self, span: int) -> None:
+        """See ``adapter.Probe.drop``."""
+        begun = self._begun.pop(span, None)
+        if begun is None:
+            return
+        _, outer, activated = begun
+        if activated and CURRENT.get() == span:
+            CURRENT.set(outer)
+        self._recorder.drop(span)
+
     @guard.fail_open("probe.record", 0)
     def record(
         self,

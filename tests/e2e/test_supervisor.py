@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from rlvr_probe_verl.tests.runs import JOB
+from tests import supervise
 
-SUPERVISE = [sys.executable, str(JOB / "verl_cpu_supervise.py")]
+SUPERVISE = [sys.executable, supervise.__file__]
 # A child that leaves the session and outlives its parent, as the processes of Ray do.
 LEAVE = """
 import subprocess, sys, time

@@ -1,6 +1,6 @@
 """Run a command, look at every process that descends from it, and leave none behind.
 
-python verl_cpu_supervise.py SECONDS REPORT COMMAND...
+python supervise.py SECONDS REPORT COMMAND...
 
 Processes that lose their parent become children of this one, so that nothing that the command
 started, and nothing else, is found and ended: after the command itself ended, when its time is
