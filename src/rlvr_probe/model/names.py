@@ -189,6 +189,8 @@ VERIFY = Name(
         _AROUND,
         Attribute("function", "", "name of the reward function"),
         Attribute("value", "", "the reward; absent where it gave none"),
+        Attribute("attempts", "", "requests that it took, where a service is asked"),
+        Attribute("timeouts", "", "of those, that nobody answered in time"),
     ),
     otel="rl.reward",
 )

@@ -71,6 +71,10 @@ class RewardCall:
     samples: int | None
     row: int | None = None
     """Row in the shard, where it verified one trajectory."""
+    attempts: int | None = None
+    """Requests that it took, where it asked a service."""
+    timeouts: int | None = None
+    """Of those, that nobody answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +236,7 @@ class RewardCallColumns(Sequence[RewardCall]):
         """Hold none."""
         self._process, self._words = array("I"), array("I")
         self._samples, self._rows = SparseColumn(), SparseColumn()
+        self._attempts, self._timeouts = SparseColumn(), SparseColumn()
         self._start, self._end = array("q"), array("q")
         self._numbers = dict[str, int]()
         self._names = list[str]()
@@ -245,6 +250,8 @@ class RewardCallColumns(Sequence[RewardCall]):
         self._words.append(number)
         self._samples.append(call.samples)
         self._rows.append(call.row)
+        self._attempts.append(call.attempts)
+        self._timeouts.append(call.timeouts)
         self._start.append(call.start_ns)
         self._end.append(call.end_ns)
 
@@ -270,6 +277,8 @@ class RewardCallColumns(Sequence[RewardCall]):
             self._end[at],
             self._samples[at],
             self._rows[at],
+            self._attempts[at],
+            self._timeouts[at],
         )
 
     def __len__(self) -> int:

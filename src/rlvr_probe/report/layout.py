@@ -294,6 +294,7 @@ def _rewards(summary: _Summary) -> list[Block]:
             f"{one['values']:,}",
             f"{one['calls']:,}",
             seconds(one["total_s"] / one["calls"]) if one["calls"] else "",
+            *(("" if one[name] is None else f"{one[name]:,}") for name in ("retries", "timeouts")),
         ]
         for one in summary["rewards"]
     ]
@@ -305,6 +306,8 @@ def _rewards(summary: _Summary) -> list[Block]:
         Column("values"),
         Column("calls"),
         Column("s per call"),
+        Column("asked again"),
+        Column("timed out"),
     )
     return [grid("Rewards", columns, rows, head=16, tail=2, what="functions")]
 

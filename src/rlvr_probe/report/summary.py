@@ -178,9 +178,10 @@ def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 
 def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
-    """Per reward function: mean value, and time of its calls."""
+    """Per reward function: mean value, time of its calls, and how often a service was asked."""
     values = dict[str, tuple[int, float]]()
     calls = dict[str, tuple[int, float]]()
+    asked = dict[str, tuple[int, int]]()
     for shard in (shard for batch in batches for shard in batch.shards):
         for rewards in shard.rewards:
             known = [value for value in rewards.values if value is not None]
@@ -189,6 +190,10 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
         for call in shard.calls:
             count, total = calls.get(call.function, (0, 0.0))
             calls[call.function] = (count + 1, total + (call.end_ns - call.start_ns) / 1e9)
+            if call.attempts is not None:
+                again, late = asked.get(call.function, (0, 0))
+                again += max(0, call.attempts - 1)
+                asked[call.function] = (again, late + (call.timeouts or 0))
     return [
         {
             "function": function,
@@ -196,6 +201,8 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
             "mean": _mean(*values.get(function, (0, 0.0))),
             "calls": calls.get(function, (0, 0.0))[0],
             "total_s": calls.get(function, (0, 0.0))[1],
+            "retries": asked[function][0] if function in asked else None,
+            "timeouts": asked[function][1] if function in asked else None,
         }
         for function in dict.fromkeys((*values, *calls))
     ]  # fmt: skip

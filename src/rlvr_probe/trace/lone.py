@@ -185,6 +185,8 @@ class Verifications:
     function: array[int] = field(default_factory=lambda: array("I"))
     value: array[float] = field(default_factory=lambda: array("d"))
     """NaN where the function gave none."""
+    attempts: SparseColumn = field(default_factory=SparseColumn)
+    timeouts: SparseColumn = field(default_factory=SparseColumn)
     functions: dict[str, int] = field(default_factory=dict)
 
     def add(self, start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]) -> None:
@@ -199,6 +201,14 @@ class Verifications:
         if value is not None and (type(value) not in (int, float) or not isfinite(value)):
             raise BadRow("value")
         number = float("nan") if value is None else float(value)
+        attempts, timeouts = (
+            checked_id(values[name], 0) if name in values else None
+            for name in ("attempts", "timeouts")
+        )
+        if timeouts is not None and timeouts > (attempts or 0):
+            raise BadRow("timeouts")
+        self.attempts.append(attempts)
+        self.timeouts.append(timeouts)
         self.batch.append(batch)
         self.start_ns.append(start_ns)
         self.end_ns.append(end_ns)

@@ -208,7 +208,8 @@ def join_verifications(one: Joining) -> None:
         function = functions[verified.function[at]]
         start_ns = clock.at(recorded, verified.start_ns[at])
         end_ns = clock.at(recorded, verified.end_ns[at])
-        shard.calls.append(RewardCall(one.index, function, start_ns, end_ns, 1, local))
+        asked = verified.attempts[at], verified.timeouts[at]
+        shard.calls.append(RewardCall(one.index, function, start_ns, end_ns, 1, local, *asked))
         joined.shards[id(shard)] = shard
         columns = joined.values.setdefault(id(shard), {})
         size = len(shard.response_tokens)

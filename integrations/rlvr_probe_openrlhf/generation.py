@@ -1,0 +1,127 @@
+"""Sample generation: what a generator asked engines for, and what each sample became.
+
+The engines answer prompt by prompt, in any order. An answer is read where OpenRLHF makes an
+``Experience`` of it; which task it is the answer of is seen in the frame of the loop that takes
+answers: nothing else there knows it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.reading import argument, attribute
+from rlvr_probe_openrlhf.reading import Lengths, lengths_of, reward_of, width
+
+__all__ = ["RESPONSE", "SAMPLES", "Sample", "Samples"]
+
+_LOOP, _ANSWERED = "_generate_vllm", "ref"
+_DEPTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample as the generator got it.
+
+    Attributes:
+        task: Id of the task that answered; None if it was not found.
+        place: Its number in the answer.
+        actor: Id of the engine's actor.
+        lengths: What it is made of.
+        truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not tell.
+        reward: Its reward; None if it has none yet.
+    """
+
+    task: str | None
+    place: int
+    actor: str | None
+    lengths: Lengths
+    truncated: int | None
+    reward: float | None
+
+
+class Samples:
+    """Samples by the ``Experience`` that each became, as long as that lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], Sample]] = {}
+        self._places: tuple[str | None, int] = (None, 0)
+
+    def add(self, experience: Any, sample: Sample) -> None:
+        """Remember what became of a sample."""
+        number = id(experience)
+        known = self._known
+
+        def forget(gone: weakref.ref[Any]) -> None:
+            held = known.get(number)
+            if held is not None and held[0] is gone:
+                del known[number]
+
+        known[number] = (weakref.ref(experience, forget), sample)
+
+    def of(self, experience: Any) -> Sample | None:
+        """The sample that became this; None if it is not known."""
+        held = self._known.get(id(experience))
+        return held[1] if held is not None and held[0]() is experience else None
+
+    def place(self, task: str | None) -> int:
+        """Number of the next sample of a task's answer, all of which are taken at once."""
+        before = self._places[1] if self._places[0] == task else 0
+        self._places = (task, before + 1)
+        return before
+
+
+SAMPLES = Samples()
+
+
+def _answered(call: Call) -> None:
+    """After OpenRLHF made an ``Experience`` of a sample."""
+    response = argument(call, 1, "response")
+    if call.error is not None or not isinstance(response, dict):
+        return
+    kept = width(attribute(call.result, "attention_mask"))
+    lengths = lengths_of(response, kept)
+    if lengths is None:
+        raise LookupError("a sample of unknown length")
+    task = attribute(_answer(sys._getframe(1)), "task_id")
+    task = task() if callable(task) else None
+    name = None if task is None else str(task.hex())
+    told = response.get("truncated")
+    cut = int(told or lengths.cut) if isinstance(told, bool) else (1 if lengths.cut else None)
+    sample = Sample(
+        name,
+        SAMPLES.place(name),
+        None if task is None else str(task.actor_id().hex()),
+        lengths,
+        cut,
+        reward_of(response.get("reward")),
+    )
+    SAMPLES.add(call.result, sample)
+
+
+def _answer(frame: FrameType | None) -> Any:
+    """The object reference whose answer is read now."""
+    for _ in range(_DEPTH):
+        if frame is None:
+            return None
+        if frame.f_code.co_name == _LOOP:
+            return frame.f_locals.get(_ANSWERED)
+        frame = frame.f_back
+    return None
+
+
+RESPONSE = HookPoint(
+    "SamplesGenerator._process_response_into_experience",
+    after=_answered,
+    parameters=("response",),
+)
+
+
+def engine_of(actors: Iterable[str | None], actor: str | None) -> int | None:
+    """Number of an engine by the id of its actor."""
+    return next((at for at, one in enumerate(actors) if one is not None and one == actor), None)

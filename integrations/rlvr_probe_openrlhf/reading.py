@@ -1,0 +1,98 @@
+"""Reading lengths and settings out of OpenRLHF's values: pure functions, no tensor is read.
+
+A value of an unexpected shape is unknown: None, never 0 and never an exception.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_probe.reading import attribute
+
+__all__ = ["Lengths", "lengths_of", "option", "reward_of", "width"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """What a trajectory is made of.
+
+    Attributes:
+        prompt_tokens: Until its first turn.
+        response_tokens: From there on, what an environment said in it included.
+        runs: Tokens in and out of the loss in turn; None if all are in it.
+        cut: Whether what did not fit was left out.
+    """
+
+    prompt_tokens: int
+    response_tokens: int
+    runs: list[int] | None
+    cut: bool
+
+
+def lengths_of(response: Any, most: int | None) -> Lengths | None:
+    """Of what an executor returned; None if it says nothing of it.
+
+    Args:
+        response: Its dict: ``observation_tokens``, and ``action_ranges`` with begin and end of what
+            was generated in each turn.
+        most: Tokens that OpenRLHF keeps of it, None for all.
+    """
+    if not isinstance(response, dict):
+        return None
+    tokens, ranges = response.get("observation_tokens"), response.get("action_ranges")
+    if not isinstance(tokens, (list, tuple)) or not isinstance(ranges, (list, tuple)):
+        return None
+    total = len(tokens) if most is None else min(len(tokens), most)
+    places = [place for one in ranges for place in one]
+    if not places or not all(type(place) is int for place in places) or places != sorted(places):
+        return None
+    clipped = [min(place, total) for place in places]
+    runs = _runs(list(zip(clipped[::2], clipped[1::2], strict=True)), total)
+    return Lengths(clipped[0], total - clipped[0], runs, total < len(tokens))
+
+
+def _runs(ranges: Sequence[tuple[int, int]], total: int) -> list[int] | None:
+    """Lengths of what is in ``ranges`` and of what is not, in turn; None if there is no latter."""
+    runs, at = [0], ranges[0][0]
+    for start, end in ranges:
+        if start == end:
+            continue
+        if start > at:
+            runs += [start - at, 0]
+        runs[-1] += end - start
+        at = end
+    if at < total:
+        runs.append(total - at)
+    return None if len(runs) == 1 else runs
+
+
+def option(args: Any, *paths: str) -> Any:
+    """The first of these settings that there is: their names changed with the releases."""
+    for path in paths:
+        found = attribute(args, *path.split("."))
+        if found is not None:
+            return found
+    return None
+
+
+def width(tensor: Any) -> int | None:
+    """Columns of a tensor (rows x tokens), by its shape."""
+    shape = attribute(tensor, "shape")
+    return int(shape[1]) if shape is not None and len(shape) == 2 else None
+
+
+def reward_of(value: Any) -> float | None:
+    """A reward in host memory as a plain float; None if there is none, or no finite number."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return None
+    if attribute(value, "device", "type") not in (None, "cpu"):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        # Several values, or too large a one.
+        return None
+    return found if math.isfinite(found) else None

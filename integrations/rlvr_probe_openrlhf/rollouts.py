@@ -1,0 +1,182 @@
+"""Lengths and rewards of every trajectory that a generator hands over.
+
+With a trainer in this process the batch is that of its step. Else the process generates for a
+queue, ahead of the training: batches are numbered, and the trainer takes them in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.model.names import EVAL, ROLLOUT, TRAJECTORIES
+from rlvr_probe.reading import attribute, error_of
+from rlvr_probe_openrlhf.controller import (
+    controller_of,
+    named,
+    trainer,
+)
+from rlvr_probe_openrlhf.generation import SAMPLES, Sample, engine_of
+from rlvr_probe_openrlhf.rewards import tell_rewards
+from rlvr_probe_openrlhf.steps import begin_step, drop_step
+
+__all__ = ["EVALUATE", "EVALUATION", "GENERATE"]
+
+_queued = 0
+"""Batches that this process generated for a queue."""
+
+
+def _generate_begin(call: Call) -> None:
+    probe = call.probe
+    if trainer() is None:
+        call.state = (None, {"mode": "train"}, probe.begin(ROLLOUT, activate=True))
+        return
+    controller = controller_of(probe)
+    begin_step(probe, controller)
+    where = controller.where()
+    call.state = (controller, named(where), probe.begin(ROLLOUT, step=where[1], activate=True))
+
+
+def _generate_end(call: Call) -> None:
+    global _queued
+    controller, values, span = call.state
+    probe, error = call.probe, error_of(call)
+    result = call.result if isinstance(call.result, tuple) and call.result else (None,)
+    rows = result[0] if isinstance(result[0], list) else []
+    if error is None and not rows and controller is not None and result[-1] is True:
+        # The prompts are used up: this was the begin of no step.
+        probe.drop(span)
+        drop_step(probe, controller)
+        return
+    try:
+        if error is None and rows:
+            if controller is None:
+                values = {**values, "queue_group": _queued}
+                _queued += 1
+            rewarded = _tell(probe, call.args[0], rows, values, span)
+            if controller is not None:
+                controller.batch, controller.rows = span, 0 if rewarded else len(rows)
+    finally:
+        values = {name: value for name, value in values.items() if name != "queue_group"}
+        probe.end(span, {**values, "samples": len(rows) if error is None else None}, error)
+
+
+GENERATE = HookPoint(
+    "SamplesGenerator.generate_samples", before=_generate_begin, after=_generate_end
+)
+
+
+def _tell(
+    probe: Probe, generator: Any, experiences: Sequence[Any], place: dict[str, Any], span: int
+) -> None:
+    found = [SAMPLES.of(one) for one in experiences]
+    samples = [one for one in found if one is not None]
+    if len(samples) < len(found):
+        raise LookupError("samples that nobody saw come")
+    groups, names, size = _groups(samples, span)
+    actors = [_actor_id(one) for one in attribute(generator, "vllm_engines") or ()]
+    keys = [None if one.task is None else f"{one.task}/{one.place}" for one in samples]
+    lengths = [one.lengths for one in samples]
+    runs = [one.runs or [one.response_tokens] for one in lengths]
+    cuts = [one.truncated for one in samples]
+    columns: dict[str, Any] = {
+        "groups": groups,
+        "prompts": names,
+        "keys": keys if any(keys) else None,
+        "engines": [engine_of(actors, one.actor) for one in samples],
+        "loss_runs": runs if any(one.runs for one in lengths) else None,
+        "truncated": None if None in cuts else cuts,
+    }
+    values = {
+        **place,
+        "batch": span,
+        "offset": 0,
+        "total": len(samples),
+        "group_size": size,
+        "prompt_tokens": [one.prompt_tokens for one in lengths],
+        "response_tokens": [one.response_tokens for one in lengths],
+        **{name: column for name, column in columns.items() if column is not None},
+    }
+    probe.emit(TRAJECTORIES, values, parent=span)
+    rewards = [one.reward for one in samples]
+    told = any(one is not None for one in rewards)
+    if told:
+        tell_rewards(probe, generator, span, rewards)
+    return told
+
+
+def _groups(samples: Sequence[Sample], span: int) -> tuple[list[int] | None, list[str], int]:
+    """Group of each row, None if all have as many; names of their prompts; the size of a group.
+
+    The samples of one answer are those of one prompt, and follow each other.
+    """
+    of_rows, names, last = list[int](), list[str](), None
+    for row, one in enumerate(samples):
+        if not of_rows or one.task != last or (one.task is None and one.place == 0):
+            names.append(f"{span}-{row}" if one.task is None else one.task)
+            last = one.task
+        of_rows.append(len(names) - 1)
+    sizes = [0] * len(names)
+    for group in of_rows:
+        sizes[group] += 1
+    size = max(sizes, default=1)
+    even = all(group == row // size for row, group in enumerate(of_rows))
+    return None if even else of_rows, names, size
+
+
+def _actor_id(handle: Any) -> str | None:
+    actor = attribute(handle, "_actor_id")
+    to_hex = getattr(actor, "hex", None)
+    return str(to_hex()) if callable(to_hex) else None
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+def _evaluation_begin(call: Call) -> None:
+    probe = call.probe
+    controller = controller_of(probe)
+    controller.evaluation = probe.begin(EVAL, step=controller.done, activate=True)
+    call.state = named(controller.where())
+
+
+def _evaluation_end(call: Call) -> None:
+    if call.state is None:
+        return
+    controller = controller_of(call.probe)
+    span, controller.evaluation = controller.evaluation, 0
+    call.probe.end(span, call.state, error_of(call))
+
+
+EVALUATION = HookPoint("evaluate", before=_evaluation_begin, after=_evaluation_end)
+"""Of a trainer that generates itself, hooked on its class."""
+
+
+def _evaluate_begin(call: Call) -> None:
+    probe = call.probe
+    if trainer() is None:
+        # Beside the training: nothing here says after which step.
+        call.state = (None, {"mode": "eval"}, probe.begin(EVAL, activate=True))
+        return
+    controller = controller_of(probe)
+    span = probe.begin(ROLLOUT, step=controller.done, activate=True)
+    call.state = (controller, {**named(controller.where()), "mode": "eval"}, span)
+
+
+def _evaluate_end(call: Call) -> None:
+    controller, values, span = call.state
+    probe, error = call.probe, error_of(call)
+    rows = call.result if isinstance(call.result, list) else []
+    try:
+        if controller is not None and error is None and rows:
+            _tell(probe, call.args[0], rows, values, span)
+    finally:
+        if controller is not None:
+            values = {**values, "samples": len(rows) if error is None else None}
+        probe.end(span, values, error)
+
+
+EVALUATE = HookPoint(
+    "SamplesGenerator.generate_eval_samples", before=_evaluate_begin, after=_evaluate_end
+)

@@ -1,0 +1,1 @@
+"""See ``flash_attn``."""

@@ -1,0 +1,90 @@
+"""Stands for the accelerator that a test machine lacks: OpenRLHF takes the CPU for it.
+
+Loaded by every Python process of a job, before anything else. Post-import hooks on torch and on two
+small modules of OpenRLHF; trainers, workers and algorithms stay as they are. What OpenRLHF logs is
+written into the books as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import wrapt
+
+
+class Device(str):
+    """The CPU, whose number in ``f"cuda:{number}"`` is 0."""
+
+    __slots__ = ()
+
+    def __format__(self, _: str) -> str:
+        return "0"
+
+
+@wrapt.when_imported("torch.cuda")
+def _cuda(module: Any) -> None:
+    module.current_device = lambda: Device("cpu")
+    for name in ("synchronize", "empty_cache", "set_device", "current_stream"):
+        # One for each: torch's compiler knows each function by the one name it has.
+        setattr(module, name, lambda *_, **__: None)
+
+
+@wrapt.when_imported("deepspeed.comm.torch")
+def _shared_memory(module: Any) -> None:
+    # DeepSpeed has another way between processes of one machine, which would have to be compiled.
+    module.build_shm_op = lambda: None
+
+
+@wrapt.when_imported("openrlhf.utils.deepspeed.deepspeed_utils")
+def _optimizer(module: Any) -> None:
+    make = module.get_train_ds_config
+
+    @functools.wraps(make)
+    def get_train_ds_config(*args: Any, **kwargs: Any) -> Any:
+        config = make(*args, **kwargs)
+        if config.get("optimizer"):  # the other one would have to be compiled
+            config["optimizer"]["params"]["torch_adam"] = True
+        return config
+
+    module.get_train_ds_config = get_train_ds_config
+
+
+@wrapt.when_imported("openrlhf.utils.deepspeed.deepspeed")
+def _mesh(module: Any) -> None:
+    make = module.init_device_mesh
+
+    @functools.wraps(make)
+    def init_device_mesh(_: str, *args: Any, **kwargs: Any) -> Any:
+        return make("cpu", *args, **kwargs)
+
+    module.init_device_mesh = init_device_mesh
+
+
+@wrapt.when_imported("openrlhf.utils.logging_utils")
+def _metrics(module: Any) -> None:
+    from openrlhf_cpu_books import write
+
+    def numbers(given: Any) -> dict[str, float]:
+        return {
+            name: float(value)
+            for name, value in (given or {}).items()
+            if hasattr(value, "__float__") and name != "generated_samples"
+        }
+
+    class Books:
+        """In place of the logger to TensorBoard, which the job asks for."""
+
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def log_train(self, step: int, logs: Any) -> None:
+            write("metrics", step=step, mode="train", data=numbers(logs))
+
+        def log_eval(self, step: int, logs: Any) -> None:
+            write("metrics", step=step, mode="eval", data=numbers(logs))
+
+        def close(self) -> None:
+            pass
+
+    module.TensorboardLogger = Books

@@ -1,0 +1,156 @@
+"""The engine: how many tokens a request gives, and which, follows from its prompt and its turn.
+
+Requests wait for one of a few slots, in their order; a prompt that begins as another one did finds
+whole blocks of it cached. Times are those that vLLM tells of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from openrlhf_cpu_books import write
+
+_BLOCK = 16
+_SECONDS_PER_TOKEN = 0.004
+
+
+@dataclass
+class RequestStateStats:
+    """As vLLM has it in ``vllm.v1.metrics.stats``; times of ``time.monotonic``, s."""
+
+    num_generation_tokens: int = 0
+    arrival_time: float = 0.0
+    queued_ts: float = 0.0
+    scheduled_ts: float = 0.0
+    first_token_ts: float = 0.0
+    last_token_ts: float = 0.0
+
+
+@dataclass
+class OutputProcessor:
+    open: int = 0
+
+    def get_num_unfinished_requests(self) -> int:
+        return self.open
+
+
+@dataclass
+class AsyncLLM:
+    args: Any
+    output_processor: OutputProcessor = field(default_factory=OutputProcessor)
+
+    def __post_init__(self) -> None:
+        from transformers import AutoTokenizer
+
+        self._engine = int(self.args.seed) - int(os.environ["OPENRLHF_CPU_SEED"])
+        self._tokenizer = AutoTokenizer.from_pretrained(self.args.model)
+        self._slots = asyncio.Semaphore(int(os.environ.get("OPENRLHF_CPU_SLOTS", "8")))
+        self._running = asyncio.Event()
+        self._running.set()
+        self._asked: Counter[tuple[int, ...]] = Counter()
+        self._served: list[list[int]] = []
+        self._version = 0
+
+    @classmethod
+    def from_engine_args(cls, args: Any) -> AsyncLLM:
+        return cls(args)
+
+    async def is_sleeping(self) -> bool:
+        return False
+
+    async def collective_rpc(
+        self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), **_: Any
+    ) -> list[None]:
+        # OpenRLHF empties the caches with the last parameter.
+        if method.startswith("update_weight") and args[-1]:
+            self._version += 1
+            write("sync", engine=self._engine, version=self._version, end=time.monotonic_ns())
+        return [None]
+
+    async def reset_prefix_cache(self) -> None:
+        self._served.clear()
+
+    async def pause_generation(self, **_: Any) -> None:
+        self._running.clear()
+
+    async def resume_generation(self) -> None:
+        self._running.set()
+
+    async def sleep(self, level: int = 1) -> None:
+        pass
+
+    async def wake_up(self, tags: Any = None) -> None:
+        pass
+
+    async def generate(
+        self, prompt: dict[str, Any], sampling_params: Any, request_id: str
+    ) -> AsyncIterator[Any]:
+        ids = list(prompt["prompt_token_ids"])
+        start = time.monotonic_ns()
+        stats = RequestStateStats(arrival_time=time.time(), queued_ts=time.monotonic())
+        self.output_processor.open += 1
+        number = self._asked[tuple(ids)]
+        self._asked[tuple(ids)] += 1
+        seed = hashlib.sha256(f"{self.args.seed - self._engine} {number} {ids}".encode()).digest()
+        rng = random.Random(seed)
+        most = sampling_params.max_tokens
+        count = min(max(1, int(rng.lognormvariate(2.5, 0.8))), most)
+        tokens = [rng.randint(3, 258) for _ in range(count)]
+        if count < most:
+            tokens[-1] = self._tokenizer.eos_token_id
+        try:
+            async with self._slots:
+                stats.scheduled_ts = time.monotonic()
+                version, cached = self._version, self._cached(ids)
+                for at in range(count):
+                    await self._running.wait()
+                    await asyncio.sleep(_SECONDS_PER_TOKEN)
+                    stats.last_token_ts = time.monotonic()
+                    if not at:
+                        stats.first_token_ts = stats.last_token_ts
+        finally:
+            self.output_processor.open -= 1
+        stats.num_generation_tokens = count
+        self._served.append(ids + tokens)
+        reason = "stop" if tokens[-1] == self._tokenizer.eos_token_id else "length"
+        write(
+            "request",
+            engine=self._engine,
+            prompt=ids,
+            output=tokens,
+            cached=cached,
+            reason=reason,
+            versions=[version, self._version],
+            queue_s=stats.scheduled_ts - stats.queued_ts,
+            start=start,
+            end=time.monotonic_ns(),
+        )
+        text = self._tokenizer.decode(tokens)
+        output = SimpleNamespace(token_ids=tokens, text=text, logprobs=None, finish_reason=reason)
+        yield SimpleNamespace(
+            request_id=request_id,
+            prompt_token_ids=ids,
+            outputs=[output],
+            num_cached_tokens=cached,
+            metrics=stats,
+            finished=True,
+        )
+
+    def _cached(self, ids: list[int]) -> int:
+        """Tokens of a prompt in whole blocks that were there before, the last one left out."""
+        same = (_common(ids[:-1], served) for served in self._served)
+        return max(same, default=0) // _BLOCK * _BLOCK
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -1,0 +1,244 @@
+"""Real jobs of OpenRLHF for the conformance tests: which, how they are started, what they left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from rlvr_probe_openrlhf.tests.environments import python
+from rlvr_probe_openrlhf.tests.truth import Truth, read_truth
+
+from rlvr_probe.exporter import Written
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import read_run
+from tests import supervise, trainings
+
+__all__ = ["FULL", "GROUP", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
+
+JOB = Path(__file__).with_name("job")
+PROMPTS = 4
+"""Prompts per step."""
+GROUP = 4
+"""Samples per prompt."""
+RESPONSE = 24
+"""Tokens that a response may have, or a turn of the agent."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One job.
+
+    Attributes:
+        openrlhf: Release that runs it.
+        how: ``attach`` (the driver attaches), ``launcher`` or ``bare`` (no probe).
+        ranks: Data-parallel ranks of the policy, and of the reference model.
+        engines: Engines.
+        steps: Training steps; those with an even number end with a checkpoint and an evaluation.
+        agent: Multi-turn, with an environment.
+        asynchronous: Another process generates, for a queue.
+        model: Rewards come from a model.
+        fixed: One request after the other, so that each run takes answers in the same order.
+        arguments: More of OpenRLHF's.
+        environment: More variables, as ``NAME=value``.
+        exit_status: What the driver ends with.
+        timeout_s: The job is ended then.
+    """
+
+    openrlhf: str = "0.11.2"
+    how: str = "launcher"
+    ranks: int = 1
+    engines: int = 1
+    steps: int = 2
+    agent: bool = False
+    asynchronous: bool = False
+    model: bool = False
+    fixed: bool = False
+    arguments: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    exit_status: int = 0
+    timeout_s: float = 900.0
+
+    @property
+    def bare(self) -> Scenario:
+        """The same job without a probe."""
+        return replace(self, how="bare")
+
+
+SCENARIOS = {
+    "one_rank": Scenario(fixed=True),
+    "two_ranks": Scenario(how="attach", ranks=2, engines=2),
+    "agent": Scenario(agent=True, engines=2),
+    "async": Scenario(asynchronous=True, steps=3),
+}
+"""Jobs whose recording must hold exactly what happened."""
+
+FULL = frozenset({"two_ranks", "agent", "async"})
+"""Those that continuous integration has no time for."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a job left behind."""
+
+    scenario: Scenario
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        """What its processes printed."""
+        return (self.folder / "output.txt").read_text(errors="replace")
+
+    @cached_property
+    def truth(self) -> Truth:
+        """What the job wrote down itself."""
+        return read_truth(self.folder)
+
+    @cached_property
+    def recording(self) -> Path:
+        """The folder of the one recorded run."""
+        [found] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
+        return found
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What was recorded."""
+        return read_run(self.recording)
+
+    @cached_property
+    def workload(self) -> tuple[Written, Path]:
+        """The workload written from the recording, judged sound by its own exporter."""
+        return trainings.write_workload(self.trace, self.folder / "workload")
+
+
+class Runner(trainings.Runner[Scenario, Finished]):
+    """Starts each job once, one at a time: one has more processes than a machine has cores."""
+
+    def run(self, scenario: Scenario, folder: Path) -> Finished:
+        """Run it to the end that it is to have."""
+        interpreter = python(scenario.openrlhf)
+        assets = self._assets(interpreter)
+        (folder / "books").mkdir(parents=True)
+        # Its sockets lie there, whose paths must be short.
+        ray = Path(tempfile.mkdtemp(prefix="ro", dir="/tmp"))
+        command = [sys.executable, supervise.__file__]
+        command += [str(scenario.timeout_s), str(folder / "processes.json")]
+        if scenario.how == "launcher":
+            command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
+        command += [str(interpreter), str(JOB / "openrlhf_cpu_launch.py")]
+        try:
+            with (folder / "output.txt").open("wb") as output:
+                done = subprocess.run(
+                    [*command, *_arguments(scenario, folder, assets)],
+                    cwd=folder,
+                    env=_environment(scenario, folder, ray),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=scenario.timeout_s + 60,
+                    check=False,
+                )
+        finally:
+            shutil.rmtree(ray, ignore_errors=True)
+        finished = Finished(scenario, folder)
+        assert done.returncode == scenario.exit_status, finished.output[-6000:]
+        return finished
+
+    def _assets(self, interpreter: Path) -> Path:
+        folder = self.root / "assets"
+        if not (folder / "eval.jsonl").exists():
+            folder.mkdir(exist_ok=True)
+            subprocess.run(
+                [str(interpreter), str(JOB / "openrlhf_cpu_assets.py"), str(folder)],
+                env=os.environ | {"PYTHONPATH": str(JOB), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=True,
+                timeout=300,
+            )
+        return folder
+
+
+def _arguments(scenario: Scenario, folder: Path, assets: Path) -> list[str]:
+    """Arguments of ``openrlhf.cli.train_ppo_ray``, by the names that it has since 0.10.2."""
+    given = {
+        "actor.num_nodes": 1,
+        "actor.num_gpus_per_node": scenario.ranks,
+        "ref.num_nodes": 1,
+        "ref.num_gpus_per_node": scenario.ranks,
+        "vllm.num_engines": scenario.engines,
+        "vllm.sync_backend": "gloo",
+        "actor.model_name_or_path": assets / "tiny-qwen2",
+        "data.prompt_dataset": assets / "train.jsonl",
+        "data.input_key": "input",
+        "data.label_key": "label",
+        "data.max_samples": scenario.steps * PROMPTS,
+        "data.max_len": 192,
+        "rollout.max_new_tokens": RESPONSE,
+        "rollout.batch_size": PROMPTS,
+        "rollout.n_samples_per_prompt": GROUP,
+        "rollout.micro_batch_size": 4,
+        "train.batch_size": PROMPTS * GROUP,
+        "train.micro_batch_size": 4,
+        "ds.zero_stage": 2,
+        "ds.attn_implementation": "eager",
+        "algo.advantage.estimator": "group_norm",
+        "eval.dataset": assets / "eval.jsonl",
+        "eval.steps": 2,
+        "eval.n_samples_per_prompt": 2,
+        "ckpt.save_steps": 2,
+        "ckpt.output_dir": folder / "model",
+        "ckpt.path": folder / "checkpoints",
+        "logger.tensorboard_dir": folder / "metrics",
+    }
+    if scenario.agent:
+        given["train.agent_func_path"] = JOB / "openrlhf_cpu_agent.py"
+    elif scenario.model:
+        given |= {
+            "reward.model_name_or_path": assets / "tiny-qwen2",
+            "reward.num_nodes": 1,
+            "reward.num_gpus_per_node": scenario.ranks,
+        }
+    else:
+        given["reward.remote_url"] = JOB / "openrlhf_cpu_reward.py"
+    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    words += ["--train.async_enable"] if scenario.asynchronous else []
+    return [*words, *scenario.arguments]
+
+
+def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
+    """Variables of a job that records into ``folder/recordings``."""
+    dropped = ("RLVR_PROBE", "PYTEST_", "RAY_", "OPENRLHF_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    given = {
+        "PYTHONPATH": str(JOB),
+        "PYTHONHASHSEED": "0",
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "DS_ACCELERATOR": "cpu",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_AUTH_MODE": "disabled",  # else it keeps a token in the home of the user
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OPENRLHF_CPU": "1",
+        "OPENRLHF_CPU_BOOKS": str(folder / "books"),
+        "OPENRLHF_CPU_RAY": str(ray),
+        "OPENRLHF_CPU_SEED": "42",
+        "OPENRLHF_CPU_SLOTS": "1" if scenario.fixed else "8",
+        "RLVR_PROBE_OUT": str(folder / "recordings"),
+    }
+    if scenario.how == "attach":
+        given["OPENRLHF_CPU_ATTACH"] = "1"
+    if scenario.how == "bare":
+        del given["RLVR_PROBE_OUT"]
+    for assignment in scenario.environment:
+        name, _, value = assignment.partition("=")
+        given[name] = value
+    return kept | given

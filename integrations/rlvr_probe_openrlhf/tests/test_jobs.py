@@ -1,0 +1,233 @@
+"""Real jobs of OpenRLHF in all their processes, compared with what its engines and it wrote."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rlvr_probe_openrlhf.tests.runs import FULL, GROUP, PROMPTS, SCENARIOS, Finished, Runner
+
+from rlvr_probe.model.batch import Batch, Trajectory, Turn
+
+# Jobs wait for one another, and one takes a minute or two on two cores.
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
+
+
+def jobs(*names: str) -> pytest.MarkDecorator:
+    """Runs a test for each of these jobs, or for all."""
+    chosen = names or SCENARIOS
+    return pytest.mark.parametrize(
+        "job",
+        [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in chosen],
+    )
+
+
+TOGETHER = tuple(name for name, one in SCENARIOS.items() if not one.asynchronous)
+STAGES = {
+    "timing/generation": "rollout",
+    "timing/make_experience": "experience",
+    "timing/ppo_train": "update_actor",
+    "timing/broadcast": "weight_sync",
+}
+"""Our word for each of OpenRLHF's timers."""
+
+
+def every_batch(run: Finished) -> Iterator[Batch]:
+    for step in run.trace.steps():
+        yield from (*step.batches, *step.evaluations)
+
+
+def rows(batch: Batch) -> list[Trajectory]:
+    samples = [sample for group in batch.groups() for sample in group.trajectories]
+    return sorted(samples, key=lambda sample: sample.row)
+
+
+def monotonic_start(run: Finished) -> int:
+    """When the clock of the run began, as CLOCK_MONOTONIC has it, ns."""
+    first = min(run.trace.processes, key=lambda process: process.start_ns)
+    [header, *_] = [
+        json.loads(path.read_text().partition("\n")[0])
+        for path in run.recording.glob(f"*{first.key}*.jsonl")
+    ]
+    return int(header["mono_ns"]) - first.start_ns
+
+
+@jobs()
+def test_lengths_turns_and_engines_are_those_of_the_engines_books(run: Finished) -> None:
+    recorded = Counter(
+        (
+            sample.engine,
+            sample.prompt_tokens,
+            sample.response_tokens,
+            tuple((turn.prompt_tokens, turn.response_tokens) for turn in sample.turns),
+        )
+        for batch in every_batch(run)
+        for sample in rows(batch)
+    )
+    told = Counter(
+        (
+            turns[0]["engine"],
+            len(turns[0]["prompt"]),
+            len(turns[-1]["prompt"]) + len(turns[-1]["output"]) - len(turns[0]["prompt"]),
+            tuple((len(turn["prompt"]), len(turn["output"])) for turn in turns),
+        )
+        for turns in run.truth.trajectories
+        if not run.scenario.asynchronous or not evaluated(turns)
+    )
+    assert sum(told.values()) >= PROMPTS * GROUP * run.scenario.steps
+    assert recorded == told
+
+
+def evaluated(turns: list[dict[str, Any]]) -> bool:
+    """Whether a trajectory is of an evaluation, which has prompts of its own."""
+    return False
+
+
+@jobs()
+def test_every_request_lies_within_its_turn(run: Finished) -> None:
+    origin = monotonic_start(run)
+    turns: dict[Any, list[tuple[int, int]]] = {}
+    for batch in every_batch(run):
+        for sample in rows(batch):
+            for turn in sample.turns:
+                assert turn.start_ns is not None
+                assert turn.end_ns is not None
+                lengths = (sample.engine, turn.prompt_tokens, turn.response_tokens)
+                turns.setdefault(lengths, []).append((turn.start_ns, turn.end_ns))
+    served: dict[Any, list[tuple[int, int]]] = {}
+    for line in run.truth.requests:
+        lengths = (line["engine"], len(line["prompt"]), len(line["output"]))
+        served.setdefault(lengths, []).append((line["start"] - origin, line["end"] - origin))
+    for lengths, times in served.items():
+        # Equal lengths: each request must have a turn of its own around it.
+        assert fit(sorted(times), sorted(turns[lengths])), lengths
+
+
+def fit(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> bool:
+    """Whether each inner interval lies in an outer one of its own."""
+    free = list(outer)
+    for start, end in inner:
+        around = [one for one in free if one[0] <= start and end <= one[1]]
+        if not around:
+            return False
+        free.remove(min(around, key=lambda one: one[1]))
+    return True
+
+
+@jobs()
+def test_cached_tokens_and_time_in_the_queue_are_those_of_the_engine(run: Finished) -> None:
+    recorded = sorted(
+        (turn.prompt_tokens, turn.response_tokens, turn.cached_tokens, queued(turn))
+        for batch in every_batch(run)
+        for sample in rows(batch)
+        for turn in sample.turns
+    )
+    told = sorted(
+        (len(line["prompt"]), len(line["output"]), line["cached"], line["queue_s"])
+        for line in run.truth.requests
+    )
+    assert [one[:3] for one in recorded] == [one[:3] for one in told]
+    assert sum(one[3] for one in recorded) == pytest.approx(sum(one[3] for one in told))
+
+
+def queued(turn: Turn) -> float:
+    assert turn.request is not None
+    assert turn.request.queue_s is not None
+    return turn.request.queue_s
+
+
+@jobs()
+def test_rewards_are_those_that_were_given(run: Finished) -> None:
+    recorded = sorted(
+        reward.value or 0.0
+        for batch in every_batch(run)
+        for sample in rows(batch)
+        for reward in sample.rewards
+    )
+    if run.scenario.agent:
+        given = [sum(0.25 * (turn + 1) for turn in range(3))] * len(run.truth.trajectories)
+    else:
+        given = sorted(line["value"] for line in run.truth.rewards)
+    assert recorded == pytest.approx(given)
+
+
+@jobs()
+def test_truncation_is_what_the_engine_says(run: Finished) -> None:
+    recorded = Counter(sample.truncated for batch in every_batch(run) for sample in rows(batch))
+    told = Counter(turns[-1]["reason"] == "length" for turns in run.truth.trajectories)
+    assert recorded == told
+
+
+@jobs(*TOGETHER)
+def test_stages_last_as_long_as_openrlhf_says(run: Finished) -> None:
+    logged = run.truth.logged()
+    for step in run.trace.steps():
+        for label, name in STAGES.items():
+            recorded = sum(step.stage_seconds(name).values())
+            assert recorded == pytest.approx(logged[step.number][label], rel=0.02, abs=0.005), (
+                step.number,
+                name,
+            )
+
+
+@jobs()
+def test_every_rank_took_part_in_every_call_of_its_group(run: Finished) -> None:
+    for step in run.trace.steps():
+        methods = Counter((rpc.group, rpc.method) for rpc in step.rpcs)
+        assert methods["PolicyModelActor", "fit"] == 1
+        assert methods["PolicyModelActor", "forward"] == 1
+        assert methods["PolicyModelActor", "append"] == 1
+        assert methods["PolicyModelActor", "broadcast_to_vllm"] == 1
+        for rpc in step.rpcs:
+            assert len(rpc.ranks) == run.scenario.ranks
+    assert run.trace.unjoined_rpcs == 0
+
+
+@jobs()
+def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
+    trace = run.trace
+    assert {
+        process.pid: dict(process.faults) for process in trace.processes if process.faults
+    } == {}
+    assert (trace.lost, trace.notes, trace.unreached) == ({}, [], {})
+    assert [step.number for step in trace.steps()] == list(range(1, run.scenario.steps + 1))
+    assert [step.complete for step in trace.steps()] == [True] * run.scenario.steps
+
+
+@jobs()
+def test_every_actor_of_openrlhf_recorded(run: Finished) -> None:
+    roles = Counter(process.role for process in run.trace.processes)
+    assert roles["driver"] == 1
+    assert roles["PolicyModelActor"] == run.scenario.ranks
+    assert roles["RolloutRayActor"] == run.scenario.engines
+    asynchronous = ("TrainingActor", "GenerateSamplesActor", "PPOTrainerAsync")
+    controllers = asynchronous if run.scenario.asynchronous else ("PPOTrainer",)
+    assert {name: roles[name] for name in controllers} == dict.fromkeys(controllers, 1)
+    [session] = run.trace.attempts[0].sessions
+    facts = (session.facts["framework"], session.facts["framework_version"])
+    assert facts == ("openrlhf", run.scenario.openrlhf)
+    assert session.facts["accelerators"] == run.scenario.ranks
+
+
+@jobs("one_rank")
+def test_losses_weights_and_tokens_are_those_of_the_job_without_a_probe(
+    runner: Runner, run: Finished
+) -> None:
+    bare = runner.finished(run.scenario.bare)
+    assert not (bare.folder / "recordings").exists()
+    assert values(run) == values(bare)
+
+
+def values(run: Finished) -> dict[str, Any]:
+    """What must be the same in every run of a job."""
+    return {
+        "metrics": [
+            {name: value for name, value in line["data"].items() if "timing/" not in name}
+            for line in run.truth.metrics
+        ],
+        "weights": [line["digest"] for line in run.truth.weights],
+        "served": [(line["prompt"], line["output"]) for line in run.truth.requests],
+    }
