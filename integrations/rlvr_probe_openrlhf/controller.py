@@ -37,8 +37,10 @@ class Controller:
     Attributes:
         session: Number of its training in this process; None before it began one.
         done: Steps that are done, by OpenRLHF's own count.
+        episodes: Passes over the prompts that are left; None if that is not known.
         step_span: Span of the step in work, 0 if none is open.
         evaluation: Span of the evaluation that is open, 0 if none is.
+        maker: Span of the stage that the maker of experience is in, and its place.
         checkpoint: Span of the checkpoint that is written, 0 if none is.
         batch: Rollout span of the trajectories of the step, 0 where another process generates.
         rows: How many they are, 0 once their rewards were told.
@@ -48,8 +50,10 @@ class Controller:
 
     session: int | None = None
     done: int = 0
+    episodes: int | None = None
     step_span: int = 0
     evaluation: int = 0
+    maker: tuple[int, dict[str, Any]] | None = None
     checkpoint: int = 0
     batch: int = 0
     rows: int = 0

@@ -7,21 +7,16 @@ answers: nothing else there knows it.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.reading import argument, attribute
-from rlvr_probe_openrlhf.reading import Lengths, lengths_of, reward_of, width
+from rlvr_probe_openrlhf.reading import Lengths, lengths_of, local, reward_of, width
 
 __all__ = ["RESPONSE", "SAMPLES", "Sample", "Samples"]
-
-_LOOP, _ANSWERED = "_generate_vllm", "ref"
-_DEPTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +41,23 @@ class Sample:
 
 
 class Samples:
-    """Samples by the ``Experience`` that each became, as long as that lives."""
+    """Samples by the ``Experience`` that each became, as long as that lives.
+
+    Attributes:
+        came: Those of the generation in work.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], Sample]] = {}
         self._places: tuple[str | None, int] = (None, 0)
+        self.came: list[Sample] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def begin(self) -> None:
+        """A generation begins: nothing came yet."""
+        self.came = []
 
     def add(self, experience: Any, sample: Sample) -> None:
         """Remember what became of a sample."""
@@ -63,11 +70,17 @@ class Samples:
                 del known[number]
 
         known[number] = (weakref.ref(experience, forget), sample)
+        self.came.append(sample)
 
     def of(self, experience: Any) -> Sample | None:
         """The sample that became this; None if it is not known."""
         held = self._known.get(id(experience))
         return held[1] if held is not None and held[0]() is experience else None
+
+    def gone(self, kept: Iterable[Any]) -> list[Sample]:
+        """Those that came and are none of these: what a filter threw away."""
+        held = {id(self.of(one)) for one in kept}
+        return [one for one in self.came if id(one) not in held]
 
     def place(self, task: str | None) -> int:
         """Number of the next sample of a task's answer, all of which are taken at once."""
@@ -88,7 +101,7 @@ def _answered(call: Call) -> None:
     lengths = lengths_of(response, kept)
     if lengths is None:
         raise LookupError("a sample of unknown length")
-    task = attribute(_answer(sys._getframe(1)), "task_id")
+    task = attribute(local("_generate_vllm", "ref"), "task_id")
     task = task() if callable(task) else None
     name = None if task is None else str(task.hex())
     told = response.get("truncated")
@@ -102,17 +115,6 @@ def _answered(call: Call) -> None:
         reward_of(response.get("reward")),
     )
     SAMPLES.add(call.result, sample)
-
-
-def _answer(frame: FrameType | None) -> Any:
-    """The object reference whose answer is read now."""
-    for _ in range(_DEPTH):
-        if frame is None:
-            return None
-        if frame.f_code.co_name == _LOOP:
-            return frame.f_locals.get(_ANSWERED)
-        frame = frame.f_back
-    return None
 
 
 RESPONSE = HookPoint(

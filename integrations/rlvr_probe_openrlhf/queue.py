@@ -13,6 +13,7 @@ from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import WAIT
 from rlvr_probe.reading import attribute, error_of
 from rlvr_probe_openrlhf.controller import controller_of, trainer
+from rlvr_probe_openrlhf.session import end_session
 from rlvr_probe_openrlhf.steps import begin_step, drop_step
 
 __all__ = ["TAKE", "watch_queues"]
@@ -40,8 +41,12 @@ def _take_end(call: Call) -> None:
     if call.state is None:
         return
     if call.error is None and not _is_batch(call.result):
+        controller = controller_of(call.probe)
         call.probe.drop(call.state)
-        drop_step(call.probe, controller_of(call.probe))
+        drop_step(call.probe, controller)
+        if call.result == "done":
+            controller.episodes = 0
+            end_session(call.probe, controller)
         return
     # Which step it is tells the step itself: after a checkpoint nobody knows it yet.
     call.probe.end(call.state, {"on": "rollout_queue"}, error_of(call))

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import EVAL, ROLLOUT, TRAJECTORIES
-from rlvr_probe.reading import attribute, error_of
+from rlvr_probe.model.names import EVAL, ROLLOUT, SELECTED, TRAJECTORIES
+from rlvr_probe.reading import attribute, error_of, number
 from rlvr_probe_openrlhf.controller import (
     controller_of,
     named,
     trainer,
 )
 from rlvr_probe_openrlhf.generation import SAMPLES, Sample, engine_of
+from rlvr_probe_openrlhf.reading import local
 from rlvr_probe_openrlhf.rewards import tell_rewards
+from rlvr_probe_openrlhf.session import end_session
 from rlvr_probe_openrlhf.steps import begin_step, drop_step
 
-__all__ = ["EVALUATE", "EVALUATION", "GENERATE"]
+__all__ = ["EVALUATE", "EVALUATION", "GENERATE", "groups_of"]
 
 _queued = 0
 """Batches that this process generated for a queue."""
@@ -29,6 +31,7 @@ _queued = 0
 
 def _generate_begin(call: Call) -> None:
     probe = call.probe
+    SAMPLES.begin()
     if trainer() is None:
         call.state = (None, {"mode": "train"}, probe.begin(ROLLOUT, activate=True))
         return
@@ -44,17 +47,23 @@ def _generate_end(call: Call) -> None:
     probe, error = call.probe, error_of(call)
     result = call.result if isinstance(call.result, tuple) and call.result else (None,)
     rows = result[0] if isinstance(result[0], list) else []
-    if error is None and not rows and controller is not None and result[-1] is True:
-        # The prompts are used up: this was the begin of no step.
-        probe.drop(span)
-        drop_step(probe, controller)
-        return
+    if error is None and controller is not None and result[-1] is True:
+        # The prompts are used up, for this time.
+        if controller.episodes:
+            controller.episodes -= 1
+        if not rows:  # this was the begin of no step
+            probe.drop(span)
+            drop_step(probe, controller)
+            end_session(probe, controller)
+            return
     try:
         if error is None and rows:
             if controller is None:
                 values = {**values, "queue_group": _queued}
                 _queued += 1
-            rewarded = _tell(probe, call.args[0], rows, values, span)
+            waiting = attribute(call.args[0], "_sample_buffer") or ()
+            gone = [] if controller is None else SAMPLES.gone([*rows, *waiting])
+            rewarded = _tell(probe, call.args[0], rows, values, span, gone)
             if controller is not None:
                 controller.batch, controller.rows = span, 0 if rewarded else len(rows)
     finally:
@@ -68,13 +77,30 @@ GENERATE = HookPoint(
 
 
 def _tell(
-    probe: Probe, generator: Any, experiences: Sequence[Any], place: dict[str, Any], span: int
-) -> None:
+    probe: Probe,
+    generator: Any,
+    experiences: Sequence[Any],
+    place: dict[str, Any],
+    span: int,
+    gone: Sequence[Sample] = (),
+) -> bool:
+    """Record the trajectories of a batch; whether their rewards came with them.
+
+    Args:
+        probe: To record with.
+        generator: What made it.
+        experiences: Its rows, one trajectory each.
+        place: Attributes that place it in its run.
+        span: Rollout span.
+        gone: What a filter threw away, which are rows as well.
+    """
     found = [SAMPLES.of(one) for one in experiences]
     samples = [one for one in found if one is not None]
     if len(samples) < len(found):
         raise LookupError("samples that nobody saw come")
-    groups, names, size = _groups(samples, span)
+    trained = len(samples)
+    samples += gone
+    groups, names, size = groups_of(samples, span)
     actors = [_actor_id(one) for one in attribute(generator, "vllm_engines") or ()]
     keys = [None if one.task is None else f"{one.task}/{one.place}" for one in samples]
     lengths = [one.lengths for one in samples]
@@ -100,13 +126,32 @@ def _tell(
     }
     probe.emit(TRAJECTORIES, values, parent=span)
     rewards = [one.reward for one in samples]
+    if gone:
+        _tell_filter(probe, place, samples, trained, names)
     told = any(one is not None for one in rewards)
     if told:
         tell_rewards(probe, generator, span, rewards)
     return told
 
 
-def _groups(samples: Sequence[Sample], span: int) -> tuple[list[int] | None, list[str], int]:
+def _tell_filter(
+    probe: Probe, place: dict[str, Any], samples: Sequence[Sample], trained: int, names: list[str]
+) -> None:
+    """Record which prompts passed the filter, all of which are trained on."""
+    passed = {one.task for one in samples[:trained]}
+    kept = [name for name in names if name in passed]
+    values = {
+        "session": place.get("session"),
+        "step": place.get("step"),
+        "kept": kept,
+        "used": kept,
+        "discarded": [name for name in names if name not in passed],
+        "reason": "filter",
+    }
+    probe.emit(SELECTED, values)
+
+
+def groups_of(samples: Sequence[Sample], span: int) -> tuple[list[int] | None, list[str], int]:
     """Group of each row, None if all have as many; names of their prompts; the size of a group.
 
     The samples of one answer are those of one prompt, and follow each other.
@@ -147,6 +192,7 @@ def _evaluation_end(call: Call) -> None:
     controller = controller_of(call.probe)
     span, controller.evaluation = controller.evaluation, 0
     call.probe.end(span, call.state, error_of(call))
+    end_session(call.probe, controller)
 
 
 EVALUATION = HookPoint("evaluate", before=_evaluation_begin, after=_evaluation_end)
@@ -156,23 +202,25 @@ EVALUATION = HookPoint("evaluate", before=_evaluation_begin, after=_evaluation_e
 def _evaluate_begin(call: Call) -> None:
     probe = call.probe
     if trainer() is None:
-        # Beside the training: nothing here says after which step.
-        call.state = (None, {"mode": "eval"}, probe.begin(EVAL, activate=True))
+        # Beside the training: the actor that generates knows after which step.
+        step = number(local("_run_eval", "self"), "_last_eval_step")
+        values: dict[str, Any] = {"session": 0, "step": step, "mode": "eval"}
+        call.state = (values, probe.begin(EVAL, step=step, activate=True), False)
         return
     controller = controller_of(probe)
     span = probe.begin(ROLLOUT, step=controller.done, activate=True)
-    call.state = (controller, {**named(controller.where()), "mode": "eval"}, span)
+    call.state = ({**named(controller.where()), "mode": "eval"}, span, True)
 
 
 def _evaluate_end(call: Call) -> None:
-    controller, values, span = call.state
+    values, span, sampled = call.state
     probe, error = call.probe, error_of(call)
     rows = call.result if isinstance(call.result, list) else []
     try:
-        if controller is not None and error is None and rows:
+        if error is None and rows and values["step"] is not None:
             _tell(probe, call.args[0], rows, values, span)
     finally:
-        if controller is not None:
+        if sampled:
             values = {**values, "samples": len(rows) if error is None else None}
         probe.end(span, values, error)
 

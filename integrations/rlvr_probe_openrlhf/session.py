@@ -7,12 +7,12 @@ from importlib import metadata
 from typing import Any
 
 from rlvr_probe.adapter import Probe
-from rlvr_probe.model.names import SESSION
+from rlvr_probe.model.names import SESSION, SESSION_END
 from rlvr_probe.reading import attribute, foreign_ids, number, word
 from rlvr_probe_openrlhf.controller import Controller, trainer
 from rlvr_probe_openrlhf.reading import option
 
-__all__ = ["begin_session", "facts", "reward_function"]
+__all__ = ["begin_session", "end_session", "facts", "reward_function"]
 
 _sessions = 0
 """Trainings that this process began."""
@@ -27,6 +27,12 @@ def begin_session(probe: Probe, controller: Controller) -> None:
     _sessions += 1
     values = {"session": controller.session, **facts(trainer()), "resumed_step": controller.done}
     probe.emit(SESSION, values)
+
+
+def end_session(probe: Probe, controller: Controller) -> None:
+    """Tell that the training of this process's trainer is over, unless it is not."""
+    if controller.session is not None and not controller.step_span and controller.episodes == 0:
+        probe.emit(SESSION_END, {"session": controller.session, "step": controller.done})
 
 
 def facts(owner: Any) -> dict[str, Any]:
@@ -75,19 +81,21 @@ def _version() -> str | None:
 
 
 def _caps(args: Any) -> tuple[int | None, int | None]:
-    """Tokens that a prompt and a response may have; OpenRLHF caps both together since 0.9.9."""
-    prompt, response = (
-        number(option(args, "prompt_max_len")),
-        number(option(args, "generate_max_len")),
-    )
-    if prompt is not None:
-        return prompt, response
+    """Tokens that a prompt and a response may have.
+
+    OpenRLHF caps both together; before 0.10 by the sum of two caps.
+    """
+    prompt = number(option(args, "prompt_max_len"))
+    response = number(option(args, "rollout.max_new_tokens", "max_new_tokens", "generate_max_len"))
     both = number(option(args, "data.max_len", "max_len"))
-    response = number(option(args, "rollout.max_new_tokens", "max_new_tokens"))
+    if prompt is not None and response is not None:
+        both = prompt + response
     if both is None:
-        return None, response
-    # Without a cap of its own, a response may have what its prompt leaves.
-    return (both, both) if response is None else (both - response, response)
+        return prompt, response
+    prompt = prompt or both - (response or 1)
+    # Each turn of an agent may fill what there is, and so may a response without a cap of its own.
+    several = option(args, "train.agent_func_path", "agent_func_path")
+    return prompt, both if several or response is None else response
 
 
 def reward_function(args: Any) -> str:

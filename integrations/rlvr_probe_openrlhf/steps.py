@@ -7,6 +7,8 @@ ends when it is logged.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
@@ -20,7 +22,7 @@ from rlvr_probe_openrlhf.controller import (
     trainer,
 )
 from rlvr_probe_openrlhf.rewards import scores_of, tell_rewards
-from rlvr_probe_openrlhf.session import begin_session
+from rlvr_probe_openrlhf.session import begin_session, end_session
 
 __all__ = ["METHODS", "STAGES", "begin_step", "drop_step"]
 
@@ -77,6 +79,7 @@ def _logged_end(call: Call) -> None:
     _end_checkpoint(call)
     if controller.step_span:
         _end_step(call.probe, controller, error_of(call))
+    end_session(call.probe, controller)
 
 
 def _end_checkpoint(call: Call) -> None:
@@ -86,14 +89,23 @@ def _end_checkpoint(call: Call) -> None:
         call.probe.end(span, named(controller.where()), error_of(call))
 
 
+def _best_end(call: Call) -> None:
+    """After a checkpoint of the best evaluation was written, if this was one."""
+    _end_checkpoint(call)
+    # It may be the last thing that a training does.
+    end_session(call.probe, controller_of(call.probe))
+
+
 # ---------------------------------------------------------------- stages
 
 
+def _begun(call: Call, name: Name) -> tuple[int, dict[str, Any]]:
+    where = controller_of(call.probe).where()
+    return call.probe.begin(name, step=where[1], activate=True), named(where)
+
+
 def _stage_begin(call: Call, name: Name) -> None:
-    controller = controller_of(call.probe)
-    where = controller.where()
-    span = call.probe.begin(name, step=where[1], activate=True)
-    call.state = (span, named(where))
+    call.state = _begun(call, name)
 
 
 def _stage_end(call: Call) -> None:
@@ -103,15 +115,31 @@ def _stage_end(call: Call) -> None:
 
 
 def _experience_begin(call: Call) -> None:
-    _stage_begin(call, names.EXPERIENCE)
+    controller_of(call.probe).maker = _begun(call, names.OLD_LOGPROB)
 
 
-def _forward_begin(call: Call) -> None:
-    _stage_begin(call, names.OLD_LOGPROB)
+def _advantage_begin(call: Call) -> None:
+    controller = controller_of(call.probe)
+    if controller.maker is not None:
+        _maker_end(call, None)
+        controller.maker = _begun(call, names.ADVANTAGE)
+
+
+def _experience_end(call: Call) -> None:
+    _maker_end(call, error_of(call))
+
+
+def _maker_end(call: Call, error: str | None) -> None:
+    """End the stage that the maker of experience is in: forward passes, or advantages."""
+    controller = controller_of(call.probe)
+    begun, controller.maker = controller.maker, None
+    if begun is not None:
+        span, values = begun
+        call.probe.end(span, values, error)
 
 
 def _forward_end(call: Call) -> None:
-    _stage_end(call)
+    """After the forward passes, of a reward model too."""
     controller = controller_of(call.probe)
     rows, controller.rows = controller.rows, 0
     if call.error is None and rows:
@@ -119,10 +147,6 @@ def _forward_end(call: Call) -> None:
         if scores is None:
             raise LookupError("rewards of a model that are not known of every row")
         tell_rewards(call.probe, trainer(), controller.batch, scores)
-
-
-def _advantage_begin(call: Call) -> None:
-    _stage_begin(call, names.ADVANTAGE)
 
 
 def _update_begin(call: Call) -> None:
@@ -150,13 +174,12 @@ STAGES = (
     HookPoint(
         f"{_MAKER}.make_experience_batch",
         before=_experience_begin,
-        after=_stage_end,
+        after=_experience_end,
         when=is_controller,
         parameters=("rollout_samples",),
     ),
     HookPoint(
         f"{_MAKER}.make_experience",
-        before=_forward_begin,
         after=_forward_end,
         when=is_controller,
         parameters=("samples_list",),
@@ -164,7 +187,6 @@ STAGES = (
     HookPoint(
         f"{_MAKER}.compute_advantages_and_returns",
         before=_advantage_begin,
-        after=_stage_end,
         when=is_controller,
         parameters=("experiences",),
     ),
@@ -179,7 +201,7 @@ METHODS = (
         parameters=("rollout_samples", "global_step"),
     ),
     HookPoint("save_logs_and_checkpoints", after=_logged_end, parameters=("global_step",)),
-    HookPoint("save_best_checkpoint", after=_end_checkpoint, optional=True),
+    HookPoint("save_best_checkpoint", after=_best_end, optional=True),
     HookPoint("ppo_train", before=_update_begin, after=_stage_end, parameters=("global_steps",)),
     HookPoint("broadcast_to_vllm", before=_sync_begin, after=_sync_end),
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.reading import number
-from rlvr_probe_openrlhf.controller import controller_of, learn
+from rlvr_probe.reading import attribute, number
+from rlvr_probe_openrlhf.controller import controller_of, learn, trainer
 from rlvr_probe_openrlhf.queue import watch_queues
+from rlvr_probe_openrlhf.reading import option
 from rlvr_probe_openrlhf.rollouts import EVALUATION
 from rlvr_probe_openrlhf.session import begin_session
 from rlvr_probe_openrlhf.steps import METHODS
@@ -19,6 +20,11 @@ def _begun(call: Call) -> None:
     if call.error is None and isinstance(states, dict):
         controller = controller_of(call.probe)
         controller.done = number(states.get("global_step")) or 0
+        episodes = number(
+            option(attribute(trainer(), "args"), "train.num_episodes", "num_episodes")
+        )
+        begun = number(states.get("episode"))
+        controller.episodes = None if episodes is None or begun is None else episodes - begun
         begin_session(call.probe, controller)
 
 

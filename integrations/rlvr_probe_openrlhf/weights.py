@@ -47,20 +47,27 @@ class Weights:
         """Steps that the newest weights know that may have been in use until now."""
         return self.begun if self.counted and not self.resumed else None
 
+    def begin_move(self) -> None:
+        """A parameter comes."""
+        if self.begun == self.done:
+            self.begun += 1
+            self.resumed = self.resumed or not self.asked
+
+    def end_move(self, last: bool) -> None:
+        """A parameter came, the last one or not."""
+        if last:
+            self.done = self.begun
+
 
 WEIGHTS = Weights()
 
 
 def _move_begin(call: Call) -> None:
-    weights = WEIGHTS
-    if weights.begun == weights.done:
-        weights.begun += 1
-        weights.resumed = weights.resumed or not weights.asked
+    WEIGHTS.begin_move()
 
 
 def _move_end(call: Call) -> None:
-    if call.kwargs.get("empty_cache") is True:
-        WEIGHTS.done = WEIGHTS.begun
+    WEIGHTS.end_move(call.kwargs.get("empty_cache") is True)
 
 
 def _joined(call: Call) -> None:

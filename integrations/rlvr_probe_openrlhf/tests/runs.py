@@ -19,13 +19,25 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
 
-__all__ = ["FULL", "GROUP", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
+__all__ = [
+    "EVALUATED",
+    "FULL",
+    "GROUP",
+    "JOB",
+    "PROMPTS",
+    "SCENARIOS",
+    "Finished",
+    "Runner",
+    "Scenario",
+]
 
 JOB = Path(__file__).with_name("job")
 PROMPTS = 4
 """Prompts per step."""
 GROUP = 4
 """Samples per prompt."""
+EVALUATED = 4 * 2
+"""Samples of an evaluation."""
 RESPONSE = 24
 """Tokens that a response may have, or a turn of the agent."""
 

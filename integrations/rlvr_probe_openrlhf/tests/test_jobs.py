@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rlvr_probe_openrlhf.tests.runs import FULL, GROUP, PROMPTS, SCENARIOS, Finished, Runner
+from rlvr_probe_openrlhf.tests.runs import (
+    EVALUATED,
+    FULL,
+    GROUP,
+    PROMPTS,
+    SCENARIOS,
+    Finished,
+    Runner,
+)
 
 from rlvr_probe.model.batch import Batch, Trajectory, Turn
 
@@ -26,13 +34,13 @@ def jobs(*names: str) -> pytest.MarkDecorator:
 
 
 TOGETHER = tuple(name for name, one in SCENARIOS.items() if not one.asynchronous)
-STAGES = {
-    "timing/generation": "rollout",
-    "timing/make_experience": "experience",
-    "timing/ppo_train": "update_actor",
-    "timing/broadcast": "weight_sync",
+TIMERS = {
+    "timing/generation": ("rollout",),
+    "timing/make_experience": ("old_logprob", "advantage"),
+    "timing/ppo_train": ("update_actor",),
+    "timing/broadcast": ("weight_sync",),
 }
-"""Our word for each of OpenRLHF's timers."""
+"""Our words for what each of OpenRLHF's timers times."""
 
 
 def every_batch(run: Finished) -> Iterator[Batch]:
@@ -55,38 +63,83 @@ def monotonic_start(run: Finished) -> int:
     return int(header["mono_ns"]) - first.start_ns
 
 
-@jobs()
-def test_lengths_turns_and_engines_are_those_of_the_engines_books(run: Finished) -> None:
-    recorded = Counter(
+Sizes = Counter[tuple[Any, ...]]
+
+
+def told(run: Finished) -> Sizes:
+    """Engine, lengths and turns of every trajectory, by the books of the engines."""
+    return Counter(
+        (
+            turns[0]["engine"],
+            len(turns[0]["prompt"]),
+            len(turns[-1]["prompt"]) + len(turns[-1]["output"]) - len(turns[0]["prompt"]),
+            turns[-1]["reason"] == "length",
+            tuple((len(turn["prompt"]), len(turn["output"])) for turn in turns),
+        )
+        for turns in run.truth.trajectories
+    )
+
+
+def sizes(run: Finished) -> Sizes:
+    """The same of every trajectory that was recorded."""
+    return Counter(
         (
             sample.engine,
             sample.prompt_tokens,
             sample.response_tokens,
+            sample.truncated,
             tuple((turn.prompt_tokens, turn.response_tokens) for turn in sample.turns),
         )
         for batch in every_batch(run)
         for sample in rows(batch)
     )
-    told = Counter(
+
+
+@jobs(*TOGETHER)
+def test_lengths_turns_truncation_and_engines_are_those_of_the_engines_books(
+    run: Finished,
+) -> None:
+    assert sum(sizes(run).values()) >= PROMPTS * GROUP * run.scenario.steps
+    assert sizes(run) == told(run)
+
+
+@jobs("async")
+def test_what_is_generated_beside_the_training_is_known_but_for_evaluations(
+    run: Finished,
+) -> None:
+    assert sum(sizes(run).values()) == PROMPTS * GROUP * run.scenario.steps
+    assert sizes(run) <= told(run)
+    assert sum((told(run) - sizes(run)).values()) == EVALUATED
+
+
+@jobs()
+def test_weights_that_a_trajectory_saw_are_those_that_its_engine_had(run: Finished) -> None:
+    recorded = Counter(
+        (sample.engine, sample.prompt_tokens, sample.response_tokens, sample.policy_versions)
+        for batch in every_batch(run)
+        for sample in rows(batch)
+    )
+    served = Counter(
         (
             turns[0]["engine"],
             len(turns[0]["prompt"]),
             len(turns[-1]["prompt"]) + len(turns[-1]["output"]) - len(turns[0]["prompt"]),
-            tuple((len(turn["prompt"]), len(turn["output"])) for turn in turns),
+            (turns[0]["versions"][0], turns[-1]["versions"][1]),
         )
         for turns in run.truth.trajectories
-        if not run.scenario.asynchronous or not evaluated(turns)
     )
-    assert sum(told.values()) >= PROMPTS * GROUP * run.scenario.steps
-    assert recorded == told
+    assert recorded <= served
+    if not run.scenario.asynchronous:
+        steps = {
+            (step.number - 1,) * 2: versions
+            for step in run.trace.steps()
+            for batch in step.batches
+            for versions in [{sample.policy_versions for sample in rows(batch)}]
+        }
+        assert {versions: {versions} for versions in steps} == steps
 
 
-def evaluated(turns: list[dict[str, Any]]) -> bool:
-    """Whether a trajectory is of an evaluation, which has prompts of its own."""
-    return False
-
-
-@jobs()
+@jobs(*TOGETHER)
 def test_every_request_lies_within_its_turn(run: Finished) -> None:
     origin = monotonic_start(run)
     turns: dict[Any, list[tuple[int, int]]] = {}
@@ -117,7 +170,7 @@ def fit(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> bool:
     return True
 
 
-@jobs()
+@jobs(*TOGETHER)
 def test_cached_tokens_and_time_in_the_queue_are_those_of_the_engine(run: Finished) -> None:
     recorded = sorted(
         (turn.prompt_tokens, turn.response_tokens, turn.cached_tokens, queued(turn))
@@ -139,7 +192,7 @@ def queued(turn: Turn) -> float:
     return turn.request.queue_s
 
 
-@jobs()
+@jobs(*TOGETHER)
 def test_rewards_are_those_that_were_given(run: Finished) -> None:
     recorded = sorted(
         reward.value or 0.0
@@ -154,23 +207,14 @@ def test_rewards_are_those_that_were_given(run: Finished) -> None:
     assert recorded == pytest.approx(given)
 
 
-@jobs()
-def test_truncation_is_what_the_engine_says(run: Finished) -> None:
-    recorded = Counter(sample.truncated for batch in every_batch(run) for sample in rows(batch))
-    told = Counter(turns[-1]["reason"] == "length" for turns in run.truth.trajectories)
-    assert recorded == told
-
-
 @jobs(*TOGETHER)
 def test_stages_last_as_long_as_openrlhf_says(run: Finished) -> None:
     logged = run.truth.logged()
     for step in run.trace.steps():
-        for label, name in STAGES.items():
-            recorded = sum(step.stage_seconds(name).values())
-            assert recorded == pytest.approx(logged[step.number][label], rel=0.02, abs=0.005), (
-                step.number,
-                name,
-            )
+        for timer, stages in TIMERS.items():
+            recorded = sum(sum(step.stage_seconds(stage).values()) for stage in stages)
+            said = logged[step.number][timer]
+            assert recorded == pytest.approx(said, rel=0.02, abs=0.005), (step.number, timer)
 
 
 @jobs()

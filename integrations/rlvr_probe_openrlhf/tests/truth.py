@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Truth", "read_truth"]
+__all__ = ["Lines", "Truth", "read_truth"]
 
 Lines = list[dict[str, Any]]
 

@@ -23,7 +23,14 @@ from openrlhf.utils import agent  # noqa: E402
 
 _TIMEOUT_S = 1.0
 _Timeout = aiohttp.ClientTimeout
-aiohttp.ClientTimeout = lambda total: _Timeout(total=_TIMEOUT_S)  # OpenRLHF waits three minutes
+
+
+def timeout(total: float) -> Any:
+    """OpenRLHF waits three minutes."""
+    return _Timeout(total=_TIMEOUT_S)
+
+
+aiohttp.ClientTimeout = timeout  # type: ignore[assignment, misc]
 
 
 class Service:
