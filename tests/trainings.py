@@ -5,6 +5,7 @@ What a training is, and how it is run, is told by the tests of its framework.
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,9 +17,15 @@ import pytest
 
 from rlvr_probe.exporter import WorkloadExporter, Written
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.report import render, summarize
 from rlvr_probe.workload import build_workload
 
-__all__ = ["Runner", "polytrace", "write_workload"]
+__all__ = ["Runner", "not_shown", "polytrace", "write_workload"]
+
+_TITLES = ("Steps", "Stages", "Rewards", "Processes")
+_STAGES = ("step", "rollout", "advantage", "update_actor", "eval")
+_COLUMNS = ("step", "samples", "len p50", "trunc", "rollout s", "update s", "step s")
+_FIGURES = ("steps recorded", "prompt tokens", "response tokens", "evaluation apart")
 
 ScenarioT = TypeVar("ScenarioT", bound=Hashable)
 FinishedT = TypeVar("FinishedT")
@@ -82,3 +89,24 @@ def write_workload(trace: Trace, directory: Path) -> tuple[Written, Path]:
     written = exporter.write(build_workload(trace), directory, keep_names=False)
     assert list(exporter.validate(directory)) == []
     return written, directory
+
+
+def not_shown(trace: Trace) -> list[str]:
+    """What ``rlvr-probe show`` says of a training with evaluation, and does not say of this one.
+
+    The same whatever the framework: nothing in the report knows it.
+    """
+    summary = summarize(trace)
+    text = io.StringIO()
+    render(summary, text, color=False)
+    lines = text.getvalue().splitlines()
+    titles = {line.partition(" (")[0] for line in lines}
+    begins = {line.split()[0] for line in lines if line.startswith("  ")}
+    [columns] = [line for line in lines if line.split()[:2] == ["step", "samples"]]
+    heading = " ".join(lines[: lines.index("")])
+    return [
+        *(title for title in _TITLES if title not in titles),
+        *(stage for stage in _STAGES if stage not in begins),
+        *(column for column in _COLUMNS if column not in columns),
+        *(figure for figure in _FIGURES if figure not in heading),
+    ]

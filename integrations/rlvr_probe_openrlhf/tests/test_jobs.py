@@ -19,6 +19,7 @@ from rlvr_probe_openrlhf.tests.runs import (
 )
 
 from rlvr_probe.model.batch import Batch, Trajectory, Turn
+from tests import trainings
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -254,6 +255,11 @@ def test_every_actor_of_openrlhf_recorded(run: Finished) -> None:
     facts = (session.facts["framework"], session.facts["framework_version"])
     assert facts == ("openrlhf", run.scenario.openrlhf)
     assert session.facts["accelerators"] == run.scenario.ranks
+
+
+@jobs("one_rank")
+def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
+    assert trainings.not_shown(run.trace) == []
 
 
 @jobs("one_rank")

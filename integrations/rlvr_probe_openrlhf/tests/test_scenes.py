@@ -39,8 +39,9 @@ def play(folder: Path, *, recorded: bool) -> tuple[dict[str, Any], list[dict[str
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
     """Attributes, duration and error of every ``verify`` span."""
-    found, definitions = list[dict[str, Any]](), dict[int, list[str]]()
+    found = list[dict[str, Any]]()
     for path in out.glob("*/*.jsonl"):
+        definitions = dict[int, list[str]]()
         for row in map(json.loads, path.read_text().splitlines()[1:]):
             if row[0] == "def":
                 if row[3] == "verify":

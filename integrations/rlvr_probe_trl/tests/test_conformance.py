@@ -20,6 +20,7 @@ from rlvr_probe_trl.tests.runs import SCENARIOS, Finished, Runner
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Span, Step
+from tests import trainings
 from tests.published import JUDGE
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
@@ -330,3 +331,8 @@ def test_a_training_states_its_facts(run: Finished, expected: str) -> None:
         48,
     )
     assert facts["model_type"] == "qwen2"
+
+
+@pytest.mark.parametrize("name", ["many"])
+def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
+    assert trainings.not_shown(run.trace) == []

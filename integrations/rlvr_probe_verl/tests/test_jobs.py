@@ -13,6 +13,7 @@ from rlvr_probe_verl.tests.runs import FULL, PROMPTS, SCENARIOS, Finished, Runne
 
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Step
+from tests import trainings
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -178,6 +179,11 @@ def test_one_process_is_the_controller_and_each_rank_is_a_worker(run: Finished) 
     facts = run.trace.attempts[0].sessions[0].facts
     assert (facts["framework"], facts["framework_version"]) == ("verl", run.scenario.verl)
     assert facts["accelerators"] == run.scenario.ranks
+
+
+@jobs("0.5")
+def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
+    assert trainings.not_shown(run.trace) == []
 
 
 @jobs("0.5", "0.5_two_ranks", "0.4")
