@@ -54,7 +54,8 @@ class Scenario:
         steps: Training steps; those with an even number end with a checkpoint and an evaluation.
         agent: Multi-turn, with an environment.
         asynchronous: Another process generates, for a queue.
-        model: Rewards come from a model.
+        model: Rewards come from a model, and values from a critic; there is no evaluation, which
+            OpenRLHF could not score.
         fixed: One request after the other, so that each run takes answers in the same order.
         arguments: More of OpenRLHF's.
         environment: More variables, as ``NAME=value``.
@@ -87,10 +88,11 @@ SCENARIOS = {
     "two_ranks": Scenario(how="attach", ranks=2, engines=2),
     "agent": Scenario(agent=True, engines=2),
     "async": Scenario(asynchronous=True, steps=3),
+    "model": Scenario(model=True),
 }
 """Jobs whose recording must hold exactly what happened."""
 
-FULL = frozenset({"two_ranks", "agent", "async"})
+FULL = frozenset({"two_ranks", "agent", "async", "model"})
 """Those that continuous integration has no time for."""
 
 
@@ -200,7 +202,6 @@ def _arguments(scenario: Scenario, folder: Path, assets: Path) -> list[str]:
         "ds.zero_stage": 2,
         "ds.attn_implementation": "eager",
         "algo.advantage.estimator": "group_norm",
-        "eval.dataset": assets / "eval.jsonl",
         "eval.steps": 2,
         "eval.n_samples_per_prompt": 2,
         "ckpt.save_steps": 2,
@@ -208,6 +209,8 @@ def _arguments(scenario: Scenario, folder: Path, assets: Path) -> list[str]:
         "ckpt.path": folder / "checkpoints",
         "logger.tensorboard_dir": folder / "metrics",
     }
+    if not scenario.model:
+        given["eval.dataset"] = assets / "eval.jsonl"
     if scenario.agent:
         given["train.agent_func_path"] = JOB / "openrlhf_cpu_agent.py"
     elif scenario.model:
@@ -215,6 +218,10 @@ def _arguments(scenario: Scenario, folder: Path, assets: Path) -> list[str]:
             "reward.model_name_or_path": assets / "tiny-qwen2",
             "reward.num_nodes": 1,
             "reward.num_gpus_per_node": scenario.ranks,
+            "critic.model_name_or_path": assets / "tiny-qwen2",
+            "critic.num_nodes": 1,
+            "critic.num_gpus_per_node": scenario.ranks,
+            "algo.advantage.estimator": "gae",
         }
     else:
         given["reward.remote_url"] = JOB / "openrlhf_cpu_reward.py"

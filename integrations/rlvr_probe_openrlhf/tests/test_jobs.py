@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ def queued(turn: Turn) -> float:
     return turn.request.queue_s
 
 
-@jobs(*TOGETHER)
+@jobs(*(name for name in TOGETHER if not SCENARIOS[name].model))
 def test_rewards_are_those_that_were_given(run: Finished) -> None:
     recorded = sorted(
         reward.value or 0.0
@@ -206,6 +207,34 @@ def test_rewards_are_those_that_were_given(run: Finished) -> None:
     else:
         given = sorted(line["value"] for line in run.truth.rewards)
     assert recorded == pytest.approx(given)
+
+
+@jobs("model")
+def test_rewards_of_a_model_are_those_that_openrlhf_logged(run: Finished) -> None:
+    for step in run.trace.steps():
+        values = [
+            reward.value
+            for batch in step.batches
+            for sample in rows(batch)
+            for reward in sample.rewards
+            if reward.value is not None
+        ]
+        assert len(values) == PROMPTS * GROUP
+        logged = run.truth.logged()[step.number]
+        assert fmean(values) == pytest.approx(logged["rollout/reward_mean"], rel=1e-4)
+        assert stdev(values) == pytest.approx(logged["rollout/reward_std"], rel=1e-3)
+        assert len(set(values)) > 1
+
+
+@jobs("model")
+def test_every_model_of_a_step_is_called(run: Finished) -> None:
+    for step in run.trace.steps():
+        assert {(rpc.group, rpc.method) for rpc in step.rpcs} >= {
+            ("RewardModelActor", "forward"),
+            ("ReferenceModelActor", "forward"),
+            ("CriticModelActor", "forward"),
+            ("CriticModelActor", "fit"),
+        }
 
 
 @jobs(*TOGETHER)

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["CANARY", "write"]
 
-CANARY = {"prompt": "zebrafinch", "label": "blackbird", "exception": "kingfisher"}
+CANARY = {"prompt": "zebrafinch", "label": "blackbird"}
 """Texts that must be nowhere in a recording."""
 
 
