@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from rlvr_probe_verl.controller import Controller
 from rlvr_probe_verl.generations import Generation, Groups, find, prompt_names
-from rlvr_probe_verl.reading import digest, lengths, loss_runs, row_sums, truncated
+from rlvr_probe_verl.reading import lengths, loss_runs, row_sums, truncated
 from rlvr_probe_verl.rewards import rows_of
 from rlvr_probe_verl.rollouts import engines
+
+from rlvr_probe.reading import digest
 
 torch = pytest.importorskip("torch")
 

@@ -6,8 +6,10 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr_probe_verl.reading import digest, option, size
+from rlvr_probe_verl.reading import option, size
 from rlvr_probe_verl.session import facts, reward_function
+
+from rlvr_probe.reading import digest
 
 
 class Estimator(str, Enum):

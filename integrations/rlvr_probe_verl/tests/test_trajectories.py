@@ -10,10 +10,11 @@ import pytest
 from rlvr_probe_verl import loops
 from rlvr_probe_verl.conversation import Conversation, was_cut
 from rlvr_probe_verl.queue import groups_of
-from rlvr_probe_verl.reading import digest
 from rlvr_probe_verl.requests import replica_of
 from rlvr_probe_verl.tools import Use, status_of
 from rlvr_probe_verl.verify import reward_of
+
+from rlvr_probe.reading import digest
 
 EOS = frozenset({2})
 
