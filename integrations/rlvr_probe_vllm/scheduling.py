@@ -1,0 +1,128 @@
+"""Requests as their scheduler sees them: what they waited for, and what was done twice.
+
+Times are read here, so that they are known whether vLLM keeps statistics or not. Where they are
+read is where vLLM reads its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.model.names import REQUEST
+from rlvr_probe.reading import argument, attribute, digest, number
+from rlvr_probe_vllm.telling import finish_of, keep_to, known, stash
+
+__all__ = ["SCHEDULING"]
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+_KNOWN, _WAITING, _PREFILLING = "known", "waiting", "prefilling"
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a request has come; 0 is not yet.
+
+    Attributes:
+        request: vLLM's own record of it.
+        queued_ns: When the scheduler was given it.
+        scheduled_ns: When the step began that it was first part of.
+        first_ns: When the step ended that gave its first token.
+        cached_tokens: Tokens of its prompt that were there when it was first scheduled.
+    """
+
+    request: Any
+    queued_ns: int
+    scheduled_ns: int = 0
+    first_ns: int = 0
+    cached_tokens: int | None = None
+
+
+def _queued(call: Call) -> None:
+    request = argument(call, 1, "request")
+    name = attribute(request, "request_id")
+    if call.error is not None or not isinstance(name, str):
+        return
+    requests, waiting = stash(call, _KNOWN), stash(call, _WAITING)
+    if name not in requests:  # of a stream of prompts, the first
+        living = attribute(call.args[0], "requests")
+        for remembered in (requests, waiting, stash(call, _PREFILLING)):
+            keep_to(remembered, living)
+        requests[name] = waiting[name] = Progress(request, call.start_ns)
+
+
+def _someone_waits(call: Call) -> bool:
+    return bool(stash(call, _WAITING))
+
+
+def _scheduled(call: Call) -> None:
+    waiting, prefilling = stash(call, _WAITING), stash(call, _PREFILLING)
+    # Some releases send a request that comes back after a preemption as a new one again.
+    for new in attribute(call.result, "scheduled_new_reqs") or ():
+        name = attribute(new, "req_id")
+        one = waiting.pop(name, None)
+        if one is not None:
+            one.scheduled_ns = call.start_ns
+            one.cached_tokens = number(new, "num_computed_tokens")
+            prefilling[name] = one
+
+
+def _someone_prefills(call: Call) -> bool:
+    return bool(stash(call, _PREFILLING))
+
+
+def _generated(call: Call) -> None:
+    prefilling = stash(call, _PREFILLING)
+    for name in [name for name, one in prefilling.items() if _tokens(one)]:
+        prefilling.pop(name).first_ns = call.end_ns
+
+
+def _freed(call: Call) -> None:
+    """After a request ended and its place is free for others."""
+    request = argument(call, 1, "request")
+    name = attribute(request, "request_id")
+    one = stash(call, _KNOWN).pop(name, None)
+    stash(call, _WAITING).pop(name, None)
+    stash(call, _PREFILLING).pop(name, None)
+    if one is None:  # queued before the probe was there
+        return
+    generated = _tokens(one)
+    if generated and one.scheduled_ns and not one.first_ns:
+        one.first_ns = call.start_ns  # its first step was its last
+    reason = attribute(request, "get_finished_reason")
+    told = {
+        "told_by": "scheduler",
+        "key": digest(name),
+        "prompt_tokens": number(request, "num_prompt_tokens"),
+        "response_tokens": generated,
+        "cached_tokens": one.cached_tokens,
+        "queue_s": _between(one.queued_ns, one.scheduled_ns),
+        "prefill_s": _between(one.scheduled_ns, one.first_ns),
+        "decode_s": _between(one.first_ns, call.start_ns),
+        "preemptions": number(request, "num_preemptions"),  # since 0.11.1
+        "finish": finish_of(reason()) if callable(reason) else None,
+    }
+    call.probe.record(REQUEST, one.queued_ns, call.start_ns, known(told), parent=0)
+
+
+def _tokens(one: Progress) -> int | None:
+    return number(one.request, "num_output_tokens")
+
+
+def _between(begin_ns: int, end_ns: int) -> float | None:
+    return (end_ns - begin_ns) / 1e9 if 0 < begin_ns <= end_ns else None
+
+
+SCHEDULING = (
+    HookPoint(f"{_SCHEDULER}.add_request", after=_queued, parameters=("request",)),
+    HookPoint(f"{_SCHEDULER}.schedule", after=_scheduled, when=_someone_waits),
+    HookPoint(
+        f"{_SCHEDULER}.update_from_output",
+        after=_generated,
+        when=_someone_prefills,
+        parameters=("scheduler_output", "model_runner_output"),
+    ),
+    HookPoint(f"{_SCHEDULER}._free_request", after=_freed, parameters=("request",)),
+)
+"""Hooked where requests are scheduled: in the engine's own process, or in that of who asks."""
