@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
+from rlvr_probe.model.turns import Turn
 from rlvr_probe_otlp.bounding import Placed, keep_longest
 from rlvr_probe_otlp.choice import Candidate
 from rlvr_probe_otlp.context import Context
@@ -98,6 +99,7 @@ def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Ite
         }
         given: dict[str, Value] = {"gen_ai.operation.name": "chat", "rlvr.turn.index": turn.index}
         given.update({name: count for name, count in tokens.items() if count is not None})
+        given.update(_served(turn))
         yield (
             ("turn", at), SPANS[names.TURN.name], "client", turn.start_ns, turn.end_ns,
             shard.process, given, False,
@@ -124,6 +126,22 @@ def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Ite
             ("verify", at), SPANS[names.VERIFY.name], "internal", done.start_ns, done.end_ns,
             done.process, given, False,
         )  # fmt: skip
+
+
+def _served(turn: Turn) -> Attributes:
+    """What its engine did for a turn."""
+    request = turn.request
+    if request is None:
+        return {}
+    said = {
+        "gen_ai.usage.cache_read.input_tokens": request.cached_tokens,
+        "rlvr.queue_s": request.queue_s,
+        "rlvr.prefill_s": request.prefill_s,
+        "rlvr.decode_s": request.decode_s,
+        "rlvr.kv.preemptions": request.preemptions,
+        "rlvr.finish_reason": request.finish,
+    }
+    return known(said)
 
 
 def _attributes(step: Step, one: Candidate, why: Sequence[str]) -> dict[str, Value]:

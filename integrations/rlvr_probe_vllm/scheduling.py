@@ -6,18 +6,17 @@ read is where vLLM reads its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import REQUEST
 from rlvr_probe.reading import argument, attribute, digest, number
-from rlvr_probe_vllm.telling import finish_of, keep_to, known, stash
+from rlvr_probe_vllm.telling import finish_of, keep_to, known
 
 __all__ = ["SCHEDULING"]
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
-_KNOWN, _WAITING, _PREFILLING = "known", "waiting", "prefilling"
 
 
 @dataclass(slots=True)
@@ -39,52 +38,75 @@ class Progress:
     cached_tokens: int | None = None
 
 
+@dataclass(slots=True)
+class Books:
+    """Requests of one scheduler by their id.
+
+    Attributes:
+        known: All of them.
+        waiting: Those that were never scheduled.
+        prefilling: Those that were, and have no token yet.
+    """
+
+    known: dict[str, Progress] = field(default_factory=dict)
+    waiting: dict[str, Progress] = field(default_factory=dict)
+    prefilling: dict[str, Progress] = field(default_factory=dict)
+
+
+def _books(call: Call) -> Books:
+    state = call.probe.state(call.args[0])
+    found: Books | None = state.get("books")
+    if found is None:
+        found = state["books"] = Books()
+    return found
+
+
 def _queued(call: Call) -> None:
     request = argument(call, 1, "request")
     name = attribute(request, "request_id")
     if call.error is not None or not isinstance(name, str):
         return
-    requests, waiting = stash(call, _KNOWN), stash(call, _WAITING)
-    if name not in requests:  # of a stream of prompts, the first
+    books = _books(call)
+    if name not in books.known:  # of a stream of prompts, the first
         living = attribute(call.args[0], "requests")
-        for remembered in (requests, waiting, stash(call, _PREFILLING)):
+        for remembered in (books.known, books.waiting, books.prefilling):
             keep_to(remembered, living)
-        requests[name] = waiting[name] = Progress(request, call.start_ns)
+        books.known[name] = books.waiting[name] = Progress(request, call.start_ns)
 
 
 def _someone_waits(call: Call) -> bool:
-    return bool(stash(call, _WAITING))
+    return bool(_books(call).waiting)
 
 
 def _scheduled(call: Call) -> None:
-    waiting, prefilling = stash(call, _WAITING), stash(call, _PREFILLING)
+    books = _books(call)
     # Some releases send a request that comes back after a preemption as a new one again.
     for new in attribute(call.result, "scheduled_new_reqs") or ():
         name = attribute(new, "req_id")
-        one = waiting.pop(name, None)
+        one = books.waiting.pop(name, None)
         if one is not None:
             one.scheduled_ns = call.start_ns
             one.cached_tokens = number(new, "num_computed_tokens")
-            prefilling[name] = one
+            books.prefilling[name] = one
 
 
 def _someone_prefills(call: Call) -> bool:
-    return bool(stash(call, _PREFILLING))
+    return bool(_books(call).prefilling)
 
 
 def _generated(call: Call) -> None:
-    prefilling = stash(call, _PREFILLING)
+    prefilling = _books(call).prefilling
     for name in [name for name, one in prefilling.items() if _tokens(one)]:
         prefilling.pop(name).first_ns = call.end_ns
 
 
 def _freed(call: Call) -> None:
     """After a request ended and its place is free for others."""
-    request = argument(call, 1, "request")
+    request, books = argument(call, 1, "request"), _books(call)
     name = attribute(request, "request_id")
-    one = stash(call, _KNOWN).pop(name, None)
-    stash(call, _WAITING).pop(name, None)
-    stash(call, _PREFILLING).pop(name, None)
+    one = books.known.pop(name, None)
+    books.waiting.pop(name, None)
+    books.prefilling.pop(name, None)
     if one is None:  # queued before the probe was there
         return
     generated = _tokens(one)

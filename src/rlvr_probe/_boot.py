@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["Watcher", "wanted"]
+__all__ = ["Watcher", "arm_late", "wanted"]
 
 _GROUP = "[rlvr_probe.integrations]"
 _FALSE = ("", "0", "false", "no", "off")
@@ -78,6 +78,28 @@ def wanted() -> bool:
 
     # Spelled out and not taken from `config`, which costs more to import than all of this.
     return true("RLVR_PROBE") and not true("RLVR_PROBE_DISABLED")
+
+
+def arm_late() -> None:
+    """Arm now, if the probe is wanted here and nobody armed it yet.
+
+    For the plugins of a framework, which it loads in all its processes: in one that Python started
+    without its ``.pth`` files the start-up hook was not there, and this is where it gets in. Costs
+    a look at the environment where the probe is off, and changes nothing.
+    """
+    # The broad catch as in find_spec: this is inside the framework's start.
+    try:
+        watching = [one for one in list[object](sys.meta_path) if isinstance(one, Watcher)]
+        # Without one it has armed, and may have been detached since: that is the user's word.
+        if watching and wanted():
+            for one in watching:
+                sys.meta_path.remove(one)  # type: ignore[arg-type]
+            _arm()
+    except Exception as error:  # noqa: BLE001
+        try:
+            _count(error)
+        except Exception:  # noqa: BLE001, S110
+            pass
 
 
 def _arm() -> None:

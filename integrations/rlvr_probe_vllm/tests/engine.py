@@ -27,7 +27,7 @@ class Clock:
 
 CLOCK = Clock()
 
-import scene  # noqa: E402 - the clock first
+from rlvr_probe_vllm.tests import scene  # noqa: E402 - the clock first
 
 BLOCK = 4
 TOKENS = 64
@@ -59,11 +59,14 @@ class Engine:
     def __init__(self, *, blocks: int, log_stats: bool) -> None:
         import torch
         from vllm.config import CacheConfig, DeviceConfig, SchedulerConfig, VllmConfig
-        from vllm.utils.hashing import sha256
         from vllm.v1 import kv_cache_interface as cache
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
         from vllm.v1.core.sched.scheduler import Scheduler
 
+        try:
+            from vllm.utils.hashing import sha256
+        except ImportError:  # before 0.11.1
+            from vllm.utils import sha256
         config = VllmConfig(
             scheduler_config=SchedulerConfig(
                 max_num_seqs=4, max_num_batched_tokens=TOKENS, max_model_len=TOKENS,

@@ -136,12 +136,12 @@ def output(own: str, *, first: bool = False, end: str | None = None, **values: A
             EngineCoreEvent(EngineCoreEventType.QUEUED, QUEUED),
             EngineCoreEvent(EngineCoreEventType.SCHEDULED, SCHEDULED),
         ]
-        values["num_cached_tokens"] = CACHED
         if "prefill_stats" in EngineCoreOutput.__struct_fields__:
             from vllm.v1.metrics.stats import PrefillStats
 
             values["prefill_stats"] = PrefillStats()
             values["prefill_stats"].set(len(PROMPT), CACHED, 0)
+    values["num_cached_tokens"] = CACHED  # until 0.19, with every token
     reason = None if end is None else FinishReason[end.upper()]
     return struct(
         EngineCoreOutput, request_id=own, new_token_ids=[7], finish_reason=reason, **values

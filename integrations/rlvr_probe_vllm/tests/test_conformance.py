@@ -41,7 +41,7 @@ Played = tuple[Any, Path]
 
 def play(release: str, script: str, out: Path) -> Played:
     folder, dependencies = releases.run(release)
-    path = os.pathsep.join(map(str, (folder, HERE, dependencies)))
+    path = os.pathsep.join(map(str, (folder, dependencies)))
     environ = {name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name}
     environ |= {"PYTHONPATH": path, "RLVR_PROBE_OUT": str(out), "RLVR_PROBE_SIDECAR": "0"}
     environ |= {"RLVR_PROBE_OWN_SHARE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
@@ -53,16 +53,19 @@ def play(release: str, script: str, out: Path) -> Played:
     return json.loads(done.stdout.splitlines()[-1]), out
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Scheduler and OutputProcessor in one process."""
-    return play(NEWEST, "engine.py", tmp_path_factory.mktemp("engine"))
-
-
-@pytest.fixture(
+by_release = pytest.fixture(
     scope="module",
     params=[NEWEST, *(pytest.param(one, marks=pytest.mark.full) for one in EARLIER)],
 )
+
+
+@by_release
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Scheduler and OutputProcessor in one process."""
+    return play(request.param, "engine.py", tmp_path_factory.mktemp("engine"))
+
+
+@by_release
 def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """An OutputProcessor that is fed by hand."""
     return play(request.param, "scene.py", tmp_path_factory.mktemp("scene"))
@@ -100,12 +103,13 @@ def test_every_figure_is_that_of_vllms_own_statistics(engine: Played) -> None:
     # Not all alike: one waited, one found its prompt in the cache, one lost its place.
     assert {one.queue_s for one in ended} == {0.0, 0.0625, 0.125}
     assert {one.cached_tokens for one in ended} == {0, 16}
-    assert sum(one.preemptions or 0 for one in ended) == 1
+    told = {one.preemptions for one in ended}
+    assert told in ({0, 1}, {None})  # since 0.11.1
 
 
 def test_a_request_that_is_given_up_while_it_waits_was_never_scheduled(engine: Played) -> None:
     [one] = [one for one in found(engine, "stats")[1] if one.finish == "abort"]
-    assert (one.prompt_tokens, one.response_tokens, one.preemptions) == (12, 0, 0)
+    assert (one.prompt_tokens, one.response_tokens) == (12, 0)
     assert (one.queue_s, one.prefill_s, one.decode_s, one.cached_tokens) == (None,) * 4
 
 

@@ -19,6 +19,7 @@ from rlvr_probe.report.document import (
 )
 from rlvr_probe.report.job import job_lines, rpc_table
 from rlvr_probe.report.processes import process_table, short_state, state_counts, states
+from rlvr_probe.report.requests import request_blocks
 from rlvr_probe.report.turns import tool_table, turns_line
 
 __all__ = ["lay_out"]
@@ -40,6 +41,7 @@ def lay_out(summary: _Summary) -> list[Block]:
         *device_table(summary["devices"]),
         *_rewards(summary),
         *tool_table(summary["tools"]),
+        *request_blocks(summary["requests"]),
         *rpc_table(summary["rpcs"]),
         *_user_spans(summary),
         *process_table(summary["process_list"]),

@@ -14,6 +14,7 @@ from rlvr_probe.model.trace import Attempt, Process, Step, Trace
 from rlvr_probe.report.devices import devices
 from rlvr_probe.report.job import roles, rpcs, selection, staleness
 from rlvr_probe.report.lengths import column, quantiles, truncated_share
+from rlvr_probe.report.requests import requests
 from rlvr_probe.report.turns import tool_use, turn_counts
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
@@ -58,6 +59,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "rewards": _rewards(batches),
         "turns": turn_counts(batches),
         "tools": tool_use(batches),
+        "requests": requests(trace),
         "roles": roles(trace),
         "unreached": trace.unreached,
         "rpcs": rpcs(trace, standing),
