@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.reading import digest
+from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
 from tests.journals import BOOT, SECOND, JournalFile
 
@@ -223,6 +225,40 @@ def test_a_row_that_breaks_the_schema_is_counted_and_left_out(
     trace = run.read()
     assert trace.lost == {"bad_row": 1}
     assert [one.response_tokens for one in requests(trace)] == [3]
+
+
+def test_show_says_what_engines_did(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.turn(0, 0.9, 3.1, request=digest("named a"))
+    run.asked(run.client, 1, 3, "a", response_tokens=30, finish="stop")
+    run.scheduled(1.1, 2.9, "a", **SCHEDULED)
+    run.asked(run.client, 1, 3, "b", prompt_tokens=4, queue_s=1.5)
+    summary = summarize(run.read())
+    found = summary["requests"]
+    assert (found["requests"], found["unjoined"]) == (2, 1)
+    assert found["finishes"] == {"stop": 1, "unknown": 1}
+    assert (found["preemptions"], found["preempted"]) == (1, 1)
+    # Of the one request whose prompt and whose cached tokens are both known.
+    assert found["cached_share"] == 8 / 12
+    assert (found["queue_s"]["max"], found["total_s"]["queue_s"]) == (1.5, 2.0)
+    assert found["decode_s"]["p50"] == 1.0
+    shown = io.StringIO()
+    render(summary, shown)
+    assert (
+        "2 requests to engines, 1 of no turn that is known, 66.7% of their prompt tokens cached,"
+        " 1 preempted, 1 times in all"
+    ) in " ".join(shown.getvalue().split())
+    assert "prefill" in shown.getvalue()
+
+
+def test_a_run_whose_engines_tell_nothing_has_no_requests(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.turn(0, 1, 2)
+    summary = summarize(run.read())
+    assert summary["requests"] is None
+    shown = io.StringIO()
+    render(summary, shown)
+    assert "request" not in shown.getvalue()
 
 
 def test_a_column_gives_back_what_it_took() -> None:

@@ -58,8 +58,8 @@ def request_blocks(found: Mapping[str, Any] | None) -> list[Block]:
         parts.append(f"{found['unjoined']:,} of no turn that is known")
     if found["cached_share"] is not None:
         parts.append(f"{found['cached_share']:.1%} of their prompt tokens cached")
-    if found["preemptions"] is not None:
-        parts.append(f"{found['preemptions']:,} preemptions of {found['preempted']:,}")
+    if found["preemptions"]:
+        parts.append(f"{found['preempted']:,} preempted, {found['preemptions']:,} times in all")
     rows = [
         [
             name.removesuffix("_s"),
