@@ -51,7 +51,7 @@ def _is_outermost(call: Call) -> bool:
 def _begin(call: Call) -> None:
     executor, engine = call.args[0], argument(call, 6, "llm_engine")
     agent = attribute(executor, "agent_instance_cls")
-    agent = attribute(executor, "agent_instance") if agent is None else agent  # to 0.9.2
+    agent = attribute(executor, "agent_instance") if agent is None else agent  # 0.9.1
     for owner, point in ((engine, GENERATE), (agent, STEP)):
         kind = owner if isinstance(owner, type) else type(owner)
         state = call.probe.state(kind)
