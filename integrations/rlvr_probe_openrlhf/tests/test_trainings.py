@@ -1,0 +1,116 @@
+"""Trainings as their loops run: prompts used up, resumed, filtered, failed, beside a generator."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rlvr_probe_openrlhf.tests import pretend
+
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import find_run, read_run
+
+
+def play(folder: Path, body: str, *, status: int = 0) -> Trace:
+    """What a script with the loops of OpenRLHF recorded."""
+    pretend.install(folder / "site")
+    script = folder / "train.py"
+    script.write_text(pretend.script(folder / "out", body))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"PYTHONPATH": str(folder / "site"), "RLVR_PROBE_OWN_SHARE": "1"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == status, done.stderr
+    trace = read_run(find_run(folder / "out"))
+    assert [dict(process.faults) for process in trace.processes if process.faults] == []
+    return trace
+
+
+SYNC = """
+generator = SamplesGenerator(args, [[answer("a", 3, 4)], [answer("b", 5, 6)]], [answer("e", 1, 2)])
+PPOTrainer(args, RemoteExperienceMaker(), generator).fit()
+"""
+
+
+def test_prompts_that_are_used_up_begin_no_step_and_end_the_training(tmp_path: Path) -> None:
+    trace = play(tmp_path, "args.eval_steps = 2" + SYNC)
+    steps = [step for step in trace.steps() if step.started]
+    assert [(step.number, step.complete) for step in steps] == [(1, True), (2, True)]
+    assert trace.open_spans == []
+    lengths = [
+        [sample.response_tokens for group in batch.groups() for sample in group.trajectories]
+        for step in steps
+        for batch in step.batches
+    ]
+    assert lengths == [[3, 4], [5, 6]]
+    assert [batch.rows for step in trace.steps() for batch in step.evaluations] == [2]
+    for step in steps:
+        names = {span.name for span in step.spans}
+        assert names >= {"rollout", "old_logprob", "advantage", "update_actor", "weight_sync"}
+    [session] = trace.attempts[0].sessions
+    assert session.facts["algorithm"] == "rloo"
+
+
+def test_each_pass_over_the_prompts_goes_on_counting(tmp_path: Path) -> None:
+    trace = play(tmp_path, "args.num_episodes = 2" + SYNC)
+    assert [step.number for step in trace.steps() if step.complete] == [1, 2, 3, 4]
+    assert trace.open_spans == []
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_says_so(tmp_path: Path) -> None:
+    trace = play(tmp_path, "args.resumed = 7" + SYNC)
+    assert [step.number for step in trace.steps() if step.complete] == [8, 9]
+    [session] = trace.attempts[0].sessions
+    assert session.facts["resumed_step"] == 7
+
+
+def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
+    body = """
+    rows = [answer("a", 3, 4), answer("b", 5, 6, passes=False), answer("c", 7, 8)]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [rows])).fit()
+    """
+    trace = play(tmp_path, body)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    groups = list(batch.groups())
+    kept = [[one.response_tokens for one in groups[at].trajectories] for at in batch.kept or ()]
+    assert sorted(kept) == [[3, 4], [7, 8]]
+    assert batch.used == batch.kept
+    assert batch.rows == 6
+
+
+def test_a_step_that_fails_is_told_and_ends_nothing_else(tmp_path: Path) -> None:
+    body = """
+    maker = RemoteExperienceMaker(ValueError("secret"))
+    PPOTrainer(args, maker, SamplesGenerator(args, [[answer("a", 3, 4)]])).fit()
+    """
+    trace = play(tmp_path, body, status=1)
+    [step] = [step for step in trace.steps() if step.started]
+    assert not step.done
+    errors = {span.name: span.error for span in step.spans if span.error}
+    assert errors == {"step": "ValueError", "old_logprob": "ValueError"}
+    assert trace.open_spans == []
+
+
+@pytest.mark.parametrize("resumed", [0, 4])
+def test_a_step_beside_a_generator_begins_with_the_wait_for_it(
+    tmp_path: Path, resumed: int
+) -> None:
+    body = f"""
+    queue = Queue(([1, 2], {{}}), ("eval", 1, {{}}), ([3], {{}}), "done")
+    TrainingActor(args, RemoteExperienceMaker(), queue).fit({resumed})
+    """
+    trace = play(tmp_path, body)
+    steps = [step for step in trace.steps() if step.started]
+    assert [step.number for step in steps if step.done] == [resumed + 1, resumed + 2]
+    for step in steps:
+        [wait] = [span for span in step.spans if span.name == "wait"]
+        assert wait.attributes["on"] == "rollout_queue"
+    assert trace.open_spans == []
