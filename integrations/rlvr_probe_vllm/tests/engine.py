@@ -84,7 +84,8 @@ class Engine:
         held = cache.KVCacheConfig(blocks, kv_cache_tensors=[], kv_cache_groups=[group])
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(BLOCK, sha256)
-        self.scheduler = Scheduler(config, held, Grammars(), BLOCK, log_stats=log_stats)
+        more = {"block_size": BLOCK} if "block_size" in scene.names_of(Scheduler) else {}
+        self.scheduler = Scheduler(config, held, Grammars(), log_stats=log_stats, **more)
         self.client = scene.Scene(log_stats=log_stats)
 
     def ask(self, name: str, prompt: list[int], tokens: int) -> str:
