@@ -35,4 +35,5 @@ REQUEST = Name(
         Attribute("cached_tokens", "tokens", "of its prompt, found in the cache"),
         *SERVED,
     ),
+    otel="llm_request",
 )
