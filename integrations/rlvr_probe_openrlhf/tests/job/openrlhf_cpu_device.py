@@ -2,12 +2,13 @@
 
 Loaded by every Python process of a job, before anything else. Post-import hooks on torch and on two
 small modules of OpenRLHF; trainers, workers and algorithms stay as they are. What OpenRLHF logs is
-written into the books as well.
+written into the books as well, and prompts come in the same order in each run.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import wrapt
@@ -59,6 +60,18 @@ def _mesh(module: Any) -> None:
         return make("cpu", *args, **kwargs)
 
     module.init_device_mesh = init_device_mesh
+
+    # OpenRLHF leaves the order of prompts to chance.
+    import torch
+
+    loader = module.StatefulDataLoader
+
+    @functools.wraps(loader)
+    def seeded(*args: Any, **kwargs: Any) -> Any:
+        generator = torch.Generator().manual_seed(int(os.environ["OPENRLHF_CPU_SEED"]))
+        return loader(*args, generator=generator, **kwargs)
+
+    module.StatefulDataLoader = seeded
 
 
 @wrapt.when_imported("openrlhf.utils.logging_utils")
