@@ -26,6 +26,8 @@ NEVER = {
     "rlvr_probe.model.counters:_read": "runs while the module is imported",
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
+    "rlvr_probe.hooks.probe:HookProbe.drop": "asked by an integration; test_hooks.py",
+    "rlvr_probe.reading:digest": "asked by an integration; test_requests.py",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",
     "rlvr_probe.spans:span._forget": "by an alarm at the end of a span; test_interruptions.py",
 }
