@@ -12,14 +12,26 @@ import stat
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from rlvr_probe import guard, identity
+from rlvr_probe import guard, handover, identity
 from rlvr_probe.config import ARM, OWNER, Config
 from rlvr_probe.filesystem import file_system, is_network
 
-__all__ = ["PLACES", "RECORD", "Keeper", "holder", "lock_path", "open_lock", "read_record"]
+__all__ = [
+    "FIRST",
+    "LATER",
+    "PLACES",
+    "RECORD",
+    "Keeper",
+    "gives_way",
+    "holder",
+    "lock_path",
+    "open_lock",
+    "read_record",
+]
 
 PLACES: tuple[str, ...] = ("/dev/shm", "/tmp")  # noqa: S108 - in a folder of our own there, checked to be ours
 """Where the folder of locks is looked for. Not in the environment, which differs within a job."""
@@ -38,6 +50,11 @@ _BURST: Final = 16
 
 _SEVERAL: Final = 4
 """So many of them, and the recording says that there is none."""
+
+FIRST: Final = "first"
+"""Last argument of a sidecar that was started by a process which nobody recorded started."""
+LATER: Final = "later"
+"""The same of one that was started by any other process of a job."""
 
 _LONGEST_WAIT_S: Final = 60
 
@@ -75,12 +92,13 @@ class Recording(Protocol):
 class Keeper:
     """Sees to it that a run has a sidecar on this node. Used by one thread of each process."""
 
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, config: Config, *, first: bool = True) -> None:
         """Look at nothing yet.
 
         Args:
             folder: Run folder.
             config: Its settings are the sidecar's as well.
+            first: This process began the job: where a run is to be sent is known best here.
         """
         self._folder = folder
         self._config = config
@@ -89,6 +107,8 @@ class Keeper:
         self._lock: Path | None = None
         self._seen_free = False
         self._started = 0
+        self._role = FIRST if first else LATER
+        self._known: int | None = None
 
     @guard.fail_open("election.look")
     def look(self, recording: Recording) -> None:
@@ -119,8 +139,13 @@ class Keeper:
             self._lock = None  # somebody cleaned up: the next look finds a place again
             raise
         try:
-            if holder(fd) is not None:
+            found = holder(fd)
+            if found is not None:
                 self._seen_free = False
+                if found != self._known:
+                    self._known = found
+                    if self._role == FIRST and gives_way(found, os.environ):
+                        self._started = _start(self._folder, self._config, self._role)
             elif not self._seen_free:
                 self._seen_free = True
                 return os.getpid() * 7919 % 97 * JITTER_NS // 97
@@ -129,7 +154,7 @@ class Keeper:
                 if in_vain == _SEVERAL:
                     guard.note("election.sidecar", NoSidecar(), log=False)
                 os.pwrite(fd, RECORD.pack(now_ns, taken_ns, in_vain + 1), 0)
-                self._started = _start(self._folder, self._config)
+                self._started = _start(self._folder, self._config, self._role)
         finally:
             os.close(fd)
         return LOOK_NS
@@ -203,6 +228,25 @@ def read_record(fd: int) -> tuple[int, int, int]:
     return RECORD.unpack(data) if len(data) == RECORD.size else (0, 0, 0)
 
 
+def gives_way(pid: int, environ: Mapping[str, str]) -> bool:
+    """Whether a sidecar was started later in a job, and knows another place to send the run to.
+
+    Args:
+        pid: Of the sidecar.
+        environ: Of the process that began the job.
+    """
+    try:
+        started = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        inherited = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # of another container, or gone
+        return False
+    if LATER.encode() not in started[-2:]:
+        return False
+    pairs = (os.fsdecode(one).partition("=") for one in inherited)
+    theirs = {name: text for name, _, text in pairs}
+    return handover.effective(theirs) != handover.effective(environ)
+
+
 def _may_start(record: tuple[int, int, int], now_ns: int) -> bool:
     """Whether it is time for another sidecar, now that there is none."""
     asked_ns, taken_ns, in_vain = record
@@ -212,7 +256,7 @@ def _may_start(record: tuple[int, int, int], now_ns: int) -> bool:
     return not 0 <= now_ns - asked_ns < wait_ns
 
 
-def _start(folder: Path, config: Config) -> int:
+def _start(folder: Path, config: Config, role: str) -> int:
     """Start a process that forks the sidecar and ends at once; its pid.
 
     Not by `subprocess`, whose objects would warn in a forked child of the user's. What is inherited
@@ -225,7 +269,7 @@ def _start(folder: Path, config: Config) -> int:
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-c", _CODE, package, str(folder)],
+        [sys.executable, "-c", _CODE, package, str(folder), role],
         environ,
         file_actions=null,
         setsigmask=(),

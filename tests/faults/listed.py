@@ -16,8 +16,11 @@ AFTER = {
 too, but the second is not counted."""
 
 NEVER = {
+    "rlvr_probe.election:gives_way": "where a sidecar is there already; test_election.py",
     "rlvr_probe.filesystem:file_system.<locals>.<lambda>": "where a mount point has a blank",
     "rlvr_probe.guard:set_strict": "for tests of the probe",
+    "rlvr_probe.handover:effective": "asked where a sidecar is there already; test_handover.py",
+    "rlvr_probe.handover:received": "asked where a sidecar is there already; test_handover.py",
     "rlvr_probe.hooks.wrapping:_async_example": "never called: only its code is looked at",
     "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
     "rlvr_probe.identity:_raylet": "asked in a worker process of Ray; test_identity.py",

@@ -6,7 +6,7 @@ never 0. What was generated in a step is in :mod:`rlvr_probe.model.batch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -122,6 +122,12 @@ class Process:
     none."""
     devices_how: str = ""
     """How it knew: ``torch``, asked of it; ``visible``, all that it may use."""
+
+    @property
+    def works_on(self) -> Sequence[str]:
+        """UUIDs of devices that it surely works on: of several that it may use, nobody knows."""
+        told = self.devices or ()
+        return told if self.devices_how == "torch" or len(told) == 1 else ()
 
 
 @dataclass(frozen=True, slots=True)

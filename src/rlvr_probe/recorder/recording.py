@@ -95,7 +95,7 @@ class Recorder:
         for account in self.accounts.values():
             account.start_over()
         self.space = Space(self.folder, self.process, self._config.budget_b, self._config.free_b)
-        self._keeper = Keeper(self.folder, self._config)
+        self._keeper = Keeper(self.folder, self._config, first=self._owner is None)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
         self._writer: JournalWriter | None = None

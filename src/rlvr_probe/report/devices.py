@@ -48,7 +48,7 @@ def devices(trace: Trace) -> dict[str, Any] | None:
 
 def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
     facts = one.facts
-    users = [process for process in trace.processes if one.uuid in (process.devices or ())]
+    users = [process for process in trace.processes if one.uuid in process.works_on]
     times = [readings.times_ns for readings in one.readings.values() if len(readings)]
     return {
         "uuid": facts.uuid,

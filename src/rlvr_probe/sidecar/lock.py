@@ -27,8 +27,12 @@ class Lock:
         self._fd = fd
 
     @classmethod
-    def take(cls, folder: Path) -> Lock | int:
+    def take(cls, folder: Path, *, wait: bool = False) -> Lock | int:
         """The lock of the run in ``folder``, or the pid of who holds it (0 if that is unknown).
+
+        Args:
+            folder: Run folder.
+            wait: Wait until nobody holds it, before anybody who only looks now and then.
 
         Raises:
             OSError: There is no place for it.
@@ -36,7 +40,7 @@ class Lock:
         path = lock_path(folder)
         fd = open_lock(path)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             found = holder(fd)
             os.close(fd)

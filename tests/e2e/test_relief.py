@@ -1,0 +1,86 @@
+"""The process that began a run knows best where it is to be sent, whoever started the sidecar."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_sidecar import Run, clean
+from tests.jobs import wait_for
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+FAMILY = """
+work(__file__)  # once: what is started from here on belongs to this process
+child = os.fork()
+if not child:
+    {child}
+    work()
+    os._exit(0)
+work()
+os.waitpid(child, 0)
+"""
+SECRET = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+    "OTEL_EXPORTER_OTLP_HEADERS": "key=canary",
+    "RLVR_PROBE_LIVE": "0",
+}
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Run]:
+    made = Run(tmp_path)
+    yield made
+    clean(made)
+
+
+def role(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode()
+
+
+def environ(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def taken_over_by_the_child(one: Run, process: subprocess.Popen[str]) -> int:
+    """A sidecar that the child has started, while its parent could not."""
+    first = one.wait_for_sidecar()
+    assert role(first) == "first"
+    one.wait_for_journal(first)
+    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 2, 60)
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(first, signal.SIGKILL)
+    later = one.wait_for_sidecar(other_than=first)
+    assert role(later) == "later"
+    one.wait_for_journal(later)
+    os.kill(process.pid, signal.SIGCONT)
+    return later
+
+
+def test_a_sidecar_that_knows_less_is_relieved_by_the_process_that_began_the_run(one: Run) -> None:
+    child = 'del os.environ["OTEL_EXPORTER_OTLP_HEADERS"]'
+    process = one.start(FAMILY.format(child=child), **SECRET)
+    later = taken_over_by_the_child(one, process)
+    assert not any(b"canary" in line for line in environ(later))
+    last = one.wait_for_sidecar(other_than=later)
+    assert role(last) == "first"
+    assert b"OTEL_EXPORTER_OTLP_HEADERS=key=canary" in environ(last)
+    one.wait_for_journal(last)
+    one.end(process)
+    one.wait_for_its_end()
+    assert one.endings() == ["", "exit", "signal"]
+    assert not any(b"canary" in path.read_bytes() for path in one.path.iterdir())
+
+
+def test_one_that_knows_as_much_stays(one: Run) -> None:
+    process = one.start(FAMILY.format(child="pass"), **SECRET)
+    taken_over_by_the_child(one, process)
+    one.end(process)
+    one.wait_for_its_end()
+    assert one.endings() == ["", "exit"]
