@@ -47,6 +47,9 @@ _TABLE_WAIT_S = 0.05
 """Once per process: so that the first step is in the open-span table, even a slow disk may not cost
 the run more than this."""
 
+_HURRY_NS = 50_000_000
+"""However often nothing is open any more, rows are not written at once more often than this."""
+
 _TRIES = 3
 """How often a recording is begun that cannot be."""
 
@@ -106,6 +109,11 @@ class Recorder:
         self._failed = 0
         self._drain_lock = threading.Lock()
         self._stop = threading.Event()
+        # Held until there is a reason to write at once. Of the locks only this kind can be used in
+        # a signal handler that interrupted a use of it.
+        self._rest = threading.Lock()
+        self._rest.acquire()
+        self._hurried_ns = 0
         self._closed = False
         self._devices = DevicesUsed()
         muted = [account.place for account in self.accounts.values() if account.muted]
@@ -156,6 +164,18 @@ class Recorder:
                 self._devices.look(self)
             if not parent:
                 application.tell(self, span)
+        if not self.open and end_ns - self._hurried_ns >= _HURRY_NS:
+            # What was called here is done: whoever called may now end this process.
+            self._hurried_ns = end_ns
+            self._wake()
+
+    @guard.fail_open("recorder.wake")
+    def _wake(self) -> None:
+        """Have the flush thread write at once."""
+        try:
+            self._rest.release()
+        except RuntimeError:  # it was woken already
+            pass
 
     def is_inside(self, span: int, ancestor: int) -> bool:
         """Whether ``span`` is ``ancestor`` or lies in it; both are open."""
@@ -283,7 +303,8 @@ class Recorder:
 
     @guard.fail_open("recorder.pause", True)
     def _pause(self) -> bool:
-        return self._stop.wait(self._config.flush_s)
+        self._rest.acquire(timeout=self._config.flush_s)
+        return self._stop.is_set()
 
     @guard.fail_open("recorder.flush")
     def flush(self) -> None:
@@ -355,6 +376,7 @@ class Recorder:
             self._closed = True
             self.level = OFF
         self._stop.set()
+        self._wake()
         if self._pid != os.getpid():
             return
         thread = self._thread
