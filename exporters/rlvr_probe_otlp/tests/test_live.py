@@ -28,6 +28,7 @@ from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.sidecar import live
+from rlvr_probe.sidecar.children import Children
 from rlvr_probe.trace import read_run, tail
 from tests.actors import Job
 from tests.growing import Growing
@@ -342,7 +343,7 @@ def test_two_runs_at_once_do_not_mix(make: Callable[..., Run], http: Collector) 
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1", "OTEL_SDK_DISABLED": "true"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1", "OTEL_TRACES_EXPORTER": "none",
           "OTEL_METRICS_EXPORTER": "none"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "h"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "h", "OTEL_SDK_DISABLED": "true"}, False),
     ],
 )  # fmt: skip
 def test_a_run_is_sent_where_the_environment_names_a_collector(
@@ -352,6 +353,15 @@ def test_a_run_is_sent_where_the_environment_names_a_collector(
     assert isinstance(exporter, LiveExporter)
     assert exporter.wanted(variables) is wanted
     assert live.wanted(variables)[0] == (["otlp"] if wanted else [])
+
+
+def test_what_cannot_be_is_a_fault_of_the_recording_and_starts_nothing(tmp_path: Path) -> None:
+    told = list[tuple[str, str, int]]()
+    children = Children(tmp_path, lambda *fault: told.append(fault))
+    children.begin({"OTEL_EXPORTER_OTLP_ENDPOINT": "h:1"})
+    children.look(1)
+    children.stop(0)
+    assert told == [("live.otlp", "ConfigError", 1)]
 
 
 def test_what_cannot_be_is_said_before_anything_is_sent(tmp_path: Path) -> None:

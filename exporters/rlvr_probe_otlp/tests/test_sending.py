@@ -198,7 +198,7 @@ def test_a_collector_that_asks_for_patience_gets_everything_in_the_end(
     check_all_there(collector, read(run, run.parent))
 
 
-@pytest.mark.parametrize("status", [400, 401, 500, 503])
+@pytest.mark.parametrize("status", [401, 404, 500, 503])
 def test_a_collector_that_refuses_is_an_error_that_says_so_and_a_repetition_sends_the_rest(
     status: int, collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

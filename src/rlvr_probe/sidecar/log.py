@@ -97,9 +97,9 @@ class Log:
         """Write the running totals that changed: losses, faults, processor time."""
         self._write_service(self._totals())
 
-    def fault(self, place: str, error: str) -> None:
-        """Write that something does not work here, once."""
-        self._write_service([("fault", time.monotonic_ns() - self.mono_ns, place, error, 1)])
+    def fault(self, place: str, error: str, count: int = 1) -> None:
+        """Write that something does not work here, and how often that was, all in all."""
+        self._write_service([("fault", time.monotonic_ns() - self.mono_ns, place, error, count)])
 
     def end(self, reason: str) -> None:
         """Close the journal.
