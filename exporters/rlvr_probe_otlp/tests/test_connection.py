@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from rlvr_probe_otlp.connection import Destination
 from rlvr_probe_otlp.settings import destinations
 from rlvr_probe_otlp.tests.collector import Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import read
-from rlvr_probe_otlp.tests.test_sending import check_all_there, export, program
+from rlvr_probe_otlp.tests.test_sending import check_all_there, export
 
 from rlvr_probe import cli
 from rlvr_probe.exceptions import ConfigError
@@ -190,54 +190,69 @@ def test_a_unix_socket_is_reached_over_grpc(
     check_all_there(got, read(run, tmp_path))
 
 
-def ended(run: Path, *more: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """An export in a process of its own; a secret is nowhere in what it printed."""
-    given = {**os.environ, "OTEL_EXPORTER_OTLP_TIMEOUT": "0.5", **environ}
-    done = subprocess.run(
-        program(run, *more), env=given, capture_output=True, text=True, check=False
-    )
-    assert SECRET not in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert all(SECRET.encode() not in path.read_bytes() for path in run.iterdir())
-    return done
+@dataclass
+class Ended:
+    code: int
+    printed: str
+
+
+@pytest.fixture
+def ended(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """An export, of which the secret is nowhere in what it and its libraries printed."""
+
+    def made(*more: str, **environ: str) -> Ended:
+        with monkeypatch.context() as patched:
+            for name, value in {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.5", **environ}.items():
+                patched.setenv(name, value)
+            code = export(run, *more)
+        done = capfd.readouterr()
+        assert SECRET not in done.out + done.err
+        assert "Traceback" not in done.err
+        assert all(SECRET.encode() not in path.read_bytes() for path in run.iterdir())
+        return Ended(code, done.out + done.err)
+
+    return made
 
 
 def test_a_proxy_of_the_environment_is_used_and_its_password_is_not_shown(
-    collector: Collector, run: Path
+    collector: Collector, ended: Callable[..., Ended]
 ) -> None:
     with http_collector() as gone:
-        closed = gone.endpoint
-    proxy = closed.replace("http://", f"http://me:{SECRET}@")
-    done = ended(
-        run, "--endpoint", "http://collector.invalid:1", HTTP_PROXY=proxy, http_proxy=proxy
-    )
-    assert done.returncode == cli.UNABLE
-    assert "the proxy of HTTP_PROXY or HTTPS_PROXY does not answer" in done.stderr
+        proxy = gone.endpoint.replace("http://", f"http://me:{SECRET}@")
+    away = ("--endpoint", "http://collector.invalid:1")
+    done = ended(*away, HTTP_PROXY=proxy, http_proxy=proxy)
+    assert done.code == cli.UNABLE
+    assert "the proxy of HTTP_PROXY or HTTPS_PROXY does not answer" in done.printed
     around = {"HTTP_PROXY": proxy, "http_proxy": proxy, "NO_PROXY": "127.0.0.1"}
-    assert ended(run, "--endpoint", collector.endpoint, **around).returncode == 0
-    through = {"HTTP_PROXY": collector.endpoint, "http_proxy": collector.endpoint}
+    assert ended("--endpoint", collector.endpoint, **around).code == 0
     before = len(collector.requests)
-    done = ended(run, "--endpoint", "http://collector.invalid:1", **through)
-    assert done.returncode == 0
+    through = {"HTTP_PROXY": collector.endpoint, "http_proxy": collector.endpoint}
+    assert ended(*away, **through).code == 0
     assert len(collector.requests) > before
 
 
 @pytest.mark.parametrize("protocol", [HTTP, GRPC])
-def test_a_secret_is_not_shown_whatever_goes_wrong(protocol: str, run: Path) -> None:
+def test_a_secret_is_not_shown_whatever_goes_wrong(
+    protocol: str, ended: Callable[..., Ended]
+) -> None:
     with http_collector() as gone:
         closed = gone.endpoint
     proxies = {"http_proxy": f"ftp://me:{SECRET}@127.0.0.1:1", "grpc_proxy": f"x://a:{SECRET}@h"}
     secure = closed.replace("http://", "https://")
     for endpoint, more in ((f"{closed}/?token={SECRET}", {}), (closed, proxies), (secure, {})):
         given = {**more, "OTEL_EXPORTER_OTLP_HEADERS": f"x-key={SECRET}"}
-        done = ended(run, "--endpoint", endpoint, "--protocol", protocol, **given)
-        assert done.returncode == cli.UNABLE
-        assert "repeat the command" in done.stderr
+        done = ended("--endpoint", endpoint, "--protocol", protocol, **given)
+        assert done.code == cli.UNABLE
+        assert "repeat the command" in done.printed
 
 
-def test_tls_that_does_not_come_about_says_so(collector: Collector, run: Path) -> None:
-    done = ended(run, "--endpoint", collector.endpoint.replace("http://", "https://"))
-    assert "TLS:" in done.stderr
+def test_tls_that_does_not_come_about_says_so(
+    collector: Collector, ended: Callable[..., Ended]
+) -> None:
+    done = ended("--endpoint", collector.endpoint.replace("http://", "https://"))
+    assert "TLS:" in done.printed
 
 
 def test_a_web_page_is_no_collector(
