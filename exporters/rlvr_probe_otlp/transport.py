@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import requests
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+from requests.auth import AuthBase
 
 from rlvr_probe_otlp.answers import Answer, Verdict, of_grpc, of_http, seconds_of
 from rlvr_probe_otlp.connection import GRPC, Destination
@@ -70,7 +71,7 @@ def _taken(signal: str, response: Any) -> Answer:
     return Answer(Verdict.TAKEN, "partial", partial.error_message, None, max(0, rejected))
 
 
-class _Given(requests.auth.AuthBase):
+class _Given(AuthBase):
     """No credentials but those of the headers: by default those of ``~/.netrc`` would win."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -242,7 +243,7 @@ def _retry(call: Any) -> float | None:
             return _seconds(info)
         if key == "grpc-status-details-bin" and _parsed(status, value):
             for detail in status.details:
-                if detail.Is(RetryInfo.DESCRIPTOR) and detail.Unpack(info):
+                if detail.Unpack(info):  # False for one of another kind
                     return _seconds(info)
     return None
 
