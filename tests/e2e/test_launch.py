@@ -100,8 +100,12 @@ def children(pid: int) -> dict[int, str]:
 
 def child_of(process: subprocess.Popen[str]) -> int:
     """The command, which is not the launcher's witness."""
-    [pid] = [pid for pid, name in children(process.pid).items() if name != "signal-witness"]
-    return pid
+
+    def others() -> list[int]:
+        return [pid for pid, name in children(process.pid).items() if name != "signal-witness"]
+
+    until(lambda: len(others()) == 1, "the witness has taken its name")
+    return others()[0]
 
 
 def state(pid: int) -> str:
