@@ -21,6 +21,7 @@ from rlvr_probe.config import ARM, OWNER, Config
 from rlvr_probe.filesystem import file_system, is_network
 
 __all__ = [
+    "BURST",
     "FIRST",
     "LATER",
     "PLACES",
@@ -45,7 +46,7 @@ JITTER_NS = 100_000_000
 _PATIENCE_NS: Final = 3_000_000_000
 """How long a sidecar that was asked for may take to hold the lock."""
 
-_BURST: Final = 16
+BURST: Final = 16
 """Sidecars that may end before their time, one after the other, until the next one has to wait."""
 
 _SEVERAL: Final = 4
@@ -251,8 +252,8 @@ def _may_start(record: tuple[int, int, int], now_ns: int) -> bool:
     """Whether it is time for another sidecar, now that there is none."""
     asked_ns, taken_ns, in_vain = record
     wait_ns = 0 if taken_ns >= asked_ns else _PATIENCE_NS
-    if in_vain > _BURST:
-        wait_ns = min(_LONGEST_WAIT_S, 1 << min(in_vain - _BURST, 6)) * 1_000_000_000
+    if in_vain > BURST:
+        wait_ns = min(_LONGEST_WAIT_S, 1 << min(in_vain - BURST, 6)) * 1_000_000_000
     return not 0 <= now_ns - asked_ns < wait_ns
 
 

@@ -296,6 +296,13 @@ def test_a_lock_whose_file_was_deleted_is_held_no_more(run: Path) -> None:
     lock.release()
 
 
+def test_a_lock_whose_folder_was_deleted_is_let_go_of(run: Path) -> None:
+    lock = Lock.take(run)
+    assert isinstance(lock, Lock)
+    shutil.rmtree(lock_path(run).parent)
+    lock.release()
+
+
 def test_a_sidecar_that_took_the_lock_and_settled_leaves_no_wait_behind(run: Path) -> None:
     fd = open_lock(lock_path(run))
     os.pwrite(fd, RECORD.pack(1, 0, 40), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,14 @@ class Lock:
     """Held by this process alone, until it ends or lets go: a forked child does not inherit it.
 
     The file must not be opened once more in this process: to close that would be to let go.
+
+    Attributes:
+        in_vain: Sidecars asked for since one did what it is there for, this one among them.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
         """Use :meth:`take`."""
+        self.in_vain = read_record(fd)[2]
         self._path = path
         self._fd = fd
 
@@ -71,14 +76,14 @@ class Lock:
         """Let go, and delete the files of locks that nobody has used for a day."""
         os.close(self._fd)
         now = time.time()
-        with os.scandir(self._path.parent) as entries:
+        with suppress(OSError), os.scandir(self._path.parent) as entries:  # others clean up, too
             old = [
                 entry.path
                 for entry in entries
                 if now - entry.stat(follow_symlinks=False).st_mtime > _OLD_S
             ]
-        for path in old:
-            _delete_unless_held(path)
+            for path in old:
+                _delete_unless_held(path)
 
 
 def _delete_unless_held(path: str) -> None:

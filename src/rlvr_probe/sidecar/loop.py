@@ -14,6 +14,7 @@ from rlvr_probe import guard
 from rlvr_probe.config import Config
 from rlvr_probe.devices.found import load
 from rlvr_probe.devices.sampler import Sampler
+from rlvr_probe.election import BURST
 from rlvr_probe.model import schema
 from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
@@ -39,6 +40,12 @@ _PAUSE_NS: Final = 60 * _S
 
 _LIVE_S: Final = 10.0
 """What handing over the end of a run to its destinations may take, s."""
+
+_SPARED_NS: Final = 600 * _S
+"""How long devices are left alone by a sidecar before which many came to a bad end in a row: a
+driver that crashes or hangs takes with it whoever asks."""
+
+_NEVER: Final = 1 << 63
 
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
@@ -76,6 +83,7 @@ class Sidecar:
         self._beat = beat
         self._last_s = last_s
         self._hz = config.gpu_hz
+        self._spares = config.gpu_hz > 0 and lock.in_vain > BURST
         self._live = config.live
         self._log = Log(folder, config)
         self._writers = Writers(folder, self._log.process, every_node=every_node)
@@ -85,6 +93,7 @@ class Sidecar:
         self._begun = False
         self._settled = False
         now = self._start_ns = time.monotonic_ns()
+        self._devices_ns = now + (_SPARED_NS if self._spares else 0) if self._hz else _NEVER
         self._looked_ns = self._told_ns = 0
         self._written_ns = self._seen_ns = now
         self._rest_ns = 0
@@ -126,6 +135,9 @@ class Sidecar:
             if not self._begun:
                 self._begun = True
                 self._begin()
+        if self._begun and now_ns >= self._devices_ns:
+            self._devices_ns = _NEVER
+            self._begin_devices()
         if not self._settled and self._begun and now_ns - self._start_ns >= _SETTLED_NS:
             self._settled = True
             self._lock.settle()
@@ -138,13 +150,16 @@ class Sidecar:
 
     def _begin(self) -> None:
         self._log.begin(self._writers.run)
-        if self._hz:
-            backends, failed = load()
-            for one in failed:
-                self._log.fault(f"devices.{one.name}", one.why)
-            self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
+        if self._spares:
+            self._log.fault("sidecar.devices", "Spared")
         if self._live:
             self._begin_live()
+
+    def _begin_devices(self) -> None:
+        backends, failed = load()
+        for one in failed:
+            self._log.fault(f"devices.{one.name}", one.why)
+        self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
 
     @guard.fail_open("sidecar.live")
     def _begin_live(self) -> None:
