@@ -246,6 +246,27 @@ def test_a_folder_of_many_files_is_read_in_one_pass(tmp_path: Path) -> None:
     assert (result["processes"], result["trajectories"]) == (1, 8)
 
 
+def test_a_run_of_many_processes_is_told_of_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 300
+    for number in range(count):
+        journal = JournalFile(tmp_path / "run", number=number)
+        journal.span(names.USER, 0, 1, label="work")
+        journal.close()
+    asked, real = list[object](), Window._reached
+
+    def reached(window: Window, one: Any) -> int:
+        asked.append(one)
+        return real(window, one)
+
+    monkeypatch.setattr(Window, "_reached", reached)
+    with contextlib.closing(Window(tmp_path / "run", fake_proc(tmp_path / "proc"))) as window:
+        while window.read(1 << 30):
+            pass
+    assert count <= len(asked) <= 4 * count
+
+
 def test_many_launches_under_one_run_id_are_told_apart(tmp_path: Path) -> None:
     for number in range(300):
         journal = JournalFile(
