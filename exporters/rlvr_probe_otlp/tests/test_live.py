@@ -19,6 +19,7 @@ import pytest
 from rlvr_probe_otlp import offsets
 from rlvr_probe_otlp.exporter import OTLPExporter
 from rlvr_probe_otlp.live import LiveExport
+from rlvr_probe_otlp.plan import Plan
 from rlvr_probe_otlp.tests.collector import GONE, Collector, grpc_collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, received
@@ -224,6 +225,26 @@ def test_a_run_that_ends_while_the_collector_is_away_is_sent_afterwards(
     [error] = run.end()
     assert "did not take" in str(error)
     http.answer = lambda number: 200
+    assert rest(run.folder) == 0
+    check_whole(http, run.folder)
+    assert once(http)
+
+
+def test_the_end_of_a_run_that_is_too_large_is_left_to_export_and_that_is_said(
+    make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(live, "_WHOLE_B", 1_000)
+    run = make()
+    run.start()
+    for _ in run.growing.rounds(10):
+        pass
+    assert run.end() == []
+    assert capfd.readouterr().out == "end_not_sent 1\n", "which the sidecar hears"
+    plan = Plan(read_run(run.folder))
+    steps = {one.trace_id for unit in plan.units() if unit.title.startswith("step")
+             for one in unit.traces}  # fmt: skip
+    assert {span.trace_id.hex() for _, span in http.spans()} == steps
     assert rest(run.folder) == 0
     check_whole(http, run.folder)
     assert once(http)

@@ -30,7 +30,7 @@ LONG_S = 100.0
 TRAINING = """
     def reward(rows):
         return [1.0] * len(rows)
-    trainer = toyrl.Trainer(reward, steps=10_000, sleep=0.05)
+    trainer = toyrl.Trainer(reward, steps=10_000, sleep={sleep})
     whole = trainer.one_step
     def one_step():
         if os.path.exists({stop!r}):
@@ -50,9 +50,9 @@ class Training(Job):
         self.stop = folder / "stop"
         self.process: subprocess.Popen[str] | None = None
 
-    def begin(self, endpoint: str, **environ: str) -> None:
+    def begin(self, endpoint: str, sleep: float = 0.05, **environ: str) -> None:
         self.process = self.start(
-            TRAINING.format(stop=str(self.stop)),
+            TRAINING.format(stop=str(self.stop), sleep=sleep),
             env={
                 **os.environ, "RLVR_PROBE_SIDECAR": "1", "RLVR_PROBE_GPU_HZ": "0",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
@@ -166,7 +166,8 @@ def test_another_receiver_has_every_span_and_point_of_a_run_that_was_sent_meanwh
 def test_a_sidecar_that_is_killed_ten_times_leaves_no_process_and_sends_each_thing_once(
     training: Training, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training.begin(collector.endpoint)
+    # A few steps, so that its end is read once more within the time that a sidecar has for that.
+    training.begin(collector.endpoint, sleep=0.4)
     pid = training.wait_for_sidecar()
     seen = set[int]()
     for number in range(10):
@@ -176,12 +177,17 @@ def test_a_sidecar_that_is_killed_ten_times_leaves_no_process_and_sends_each_thi
         seen |= children(pid)
         os.kill(pid, signal.SIGKILL)
         pid = training.wait_for_sidecar(other_than=pid)
+    # Of a run that ends before its last sidecar has read so far, the rest is left to `export`.
+    before = len(list(collector.spans()))
+    wait_for(lambda: len(list(collector.spans())) > before, LONG_S)
     training.end()
     training.wait_for_its_end()
     assert seen
     wait_for(lambda: not any(map(is_alive, seen)), LONG_S)
-    rest(training, collector, monkeypatch)
     check_whole(collector, training.run_folder)
+    count = len(collector.requests)
+    rest(training, collector, monkeypatch)
+    assert len(collector.requests) == count
 
 
 def test_a_collector_that_hangs_for_good_keeps_neither_the_job_nor_the_sidecar(
