@@ -53,7 +53,7 @@ def taken_over_by_the_child(one: Run, process: subprocess.Popen[str]) -> int:
     first = one.wait_for_sidecar()
     assert role(first) == "first"
     one.wait_for_journal(first)
-    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 2, 60)
+    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 3, 60)  # and the sidecar's
     os.kill(process.pid, signal.SIGSTOP)
     os.kill(first, signal.SIGKILL)
     later = one.wait_for_sidecar(other_than=first)

@@ -163,7 +163,7 @@ def test_a_job_of_several_processes_has_one_sidecar_that_leaves_after_the_last(o
         """
     )
     pid = one.wait_for_sidecar()
-    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 2)
+    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 3)  # and the sidecar's
     one.wait_for_journal(pid)
     one.stop.touch()
     assert process.wait(timeout=60) == 0

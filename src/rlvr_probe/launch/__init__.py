@@ -15,7 +15,7 @@ from shlex import quote
 from rlvr_probe import identity
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.launch import foreground
-from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SUFFIX, PACKED_SUFFIX
+from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SLOT_BYTES, OPEN_SUFFIX, PACKED_SUFFIX
 
 __all__ = ["launch"]
 
@@ -121,7 +121,7 @@ def _processes(folder: Path) -> set[str]:
     """Names of the processes of the command that wrote a journal into ``folder``."""
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries]
+            names = [entry.name for entry in entries if not _is_count(entry)]
     except OSError:
         return set()
     journals = {
@@ -129,13 +129,18 @@ def _processes(folder: Path) -> set[str]:
         for name in names
         if name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
     }
-    # A sidecar has no table of open spans; on a network file system nobody has.
+    # A sidecar has no table with slots; on a network file system nobody has one.
     tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
     return {
         process
         for process, name in journals.items()
         if process in tables or not _is_sidecar(folder / name)
     }
+
+
+def _is_count(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is what a sidecar has in place of a table of open spans."""
+    return entry.name.endswith(OPEN_SUFFIX) and entry.stat().st_size <= OPEN_SLOT_BYTES
 
 
 def _is_sidecar(path: Path) -> bool:

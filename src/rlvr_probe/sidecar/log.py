@@ -17,6 +17,7 @@ from rlvr_probe.journal.space import FINE
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import definitions
+from rlvr_probe.sidecar.count import Count
 
 __all__ = ["Log"]
 
@@ -47,6 +48,7 @@ class Log:
         self._config = config
         self._space = Space(folder, self.process, config.budget_b, config.free_b)
         self._writer: JournalWriter | None = None
+        self._count = Count(folder, self.process)
         self._always: set[object] = set()
         self._told: dict[object, int] = {}
         self.lost = Counter[str]()
@@ -92,6 +94,7 @@ class Log:
             rows = [row for row in rows if row[0] in self._always]
             self.lost[self._space.reason] += whole - len(rows)
         writer.write(rows)
+        self._note(writer)
 
     def tell(self) -> None:
         """Write the running totals that changed: losses, faults, processor time."""
@@ -111,6 +114,11 @@ class Log:
         self._write_service([*self._totals(), ("end", time_ns, reason)])
         if self._writer is not None:
             self._writer.close()
+            self._note(self._writer, ended=True)
+
+    def _note(self, writer: JournalWriter, *, ended: bool = False) -> None:
+        lost = sum((self.lost + writer.lost).values())
+        self._count.note(time.monotonic_ns(), lost, writer.written, ended=ended)
 
     def _totals(self) -> list[Row]:
         time_ns = time.monotonic_ns() - self.mono_ns
@@ -131,6 +139,7 @@ class Log:
             return
         if not self._writer.write(rows, records=False):
             self._told.clear()
+        self._note(self._writer)
 
     def _changed(self, key: object, total: int) -> bool:
         before, self._told[key] = self._told.get(key), total

@@ -107,8 +107,9 @@ def _parse(data: bytes, process: str) -> Table:
             slots.append(slot)
     if found is None or found[0] != schema.OPEN_MAGIC:
         return Table(0, 0, False, tuple(slots), bad, damaged=True)
-    _, _, heartbeat_ns, overflow, _, ended, lost, written = found
-    damaged = len(data) != _SIZE
+    _, _, heartbeat_ns, overflow, places, ended, lost, written = found
+    # A sidecar, which has no spans, notes the first block alone.
+    damaged = len(data) != (_SIZE if places else schema.OPEN_SLOT_BYTES)
     return Table(heartbeat_ns, overflow, bool(ended), tuple(slots), bad, lost, written, damaged)
 
 
