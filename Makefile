@@ -58,6 +58,7 @@ lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS
 		--output-file requirements/oldest.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/verl.in --output-file requirements/verl.txt
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/otlp-receiver.in --output-file requirements/otlp-receiver.txt
+	$(LOCK) --python-version 3.11 $(ARGS) requirements/phoenix.in --output-file requirements/phoenix.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/perfetto.in --output-file requirements/perfetto.txt
 
 clean: ## remove everything that make made; recordings in rlvr-probe-runs/ stay
