@@ -168,7 +168,7 @@ def test_where_it_went_is_not_in_the_recording(collector: Collector, run: Path) 
     file = run / "otlp.offsets"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "127.0.0.1" not in file.read_text()
-    assert file.read_text().count("\n") == 3 + 1 + 3
+    assert file.read_text().count("\n") == 3 + 1 + 4
 
 
 def test_a_step_that_came_later_is_sent_alone(collector: Collector, tmp_path: Path) -> None:
