@@ -81,7 +81,6 @@ VALUE = {
     "rlvr_probe._attach:Attachment.__repr__": _TEXT,
     "rlvr_probe._attach:Attachment.__str__": _TEXT,
     "rlvr_probe._attach:attach": "the attachment that the user asked for",
-    "rlvr_probe.config:_convert": _CHECKED,
     "rlvr_probe.config:_inheritable": _CHECKED,
     "rlvr_probe.config:_within": _CHECKED,
     "rlvr_probe.guard:fail_open.<locals>.decorate": "a guarded function",
