@@ -83,7 +83,8 @@ class Scenario:
 
 
 SCENARIOS = {
-    "0.5": Scenario("0.5.0"),
+    # In the first reward of the second step its sidecar is killed.
+    "0.5": Scenario("0.5.0", watched=True, environment=("VERL_CPU_MISCHIEF=kill_sidecar@4",)),
     "0.5_two_ranks": Scenario("0.5.0", how="launcher", ranks=2),
     "0.9_v1": Scenario("0.9.1", "v1", how="launcher", ranks=2, watched=True),
     # Only by `make conformance-full`.
@@ -108,6 +109,9 @@ DEATHS = {
     ),
     "controller": Scenario(
         "0.5.0", environment=("VERL_CPU_MISCHIEF=kill_itself@4",), exit_status=1
+    ),
+    "driver": Scenario(
+        "0.5.0", watched=True, environment=("VERL_CPU_MISCHIEF=kill_driver@4",), exit_status=137
     ),
     # verl 0.5 prints the error and asks again.
     "verifier": Scenario("0.5.0", environment=("VERL_CPU_MISCHIEF=fail@4",)),

@@ -13,7 +13,8 @@ from rlvr_probe_verl.tests.runs import FULL, PROMPTS, SCENARIOS, Finished, Runne
 
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Step
-from tests.watched import GPUS, check_what_is_told_of_it
+from rlvr_probe.report.summary import summarize
+from tests.watched import GPUS, check_what_is_told_of_it, planned, received
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -314,7 +315,21 @@ def test_losses_weights_and_tokens_are_those_of_the_job_without_a_probe(
     assert values(run) == values(bare)
 
 
-@jobs(*(name for name, scenario in SCENARIOS.items() if scenario.watched))
+WATCHED = [name for name, one in SCENARIOS.items() if one.watched and not one.environment]
+
+
+@jobs("0.5")
+def test_of_a_killed_sidecar_a_second_is_missing_and_nothing_else(run: Finished) -> None:
+    killed, last = sorted(run.trace.sidecars, key=lambda one: one.start_ns)
+    assert (killed.state, last.state) == ("died", "exited")
+    assert summarize(run.trace)["devices"]["sidecars"][0]["state"] == "died"
+    assert [dict(one.lost) for one in (killed, last)] == [{}, {}]
+    assert received(run.folder).whole.keys() == planned(run.recording).keys()
+    assert {one.uuid for one in run.trace.devices if one.facts.kind == "gpu"} == set(GPUS)
+    assert [one["titles"] for one in run.truth.processes if one["left"]] == []
+
+
+@jobs(*WATCHED)
 def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
     run: Finished,
 ) -> None:
@@ -325,7 +340,7 @@ def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
     assert [one["titles"] for one in run.truth.processes if one["left"]] == []
 
 
-@jobs(*(name for name, scenario in SCENARIOS.items() if scenario.watched))
+@jobs(*WATCHED)
 def test_each_rank_works_on_the_gpu_that_ray_gave_it(run: Finished) -> None:
     workers = [one for one in run.trace.processes if "WorkerDict" in one.role]
     given = Counter((one.rank is None, one.works_on) for one in workers)
