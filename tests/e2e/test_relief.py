@@ -33,6 +33,12 @@ SECRET = {
 }
 
 
+@pytest.fixture(autouse=True)
+def nothing_of_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture
 def one(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path)
@@ -45,7 +51,10 @@ def role(pid: int) -> str:
 
 
 def environ(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it ended
+        return []
 
 
 def taken_over_by_the_child(one: Run, process: subprocess.Popen[str]) -> int:
@@ -76,6 +85,25 @@ def test_a_sidecar_that_knows_less_is_relieved_by_the_process_that_began_the_run
     one.wait_for_its_end()
     assert one.endings() == ["", "exit", "signal"]
     assert not any(b"canary" in path.read_bytes() for path in one.path.iterdir())
+
+
+def test_what_was_handed_over_to_another_node_is_where_its_sidecar_sends(one: Run) -> None:
+    # As a worker has it that Ray started: of its own it knows nothing.
+    told = {"RLVR_PROBE_OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    process = one.start(RLVR_PROBE_OWNER="0123456789abcdef", RLVR_PROBE_GPU_HZ="0", **told)
+    pid = one.wait_for_sidecar()
+    assert role(pid) == "later"
+
+    def sends() -> bool:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return any(
+            b"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9" in environ(int(child))
+            for child in children
+        )
+
+    wait_for(sends, 60)
+    one.end(process)
+    one.wait_for_its_end()
 
 
 def test_one_that_knows_as_much_stays(one: Run) -> None:
