@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
@@ -13,12 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rlvr_probe_otlp import offsets
 from rlvr_probe_otlp.exporter import OTLPExporter
 from rlvr_probe_otlp.live import LiveExport
+from rlvr_probe_otlp.offsets import FILE
 from rlvr_probe_otlp.plan import Plan
 from rlvr_probe_otlp.tests.collector import GONE, Collector, grpc_collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE
@@ -32,7 +30,10 @@ from rlvr_probe.sidecar import live
 from rlvr_probe.sidecar.children import Children
 from rlvr_probe.trace import read_run, tail
 from tests.actors import Job
+from tests.disks import fill, tmpfs
 from tests.growing import Growing
+
+__all__ = ["tmpfs"]
 
 LONG_S = 120.0
 
@@ -89,13 +90,13 @@ class Run:
 def make(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     processes = list[subprocess.Popen[bytes]]()
 
-    def made(write: Callable[[Path], object] = four_steps) -> Run:
+    def made(write: Callable[[Path], object] = four_steps, place: Path | None = None) -> Run:
         folder = tmp_path / str(len(processes))
         source = folder / f"run-{len(processes)}"
         write(source)
         one = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         processes.append(one)
-        growing = Growing(source, folder / "run", folder / "proc")
+        growing = Growing(source, (place or folder) / "run", folder / "proc")
         growing.belong_to(one.pid)
         return Run(growing, one)
 
@@ -269,35 +270,26 @@ def test_nobody_listens_from_the_start(
 
 
 def test_without_room_for_notes_everything_is_sent_once_and_noted_later(
-    make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Run], http: Collector, tmpfs: Callable[[str], Path]
 ) -> None:
-    """In place of a full disk, ``write`` of the module that notes fails as it does on one."""
-    real, full = os.write, [True]
-
-    class Full:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def write(self, file: int, data: bytes) -> int:
-            if full[0]:
-                raise OSError(errno.ENOSPC, "no space left on device")
-            return real(file, data)
-
-    monkeypatch.setattr(offsets, "os", Full())
-    run = make()
-    run.start()
-    *some, _ = run.growing.times
+    disk = tmpfs("size=4m")
+    run = make(place=disk)
+    *some, last = run.growing.times
     run.growing.write(some[len(some) * 3 // 4])
+    filler = fill(disk)
+    run.start()
     wait_until(lambda: len(http.traces) > 0)
-    assert (run.folder / offsets.FILE).read_bytes() == b""
-    full[0] = False
-    run.growing.write(run.growing.times[-1])
+    count = len(http.traces)
+    assert (run.folder / FILE).read_bytes() == b""
+    filler.unlink()
+    run.growing.write(last)
+    wait_until(lambda: len(http.traces) > count)
     assert run.end() == []
     check_whole(http, run.folder)
     assert once(http)
-    count = len(http.requests)
+    requests = len(http.requests)
     assert rest(run.folder) == 0
-    assert len(http.requests) == count
+    assert len(http.requests) == requests
 
 
 class Killed(Exception):

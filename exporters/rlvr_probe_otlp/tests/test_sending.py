@@ -24,6 +24,9 @@ from rlvr_probe_otlp.tests.recordings import MADE, planned, read
 from rlvr_probe import cli
 from rlvr_probe.model.trace import Trace
 from tests.actors import Job
+from tests.disks import fill, tmpfs
+
+__all__ = ["check_all_there", "expected", "export", "received", "tmpfs"]
 
 MAKERS = {"http/protobuf": http_collector, "grpc": grpc_collector}
 Maker = Callable[[], AbstractContextManager[Collector]]
@@ -483,6 +486,23 @@ def test_a_full_disk_is_an_error_and_costs_a_repetition(collector: Collector, ru
     assert (ended.returncode, ended.stderr.count("\n")) == (cli.UNABLE, 1), ended.stderr
     assert export(run) == 0
     check_all_there(collector, read(run, run.parent))
+
+
+def test_a_disk_that_is_really_full_is_too(
+    collector: Collector, run: Path, tmpfs: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    disk = tmpfs("size=64k")
+    state = ("--state", str(disk / "state"))
+    filler = fill(disk)
+    assert export(run, *state) == cli.UNABLE
+    assert capsys.readouterr().err.count("\n") == 1
+    filler.unlink()
+    assert export(run, *state) == 0
+    check_all_there(collector, read(run, run.parent))
+    count = len(collector.requests)
+    assert export(run, *state) == 0
+    assert len(collector.requests) == count
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
