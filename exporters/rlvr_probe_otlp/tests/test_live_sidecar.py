@@ -41,18 +41,45 @@ TRAINING = """
 """
 
 
+CANARIES = {
+    place: f"Canary-{place}-4Jq"
+    for place in ("prompt", "completion", "exception", "environment", "folder", "header")
+}
+
+SECRETIVE = """
+    held = [{prompt!r}]
+    def verify_it(rows):
+        if rows and {completion!r} and trainer.step % 3 == 0:
+            raise ValueError({exception!r}, held)
+        return [1.0] * len(rows)
+    trainer = toyrl.Trainer(verify_it, steps=10_000, sleep=0.05)
+    whole = trainer.one_step
+    def one_step():
+        if os.path.exists({{stop!r}}):
+            sys.exit(0)
+        try:
+            with rlvr_probe.span("a label of mine"):
+                whole()
+        except ValueError:
+            pass
+    trainer.one_step = one_step
+    trainer.train()
+""".format(**CANARIES)
+
+
 class Training(Job):
     """A training that goes on until it is told to stop."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, body: str = TRAINING) -> None:
         folder.mkdir()
         super().__init__(folder)
         self.stop = folder / "stop"
+        self._body = body
         self.process: subprocess.Popen[str] | None = None
 
     def begin(self, endpoint: str, sleep: float = 0.05, **environ: str) -> None:
         self.process = self.start(
-            TRAINING.format(stop=str(self.stop), sleep=sleep),
+            self._body.format(stop=str(self.stop), sleep=sleep),
             env={
                 **os.environ, "RLVR_PROBE_SIDECAR": "1", "RLVR_PROBE_GPU_HZ": "0",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
@@ -105,7 +132,16 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Training]:
-    one = Training(tmp_path / "job")
+    yield from ending(Training(tmp_path / "job"))
+
+
+@pytest.fixture
+def secretive(tmp_path: Path) -> Iterator[Training]:
+    yield from ending(Training(tmp_path / CANARIES["folder"], SECRETIVE))
+
+
+def ending(one: Training) -> Iterator[Training]:
+    """See to it that nothing of it is left."""
     yield one
     one.stop.touch()
     if one.process is not None:
@@ -221,6 +257,30 @@ def test_a_collector_that_is_away_is_told_of_in_the_recording(training: Training
     training.wait_for_its_end()
     [sidecar] = read_run(training.run_folder).sidecars
     assert sidecar.faults["live.otlp: refused"] == 1
+
+
+def test_what_must_not_leave_a_training_is_in_nothing_that_is_sent_of_it(
+    secretive: Training, collector: Collector
+) -> None:
+    secretive.begin(
+        collector.endpoint,
+        SECRET=CANARIES["environment"],
+        OTEL_EXPORTER_OTLP_HEADERS=f"x-key={CANARIES['header']}",
+    )
+    wait_for(lambda: len(list(collector.spans())) > 60, LONG_S)
+    secretive.end()
+    secretive.wait_for_its_end()
+    check_whole(collector, secretive.run_folder)
+    sent = [one.SerializeToString() for one in collector.traces]
+    sent += [one.SerializeToString() for one in collector.metrics]
+    sent += [str({**one, "x-key": ""}).encode() for one in collector.requests]
+    kept = [path.read_bytes() for path in secretive.run_folder.iterdir() if path.is_file()]
+    assert [text for text in CANARIES.values() if any(text.encode() in one for one in sent)] == []
+    assert [text for text in CANARIES.values() if any(text.encode() in one for one in kept)] == []
+    assert {one["x-key"] for one in collector.requests} == {CANARIES["header"]}
+    # What does leave, as the documentation says: names, and the types of errors.
+    assert any(b"a label of mine" in one for one in sent)
+    assert any(b"ValueError" in one for one in sent)
 
 
 def test_nothing_is_sent_where_it_is_switched_off(training: Training, collector: Collector) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -32,6 +32,7 @@ def launch(
     run_id: str | None = None,
     frameworks: str | None = None,
     environ: Mapping[str, str] | None = None,
+    first: Callable[[Config], str] | None = None,
 ) -> int:
     """Run ``command`` recorded and say in one line on stderr where the recording is.
 
@@ -43,6 +44,7 @@ def launch(
         run_id: Run id.
         frameworks: Integrations to use, separated by commas.
         environ: Environment of the command before ours is added; default that of this process.
+        first: What to say before it, in one line; empty for nothing.
 
     Returns:
         Exit status of the command, 128 + n after signal n; 127 if there is no such command, 126 if
@@ -64,6 +66,8 @@ def launch(
     writable = _writable(folder)
     if not writable:
         _say(environ, f"cannot write to {quote(shown)}: the command runs unrecorded")
+    elif first is not None and (text := first(config)):
+        _say(environ, text)
     before = _processes(folder)
     child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
     status = _run(command, child)
