@@ -18,7 +18,8 @@ from typing import Final, Protocol
 
 from rlvr_probe import guard, handover, identity
 from rlvr_probe.config import ARM, OWNER, Config
-from rlvr_probe.filesystem import file_system, is_network
+from rlvr_probe.filesystem import file_system, is_network, reach
+from rlvr_probe.spool import LEAVING_SUFFIX
 
 __all__ = [
     "BURST",
@@ -59,6 +60,9 @@ LATER: Final = "later"
 
 _LONGEST_WAIT_S: Final = 60
 
+_HAND_OVER_NS: Final = 5_000_000_000
+_POLL_S: Final = 0.02
+
 _AGAIN_NS: Final = 10_000_000_000
 """How long a process that cannot look, or cannot start anything, waits until it tries again."""
 
@@ -91,7 +95,11 @@ class Recording(Protocol):
 
 
 class Keeper:
-    """Sees to it that a run has a sidecar on this node. Used by one thread of each process."""
+    """Sees to it that a run has a sidecar on this node. Used by one thread of each process.
+
+    Attributes:
+        spool: Where this process writes, if that is not the run folder.
+    """
 
     def __init__(self, folder: Path, config: Config, *, first: bool = True) -> None:
         """Look at nothing yet.
@@ -104,6 +112,7 @@ class Keeper:
         self._folder = folder
         self._config = config
         self._wanted = config.sidecar and sys.platform == "linux" and bool(sys.executable)
+        self.spool: Path | None = None
         self._due_ns = time.monotonic_ns() + 2 * LOOK_NS  # most short processes need none
         self._lock: Path | None = None
         self._seen_free = False
@@ -150,7 +159,7 @@ class Keeper:
             elif not self._seen_free:
                 self._seen_free = True
                 return os.getpid() * 7919 % 97 * JITTER_NS // 97
-            elif _may_start(read_record(fd), now_ns) and self._folder.is_dir():
+            elif _may_start(read_record(fd), now_ns) and self._is_there():
                 _, taken_ns, in_vain = read_record(fd)
                 if in_vain == _SEVERAL:
                     guard.note("election.sidecar", NoSidecar(), log=False)
@@ -159,6 +168,30 @@ class Keeper:
         finally:
             os.close(fd)
         return LOOK_NS
+
+    def _is_there(self) -> bool:
+        """Whether there is something to look after; the server of a spooled run is not asked."""
+        return (self._folder if self.spool is None else self.spool).is_dir()
+
+    @guard.fail_open("election.hand_over")
+    def hand_over(self, process: str) -> None:
+        """Wait a moment for the sidecar to move what a process wrote, which now has closed it.
+
+        Where a job ends, its node or container may at once, and all that is still in the spool.
+
+        Args:
+            process: Process key.
+        """
+        if self.spool is None or not self._wanted:
+            return
+        asked = self.spool / f"p{process}{LEAVING_SUFFIX}"
+        asked.touch(0o600)
+        begin_ns = due_ns = time.monotonic_ns()
+        while (now_ns := time.monotonic_ns()) - begin_ns < _HAND_OVER_NS and asked.exists():
+            if now_ns >= due_ns:
+                due_ns = now_ns + self._look(now_ns)
+            time.sleep(_POLL_S)
+        self._reap()
 
     def _reap(self) -> None:
         """Take note of the end of what this process started, which is there for a moment only."""
@@ -179,7 +212,7 @@ def lock_path(folder: Path) -> Path:
     """
     from hashlib import sha256
 
-    run = sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]
+    run = sha256(os.fsencode(reach(folder)[0])).hexdigest()[:16]
     boot = (identity.boot_id() or identity.host())[:8]
     for place in PLACES:
         path = Path(place, f"rlvr-probe-{os.geteuid()}")

@@ -20,7 +20,7 @@ _ONLINE = (
     "_attach", "_boot", "adapter", "clock", "config", "election", "exceptions", "filesystem",
     "guard", "handover", "hooks", "identity", "imports", "journal", "model/__init__",
     "model/counters", "model/names", "model/schema", "model/vocabulary", "reading", "recorder",
-    "registry", "releases", "spans",
+    "registry", "releases", "spans", "spool",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -19,7 +19,7 @@ from rlvr_probe import guard
 from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, recording
+from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause, recording
 from rlvr_probe.trace import read_run
 from tests.jobs import wait_for
 
@@ -88,7 +88,7 @@ def test_what_is_recorded_is_written_at_once_when_nothing_is_open_any_more(recor
 def test_a_signal_handler_may_end_what_is_open_while_the_thread_is_woken(
     record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "_HURRY_NS", 0)
+    monkeypatch.setattr(pause, "HURRY_NS", 0)
     recorder = record(flush_s=60)
     definition = recorder.define(names.STEP, ("step",))
 

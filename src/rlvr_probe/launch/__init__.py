@@ -16,6 +16,7 @@ from rlvr_probe import identity
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.launch import foreground
 from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SLOT_BYTES, OPEN_SUFFIX, PACKED_SUFFIX
+from rlvr_probe.spool import find
 
 __all__ = ["launch"]
 
@@ -68,10 +69,10 @@ def launch(
         _say(environ, f"cannot write to {quote(shown)}: the command runs unrecorded")
     elif first is not None and (text := first(config)):
         _say(environ, text)
-    before = _processes(folder)
     child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
+    before = _processes(folder, child)
     status = _run(command, child)
-    count = len(_processes(folder) - before)
+    count = len(_processes(folder, child) - before)
     if count:
         noun = "process" if count == 1 else "processes"
         path = quote(shown)
@@ -121,30 +122,36 @@ def _writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _processes(folder: Path) -> set[str]:
-    """Names of the processes of the command that wrote a journal into ``folder``."""
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if not _is_count(entry)]
-    except OSError:
-        return set()
+def _processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
+    """Names of the processes of the command that wrote a journal for ``folder``."""
+    spool = find(folder, environ)
+    paths = [path for place in (folder, spool) if place is not None for path in _list(place)]
+    names = [path.name for path in paths if not _is_count(path)]
     journals = {
-        name.partition(".")[0]: name
-        for name in names
-        if name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
+        path.name.partition(".")[0]: path
+        for path in paths
+        if path.name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
     }
     # A sidecar has no table with slots; on a network file system nobody has one.
     tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
     return {
-        process
-        for process, name in journals.items()
-        if process in tables or not _is_sidecar(folder / name)
+        process for process, path in journals.items() if process in tables or not _is_sidecar(path)
     }
 
 
-def _is_count(entry: os.DirEntry[str]) -> bool:
+def _is_count(path: Path) -> bool:
     """Whether a file is what a sidecar has in place of a table of open spans."""
-    return entry.name.endswith(OPEN_SUFFIX) and entry.stat().st_size <= OPEN_SLOT_BYTES
+    try:
+        return path.name.endswith(OPEN_SUFFIX) and path.stat().st_size <= OPEN_SLOT_BYTES
+    except FileNotFoundError:  # moved, or deleted
+        return False
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except OSError:
+        return []
 
 
 def _is_sidecar(path: Path) -> bool:

@@ -83,6 +83,8 @@ def main() -> None:
     threading.Thread(target=_listen, args=(over,), daemon=True).start()
     [point] = {point.value: point for point in entry_points(group=GROUP, name=name)}.values()
     exporter: LiveExporter = point.load()()
+    while not folder.is_dir() and not over.wait(_LOOK_S):  # a spool may be there before it
+        pass
     export(folder, exporter.open(folder, os.environ), over)
 
 

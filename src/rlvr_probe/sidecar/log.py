@@ -18,6 +18,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import definitions
 from rlvr_probe.sidecar.count import Count
+from rlvr_probe.spool import ROUND_S
 
 __all__ = ["Log"]
 
@@ -35,13 +36,15 @@ class Log:
         mono_ns: CLOCK_MONOTONIC at time 0 of the journal.
     """
 
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, config: Config, *, spooled: bool = False) -> None:
         """Take note of where to write.
 
         Args:
-            folder: Run folder. Never made here: if it is gone, the run was deleted.
+            folder: Run folder, or its spool. Never made here: if it is gone, the run was deleted.
             config: Settings of the processes of the run.
+            spooled: It is a spool.
         """
+        self._spooled = spooled
         self.process = identity.process_key()
         self.mono_ns, self._epoch_ns = epoch_pair()
         self._folder = folder
@@ -78,8 +81,10 @@ class Log:
         self._writer = JournalWriter(
             self._folder, self.process, header, definitions.since, self._config.segment_b
         )
-        role = self.define(names.PROCESS, ("role",))
-        self.write([(role, time.monotonic_ns() - self.mono_ns, 0, names.SIDECAR)])
+        told: dict[str, object] = {"spool_s": ROUND_S} if self._spooled else {}
+        told["role"] = names.SIDECAR
+        role = self.define(names.PROCESS, tuple(told))
+        self.write([(role, time.monotonic_ns() - self.mono_ns, 0, *told.values())])
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append event rows; those that find no room or no folder are dropped and counted."""

@@ -20,7 +20,9 @@ from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
+from rlvr_probe.sidecar.spool import Spool
 from rlvr_probe.sidecar.writers import Finished, Writers
+from rlvr_probe.spool import read_target
 
 __all__ = ["Sidecar"]
 
@@ -46,6 +48,8 @@ _SPARED_NS: Final = 600 * _S
 driver that crashes or hangs takes with it whoever asks."""
 
 _NEVER: Final = 1 << 63
+_HURRY_S: Final = 3.0
+"""What copying the spool may take for one who is told to leave, s."""
 
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
@@ -63,6 +67,8 @@ class Sidecar:
         signals: Collection[signal.Signals],
         *,
         last_s: float,
+        move_s: float = 0.0,
+        spool: Path | None = None,
         every_node: bool = False,
         beat: Callable[[], object] | None = None,
     ) -> None:
@@ -74,21 +80,29 @@ class Sidecar:
             lock: Held by this process.
             signals: What makes it leave; blocked in the thread that runs it, and waited for.
             last_s: How long it may go on compressing when there is nothing else to do, s.
+            move_s: How long it may go on moving the spool then, s.
+            spool: Where the processes of this node write, if that is not the run folder.
             every_node: Compress what is finished of other nodes, too.
             beat: Called about once a second as long as nothing hangs.
         """
-        self._folder = folder
+        place = folder if spool is None else spool
+        self._folder = place
         self._lock = lock
         self._signals = signals
         self._beat = beat
         self._last_s = last_s
+        self._move_s = move_s
         self._hz = config.gpu_hz
         self._spares = config.gpu_hz > 0 and lock.in_vain > BURST
         self._live = config.live
-        self._log = Log(folder, config)
-        self._writers = Writers(folder, self._log.process, every_node=every_node)
+        self._log = Log(place, config, spooled=spool is not None)
+        self._writers = Writers(place, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
         self._children = Children(folder, self._log.fault)
+        target = None if spool is None else read_target(spool)
+        self._spool: Spool | None = None
+        if spool is not None and target is not None:
+            self._spool = Spool(spool, target, self._log.fault)
         self._rows: list[Sequence[Any]] = []
         self._begun = False
         self._settled = False
@@ -143,10 +157,25 @@ class Sidecar:
             self._lock.settle()
         self._delete_redundant(now_ns)
         self._look_after(now_ns)
+        self._look_after_spool(now_ns)
 
     @guard.fail_open("sidecar.live")
     def _look_after(self, now_ns: int) -> None:
         self._children.look(now_ns)
+
+    @guard.fail_open("sidecar.spool")
+    def _look_after_spool(self, now_ns: int) -> None:
+        if self._spool is not None:
+            self._spool.look(now_ns)
+
+    @guard.fail_open("sidecar.spool", False)
+    def _end_spool(self, reason: str) -> bool:
+        """Whether there was something to move, and all of it is where it belongs."""
+        if self._spool is None:
+            return False
+        over = reason == "exit"
+        beat = (lambda: None) if self._beat is None else self._beat
+        return self._spool.finish(self._move_s if over else _HURRY_S, beat, over=over)
 
     def _begin(self) -> None:
         self._log.begin(self._writers.run)
@@ -217,7 +246,8 @@ class Sidecar:
             next(self._work)
         except StopIteration:
             self._work = None
-            if self._working is not None:
+            # Of a spool, who moves it deletes what it was, too.
+            if self._working is not None and self._spool is None:
                 self._redundant.append((now_ns + _KEPT_NS, self._working))
         except OSError:
             self._work = None
@@ -253,5 +283,5 @@ class Sidecar:
                 if not self._compress_a_slice(now):
                     break
             self._delete_redundant(time.monotonic_ns() + _KEPT_NS)
-        if self._begun:
+        if self._end_spool(reason) or self._begun:
             self._lock.settle()

@@ -18,11 +18,15 @@ from rlvr_probe import handover
 from rlvr_probe.config import Config
 from rlvr_probe.election import FIRST, gives_way
 from rlvr_probe.sidecar.lock import Lock
+from rlvr_probe.spool import choose
 
 __all__ = ["main", "serve", "stand_back"]
 
 LAST_S: Final = 3.0
 """What the compressing of what is left may take before it leaves, s."""
+
+MOVE_S: Final = 600.0
+"""What the moving of a spool may take then, s: a file server may be away for a while."""
 
 SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """What makes a sidecar leave in an orderly way; blocked and waited for, so without handlers."""
@@ -60,7 +64,7 @@ def main() -> None:
         beat = partial(signal.alarm, _STUCK_S)
         beat()
         os.environ.update(handover.received(os.environ))
-        serve(folder, config, lock, beat=beat)
+        serve(folder, config, lock, spool=_spool(folder, config), beat=beat)
 
 
 def _relieve(folder: Path, pid: int) -> Lock | int:
@@ -83,6 +87,8 @@ def serve(
     lock: Lock,
     *,
     last_s: float = LAST_S,
+    move_s: float = MOVE_S,
+    spool: Path | None = None,
     every_node: bool = False,
     beat: Callable[[], object] | None = None,
 ) -> str:
@@ -93,6 +99,8 @@ def serve(
         config: Settings of the processes of the run.
         lock: Released at the end.
         last_s: How long it may go on compressing when there is nothing else to do, s.
+        move_s: How long it may go on moving the spool then, s.
+        spool: Where the processes of this node write, if that is not the run folder.
         every_node: Compress what is finished of other nodes, too.
         beat: Called about once a second as long as nothing hangs.
     """
@@ -100,10 +108,27 @@ def serve(
         from rlvr_probe.sidecar.loop import Sidecar
 
         reason = Sidecar(
-            folder, config, lock, SIGNALS, last_s=last_s, every_node=every_node, beat=beat
+            folder,
+            config,
+            lock,
+            SIGNALS,
+            last_s=last_s,
+            move_s=move_s,
+            spool=spool,
+            every_node=every_node,
+            beat=beat,
         ).run()
     lock.release()
     return reason
+
+
+def _spool(folder: Path, config: Config) -> Path | None:
+    """Where the processes of this node write, if that is not the run folder."""
+    try:
+        place = choose(folder, config)
+    except OSError:  # as they found out, too
+        return None
+    return None if place == folder else place
 
 
 def stand_back() -> None:
