@@ -76,7 +76,6 @@ def _variables() -> list[dict[str, Any]]:
             "label": "Run",
             "type": "query",
             "datasource": _SOURCE,
-            "definition": query,
             "query": {"query": query, "refId": "run"},
             "refresh": 2,
             "sort": 2,
