@@ -16,6 +16,7 @@ from rlvr_probe.report import render, summarize
 from rlvr_probe.report.document import clean, duration, seconds
 from rlvr_probe.report.lengths import quantiles
 from rlvr_probe.trace import read_run
+from tests.actors import Job
 from tests.journals import JournalFile, Training, simple_run
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "show-json.md"
@@ -151,6 +152,19 @@ def test_nothing_in_a_recording_can_move_the_cursor_or_look_like_markup(tmp_path
     assert "[red]run[/red]" in colored
     assert "\x1b[2J" not in colored
     assert "\x1b]0" not in colored
+
+
+def test_names_are_whole_on_a_terminal_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(tmp_path, steps=2).write()
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", text(summary(tmp_path), color=True))
+    assert max(map(len, shown.splitlines())) <= 80
+    tables = shown.partition("Calls of worker groups")[2]
+    for name in ("actor_rollout", "compute_log_prob", "update_weights", "AgentLoopWorker"):
+        assert re.search(rf"^ +(\d+ +|actor_rollout +|){name} ", tables, re.MULTILINE)
+    assert "…" not in tables
 
 
 def test_an_ascii_stream_gets_question_marks_not_an_error(tmp_path: Path) -> None:

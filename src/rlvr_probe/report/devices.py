@@ -129,7 +129,7 @@ def device_table(found: Mapping[str, Any] | None) -> list[Block]:
             Column("CPU cores"),
             Column("", number=False),
         )
-        title = "Devices (means over the time of the stage; kJ of all GPUs, cores of all programs)"
+        title = "Devices (means over the stage; kJ of all GPUs, cores of all programs)"
         blocks.append(grid(title, columns, rows, head=24, tail=0, what="stages"))
     blocks += [Line(text) for text in _findings(found)]
     return [*blocks, *(Line(text, "quiet") for text in _about(found))]
