@@ -1,7 +1,8 @@
 """A run with a spool: its folder is a recording at any moment, and whole once the run is over.
 
-Real jobs, sidecars and movers. A file server that hangs is a mover that is stopped: nobody else
-ever asks it. Where a test needs a moment in the life of a sidecar it waits for it.
+Real jobs, sidecars and movers. A file server that hangs is one of FUSE that is stopped, where that
+can be mounted, and elsewhere a mover that is stopped: nobody else ever asks the server. Where a
+test needs a moment in the life of a sidecar it waits for it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import pytest
 from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.spool import find
+from rlvr_probe.spool import find, home
 from rlvr_probe.trace import find_run, read_run
+from tests.fuse import mounted
 from tests.jobs import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no spool but on Linux")
@@ -166,6 +168,8 @@ def clean(run: Run) -> None:
     run.stop.touch()
     kill(run.mover(), run.sidecar())
     lock_path(run.path).unlink()
+    if run.spool is not None:
+        shutil.rmtree(run.spool)
 
 
 def test_a_run_lies_in_its_folder_whole_and_nothing_stays_on_the_disk_of_the_node(one: Run) -> None:
@@ -394,3 +398,38 @@ def test_a_process_that_only_lives_for_a_moment_is_moved_before_it_ends(one: Run
     one.end(process)
     assert [found.state for found in moved(one).processes] == ["exited"]
     one.wait_until_moved()
+
+
+@pytest.fixture
+def server(one: Run) -> Iterator[int]:
+    """The folder of recordings is on a file system of FUSE; the pid of who serves it."""
+    one.out.mkdir()
+    del one.environ["RLVR_PROBE_SPOOL"]
+    try:
+        home("auto")
+        mount = mounted(one.out)
+        pid = mount.__enter__()
+    except OSError as error:
+        pytest.skip(f"no file system of FUSE can be mounted here, or there is no disk: {error}")
+    yield pid
+    mount.__exit__(None, None, None)
+
+
+def test_a_run_on_a_network_file_system_is_spooled_by_itself_and_hangs_with_no_server(
+    one: Run, server: int
+) -> None:
+    process = one.start()
+    wait_for(lambda: any(one.path.glob("p*.open")), 60)
+    assert one.spool is not None
+    while_it_runs = one.done
+    os.kill(server, signal.SIGSTOP)
+    # From here on whoever asks the server hangs: neither the job nor who starts anew in it does.
+    kill(one.sidecar())
+    wait_for(lambda: one.done > while_it_runs + 500)
+    wait_for(lambda: one.sidecar() is not None)
+    one.end(process)
+    os.kill(server, signal.SIGCONT)
+    one.wait_until_moved()
+    trace = read_run(one.path)
+    assert [found.state for found in trace.processes] == ["exited"]
+    assert (len(trace.user_spans), trace.lost) == (one.done, {})

@@ -153,6 +153,27 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 # -------------------------------------------------------------------- the child
 
 
+class _Sidecar:
+    """What the sidecar says.
+
+    Attributes:
+        is_gone: There is none any more.
+        is_over: Nobody writes to the spool any more.
+    """
+
+    def __init__(self) -> None:
+        self.is_gone = self.is_over = False
+
+    def listen(self) -> bytes:
+        """Wait a moment for what it says."""
+        if not select.select([0], [], [], _LOOK_S)[0]:
+            return b""
+        said = os.read(0, 64)
+        self.is_gone = not said
+        self.is_over = self.is_over or _END in said
+        return said
+
+
 def main() -> None:
     """Move the spool of the second argument, or, with a third one, those that were left over."""
     path = Path(sys.argv[2])
@@ -170,17 +191,16 @@ def main() -> None:
 
 
 def _move(path: Path) -> None:
+    sidecar = _Sidecar()
     target = read_target(path)
-    if target is None or _lock(path, wait=True) is None:
+    if target is None or _lock(path, sidecar) is None:
         return
     mover = Mover(path, target)
     due_s = again_s = 0.0
-    over = False
     while True:
-        said = _heard()
-        if said is None:
+        said = sidecar.listen()
+        if sidecar.is_gone:
             return
-        over = over or _END in said
         now_s = time.monotonic()
         if said:
             due_s = again_s = now_s
@@ -188,7 +208,7 @@ def _move(path: Path) -> None:
             continue
         try:
             asked = leaving(path)
-            if over:
+            if sidecar.is_over:
                 mover.finish()
                 return
             if now_s >= due_s:
@@ -205,12 +225,14 @@ def _move(path: Path) -> None:
 
 def _move_leftovers(own: Path) -> None:
     """Move spools whose runs have ended, and which nobody moved."""
+    sidecar = _Sidecar()
     for path, target in every():
-        if _heard() is None:
+        sidecar.listen()
+        if sidecar.is_gone:
             return
         if path == own or not _is_abandoned(path, target):
             continue
-        fd = _lock(path, wait=False)
+        fd = _lock(path)
         if fd is None:
             continue
         with suppress(OSError):  # it stays for the next one
@@ -230,8 +252,13 @@ def _is_abandoned(path: Path, target: Target) -> bool:
         os.close(fd)
 
 
-def _lock(path: Path, *, wait: bool) -> int | None:
-    """Become the one who moves a spool: until this is closed; None if that cannot be."""
+def _lock(path: Path, sidecar: _Sidecar | None = None) -> int | None:
+    """Become the one who moves a spool: until this is closed; None if that cannot be.
+
+    Args:
+        path: Folder of the spool.
+        sidecar: Wait for whoever still hangs there, as long as there is a sidecar.
+    """
     try:
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -240,20 +267,15 @@ def _lock(path: Path, *, wait: bool) -> int | None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if wait and _heard(_LOOK_S) is not None:
-                continue
+            if sidecar is not None:
+                sidecar.listen()
+                if not sidecar.is_gone:
+                    continue
         else:
             if os.fstat(fd).st_nlink:
                 return fd
         os.close(fd)
         return None
-
-
-def _heard(wait_s: float = _LOOK_S) -> bytes | None:
-    """What the sidecar says; None if there is none any more."""
-    if not select.select([0], [], [], wait_s)[0]:
-        return b""
-    return os.read(0, 64) or None
 
 
 def _say(error: OSError) -> None:
