@@ -476,9 +476,13 @@ def test_where_many_ended_before_it_the_devices_are_spared_for_a_while(
     spared: bool,
 ) -> None:
     monkeypatch.setattr(loop, "Sampler", Steady)
+    monkeypatch.setattr(loop, "_SETTLED_NS", 0)
+    settled = list[Lock]()
+    monkeypatch.setattr(Lock, "settle", lambda lock: settled.append(lock))
     asked_in_vain(folder, times)
     lived(folder, process.pid)
     stay(folder, monkeypatch, hz=5.0)
+    assert len(settled) == (1 if spared else 2), "at its end, and before unless it spares them"
     rows = own_rows(folder)
     assert any(row[-1] == 300.0 for row in rows) is not spared
     said = [row[2:] for row in rows if row[0] == "fault"]

@@ -150,9 +150,11 @@ class Sidecar:
                 self._begun = True
                 self._begin()
         if self._begun and now_ns >= self._devices_ns:
-            self._devices_ns = _NEVER
+            self._devices_ns, self._start_ns = _NEVER, now_ns
             self._begin_devices()
-        if not self._settled and self._begun and now_ns - self._start_ns >= _SETTLED_NS:
+        # One that spares the devices has not shown yet that it can do all that it is there for.
+        began = self._begun and self._devices_ns == _NEVER
+        if not self._settled and began and now_ns - self._start_ns >= _SETTLED_NS:
             self._settled = True
             self._lock.settle()
         self._delete_redundant(now_ns)
