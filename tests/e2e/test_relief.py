@@ -17,7 +17,7 @@ from tests.jobs import wait_for
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 FAMILY = """
-work(__file__)  # once: what is started from here on belongs to this process
+work({fork!r})  # what is started from here on belongs to this process
 child = os.fork()
 if not child:
     {child}
@@ -46,6 +46,11 @@ def one(tmp_path: Path) -> Iterator[Run]:
     clean(made)
 
 
+def family(one: Run, child: str) -> str:
+    """A process that begins the run, and forks another one when it is told to."""
+    return FAMILY.format(fork=str(one.folder / "fork"), child=child)
+
+
 def role(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode()
 
@@ -62,6 +67,7 @@ def taken_over_by_the_child(one: Run, process: subprocess.Popen[str]) -> int:
     first = one.wait_for_sidecar()
     assert role(first) == "first"
     one.wait_for_journal(first)
+    (one.folder / "fork").touch()
     wait_for(lambda: len(list(one.path.glob("p*.open"))) == 3, 60)  # and the sidecar's
     os.kill(process.pid, signal.SIGSTOP)
     os.kill(first, signal.SIGKILL)
@@ -74,7 +80,7 @@ def taken_over_by_the_child(one: Run, process: subprocess.Popen[str]) -> int:
 
 def test_a_sidecar_that_knows_less_is_relieved_by_the_process_that_began_the_run(one: Run) -> None:
     child = 'del os.environ["OTEL_EXPORTER_OTLP_HEADERS"]'
-    process = one.start(FAMILY.format(child=child), **SECRET)
+    process = one.start(family(one, child), **SECRET)
     later = taken_over_by_the_child(one, process)
     assert not any(b"canary" in line for line in environ(later))
     last = one.wait_for_sidecar(other_than=later)
@@ -107,7 +113,7 @@ def test_what_was_handed_over_to_another_node_is_where_its_sidecar_sends(one: Ru
 
 
 def test_one_that_knows_as_much_stays(one: Run) -> None:
-    process = one.start(FAMILY.format(child="pass"), **SECRET)
+    process = one.start(family(one, "pass"), **SECRET)
     taken_over_by_the_child(one, process)
     one.end(process)
     one.wait_for_its_end()
