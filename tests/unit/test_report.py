@@ -121,6 +121,18 @@ def test_what_went_wrong_is_said_before_the_tables(tmp_path: Path) -> None:
     assert any("reward_fn  accuracy" in line for line in lines)
 
 
+def test_what_a_sidecar_could_not_do_is_said(tmp_path: Path) -> None:
+    simple_run(tmp_path)
+    sidecar = JournalFile(tmp_path, 90)
+    sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
+    for number in range(6):
+        sidecar.row("fault", 1, "live.otlp", f"rejected{number}", 1_200 - number)
+    sidecar.close()
+    said = " ".join(text(summary(tmp_path)).split())
+    assert "FAULTS of the sidecar, which the run does not see: 1,200 in live.otlp:" in said
+    assert "1,196 in live.otlp: rejected4, and 1 more" in said
+
+
 @pytest.mark.parametrize("color", [False, True])
 def test_a_thousand_steps_fit_a_screen_and_100_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, color: bool

@@ -34,7 +34,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith("OTEL_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
@@ -226,10 +226,11 @@ def test_a_proxy_of_the_environment_is_used_and_its_password_is_not_shown(
     assert done.code == cli.UNABLE
     assert "the proxy of HTTP_PROXY or HTTPS_PROXY does not answer" in done.printed
     around = {"HTTP_PROXY": proxy, "http_proxy": proxy, "NO_PROXY": "127.0.0.1"}
-    assert ended("--endpoint", collector.endpoint, **around).code == 0
+    patient = {"OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
+    assert ended("--endpoint", collector.endpoint, **around, **patient).code == 0
     before = len(collector.requests)
     through = {"HTTP_PROXY": collector.endpoint, "http_proxy": collector.endpoint}
-    assert ended(*away, **through).code == 0
+    assert ended(*away, **through, **patient).code == 0
     assert len(collector.requests) > before
 
 
@@ -251,7 +252,8 @@ def test_a_secret_is_not_shown_whatever_goes_wrong(
 def test_tls_that_does_not_come_about_says_so(
     collector: Collector, ended: Callable[..., Ended]
 ) -> None:
-    done = ended("--endpoint", collector.endpoint.replace("http://", "https://"))
+    secure = collector.endpoint.replace("http://", "https://")
+    done = ended("--endpoint", secure, OTEL_EXPORTER_OTLP_TIMEOUT="2")
     assert "TLS:" in done.printed
 
 

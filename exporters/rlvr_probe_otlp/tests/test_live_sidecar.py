@@ -123,6 +123,10 @@ def children(pid: int) -> set[int]:
         return set()
 
 
+def arguments_of(pid: int) -> list[str]:
+    return list(psutil.Process(pid).cmdline())
+
+
 def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -259,6 +263,30 @@ def test_a_collector_that_is_away_is_told_of_in_the_recording(training: Training
     assert sidecar.faults["live.otlp: refused"] == 1
 
 
+def test_what_a_collector_refuses_for_good_is_shown_and_keeps_nothing_else_back(
+    training: Training, collector: Collector, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    collector.judge = lambda request: 400 if hasattr(request, "resource_metrics") else 200
+    training.begin(collector.endpoint)
+    wait_for(lambda: len(list(collector.spans())) > 20, LONG_S)
+    training.end()
+    training.wait_for_its_end()
+    trace = read_run(training.run_folder)
+    spans, points = expected(trace)
+    assert {(one.trace_id.hex(), one.span_id.hex()) for _, one in collector.spans()} == spans.keys()
+    [sidecar] = trace.sidecars
+    # The points of the end of the run are more after it was said that some were refused.
+    assert 0 < sidecar.faults["live.otlp: rejected"] <= points.total()
+    assert cli.main(["show", str(training.run_folder)]) == 0
+    assert "live.otlp: rejected" in capsys.readouterr().out
+    collector.judge = lambda request: 200
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+    command = ["export", str(training.run_folder), "--to", "otlp", "--rejected"]
+    assert cli.main(command) == 0
+    check_whole(collector, training.run_folder)
+
+
 def test_what_must_not_leave_a_training_is_in_nothing_that_is_sent_of_it(
     secretive: Training, collector: Collector
 ) -> None:
@@ -267,7 +295,12 @@ def test_what_must_not_leave_a_training_is_in_nothing_that_is_sent_of_it(
         SECRET=CANARIES["environment"],
         OTEL_EXPORTER_OTLP_HEADERS=f"x-key={CANARIES['header']}",
     )
+    pid = secretive.wait_for_sidecar()
     wait_for(lambda: len(list(collector.spans())) > 60, LONG_S)
+    arguments = [arguments_of(one) for one in (pid, *children(pid))]
+    assert len(arguments) == 2
+    assert CANARIES["header"] not in str(arguments)
+    assert collector.endpoint not in str(arguments)
     secretive.end()
     secretive.wait_for_its_end()
     check_whole(collector, secretive.run_folder)

@@ -79,7 +79,7 @@ def _stage(one: StageDevices) -> dict[str, Any]:
 
 
 def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
-    """Errors that drivers reported, and sidecars that died."""
+    """Errors that drivers reported, sidecars that died, and what else went wrong in them."""
     if found is None:
         return []
     lines = list[str]()
@@ -101,6 +101,11 @@ def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
         lines.append(f"{died} of the sidecars that read devices died")
     if lost:
         lines.append(f"LOST: {lost:,} readings of devices")
+    faults = sum((Counter(one["faults"]) for one in found["sidecars"]), Counter[str]())
+    if faults:
+        some = ", ".join(f"{count:,} in {clean(at, 72)}" for at, count in faults.most_common(5))
+        rest = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
+        lines.append(f"FAULTS of the sidecar, which the run does not see: {some}{rest}")
     return [Line(text, "alarm") for text in lines]
 
 
