@@ -22,7 +22,8 @@ from rlvr_probe.sidecar.copying import Copy, place
 from rlvr_probe.sidecar.moving import Mover
 from rlvr_probe.spool import Target, choose, find, home, read_target
 from rlvr_probe.trace import find_run, read_run
-from tests.journals import JournalFile
+from rlvr_probe.trace.window import Window
+from tests.journals import JournalFile, key
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no spool but on Linux")
 
@@ -361,6 +362,18 @@ def test_what_is_not_mounted_is_not_made_on_the_disk_below(
     assert any((tmp_path / "server" / "runs" / "one").glob("p*.jsonl"))
 
 
+def test_a_spool_that_somebody_writes_to_again_stays(tmp_path: Path) -> None:
+    folder, target = tmp_path / "spool", tmp_path / "runs" / "one"
+    source = journal(folder, 1)
+    mover = Mover(folder, Target(target, network=False))
+    with source.open("ab"):
+        assert mover.finish() is True
+        assert source.exists()
+    assert mover.finish() is False
+    assert not folder.exists()
+    assert (target / source.name).exists()
+
+
 # ---------------------------------------------------------------- who reads
 
 
@@ -385,6 +398,31 @@ def test_a_spool_is_read_first_and_its_run_found_by_its_name(
     journal(older, 1)
     os.utime(place_of / "p0000000000000001.0000.jsonl", (time.time() + 60,) * 2)
     assert find_run(runs) == folder
+
+
+def test_who_sends_a_run_while_it_goes_on_reads_the_spool_and_goes_on_in_the_folder(
+    tmp_path: Path, disk: Path, mount: Callable[..., None]
+) -> None:
+    mount(server="nfs4")
+    folder = tmp_path / "server" / "one"
+    path = choose(folder, config())
+    source = journal(path, 100)
+    data = source.read_bytes()
+    half = data.index(b'\n["sum",', len(data) // 2)
+    source.write_bytes(data[: data.index(b"\n", half + 1) + 1])
+    window = Window(folder)
+    assert window.read(1 << 20) is False
+    before = window.read_b
+    assert before == source.stat().st_size
+    source.write_bytes(data)
+    window.read(1 << 20)
+    target = read_target(path)
+    assert target is not None
+    assert Mover(path, target).finish() is False
+    JournalFile(folder, segment=1, header={"segment": 1}).close()
+    window.read(1 << 20)
+    assert window.read_b == len(data) + (folder / f"p{key(1)}.0001.jsonl").stat().st_size
+    window.close()
 
 
 def test_what_is_moved_while_it_is_read_is_found_in_the_folder(

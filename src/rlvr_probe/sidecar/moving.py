@@ -85,8 +85,7 @@ class Mover:
             OSError: Something could not be copied; what was not is still there.
         """
         before = _sizes(self._spool)
-        if _is_written_to(self._spool):
-            self.round()
+        if _is_written_to(self._spool):  # by who began anew, and has a sidecar of its own soon
             return True
         found = _list(self._spool)
         self.round(found)
