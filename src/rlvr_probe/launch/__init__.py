@@ -125,7 +125,7 @@ def _writable(folder: Path) -> bool:
 def _processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
     """Names of the processes of the command that wrote a journal for ``folder``."""
     spool = find(folder, environ)
-    paths = [path for place in (folder, spool) if place is not None for path in _list(place)]
+    paths = [path for place in (spool, folder) if place is not None for path in _list(place)]
     names = [path.name for path in paths if not _is_count(path)]
     journals = {
         path.name.partition(".")[0]: path

@@ -99,7 +99,7 @@ def find_run(path: Path) -> Path:
         return path
     runs = spooled + [
         (written, folder.name, folder)
-        for folder in (_children(path) if path.exists() else ())
+        for folder in (_children(path) if path.is_dir() else ())
         if folder.is_dir() and (written := _last_write(folder)) is not None
     ]
     if not runs:
