@@ -121,7 +121,8 @@ class Job:
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
         self._ticks = 0
-        self._numbers = list(range(self.number, self.number + 64))
+        count = max(64, self.ranks + self.workers + 8)
+        self._numbers = list(range(self.number, self.number + count))
         self._draw.shuffle(self._numbers)
         self._processes: list[Process] = []
         self._counts: dict[tuple[str, str], int] = {}

@@ -13,14 +13,21 @@ from rlvr_probe import guard, hooks
 from rlvr_probe.config import Config
 from rlvr_probe.recorder import Recorder
 
+_READ = ("RLVR_PROBE", "OTEL_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""Of the machine that the tests run on, these would be in what they record, or send it away. Tests
+of TRL, which are collected into the same process, set one of them."""
+
+for _name in [name for name in os.environ if name.startswith(_READ)]:
+    del os.environ[_name]
+
 # No process of a test gets a sidecar, unless the test wants one. Modules of tests copy this.
 os.environ["RLVR_PROBE_SIDECAR"] = "0"
 
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Swallowed errors fail the test; the environment starts without the probe's variables."""
-    for name in [name for name in os.environ if name.startswith("RLVR_PROBE")]:
+    """Swallowed errors fail the test; the environment starts without what the probe reads in it."""
+    for name in [name for name in os.environ if name.startswith(_READ)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RLVR_PROBE_SIDECAR", "0")
     guard.reset()

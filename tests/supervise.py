@@ -1,11 +1,12 @@
 """Run a command, look at every process that descends from it, and leave none behind.
 
-python supervise.py SECONDS REPORT COMMAND...
+python supervise.py SECONDS GRACE REPORT COMMAND...
 
 Processes that lose their parent become children of this one, so that nothing that the command
-started, and nothing else, is found and ended: after the command itself ended, when its time is
-over, and when the process that started this one is gone. The report is a JSON list with the pid,
-the start, the parent, the program and the titles of each Python process that was seen.
+started, and nothing else, is found and ended: GRACE seconds after the command itself ended, when
+its time is over, and when the process that started this one is gone. The report is a JSON list with
+the pid, the start, the parent and the titles of each Python process that was seen, and whether it
+outlived the command (``outlived``) and the grace (``left``).
 """
 
 from __future__ import annotations
@@ -63,9 +64,18 @@ class Seen:
                 continue
             title = b" ".join(command).decode(errors="replace").strip()
             new = {"pid": pid, "start": start, "parent": parent, "titles": []}
+            new |= {"outlived": False, "left": False}
             one = self.processes.setdefault((pid, start), new)
             if title not in one["titles"]:
                 one["titles"].append(title)
+
+    def mark(self, what: str) -> bool:
+        """Note of which it is true, as they are there now; whether there are any."""
+        self.look()
+        below = descendants()
+        for (pid, start), one in self.processes.items():
+            one[what] = below.get(pid, (0, 0))[1] == start
+        return bool(below)
 
 
 def end_all() -> None:
@@ -90,7 +100,8 @@ def reap() -> None:
 
 
 def main() -> int:
-    seconds, report, command = float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    seconds, grace = float(sys.argv[1]), float(sys.argv[2])
+    report, command = Path(sys.argv[3]), sys.argv[4:]
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_CHILD_SUBREAPER, 1)
     libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
@@ -106,6 +117,11 @@ def main() -> int:
         if status is None:
             print(f"the job was ended after {seconds:.0f} s", flush=True)
             status = 124
+        seen.mark("outlived")
+        until = time.monotonic() + grace
+        while seen.mark("left") and time.monotonic() < until:
+            reap()
+            time.sleep(_EVERY_S)
     finally:
         end_all()
         report.write_text(json.dumps(list(seen.processes.values())))

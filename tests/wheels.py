@@ -19,13 +19,26 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["KEPT", "REQUIREMENTS", "alone", "installed", "made", "numbers", "pinned", "unpacked"]
+__all__ = [
+    "KEPT",
+    "REQUIREMENTS",
+    "alone",
+    "installed",
+    "made",
+    "numbers",
+    "pinned",
+    "said",
+    "unpacked",
+]
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 KEPT = Path(sys.prefix) / "releases"
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-_EXACTLY = ("--quiet", "--no-deps", "--require-hashes")
+_EXACTLY = ("--quiet", "--no-deps", "--require-hashes", "--retries", "5")
+
+_failed: dict[str, str] = {}
+"""What went wrong, by folder: it is tried once per test run."""
 
 
 def pinned(listed: str, name: str) -> dict[str, str]:
@@ -112,12 +125,22 @@ def alone(name: str) -> Iterator[None]:
 
 
 def _pip(action: str, arguments: Sequence[str], name: str, *, timeout: float) -> None:
-    command = [*_PIP, action, *_EXACTLY, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
-    if done.returncode == 0:
-        return
-    reason = f"{name} could not be downloaded: {done.stderr.strip()[-500:]}"
+    if name not in _failed:
+        command = [*_PIP, action, *_EXACTLY, *arguments]
+        try:
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=timeout)
+        except subprocess.SubprocessError as error:
+            _failed[name] = said(error)
+        else:
+            return
+    reason = f"{name} could not be downloaded: {_failed[name]}"
     # Elsewhere a machine without a package index still has the other tests.
-    if os.environ.get("CI") or "DO NOT MATCH THE HASHES" in done.stderr:
+    if os.environ.get("CI") or "DO NOT MATCH THE HASHES" in _failed[name]:
         raise AssertionError(reason)
     pytest.skip(reason)
+
+
+def said(error: subprocess.SubprocessError) -> str:
+    """The end of what a program complained of, or that it did not end."""
+    complained = isinstance(error, subprocess.CalledProcessError) and error.stderr
+    return str(complained or error).strip()[-1_000:]

@@ -40,12 +40,14 @@ class Context:
         run: Its id.
         epoch_ns: Wall clock at time 0 of the run, ns since 1970.
         keys: Key of each process.
+        ranks: Rank of each process, where it has one.
         applications: Trace and span id of the application's own span, by process and span of ours.
     """
 
     run: str
     epoch_ns: int
     keys: Sequence[str]
+    ranks: Sequence[int | None]
     limits: Limits
     applications: Mapping[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
@@ -53,7 +55,8 @@ class Context:
     def of(cls, trace: Trace, limits: Limits) -> Context:
         """That of ``trace``."""
         keys = [one.key for one in trace.processes]
-        return cls(trace.run, trace.epoch_ns, keys, limits, trace.application_spans)
+        ranks = [one.rank for one in trace.processes]
+        return cls(trace.run, trace.epoch_ns, keys, ranks, limits, trace.application_spans)
 
     def at(self, time_ns: int) -> int:
         """Wall clock at a time of the run, ns since 1970, within what OTLP can say."""

@@ -4,100 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe_otlp.connection import Destination
 from rlvr_probe_otlp.encoding import Encoder
+from rlvr_probe_otlp.lane import Lane
 from rlvr_probe_otlp.offsets import Offsets
 from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.sending import Complaints, Sender, listening, sender
-from rlvr_probe_otlp.settings import Destination
-from rlvr_probe_otlp.telemetry import PlannedSpan, Point, Unit
-from rlvr_probe_otlp.values import digest
+from rlvr_probe_otlp.sending import Sender, quiet
+from rlvr_probe_otlp.telemetry import Unit
 
-__all__ = ["Lane", "check", "deliver", "send"]
-
-
-@dataclass(slots=True)
-class Lane:
-    """One signal on its way to its collector.
-
-    Attributes:
-        waiting: Units to note once what waits was taken: key and content of each.
-        left: Units that were not taken.
-        refused: Why the collector took no more; empty while it does.
-        sent, before: Units that were taken now, and those it had.
-        items: Spans or points that were taken now.
-    """
-
-    destination: Destination
-    sender: Sender
-    size: int
-    spans: list[PlannedSpan] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
-    waiting: list[tuple[str, str]] = field(default_factory=list)
-    refused: str = ""
-    left: int = 0
-    sent: int = 0
-    before: int = 0
-    items: int = 0
-
-    def take(self, unit: Unit, encoder: Encoder, offsets: Offsets, heard: Complaints) -> None:
-        """Send what is of this signal in ``unit``, sooner or later."""
-        spans, points = list[PlannedSpan](), list[Point]()
-        told = unit.content
-        if self.destination.signal == "traces":
-            kept = [trace for trace in unit.traces if encoder.keeps(trace)]
-            spans = [span for trace in kept for span in trace.spans]
-        else:
-            points = list(unit.points)
-            told = digest(points)
-        if not spans and not points:
-            return
-        if offsets.has(self.destination.key, unit.key, told):
-            self.before += 1
-            return
-        if self.refused:
-            self.left += 1
-            return
-        begin, count = 0, max(len(spans), len(points))
-        while begin < count:
-            if len(self.spans) + len(self.points) >= self.size:
-                self.flush(offsets, heard)
-            end = begin + self.size - len(self.spans) - len(self.points)
-            self.spans += spans[begin:end]
-            self.points += points[begin:end]
-            begin = end
-        self.waiting.append((unit.key, told))
-        if self.refused:
-            self._drop()
-
-    def flush(self, offsets: Offsets, heard: Complaints) -> None:
-        """Send what waits, and note the units that are complete by that."""
-        if self.refused or not (self.spans or self.points):
-            return
-        heard.last = ""
-        if not self.sender.send(self.spans, self.points):
-            self.refused = heard.last or "no reason given"
-            self._drop()
-            return
-        self.items += len(self.spans) + len(self.points)
-        self.spans, self.points = [], []
-        for key, content in self.waiting:
-            offsets.note(self.destination.key, key, content)
-        self.sent += len(self.waiting)
-        self.waiting.clear()
-
-    def _drop(self) -> None:
-        self.left += len(self.waiting)
-        self.waiting.clear()
-        self.spans, self.points = [], []
-
-    def said(self) -> str:
-        """What was done, as a line."""
-        what = "spans" if self.destination.signal == "traces" else "points of metrics"
-        line = f"  {self.destination.shown}: {self.items:,} {what} in {self.sent:,} units"
-        return line + (f", {self.before:,} units were there already" if self.before else "")
+__all__ = ["complaint", "deliver", "send"]
 
 
 def send(
@@ -109,8 +26,8 @@ def send(
 ) -> Sequence[Lane]:
     """Send what each collector does not have yet; what became of it, by collector.
 
-    A collector that does not take something, in the time that the OTEL_* variables allow for one
-    request, is not asked again.
+    A collector that takes nothing now, in the time that the OTEL_* variables allow for one request,
+    is not asked again.
 
     Args:
         units: What shall be there in the end.
@@ -123,17 +40,17 @@ def send(
         OSError: What was taken cannot be noted; it is sent again by a repetition.
     """
     with ExitStack() as stack:
-        heard = stack.enter_context(listening())
+        stack.enter_context(quiet())
         lanes = list[Lane]()
         for destination in destinations:
-            connection = sender(destination, encoder)
+            connection = Sender(destination, encoder)
             stack.callback(connection.close)
-            lanes.append(Lane(destination, connection, size))
+            lanes.append(Lane(destination, connection, size, offsets))
         for unit in units:
             for lane in lanes:
-                lane.take(unit, encoder, offsets, heard)
+                lane.take(unit, encoder)
         for lane in lanes:
-            lane.flush(offsets, heard)
+            lane.flush()
     return lanes
 
 
@@ -146,11 +63,11 @@ def deliver(
         Lines that say what was done.
 
     Raises:
-        ProbeError: A collector did not take everything; a repetition sends the rest.
+        ProbeError: A collector does not have everything; what it said to that.
     """
     lanes = send(plan.units(), destinations, offsets, encoder, size)
     yield f"run {plan.context.run}: sent to"
-    yield from (lane.said() for lane in lanes)
+    yield from (_line(lane) for lane in lanes)
     if plan.waiting:
         yield f"  {plan.waiting:,} steps are going on: repeat the command when they are over"
     if plan.unclear:
@@ -158,26 +75,45 @@ def deliver(
             f"  {plan.unclear:,} open spans were left out: whether their process runs cannot be"
             " told here"
         )
-    check(lanes)
+    found = [*map(complaint, lanes), *map(_rejection, lanes)]
+    if any(found):
+        raise ProbeError("; ".join(filter(None, found)))
 
 
-def check(lanes: Sequence[Lane]) -> None:
-    """Complain of what was not taken.
-
-    Raises:
-        ProbeError: A collector did not take everything.
-    """
-    failed = [lane for lane in lanes if lane.refused]
-    if failed:
-        raise ProbeError("; ".join(_complaint(lane) for lane in failed))
+def _line(lane: Lane) -> str:
+    what = "spans" if lane.destination.signal == "traces" else "points of metrics"
+    units = lane.sent + lane.given_up
+    line = f"  {lane.destination.shown}: {lane.items:,} {what} in {units:,} units"
+    line += f", {lane.before:,} units were there already" if lane.before else ""
+    noted = lane.messages and not lane.given_up and not lane.left
+    return line + (f"; it says: {' | '.join(lane.messages)}" if noted else "")
 
 
-def _complaint(lane: Lane) -> str:
+def complaint(lane: Lane) -> str:
+    """What of a lane is to be sent again, and why; empty if nothing is."""
+    if not lane.left:
+        return ""
     destination = lane.destination
+    why = lane.messages[-1:] if lane.stopped is None else [lane.stopped.said]
     hint = ""
     if destination.protocol != "grpc" and ":4317" in destination.shown:
         hint = " (port 4317 usually speaks gRPC: --protocol grpc)"
     return (
         f"{destination.shown} did not take {lane.left:,} units of {destination.signal}:"
-        f" {lane.refused}{hint}; repeat the command to send the rest"
+        f" {''.join(why) or 'no reason given'}{hint}; repeat the command to send the rest"
+    )
+
+
+def _rejection(lane: Lane) -> str:
+    """What a collector refused for good; empty if nothing."""
+    count = lane.rejected + lane.known
+    if not count:
+        return ""
+    what = "spans" if lane.destination.signal == "traces" else "points"
+    reasons = ", ".join(f"{code}: {number:,}" for code, number in sorted(count.items()))
+    said = f"; it said: {' | '.join(lane.messages)}" if lane.messages and lane.rejected else ""
+    return (
+        f"{lane.destination.shown} refused {sum(count.values()):,} {what} for good"
+        f" ({reasons}{said}), which keeps nothing else back; once the cause is gone, --rejected"
+        " sends them again"
     )

@@ -111,11 +111,11 @@ def use_of_spans(trace: Trace) -> Use:
     Nothing where a process works on several GPUs or shares its own: a device is never divided; and
     no counter that was read too seldom for so short a span.
     """
-    users = Counter(uuid for one in trace.processes for uuid in one.devices or ())
+    users = Counter(uuid for one in trace.processes for uuid in one.works_on)
     series = {one.uuid: one for one in trace.devices}
     alone = dict[int, DeviceSeries]()
     for process in trace.processes:
-        told = process.devices or ()
+        told = process.works_on
         if len(told) == 1 and users[told[0]] == 1 and told[0] in series:
             alone[process.index] = series[told[0]]
 

@@ -6,9 +6,10 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
@@ -38,7 +39,12 @@ class Endpoint:
 
     It begins with the run from its beginning each time it is started anew. It shows nothing before
     it has come as far as it was then, so that no counter is seen to go back.
+
+    Attributes:
+        faults: None: whoever asks is answered.
     """
+
+    faults: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, folder: Path, address: tuple[str, int]) -> None:
         """Listen.

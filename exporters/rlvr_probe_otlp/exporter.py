@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from rlvr_probe.exceptions import ConfigError, ProbeError
+from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.context import Limits
@@ -76,6 +76,11 @@ class OTLPExporter:
             help="http/protobuf or grpc (default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf)",
         )
         parser.add_argument(
+            "--rejected",
+            action="store_true",
+            help="send again what the collector refused for good, too",
+        )
+        parser.add_argument(
             "--state",
             metavar="FILE",
             type=Path,
@@ -111,7 +116,7 @@ class OTLPExporter:
         except ImportError as error:
             raise _not_installed(error) from None
         plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))
-        with opened(args.state or folder / FILE) as offsets:
+        with opened(args.state or folder / FILE, again=args.rejected) as offsets:
             try:
                 encoder = Encoder(trace, counting)
                 yield from deliver(plan, found, offsets, encoder, size)
@@ -119,7 +124,11 @@ class OTLPExporter:
                 raise _not_installed(error) from None
 
     def wanted(self, environ: Mapping[str, str]) -> bool:
-        """Whether a collector is named, and the SDK is there to reach it."""
+        """Whether a collector is named, and the SDK is there to reach it.
+
+        Raises:
+            ConfigError: What is said of it cannot work.
+        """
         named = any(
             environ.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT")
             for which in ("", "TRACES_", "METRICS_")
@@ -127,9 +136,10 @@ class OTLPExporter:
         if not named or disabled(environ):
             return False
         try:
-            return bool(destinations(environ)) and find_spec(_SDK) is not None
-        except (ConfigError, ImportError):
-            return False
+            installed = find_spec(_SDK) is not None
+        except ImportError:
+            installed = False
+        return installed and bool(destinations(environ))
 
     def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
         """Begin to send the run in ``folder`` while it goes on.

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic as clock_s
+from typing import Final
 
+from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe_otlp.answers import Verdict
 from rlvr_probe_otlp.choice import Choice
 from rlvr_probe_otlp.context import Limits
-from rlvr_probe_otlp.delivery import check, send
+from rlvr_probe_otlp.delivery import complaint, send
 from rlvr_probe_otlp.devices import DeviceUnits
 from rlvr_probe_otlp.encoding import Encoder
+from rlvr_probe_otlp.lane import Lane
 from rlvr_probe_otlp.metrics import Histograms, Meter, Temporality
-from rlvr_probe_otlp.offsets import FILE, opened
+from rlvr_probe_otlp.offsets import FILE, Note, opened
 from rlvr_probe_otlp.outside import place_of
 from rlvr_probe_otlp.plan import Plan
 from rlvr_probe_otlp.settings import batch_size, destinations, histograms, temporality
@@ -21,12 +26,20 @@ from rlvr_probe_otlp.telemetry import Unit
 
 __all__ = ["LiveExport"]
 
+_TRIES: Final = 7
+"""How often something is sent that ends in an error there, before it is left to ``export``."""
+
 
 class LiveExport:
     """A :class:`~rlvr_probe.exporter.LiveSession`.
 
     What it sends is what :class:`~rlvr_probe_otlp.exporter.OTLPExporter` would, with the same ids,
-    and both note it in one file.
+    and both note it in one file. What a collector refuses for good, or where nobody takes a signal,
+    keeps nothing else back.
+
+    Attributes:
+        faults: ``rejected`` spans and points; 1 for ``credentials`` that are refused,
+            ``no_receiver`` for a signal, and an ``error`` that the collector has with something.
     """
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
@@ -47,7 +60,10 @@ class LiveExport:
         self._waiting = deque[tuple[Sequence[Unit], Encoder]]()
         self._planned = set[tuple[int, int, int, int]]()
         """Steps that are among what waits."""
-        self._unwritten: list[tuple[str, str, str]] = []
+        self._unwritten: list[Note] = []
+        self._tries = 0
+        self._pause_until_s = 0.0
+        self.faults = Counter[str]()
 
     def steps(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:
         """Send steps that are over, and what devices did until then."""
@@ -85,8 +101,32 @@ class LiveExport:
             ProbeError: Not everything was taken; it waits on.
         """
         while self._waiting:
+            if clock_s() < self._pause_until_s:
+                raise ProbeError("the collector asked for patience")
             units, encoder = self._waiting[0]
             with opened(self._file, self._unwritten) as offsets:
-                check(send(units, self._destinations, offsets, encoder, self._size))
+                lanes = send(units, self._destinations, offsets, encoder, self._size)
+            self._tries += 1
+            waits = [self._waits(lane) for lane in lanes]
+            if any(waits):
+                raise ProbeError("; ".join(filter(None, map(complaint, lanes))))
+            self._tries = 0
             self._waiting.popleft()
         self._planned.clear()
+
+    def _waits(self, lane: Lane) -> bool:
+        """Whether nothing more is sent before ``lane`` has what it lacks; take note of why."""
+        self.faults["rejected"] += sum(lane.rejected.values())
+        verdict = None if lane.stopped is None else lane.stopped.verdict
+        if lane.stopped is not None and lane.stopped.wait_s is not None:
+            self._pause_until_s = clock_s() + lane.stopped.wait_s
+        if verdict in (Verdict.LATER, Verdict.DENIED):
+            if verdict is Verdict.DENIED:
+                self.faults["credentials"] = 1
+            return True
+        if verdict is Verdict.NOWHERE:
+            self.faults["no_receiver"] = 1
+            return False
+        if lane.left:
+            self.faults["error"] = 1
+        return lane.left > 0 and self._tries < _TRIES

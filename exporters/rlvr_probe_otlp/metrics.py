@@ -249,11 +249,14 @@ def count_losses(meter: Meter, trace: Trace) -> None:
 
 
 def count_missing(meter: Meter, lost: Mapping[str, int], faults: int) -> None:
-    """Count rows that are missing, by reason, and errors inside the probe."""
+    """Count rows that are missing, by reason, and errors inside the probe.
+
+    That there are none is said too, by a 0 without a reason: no series means that nobody counted.
+    """
+    meter.count("rlvr.lost", 0)
     for reason, rows in sorted(lost.items()):
         meter.count("rlvr.lost", rows, rlvr__lost__reason=reason)
-    if faults:
-        meter.count("rlvr.faults", faults)
+    meter.count("rlvr.faults", faults)
 
 
 def count_open(meter: Meter, trace: Trace) -> None:
@@ -265,6 +268,8 @@ def count_open(meter: Meter, trace: Trace) -> None:
             opened[name] = opened.get(name, 0) + 1
     for name, count in sorted(opened.items()):
         meter.count("rlvr.spans.open", count, rlvr__span=name)
+    if not opened:
+        meter.count("rlvr.spans.open", 0)
 
 
 _NAMES = frozenset(one.name for one in names.ALL)

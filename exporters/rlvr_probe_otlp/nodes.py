@@ -12,6 +12,7 @@ from rlvr_probe_otlp.bounding import Placed, keep_longest, without_loops
 from rlvr_probe_otlp.context import Context
 from rlvr_probe_otlp.names import KINDS, SPANS, allowed, attributes_of
 from rlvr_probe_otlp.telemetry import Attributes, Kind, Link, PlannedSpan, PlannedTrace, Value
+from rlvr_probe_otlp.viewing import seen, title
 
 __all__ = ["Key", "Node", "Root", "Use", "node_of", "nothing_used", "plan_trace", "unfinished_node"]
 
@@ -150,7 +151,7 @@ def plan_trace(
     spans = [
         PlannedSpan(
             trace, top, None, root.name, "internal", context.at(root.start_ns),
-            context.at(root.end_ns), root.process, attributes, root.failed,
+            context.at(root.end_ns), root.process, seen(root.name, attributes), root.failed,
             (*_application(context, root.key), *root.links),
         )
     ]  # fmt: skip
@@ -162,9 +163,9 @@ def plan_trace(
         parent = top if above is None else context.span(*above)
         spans.append(
             PlannedSpan(
-                trace, context.span(*key), parent, node.name, node.kind, context.at(node.start_ns),
-                context.at(node.end_ns), key[0], attributes, node.failed,
-                _application(context, key),
+                trace, context.span(*key), parent, title(node.name, attributes), node.kind,
+                context.at(node.start_ns), context.at(node.end_ns), key[0],
+                seen(node.name, attributes), node.failed, _application(context, key),
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(by_key) - len(kept) + repeated)

@@ -1,130 +1,84 @@
-"""Sends by the exporters of the OpenTelemetry SDK, and hears what they complain of."""
+"""Sends spans and points of one signal, and again where that may help."""
 
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Final
 
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from google.protobuf.message import EncodeError
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from rlvr_probe_otlp.answers import Answer, Verdict
+from rlvr_probe_otlp.connection import Destination
 from rlvr_probe_otlp.encoding import Encoder
-from rlvr_probe_otlp.settings import Destination
 from rlvr_probe_otlp.telemetry import PlannedSpan, Point
+from rlvr_probe_otlp.transport import Request, transport
 
-if TYPE_CHECKING:
-    from grpc import Compression
+__all__ = ["Sender", "quiet"]
 
-__all__ = ["Complaints", "Sender", "listening", "sender"]
-
-
-class Sender(Protocol):
-    """A connection to a collector for one signal."""
-
-    def send(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> bool:
-        """Whether the collector took what is of its signal.
-
-        It tries again for as long as OTEL_EXPORTER_OTLP_TIMEOUT says (10 s), where that may help.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
-class Complaints(logging.Handler):
-    """Keeps the last thing that was logged.
-
-    Attributes:
-        last: Its text; empty if there was none.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message."""
-        self.last = record.getMessage()
+_FIRST_S: Final = 1.0
+_LEAST_S: Final = 0.1
+"""Between two requests, whatever a collector asks for, s."""
 
 
 @contextmanager
-def listening() -> Iterator[Complaints]:
-    """Hear what the SDK logs, in place of whoever else would."""
-    logger = logging.getLogger("opentelemetry")
-    heard, propagated = Complaints(), logger.propagate
-    logger.addHandler(heard)
+def quiet() -> Iterator[None]:
+    """Keep what OpenTelemetry logs from whoever listens in this process."""
+    logger, nobody = logging.getLogger("opentelemetry"), logging.NullHandler()
+    propagated = logger.propagate
+    logger.addHandler(nobody)
     logger.propagate = False
     try:
-        yield heard
+        yield
     finally:
-        logger.removeHandler(heard)
+        logger.removeHandler(nobody)
         logger.propagate = propagated
 
 
-def sender(destination: Destination, encoder: Encoder) -> Sender:
-    """A connection to ``destination``.
+class Sender:
+    """A connection to a collector for one signal."""
 
-    Raises:
-        ImportError: The exporter for its protocol is not installed.
-    """
-    if destination.signal == "traces":
-        return _Spans(_span_exporter(destination), encoder)
-    return _Points(_metric_exporter(destination), encoder)
+    def __init__(self, destination: Destination, encoder: Encoder) -> None:
+        """Connect later.
 
+        Raises:
+            ImportError: The library for its protocol is not installed.
+        """
+        self._timeout_s = destination.timeout_s
+        self._secrets = destination.secrets
+        self._encoder = encoder
+        self._transport = transport(destination)
 
-class _Spans:
-    def __init__(self, exporter: SpanExporter, encoder: Encoder) -> None:
-        self._exporter, self._encoder = exporter, encoder
+    def send(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> Answer:
+        """What the collector says to one request with what is of its signal.
 
-    def send(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> bool:
-        encoded: list[ReadableSpan] = [self._encoder.span(span) for span in spans]
-        return self._exporter.export(encoded) is SpanExportResult.SUCCESS
+        It is asked again for as long as OTEL_EXPORTER_OTLP_TIMEOUT says (10 s), where that may
+        help.
+        """
+        try:
+            request: Request = self._encoded(spans, points)
+        except (EncodeError, OverflowError, TypeError, ValueError) as error:
+            return Answer(Verdict.REJECTED, "no_encoding", f"no encoding ({type(error).__name__})")
+        until_s, pause_s = time.monotonic() + self._timeout_s, _FIRST_S
+        while True:
+            left_s = until_s - time.monotonic()
+            answer = self._transport.post(request, max(0.001, left_s)).without(self._secrets)
+            wait_s = pause_s * random.uniform(0.8, 1.2) if answer.wait_s is None else answer.wait_s
+            wait_s, pause_s = max(wait_s, _LEAST_S), 2 * pause_s
+            if answer.verdict is not Verdict.LATER or time.monotonic() + wait_s >= until_s:
+                return answer
+            time.sleep(wait_s)
+
+    def _encoded(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> Request:
+        if spans:
+            return encode_spans([self._encoder.span(span) for span in spans])
+        return encode_metrics(self._encoder.metrics(points))
 
     def close(self) -> None:
-        self._exporter.shutdown()
-
-
-class _Points:
-    def __init__(self, exporter: MetricExporter, encoder: Encoder) -> None:
-        self._exporter, self._encoder = exporter, encoder
-
-    def send(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> bool:
-        encoded: MetricsData = self._encoder.metrics(points)
-        return self._exporter.export(encoded) is MetricExportResult.SUCCESS
-
-    def close(self) -> None:
-        self._exporter.shutdown()
-
-
-def _span_exporter(destination: Destination) -> SpanExporter:
-    if destination.protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
-
-        return Grpc(endpoint=destination.endpoint, compression=_grpc_compression(destination))
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
-
-    return Http(endpoint=destination.endpoint)
-
-
-def _metric_exporter(destination: Destination) -> MetricExporter:
-    if destination.protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
-            OTLPMetricExporter as Grpc,
-        )
-
-        return Grpc(endpoint=destination.endpoint, compression=_grpc_compression(destination))
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as Http
-
-    return Http(endpoint=destination.endpoint)
-
-
-def _grpc_compression(destination: Destination) -> Compression:
-    # The SDK's exporters for gRPC refuse the word "none", which the specification has.
-    from grpc import Compression
-
-    return Compression.Gzip if destination.compressed else Compression.NoCompression
+        """Close the connection."""
+        self._transport.close()

@@ -1,65 +1,19 @@
-"""Where and how to send, from options and OTEL_* variables, as OpenTelemetry's specification says.
-
-What concerns a connection (headers, TLS, compression, timeouts) is read by the SDK's exporters
-themselves.
-"""
+"""What to send, and where, from options and OTEL_* variables, as OpenTelemetry specifies them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from rlvr_probe.exceptions import ConfigError
+from rlvr_probe_otlp.connection import GRPC, PROTOCOLS, Destination, Signal, connect
 from rlvr_probe_otlp.metrics import Histograms, Temporality
 
-__all__ = [
-    "Destination",
-    "Signal",
-    "batch_size",
-    "destinations",
-    "disabled",
-    "histograms",
-    "temporality",
-]
-
-Signal = Literal["traces", "metrics"]
+__all__ = ["batch_size", "destinations", "disabled", "histograms", "temporality"]
 
 _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
-_PROTOCOLS: Final = ("http/protobuf", "grpc")
 _BATCH: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A collector for one signal.
-
-    Attributes:
-        signal: What is sent there.
-        protocol: ``http/protobuf`` or ``grpc``.
-        endpoint: As the SDK's exporter takes it: with the path of the signal for HTTP.
-        compressed: Whether gzip is asked for.
-    """
-
-    signal: Signal
-    protocol: str
-    endpoint: str
-    compressed: bool = False
-
-    @property
-    def shown(self) -> str:
-        """The endpoint for people: no user, password or query."""
-        parts = urlsplit(self.endpoint)
-        host = parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, host, parts.path, "", "")) or self.endpoint
-
-    @property
-    def key(self) -> str:
-        """Tells it from other ones without saying where it is."""
-        text = f"{self.signal}\0{self.endpoint}".encode("utf-8", "surrogatepass")
-        return blake2b(text, digest_size=8).hexdigest()
 
 
 def disabled(environ: Mapping[str, str]) -> bool:
@@ -78,25 +32,23 @@ def destinations(
         protocol: Of all signals; wins over the environment.
 
     Raises:
-        ConfigError: There is no endpoint at all, or a protocol that is not spoken here.
+        ConfigError: There is no endpoint at all, or something that cannot work.
     """
     found = list[Destination]()
     wanted: list[Signal] = [signal for signal in _SIGNALS if _wanted(environ, signal)]
     for signal in wanted:
-        spoken = protocol or _of_signal(environ, signal, "PROTOCOL") or _PROTOCOLS[0]
-        if spoken not in _PROTOCOLS:
+        spoken = protocol or _protocol(environ, signal)
+        if spoken not in PROTOCOLS:
             raise ConfigError(
-                f"protocol {spoken!r} is not spoken here; expected {' or '.join(_PROTOCOLS)}: set"
-                " OTEL_EXPORTER_OTLP_PROTOCOL or --protocol"
+                f"protocol {spoken[:20]!r} is not spoken here; expected {' or '.join(PROTOCOLS)}:"
+                " set OTEL_EXPORTER_OTLP_PROTOCOL or --protocol"
             )
-        own = None if endpoint else environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-        base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        if spoken == "grpc":
-            _check_grpc(environ, signal)
-        target = own or (base and (base if spoken == "grpc" else _path(base, signal)))
+        name = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
+        own = "" if endpoint else environ.get(name, "").strip()
+        base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
+        target = own or (base if spoken == GRPC else _with_path(base, signal))
         if target:
-            gzip = _of_signal(environ, signal, "COMPRESSION").lower() == "gzip"
-            found.append(Destination(signal, spoken, _checked(target, spoken), gzip))
+            found.append(connect(environ, signal, spoken, target))
     if wanted and not found:
         raise ConfigError(
             "no endpoint: set OTEL_EXPORTER_OTLP_ENDPOINT, for example to http://localhost:4318,"
@@ -112,44 +64,21 @@ def _wanted(environ: Mapping[str, str], signal: Signal) -> bool:
     return not chosen or bool(names & {"otlp", "otlp_proto_http", "otlp_proto_grpc"})
 
 
-def _of_signal(environ: Mapping[str, str], signal: Signal, what: str) -> str:
-    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", "").strip()
-    return own or environ.get(f"OTEL_EXPORTER_OTLP_{what}", "").strip()
+def _protocol(environ: Mapping[str, str], signal: Signal) -> str:
+    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "").strip()
+    return own or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip() or PROTOCOLS[0]
 
 
-def _check_grpc(environ: Mapping[str, str], signal: Signal) -> None:
-    """Refuse what the SDK would only find once it connects, in words of its own."""
-    compression = _of_signal(environ, signal, "COMPRESSION").lower()
-    if compression not in ("", "none", "gzip"):
-        raise ConfigError(
-            f"OTEL_EXPORTER_OTLP_COMPRESSION is {compression!r}; expected gzip or none with gRPC"
-        )
-    timeout = _of_signal(environ, signal, "TIMEOUT")
+def _with_path(base: str, signal: Signal) -> str:
+    """The address of a signal below one of all signals, whose query stays where it is."""
     try:
-        sound = not timeout or float(timeout) > 0
+        parts = urlsplit(base)
     except ValueError:
-        sound = False
-    if not sound:
-        raise ConfigError(f"OTEL_EXPORTER_OTLP_TIMEOUT is {timeout!r}; expected seconds")
-
-
-def _path(base: str, signal: Signal) -> str:
-    return f"{base.rstrip('/')}/v1/{signal}"
-
-
-def _checked(endpoint: str, protocol: str) -> str:
-    try:
-        parts = urlsplit(endpoint)
-        sound = bool(parts.scheme and parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        sound = False
-    # gRPC takes host:port too.
-    if not sound and (protocol != "grpc" or "/" in endpoint or ":" not in endpoint):
-        raise ConfigError(
-            "the endpoint is no URL; expected one like http://localhost:4318, or with --protocol"
-            " grpc http://localhost:4317"
-        )
-    return endpoint
+        return base
+    if not base.isprintable():  # which the line before takes out
+        return base
+    path = f"{parts.path.rstrip('/')}/v1/{signal}"
+    return base and urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 
 def temporality(environ: Mapping[str, str]) -> Temporality:

@@ -11,6 +11,7 @@ from rlvr_probe_otlp.context import Context
 from rlvr_probe_otlp.names import LINKED, RANK_STEP, SPANS
 from rlvr_probe_otlp.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
 from rlvr_probe_otlp.telemetry import Link, PlannedTrace, Value
+from rlvr_probe_otlp.viewing import OF_STEP, line
 
 __all__ = ["extent_of", "plan_step"]
 
@@ -61,6 +62,7 @@ def plan_step(
     if only is not None:
         used = use(only.key[0], only.start_ns, only.end_ns)
         attributes = {**only.attributes, **attributes, **used}
+    attributes.update(line(attributes, OF_STEP))
     root = Root(
         ids=context.step(step),
         name=_WHOLE,
@@ -72,8 +74,15 @@ def plan_step(
         failed=any(node.failed for node in wholes),
         links=links,
     )
-    renamed = (replace(one, name=RANK_STEP) if one.name == _WHOLE else one for one in nodes)
-    return plan_trace(context, root, renamed, step.rpcs, use)
+    told = (_of_rank(context, one) if one.name == _WHOLE else one for one in nodes)
+    return plan_trace(context, root, told, step.rpcs, use)
+
+
+def _of_rank(context: Context, whole: Node) -> Node:
+    """A step as one rank did it. Not every receiver keeps resources, so it says which."""
+    rank = context.ranks[whole.key[0]]
+    more = {} if rank is None else {"rlvr.rank": rank}
+    return replace(whole, name=RANK_STEP, attributes={**whole.attributes, **more})
 
 
 def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:

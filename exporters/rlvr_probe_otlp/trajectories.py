@@ -13,8 +13,11 @@ from rlvr_probe_otlp.choice import Candidate
 from rlvr_probe_otlp.context import Context
 from rlvr_probe_otlp.names import SPANS, allowed, known
 from rlvr_probe_otlp.telemetry import Attributes, Kind, Link, PlannedSpan, PlannedTrace, Value
+from rlvr_probe_otlp.viewing import OF_TRAJECTORY, line, seen, title
 
 __all__ = ["link_to", "plan_trajectories"]
+
+_WHOLE = SPANS[names.TRAJECTORY.name]
 
 _Part = tuple[tuple[object, ...], str, Kind, int, int, int, dict[str, Value], bool]
 """What names it, span name, kind, start, end, process, attributes, whether it failed."""
@@ -65,13 +68,14 @@ def _plan(
     for at in sorted(placed.keys() - kept):
         _, name, _, start, end, *_ = parts[at]
         for what, value in (("count", 1), ("sum_s", (end - start) / 1e9)):
-            key = f"rlvr.left_out.{name.partition(' ')[0]}.{what}"
+            key = f"rlvr.left_out.{name}.{what}"
             before = attributes.get(key, 0)
             attributes[key] = value + (before if isinstance(before, (int, float)) else 0)
     kind = "consumed_by" if one.batch.queued else "issued_by"
     root = PlannedSpan(
-        trace, top, None, SPANS[names.TRAJECTORY.name], "internal", context.at(one.start_ns),
-        context.at(one.end_ns), one.shard.process, attributes, "failed" in why,
+        trace, top, None, _WHOLE, "internal", context.at(one.start_ns),
+        context.at(one.end_ns), one.shard.process,
+        seen(_WHOLE, {**attributes, **line(attributes, OF_TRAJECTORY)}), "failed" in why,
         (Link(*context.step(step), {"rlvr.link.kind": kind}),),
     )  # fmt: skip
     spans = [root]
@@ -79,8 +83,8 @@ def _plan(
         what, name, span_kind, start, end, process, given, failed = parts[at]
         spans.append(
             PlannedSpan(
-                trace, context.trajectory(step, *one.place, *what)[1], top, name, span_kind,
-                context.at(start), context.at(end), process, given, failed,
+                trace, context.trajectory(step, *one.place, *what)[1], top, title(name, given),
+                span_kind, context.at(start), context.at(end), process, seen(name, given), failed,
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(parts) - len(kept))
@@ -113,12 +117,10 @@ def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Ite
             "error.type": call.error,
         }
         given.update(known(said))
-        tool = given.get("gen_ai.tool.name")
-        name = SPANS[names.TOOL_CALL.name] + (f" {tool}" if tool else "")
         failed = call.status not in (None, "ok")
         yield (
-            ("tool", at), name, "internal", call.start_ns, call.end_ns, shard.process, given,
-            failed,
+            ("tool", at), SPANS[names.TOOL_CALL.name], "internal", call.start_ns, call.end_ns,
+            shard.process, given, failed,
         )  # fmt: skip
     for at, done in enumerate(verified):
         given = dict(known({"rlvr.reward.fn": done.function or None}))

@@ -20,6 +20,11 @@ __all__ = ["DevicesDrawn", "draw_devices", "intervals"]
 _AWAY: Final = 5
 """Periods without a reading after which nothing is known of the time between two."""
 
+_UNITS: Final = {
+    "J": "J", "W": "W", "By": "B", "s": "s", "Hz": "Hz", "Cel": "°C", "1": "share", "": "count",
+}  # fmt: skip
+"""A unit of a counter as people read it."""
+
 _Interval = tuple[int, int, float]
 
 
@@ -73,7 +78,7 @@ def _draw(track: Track, series: DeviceSeries, most: int, scope: Scope, drawn: De
     unread = dict[tuple[int, int], list[str]]()
     for counter in series.counters():
         readings = series.readings[counter.pace]
-        name = _title(counter)
+        title = _title(counter)
         drawn.averaged += readings.count(scope.start_ns, scope.end_ns) > most
         until_ns: int | None = None
         last: float | None = None
@@ -82,7 +87,7 @@ def _draw(track: Track, series: DeviceSeries, most: int, scope: Scope, drawn: De
             if until_ns is not None and start_ns - until_ns > _AWAY * readings.period_ns(start_ns):
                 unread.setdefault((until_ns, start_ns), []).append(counter.name)
             if value != last:
-                track.point(name, start_ns, value)
+                track.point(*title, start_ns, value)
             until_ns, last = end_ns, value
         ended_ns = scope.end_ns
         if until_ns is not None and ended_ns - until_ns > _AWAY * readings.period_ns(ended_ns):
@@ -165,7 +170,14 @@ def _counts(counter: DeviceCounter) -> bool:
     return counter.kind == "gauge" or counter.pace == "rare"
 
 
-def _title(counter: DeviceCounter) -> str:
+def _title(counter: DeviceCounter) -> tuple[str, str]:
+    """The name and the unit of what is drawn of a counter: ``power``, ``W``."""
+    name, unit = counter.name, _UNITS[counter.unit]
+    if counter.unit not in ("", "1"):
+        name = name.rpartition("_")[0]
     if counter.kind == "total" and not _counts(counter):
-        return f"{counter.name} per s"
-    return counter.name
+        # Of one processor, a second in each second.
+        unit = "cores" if counter.name == "cpu_s" else f"{unit}/s"
+    elif counter.kind == "gauge" and not counter.unit:
+        unit = "bits"
+    return name.replace("_", " "), unit

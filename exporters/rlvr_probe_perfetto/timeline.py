@@ -15,10 +15,14 @@ import msgspec
 from rlvr_probe_perfetto.lanes import Lanes
 from rlvr_probe_perfetto.slices import Slice
 
-__all__ = ["HEAD", "Timeline", "Track"]
+__all__ = ["HEAD", "NAMED", "Timeline", "Track"]
 
 HEAD: Final = b'{"displayTimeUnit":"ms","otherData":{"producer":"rlvr-probe"},"traceEvents":['
 """What every file begins with."""
+
+NAMED: Final = " ·"
+"""What every name of a group or line ends in: Perfetto adds a number to it, so that without this
+``rank 0`` reads ``rank 0 3``."""
 
 _FLUSH_B: Final = 1 << 18
 
@@ -44,7 +48,7 @@ class Timeline:
     def track(self, name: str) -> Track:
         """A new group of lines, below those before it."""
         number = next(self._numbers)
-        self._describe("process_name", number, None, {"name": name})
+        self._describe("process_name", number, None, {"name": name + NAMED})
         self._describe("process_sort_index", number, None, {"sort_index": number})
         return Track(self, number)
 
@@ -57,7 +61,7 @@ class Timeline:
     def thread(self, track: int, name: str, place: int) -> int:
         """A new line of a track; its number."""
         number = next(self._numbers)
-        self._describe("thread_name", track, number, {"name": name})
+        self._describe("thread_name", track, number, {"name": name + NAMED})
         self._describe("thread_sort_index", track, number, {"sort_index": place})
         return number
 
@@ -121,10 +125,10 @@ class Track:
             args=dict(arguments),
         )  # fmt: skip
 
-    def point(self, name: str, time_ns: int, value: float) -> None:
-        """Let a counter have a value from a time on."""
+    def point(self, name: str, unit: str, time_ns: int, value: float) -> None:
+        """Let a counter have a value from a time on; viewers show its unit behind its name."""
         self._timeline.counts["points"] += 1
-        self._timeline.event("C", self._number, None, time_ns, name=name, args={"value": value})
+        self._timeline.event("C", self._number, None, time_ns, name=name, args={unit: value})
 
     def _thread(self, line: str, lane: int) -> int:
         found = self._threads.get((line, lane))

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
-from rlvr_probe import guard, hooks, identity
+from rlvr_probe import guard, handover, hooks, identity
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.config import OWNER, Config
 from rlvr_probe.exceptions import ConfigError, NotAttachable
@@ -222,14 +222,23 @@ def _attach_once(config: Config) -> Attachment:
         attachment.frameworks = discover(config.frameworks)
         # Children that start Python anew are reached through the start-up hook, with this run's id.
         _current = attachment
+        environ = replace(config, run_id=run).to_environ()
+        _hand_over(environ)
         try:
-            attachment._hook(replace(config, run_id=run).to_environ())
+            attachment._hook(environ)
             atexit.register(_at_exit)
             attachment._disarm.append(when_imported("multiprocessing.util", _after_mp_fork))
         except BaseException:
             _detach(attachment)
             raise
     return attachment
+
+
+@guard.fail_open("attach.handover")
+def _hand_over(environ: dict[str, str]) -> None:
+    """Add what other nodes may know of where to send the run, if this process began the job."""
+    if not os.environ.get(OWNER):
+        environ.update(handover.handed_over(os.environ))
 
 
 @guard.fail_open("attach.detach")

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from rlvr_probe.exceptions import ConfigError
 
-__all__ = ["ARM", "DISABLED", "OWNER", "Config"]
+__all__ = ["ARM", "AUTO", "DISABLED", "OFF", "OWNER", "Config"]
 
 ARM = "RLVR_PROBE"
 """Set to 1, makes the start-up hook attach in every Python process that inherits it."""
@@ -24,6 +24,11 @@ DISABLED = "RLVR_PROBE_DISABLED"
 
 OWNER = "RLVR_PROBE_OWNER"
 """Process key of the recording process that started this one."""
+
+AUTO = "auto"
+"""A spool where the run folder is on a network file system."""
+OFF = "off"
+"""No spool."""
 
 _N = TypeVar("_N", int, float)
 
@@ -56,6 +61,9 @@ class Config:
         sidecar: Whether one process per node and run reads the counters of its GPUs meanwhile, and
             compresses what is finished. ``RLVR_PROBE_SIDECAR``.
         gpu_hz: How often it reads them, Hz, 0.2 to 9; 0 means not at all. ``RLVR_PROBE_GPU_HZ``.
+        spool: Where processes write a run whose folder is on a network file system, until the
+            sidecar moves it there: ``auto``, a folder on a local disk of each node, or ``off``. A
+            folder is used wherever the run folder is. ``RLVR_PROBE_SPOOL``.
         live: Whether what is asked for in the environment (a collector of OpenTelemetry, by its
             own variables) is told of the run by that process while it goes on.
             ``RLVR_PROBE_LIVE``.
@@ -73,6 +81,7 @@ class Config:
     own_share: float = 0.01
     sidecar: bool = True
     gpu_hz: float = 5.0
+    spool: str = AUTO
     live: bool = True
     disabled: bool = False
 
@@ -131,6 +140,7 @@ class Config:
             "RLVR_PROBE_OWN_SHARE": repr(self.own_share),
             "RLVR_PROBE_SIDECAR": str(int(self.sidecar)),
             "RLVR_PROBE_GPU_HZ": repr(self.gpu_hz),
+            "RLVR_PROBE_SPOOL": self.spool,
             "RLVR_PROBE_LIVE": str(int(self.live)),
         }
         if self.free_b is not None:
@@ -167,6 +177,8 @@ def _convert(name: str, value: object, source: str) -> object:
             return _flag(str(value))
         if name == "gpu_hz":
             return _rate(value)
+        if name == "spool":
+            return _spool(os.fsdecode(value))  # type: ignore[arg-type]
         if name == "budget_b":
             return _within(int, value, 1 << 20, 1 << 60)
         if name == "free_b":
@@ -218,6 +230,18 @@ def _rate(value: object) -> float:
     if 0 < hz < 0.2:
         raise ValueError("expected 0, or a number from 0.2 to 9.0")
     return hz
+
+
+def _spool(text: str) -> str:
+    """``auto``, ``off`` or an absolute path."""
+    if text.strip().lower() == AUTO:
+        return AUTO
+    if not _flag(text):
+        return OFF
+    path = os.path.expanduser(_inheritable(text))
+    if not os.path.isabs(path):
+        raise ValueError(f"expected {AUTO!r}, {OFF!r} or an absolute path")
+    return os.path.normpath(path)
 
 
 def _run_id(text: str) -> str:

@@ -12,14 +12,28 @@ import stat
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from rlvr_probe import guard, identity
+from rlvr_probe import guard, handover, identity
 from rlvr_probe.config import ARM, OWNER, Config
-from rlvr_probe.filesystem import file_system, is_network
+from rlvr_probe.filesystem import file_system, is_network, reach
+from rlvr_probe.spool import LEAVING_SUFFIX
 
-__all__ = ["PLACES", "RECORD", "Keeper", "holder", "lock_path", "open_lock", "read_record"]
+__all__ = [
+    "BURST",
+    "FIRST",
+    "LATER",
+    "PLACES",
+    "RECORD",
+    "Keeper",
+    "gives_way",
+    "holder",
+    "lock_path",
+    "open_lock",
+    "read_record",
+]
 
 PLACES: tuple[str, ...] = ("/dev/shm", "/tmp")  # noqa: S108 - in a folder of our own there, checked to be ours
 """Where the folder of locks is looked for. Not in the environment, which differs within a job."""
@@ -33,13 +47,21 @@ JITTER_NS = 100_000_000
 _PATIENCE_NS: Final = 3_000_000_000
 """How long a sidecar that was asked for may take to hold the lock."""
 
-_BURST: Final = 16
+BURST: Final = 16
 """Sidecars that may end before their time, one after the other, until the next one has to wait."""
 
 _SEVERAL: Final = 4
 """So many of them, and the recording says that there is none."""
 
+FIRST: Final = "first"
+"""Last argument of a sidecar that was started by a process which nobody recorded started."""
+LATER: Final = "later"
+"""The same of one that was started by any other process of a job."""
+
 _LONGEST_WAIT_S: Final = 60
+
+_HAND_OVER_NS: Final = 5_000_000_000
+_POLL_S: Final = 0.02
 
 _AGAIN_NS: Final = 10_000_000_000
 """How long a process that cannot look, or cannot start anything, waits until it tries again."""
@@ -73,22 +95,30 @@ class Recording(Protocol):
 
 
 class Keeper:
-    """Sees to it that a run has a sidecar on this node. Used by one thread of each process."""
+    """Sees to it that a run has a sidecar on this node. Used by one thread of each process.
 
-    def __init__(self, folder: Path, config: Config) -> None:
+    Attributes:
+        spool: Where this process writes, if that is not the run folder.
+    """
+
+    def __init__(self, folder: Path, config: Config, *, first: bool = True) -> None:
         """Look at nothing yet.
 
         Args:
             folder: Run folder.
             config: Its settings are the sidecar's as well.
+            first: This process began the job: where a run is to be sent is known best here.
         """
         self._folder = folder
         self._config = config
         self._wanted = config.sidecar and sys.platform == "linux" and bool(sys.executable)
+        self.spool: Path | None = None
         self._due_ns = time.monotonic_ns() + 2 * LOOK_NS  # most short processes need none
         self._lock: Path | None = None
         self._seen_free = False
         self._started = 0
+        self._role = FIRST if first else LATER
+        self._known: int | None = None
 
     @guard.fail_open("election.look")
     def look(self, recording: Recording) -> None:
@@ -119,20 +149,49 @@ class Keeper:
             self._lock = None  # somebody cleaned up: the next look finds a place again
             raise
         try:
-            if holder(fd) is not None:
+            found = holder(fd)
+            if found is not None:
                 self._seen_free = False
+                if found != self._known:
+                    self._known = found
+                    if self._role == FIRST and gives_way(found, os.environ):
+                        self._started = _start(self._folder, self._config, self._role)
             elif not self._seen_free:
                 self._seen_free = True
                 return os.getpid() * 7919 % 97 * JITTER_NS // 97
-            elif _may_start(read_record(fd), now_ns) and self._folder.is_dir():
+            elif _may_start(read_record(fd), now_ns) and self._is_there():
                 _, taken_ns, in_vain = read_record(fd)
                 if in_vain == _SEVERAL:
                     guard.note("election.sidecar", NoSidecar(), log=False)
                 os.pwrite(fd, RECORD.pack(now_ns, taken_ns, in_vain + 1), 0)
-                self._started = _start(self._folder, self._config)
+                self._started = _start(self._folder, self._config, self._role)
         finally:
             os.close(fd)
         return LOOK_NS
+
+    def _is_there(self) -> bool:
+        """Whether there is something to look after; the server of a spooled run is not asked."""
+        return (self._folder if self.spool is None else self.spool).is_dir()
+
+    @guard.fail_open("election.hand_over")
+    def hand_over(self, process: str) -> None:
+        """Wait a moment for the sidecar to move what a process wrote, which now has closed it.
+
+        Where a job ends, its node or container may at once, and all that is still in the spool.
+
+        Args:
+            process: Process key.
+        """
+        if self.spool is None or not self._wanted:
+            return
+        asked = self.spool / f"p{process}{LEAVING_SUFFIX}"
+        asked.touch(0o600)
+        begin_ns = due_ns = time.monotonic_ns()
+        while (now_ns := time.monotonic_ns()) - begin_ns < _HAND_OVER_NS and asked.exists():
+            if now_ns >= due_ns:
+                due_ns = now_ns + self._look(now_ns)
+            time.sleep(_POLL_S)
+        self._reap()
 
     def _reap(self) -> None:
         """Take note of the end of what this process started, which is there for a moment only."""
@@ -153,7 +212,7 @@ def lock_path(folder: Path) -> Path:
     """
     from hashlib import sha256
 
-    run = sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]
+    run = sha256(os.fsencode(reach(folder)[0])).hexdigest()[:16]
     boot = (identity.boot_id() or identity.host())[:8]
     for place in PLACES:
         path = Path(place, f"rlvr-probe-{os.geteuid()}")
@@ -203,16 +262,35 @@ def read_record(fd: int) -> tuple[int, int, int]:
     return RECORD.unpack(data) if len(data) == RECORD.size else (0, 0, 0)
 
 
+def gives_way(pid: int, environ: Mapping[str, str]) -> bool:
+    """Whether a sidecar was started later in a job, and knows another place to send the run to.
+
+    Args:
+        pid: Of the sidecar.
+        environ: Of the process that began the job.
+    """
+    try:
+        started = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        inherited = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # of another container, or gone
+        return False
+    if LATER.encode() not in started[-2:]:
+        return False
+    pairs = (os.fsdecode(one).partition("=") for one in inherited)
+    theirs = {name: text for name, _, text in pairs}
+    return handover.effective(theirs) != handover.effective(environ)
+
+
 def _may_start(record: tuple[int, int, int], now_ns: int) -> bool:
     """Whether it is time for another sidecar, now that there is none."""
     asked_ns, taken_ns, in_vain = record
     wait_ns = 0 if taken_ns >= asked_ns else _PATIENCE_NS
-    if in_vain > _BURST:
-        wait_ns = min(_LONGEST_WAIT_S, 1 << min(in_vain - _BURST, 6)) * 1_000_000_000
+    if in_vain > BURST:
+        wait_ns = min(_LONGEST_WAIT_S, 1 << min(in_vain - BURST, 6)) * 1_000_000_000
     return not 0 <= now_ns - asked_ns < wait_ns
 
 
-def _start(folder: Path, config: Config) -> int:
+def _start(folder: Path, config: Config, role: str) -> int:
     """Start a process that forks the sidecar and ends at once; its pid.
 
     Not by `subprocess`, whose objects would warn in a forked child of the user's. What is inherited
@@ -225,7 +303,7 @@ def _start(folder: Path, config: Config) -> int:
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-c", _CODE, package, str(folder)],
+        [sys.executable, "-c", _CODE, package, str(folder), role],
         environ,
         file_actions=null,
         setsigmask=(),

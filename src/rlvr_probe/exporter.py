@@ -163,6 +163,14 @@ class LiveSession(Protocol):
     that process is started anew, a new session gets the run from its beginning again.
     """
 
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """What went wrong so far beside what was raised, by a word: how often, or how much.
+
+        Words are of lower-case letters and ``_``. The recording says so.
+        """
+        ...
+
     def steps(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:
         """Hand over steps that are over.
 

@@ -62,7 +62,7 @@ def _rate(rate: int, seconds: float, step_s: float) -> dict[str, Any]:
         for one in ranks:
             one.event(names.SESSION, 0, session=0, rank=one.number, world_size=_RANKS)
             one.flush()
-        children = Children(folder, lambda place, error: print(place, error, flush=True))
+        children = Children(folder, lambda *fault: print(*fault, flush=True))
         children.begin({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint})
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.endpoint
         children.look(time.monotonic_ns())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import bars, run, slowdown
+from tests.bench import bars, reread, run, slowdown
 
 
 def quick(name: str, tmp_path: Path, *more: str) -> dict[str, Any]:
@@ -34,6 +34,12 @@ def test_every_way_to_record_an_event_is_timed(tmp_path: Path) -> None:
     assert set(kinds) < set(figures["variants"])
     assert all(row["calls"] > 0 for row in figures["variants"].values())
     assert figures["rows_lost"] == 0
+
+
+def test_an_export_that_begins_anew_reads_each_byte_twice() -> None:
+    found = reread.measure(5_000_000)
+    assert found["steps"] == 18
+    assert 1.9 < found["read"] < 2.2
 
 
 def test_what_is_called_is_written_or_counted_as_dropped(tmp_path: Path) -> None:

@@ -100,8 +100,12 @@ def children(pid: int) -> dict[int, str]:
 
 def child_of(process: subprocess.Popen[str]) -> int:
     """The command, which is not the launcher's witness."""
-    [pid] = [pid for pid, name in children(process.pid).items() if name != "signal-witness"]
-    return pid
+
+    def others() -> list[int]:
+        return [pid for pid, name in children(process.pid).items() if name != "signal-witness"]
+
+    until(lambda: len(others()) == 1, "the witness has taken its name")
+    return others()[0]
 
 
 def state(pid: int) -> str:
@@ -188,6 +192,31 @@ def test_nothing_recorded_is_one_line_that_says_why(environ: dict[str, str]) -> 
     assert ended.stdout == "output\n"
     [line] = ended.stderr.splitlines()
     assert line.startswith("rlvr-probe: nothing was recorded: no Python process of the command")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, True),
+        ({"RANK": "1"}, False),
+        ({"RLVR_PROBE_LIVE": "0"}, False),
+        ({"RLVR_PROBE_SIDECAR": "0"}, False),
+        ({"OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+        ({"RLVR_PROBE_DISABLED": "1"}, False),
+    ],
+)
+def test_that_a_run_is_sent_is_said_before_the_command_and_how_to_keep_it(
+    more: dict[str, str], said: bool, environ: dict[str, str]
+) -> None:
+    asks = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:Canary-secret-8Gh@127.0.0.1:9"}
+    ended = run(
+        "sh", "-c", "echo mine >&2", environ=environ | {"RLVR_PROBE_SIDECAR": "1"} | asks | more
+    )
+    first, *_ = ended.stderr.splitlines()
+    assert first.startswith("rlvr-probe: each step is sent to otlp when it is over") is said
+    assert ("RLVR_PROBE_LIVE=0" in ended.stderr) is said
+    assert "Canary" not in ended.stderr
 
 
 @pytest.mark.parametrize("rank", [{"RANK": "1"}, {"RANK": "0"}, {}])

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,15 @@ def one(tmp_path: Path) -> Iterator[Run]:
 
 def clean(run: Run) -> None:
     run.stop.touch()
-    pid = run.sidecar()
-    if pid:
-        os.kill(pid, signal.SIGKILL)
+    kill(run.sidecar())
     lock_path(run.path).unlink()
+
+
+def kill(pid: int | None) -> None:
+    """End a sidecar, if it is still there."""
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def is_alive(pid: int) -> bool:
@@ -163,7 +169,7 @@ def test_a_job_of_several_processes_has_one_sidecar_that_leaves_after_the_last(o
         """
     )
     pid = one.wait_for_sidecar()
-    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 2)
+    wait_for(lambda: len(list(one.path.glob("p*.open"))) == 3)  # and the sidecar's
     one.wait_for_journal(pid)
     one.stop.touch()
     assert process.wait(timeout=60) == 0
@@ -425,8 +431,7 @@ def test_no_row_is_lost_or_doubled_where_sidecars_are_killed_while_they_compress
         pid = one.sidecar()
         wait_for(lambda: bool(set(one.path.glob("*.gz*")) - packed) or process.poll() == 0, 60)
         packed.update(one.path.glob("*.gz*"))
-        if pid:
-            os.kill(pid, signal.SIGKILL)
+        kill(pid)
         if one.path.exists():
             trace = read_run(one.path)
             seen = [span.attributes["i"] for span in trace.user_spans]

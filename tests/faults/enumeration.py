@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 _ONLINE = (
     "_attach", "_boot", "adapter", "clock", "config", "election", "exceptions", "filesystem",
-    "guard", "hooks", "identity", "imports", "journal", "model/__init__", "model/counters",
-    "model/names", "model/schema", "model/serving", "model/vocabulary", "reading", "recorder",
-    "registry", "releases", "spans",
+    "guard", "handover", "hooks", "identity", "imports", "journal", "model/__init__",
+    "model/counters", "model/names", "model/schema", "model/serving", "model/vocabulary", "reading",
+    "recorder", "registry", "releases", "spans", "spool",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

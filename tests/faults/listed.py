@@ -15,10 +15,15 @@ AFTER = {
 """Called only once another function has failed; that one fails as well. Two at once are harmless,
 too, but the second is not counted."""
 
+_SPOOL = "where a run is spooled, which a local folder is not; tests/e2e/test_spool.py"
+
 NEVER = {
     "rlvr_probe._boot:arm_late": "called by a framework that loads plugins; test_plugins.py",
-    "rlvr_probe.filesystem:file_system.<locals>.<lambda>": "where a mount point has a blank",
+    "rlvr_probe.election:gives_way": "where a sidecar is there already; test_election.py",
+    "rlvr_probe.filesystem:_mounts.<locals>.<lambda>": "where a mount point has a blank",
     "rlvr_probe.guard:set_strict": "for tests of the probe",
+    "rlvr_probe.handover:effective": "asked where a sidecar is there already; test_handover.py",
+    "rlvr_probe.handover:received": "asked where a sidecar is there already; test_handover.py",
     "rlvr_probe.hooks.wrapping:_async_example": "never called: only its code is looked at",
     "rlvr_probe.hooks.wrapping:_example": "never called: only its code is looked at",
     "rlvr_probe.identity:_raylet": "asked in a worker process of Ray; test_identity.py",
@@ -29,6 +34,20 @@ NEVER = {
     "rlvr_probe.hooks.probe:HookProbe.drop": "asked by an integration; test_hooks.py",
     "rlvr_probe.reading:digest": "asked by an integration; test_requests.py",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",
+    "rlvr_probe.spool:Target.__init__": _SPOOL,
+    "rlvr_probe.spool:Target.is_there": _SPOOL,
+    "rlvr_probe.spool:_check": _SPOOL,
+    "rlvr_probe.spool:_check_place": _SPOOL,
+    "rlvr_probe.spool:home": _SPOOL,
+    "rlvr_probe.spool:_home_in": _SPOOL,
+    "rlvr_probe.spool:_homes": _SPOOL,
+    "rlvr_probe.spool:_is_ours": _SPOOL,
+    "rlvr_probe.spool:_name": _SPOOL,
+    "rlvr_probe.spool:every": _SPOOL,
+    "rlvr_probe.spool:find": _SPOOL,
+    "rlvr_probe.spool:read_target": _SPOOL,
+    "rlvr_probe.spool:write_target": _SPOOL,
+    "rlvr_probe.journal.space:write_room": _SPOOL,
     "rlvr_probe.spans:span._forget": "by an alarm at the end of a span; test_interruptions.py",
 }
 """Not called by the toy, and where they are."""
@@ -81,7 +100,6 @@ VALUE = {
     "rlvr_probe._attach:Attachment.__repr__": _TEXT,
     "rlvr_probe._attach:Attachment.__str__": _TEXT,
     "rlvr_probe._attach:attach": "the attachment that the user asked for",
-    "rlvr_probe.config:_convert": _CHECKED,
     "rlvr_probe.config:_inheritable": _CHECKED,
     "rlvr_probe.config:_within": _CHECKED,
     "rlvr_probe.guard:fail_open.<locals>.decorate": "a guarded function",
@@ -137,6 +155,7 @@ UNSEEN = {
     "rlvr_probe.journal.writer:JournalWriter._append": _JOURNAL,
     "rlvr_probe.journal.writer:JournalWriter._append_rows": _JOURNAL,
     "rlvr_probe.journal.writer:JournalWriter._encode": _JOURNAL,
+    "rlvr_probe.journal.writer:JournalWriter._new": _JOURNAL,
     "rlvr_probe.journal.writer:JournalWriter._open": _JOURNAL,
     "rlvr_probe.journal.writer:JournalWriter._ready": _JOURNAL,
     "rlvr_probe.journal.writer:JournalWriter._write_chunk": _JOURNAL,
@@ -150,6 +169,8 @@ UNSEEN = {
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.totals": _CLOSE,
     "rlvr_probe.recorder.definitions:since": _JOURNAL,
     "rlvr_probe.recorder.devicesused:DevicesUsed.__init__": _NOTHING,
+    "rlvr_probe.recorder.pause:Pause.__init__": _NOTHING,
+    "rlvr_probe.recorder.place:Place.__init__": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder.__init__": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder._make_writer": _JOURNAL,
     "rlvr_probe.recorder.recording:Recorder._start_over": _NOTHING,

@@ -273,6 +273,18 @@ def test_errors_of_a_driver_are_shown_with_the_rank(tmp_path: Path) -> None:
     assert f"GPU FAULT: lost 15 of {short} (node-1, rank 0) after 20.0 s" in said
 
 
+def test_a_device_names_the_ranks_that_surely_work_on_it(tmp_path: Path) -> None:
+    worker = rank(tmp_path, 1, use=None)
+    worker.journal.event(names.DEVICES_USED, 0.6, uuids=[gpu(1)], how="visible")
+    controller = rank(tmp_path, 0, use=None)
+    controller.journal.event(names.DEVICES_USED, 0.6, uuids=[gpu(0), gpu(1)], how="visible")
+    for training in (worker, controller):
+        training.journal.close()
+    sidecar(tmp_path).close()
+    shown = summarize(read_run(tmp_path))["devices"]["list"]
+    assert [(one["uuid"], one["ranks"]) for one in shown] == [(gpu(0), []), (gpu(1), [1])]
+
+
 def test_a_sidecar_that_took_over_is_read_as_one_series(tmp_path: Path) -> None:
     rank(tmp_path, 0, ranks=1, use=[gpu(0)]).journal.close()
     whole = truth()

@@ -14,7 +14,17 @@ import pytest
 
 from rlvr_probe import election, guard
 from rlvr_probe.config import Config
-from rlvr_probe.election import RECORD, Keeper, holder, lock_path, open_lock, read_record
+from rlvr_probe.election import (
+    FIRST,
+    LATER,
+    RECORD,
+    Keeper,
+    gives_way,
+    holder,
+    lock_path,
+    open_lock,
+    read_record,
+)
 from rlvr_probe.sidecar.lock import Lock
 
 SECOND = 1_000_000_000
@@ -56,7 +66,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Folders that a sidecar was asked for."""
     found: list[Path] = []
 
-    def start(folder: Path, config: Config) -> int:
+    def start(folder: Path, config: Config, role: str) -> int:
         found.append(folder)
         return 0
 
@@ -88,10 +98,13 @@ def look(
         keeper.look(recording or Recording())
 
 
-def hold(places: Path, run: Path) -> subprocess.Popen[str]:
+def hold(places: Path, run: Path, role: str = FIRST, **environ: str) -> subprocess.Popen[str]:
     """Another process, which holds the lock once this returns."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(places), str(run)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(places), str(run), role],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "Lock\n"
@@ -206,6 +219,36 @@ def test_a_sidecar_that_holds_the_lock_is_left_alone(
     assert (before, started) == ([], [run])
 
 
+def test_a_sidecar_that_a_later_process_started_gives_way_where_the_first_one_sends_elsewhere(
+    run: Path,
+    started: list[Path],
+    clock: Callable[[float], None],
+    places: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = hold(places, run, LATER, OTEL_EXPORTER_OTLP_ENDPOINT="http://there")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://there")
+    look(Keeper(run, Config()), clock, 5.0)
+    assert started == []  # it knows as much
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "key=value")
+    look(Keeper(run, Config(), first=False), clock, 5.0)
+    assert started == []  # no better placed to say so
+    look(Keeper(run, Config()), clock, 5.0)
+    assert started == [run]  # and not once for every look
+    end(process)
+
+
+def test_a_sidecar_that_a_first_process_or_a_person_started_gives_way_to_nobody(
+    run: Path, places: Path
+) -> None:
+    elsewhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://elsewhere"}
+    for role, expected in ((FIRST, False), ("by hand", False), (LATER, True)):
+        process = hold(places, run, role)
+        assert gives_way(process.pid, elsewhere) is expected
+        end(process)
+        assert gives_way(process.pid, elsewhere) is False
+
+
 def test_two_runs_have_a_sidecar_each(
     tmp_path: Path, run: Path, started: list[Path], clock: Callable[[float], None], places: Path
 ) -> None:
@@ -250,6 +293,13 @@ def test_a_lock_whose_file_was_deleted_is_held_no_more(run: Path) -> None:
     assert lock.is_held()
     lock_path(run).unlink()
     assert not lock.is_held()
+    lock.release()
+
+
+def test_a_lock_whose_folder_was_deleted_is_let_go_of(run: Path) -> None:
+    lock = Lock.take(run)
+    assert isinstance(lock, Lock)
+    shutil.rmtree(lock_path(run).parent)
     lock.release()
 
 

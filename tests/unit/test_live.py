@@ -15,7 +15,8 @@ from tests.jobs import wait_for
 
 S = 1_000_000_000
 ENDS = "import sys; sys.exit(3)"
-REFUSED = "import os, sys; os.write(1, b'r'); os.read(0, 1)"
+SAYS = "import os, sys; os.write(1, {!r}); os.read(0, 1)"
+Fault = tuple[str, str, int]
 HANGS = "import time; time.sleep(1_000)"
 
 
@@ -24,10 +25,10 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     """Children whose processes run this code, and what they told, in ``faults``."""
     made: list[Children] = []
 
-    def begin(code: str, faults: list[tuple[str, str]]) -> Children:
+    def begin(code: str, faults: list[Fault]) -> Children:
         monkeypatch.setattr(children, "_CODE", code)
         monkeypatch.setattr(children, "wanted", lambda environ: (["one"], [("two", "ImportError")]))
-        made.append(Children(tmp_path, lambda place, error: faults.append((place, error))))
+        made.append(Children(tmp_path, lambda *fault: faults.append(fault)))
         made[-1].begin({})
         return made[-1]
 
@@ -39,7 +40,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 def test_one_that_fails_is_started_again_ever_more_rarely_and_told_of_once(
     keep: Callable[..., Children], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults, started = list[tuple[str, str]](), list[int]()
+    faults, started = list[Fault](), list[int]()
     kept = keep(ENDS, faults)
     real = kept._start
     now = 0
@@ -59,25 +60,57 @@ def test_one_that_fails_is_started_again_ever_more_rarely_and_told_of_once(
     assert waits == sorted(waits)
     assert waits[0] >= 5 * S
     assert waits[-1] >= 40 * S
-    assert faults == [("live.two", "ImportError"), ("live.one", "status 3")]
+    assert faults == [("live.two", "ImportError", 1), ("live.one", "status 3", 1)]
+
+
+def hear(kept: Children, faults: list[Fault], last: Fault, now: int = 0) -> None:
+    def told() -> bool:
+        kept.look(now)
+        return last in faults
+
+    wait_for(told, 60)
 
 
 def test_what_a_destination_refuses_is_told_of_once(keep: Callable[..., Children]) -> None:
-    faults = list[tuple[str, str]]()
-    kept = keep(REFUSED, faults)
-
-    def told() -> bool:
-        kept.look(0)
-        return ("live.one", "refused") in faults
-
-    wait_for(told, 60)
+    faults = list[Fault]()
+    said = b"refused 1\ntaken 1\nrefused 1\nrejected 3\nrejected 3\n"
+    kept = keep(SAYS.format(said), faults)
+    hear(kept, faults, ("live.one", "rejected", 3))
     kept.end()
     kept.stop(60)
-    assert faults == [("live.two", "ImportError"), ("live.one", "refused")]
+    assert faults == [
+        ("live.two", "ImportError", 1), ("live.one", "refused", 1), ("live.one", "rejected", 3),
+    ]  # fmt: skip
+
+
+def test_what_one_counts_is_added_to_what_those_before_it_did(
+    keep: Callable[..., Children], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = list[Fault]()
+    kept = keep(SAYS.format(b"rejected 3\n"), faults)
+    hear(kept, faults, ("live.one", "rejected", 3))
+    monkeypatch.setattr(children, "_CODE", SAYS.format(b"rejected 1\nrejected 2\n"))
+    [child] = kept._children
+    assert child.process is not None
+    child.process.kill()
+    child.process.wait()
+    kept.look(0)
+    hear(kept, faults, ("live.one", "rejected", 5), 10_000 * S)
+    assert faults[-2:] == [("live.one", "rejected", 4), ("live.one", "rejected", 5)]
+
+
+@pytest.mark.parametrize(
+    "said", [b"x" * 100_000, b"rejected\n", b"\xff 1\n", b"../a 1\n", b"a -1\n", b"a " + b"9" * 99]
+)
+def test_what_nobody_says_is_not_heard(said: bytes, keep: Callable[..., Children]) -> None:
+    faults = list[Fault]()
+    kept = keep(SAYS.format(said + b"\nlast 1\n"), faults)
+    hear(kept, faults, ("live.one", "last", 1))
+    assert faults == [("live.two", "ImportError", 1), ("live.one", "last", 1)]
 
 
 def test_one_that_hangs_is_ended(keep: Callable[..., Children]) -> None:
-    faults = list[tuple[str, str]]()
+    faults = list[Fault]()
     kept = keep(HANGS, faults)
     kept.look(0)
     [child] = kept._children
@@ -86,7 +119,7 @@ def test_one_that_hangs_is_ended(keep: Callable[..., Children]) -> None:
     kept.end()
     kept.stop(0.1)
     assert process.returncode == -9
-    assert faults[-1] == ("live.one", "Timeout")
+    assert faults[-1] == ("live.one", "Timeout", 1)
 
 
 class _Point:

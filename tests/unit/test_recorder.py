@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from rlvr_probe import guard
 from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, recording
+from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause, recording
 from rlvr_probe.trace import read_run
+from tests.jobs import wait_for
 
 Make = Callable[..., Recorder]
 
@@ -69,6 +71,40 @@ def test_every_row_is_written_in_order_with_its_definition(record: Make) -> None
     assert defined[definition] == ["event", "rewards", ["values"]]
     assert rows(recorder.folder, "end")[0][2] == "exit"
     assert (recorder.folder / ".gitignore").read_text() == "*\n"
+
+
+def test_what_is_recorded_is_written_at_once_when_nothing_is_open_any_more(record: Make) -> None:
+    recorder = record(flush_s=60)
+    definition = recorder.define(names.STEP, ("step",))
+    outer = begun(recorder, names.STEP, definition, monotonic_ns(), 0)
+    wait_for(lambda: any(recorder.folder.glob("*.jsonl")))
+    inner = begun(recorder, names.STEP, definition, monotonic_ns(), outer)
+    recorder.end(inner, definition, monotonic_ns(), None, [1])
+    assert len(recorder.rows) == 1
+    recorder.end(outer, definition, monotonic_ns(), None, [1])
+    wait_for(lambda: len(rows(recorder.folder)) == 2)
+
+
+def test_a_signal_handler_may_end_what_is_open_while_the_thread_is_woken(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pause, "HURRY_NS", 0)
+    recorder = record(flush_s=60)
+    definition = recorder.define(names.STEP, ("step",))
+
+    def one(*_: object) -> None:
+        span = begun(recorder, names.STEP, definition, monotonic_ns(), 0)
+        recorder.end(span, definition, monotonic_ns(), None, [1])
+
+    before = signal.signal(signal.SIGVTALRM, one)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0002, 0.0002)
+        for _ in range(20_000):
+            one()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    recorder.close("exit")
 
 
 def test_a_full_queue_drops_and_counts(record: Make) -> None:

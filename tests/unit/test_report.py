@@ -16,6 +16,7 @@ from rlvr_probe.report import render, summarize
 from rlvr_probe.report.document import clean, duration, seconds
 from rlvr_probe.report.lengths import quantiles
 from rlvr_probe.trace import read_run
+from tests.actors import Job
 from tests.journals import JournalFile, Training, simple_run
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "show-json.md"
@@ -120,6 +121,18 @@ def test_what_went_wrong_is_said_before_the_tables(tmp_path: Path) -> None:
     assert any("reward_fn  accuracy" in line for line in lines)
 
 
+def test_what_a_sidecar_could_not_do_is_said(tmp_path: Path) -> None:
+    simple_run(tmp_path)
+    sidecar = JournalFile(tmp_path, 90)
+    sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
+    for number in range(6):
+        sidecar.row("fault", 1, "live.otlp", f"rejected{number}", 1_200 - number)
+    sidecar.close()
+    said = " ".join(text(summary(tmp_path)).split())
+    assert "FAULTS of the sidecar, which the run does not see: 1,200 in live.otlp:" in said
+    assert "1,196 in live.otlp: rejected4, and 1 more" in said
+
+
 @pytest.mark.parametrize("color", [False, True])
 def test_a_thousand_steps_fit_a_screen_and_100_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, color: bool
@@ -151,6 +164,19 @@ def test_nothing_in_a_recording_can_move_the_cursor_or_look_like_markup(tmp_path
     assert "[red]run[/red]" in colored
     assert "\x1b[2J" not in colored
     assert "\x1b]0" not in colored
+
+
+def test_names_are_whole_on_a_terminal_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(tmp_path, steps=2).write()
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", text(summary(tmp_path), color=True))
+    assert max(map(len, shown.splitlines())) <= 80
+    tables = shown.partition("Calls of worker groups")[2]
+    for name in ("actor_rollout", "compute_log_prob", "update_weights", "AgentLoopWorker"):
+        assert re.search(rf"^ +(\d+ +|actor_rollout +|){name} ", tables, re.MULTILINE)
+    assert "…" not in tables
 
 
 def test_an_ascii_stream_gets_question_marks_not_an_error(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from rlvr_probe.sidecar import writers as writers_module
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.loop import Sidecar
-from rlvr_probe.sidecar.process import LAST_S, SIGNALS
+from rlvr_probe.sidecar.process import SIGNALS
 from rlvr_probe.sidecar.writers import Writers
 from rlvr_probe.trace import read_run
 from tests.journals import JournalFile, key
@@ -83,7 +83,7 @@ def writers(folder: Path) -> Writers:
 def sidecar(folder: Path, hz: float = 0.0, beat: Callable[[], object] | None = None) -> Sidecar:
     lock = Lock.take(folder)
     assert isinstance(lock, Lock)
-    return Sidecar(folder, Config(gpu_hz=hz), lock, SIGNALS, last_s=LAST_S, beat=beat)
+    return Sidecar(folder, Config(gpu_hz=hz), lock, SIGNALS, last_s=120.0, beat=beat)
 
 
 def run(one: Sidecar) -> str:
@@ -277,6 +277,30 @@ def test_a_folder_that_is_gone_has_no_writers(folder: Path) -> None:
     assert (look.look(), look.alive, look.gone) == ([], 0, True)
 
 
+def test_who_begins_to_write_while_it_is_asked_does_not_end_who_asks(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    script = """
+import fcntl, os, sys
+from rlvr_probe.sidecar.compress import is_open_for_writing
+real, opened = fcntl.fcntl, []
+def granted(fd, command, argument=0):
+    found = real(fd, command, argument)
+    if (command, argument) == (fcntl.F_SETLEASE, fcntl.F_RDLCK):
+        try:
+            os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)
+        except BlockingIOError:
+            opened.append("not yet")
+    return found
+fcntl.fcntl = granted
+print(is_open_for_writing(sys.argv[1]), *opened)
+"""
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    if done.stdout == "True\n":
+        pytest.skip("this file system cannot tell who writes")
+    assert (done.returncode, done.stdout) == (0, "False not yet\n")
+
+
 # ---------------------------------------------------------------- its journal
 
 
@@ -403,7 +427,10 @@ def test_it_stays_while_somebody_writes_and_tells_what_it_took(
     lived(folder, process.pid)
     assert stay(folder, monkeypatch) == "signal"
     rows = own_rows(folder)
-    assert rows[0] == ["def", rows[0][1], "event", "process", ["role"]]
+    # Of a whole test run, the journal defines what other tests record, too.
+    defined = ["event", "process", ["role"]]
+    [told] = [row[1] for row in rows if row[0] == "def" and row[2:] == defined]
+    assert [row[3:] for row in rows if row[0] == told] == [["sidecar"]]
     assert any(row[0] == "own" for row in rows)
     assert (rows[-1][0], rows[-1][2]) == ("end", "signal")
 
@@ -432,6 +459,45 @@ class Steady:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def asked_in_vain(folder: Path, times: int) -> None:
+    fd = election.open_lock(election.lock_path(folder))
+    os.pwrite(fd, election.RECORD.pack(1, 1, times), 0)
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("times", "spared"), [(election.BURST, False), (election.BURST + 1, True)])
+def test_where_many_ended_before_it_the_devices_are_spared_for_a_while(
+    folder: Path,
+    process: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    times: int,
+    spared: bool,
+) -> None:
+    monkeypatch.setattr(loop, "Sampler", Steady)
+    monkeypatch.setattr(loop, "_SETTLED_NS", 0)
+    settled = list[Lock]()
+    monkeypatch.setattr(Lock, "settle", lambda lock: settled.append(lock))
+    asked_in_vain(folder, times)
+    lived(folder, process.pid)
+    stay(folder, monkeypatch, hz=5.0)
+    assert len(settled) == (1 if spared else 2), "at its end, and before unless it spares them"
+    rows = own_rows(folder)
+    assert any(row[-1] == 300.0 for row in rows) is not spared
+    said = [row[2:] for row in rows if row[0] == "fault"]
+    assert said == ([["sidecar.devices", "Spared", 1]] if spared else [])
+
+
+def test_devices_that_were_spared_are_read_in_the_end(
+    folder: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Sampler", Steady)
+    monkeypatch.setattr(loop, "_SPARED_NS", 100_000_000)
+    asked_in_vain(folder, election.BURST + 1)
+    lived(folder, process.pid)
+    stay(folder, monkeypatch, looks=20, hz=5.0)
+    assert any(row[-1] == 300.0 for row in own_rows(folder))
 
 
 class Broken(Steady):

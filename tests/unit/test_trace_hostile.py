@@ -23,8 +23,9 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import Recorder
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
+from rlvr_probe.trace.window import Window
 from rlvr_probe.workload import build_workload
-from tests.journals import JournalFile, Training, key, simple_run, summed
+from tests.journals import JournalFile, Training, fake_proc, key, simple_run, summed
 
 MEMORY_B = 400_000_000
 """Address space of a reading process beyond what Python and its libraries take."""
@@ -126,6 +127,36 @@ def test_a_row_that_is_nonsense_is_counted(tmp_path: Path, line: bytes, reason: 
     assert result["lost"].keys() <= {reason, "bad_line"}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'["def",' + b"[" * 100_000,
+        b'["def",' + b"[" * 5_000 + b"]" * 5_000 + b"]",
+        b'["end",' + b"[" * 100_000,
+        b'["def",1e400,"event","process",["role"]]',
+        b'["def",' + b"9" * 4_000 + b',"event","process",["role"]]',
+        b"[0,1," + b"[" * 100_000,
+        b"[0,1e308,1e308,1,0,null]",
+        b"\xff\xfe",
+    ],
+)
+def test_a_row_that_is_nonsense_keeps_no_run_that_goes_on_from_being_told(
+    tmp_path: Path, line: bytes
+) -> None:
+    found = training(tmp_path / "run")
+    found.journal.raw(line)
+    found.step(2)
+    found.journal.raw(line)
+    found.journal.close()
+    with contextlib.closing(Window(tmp_path / "run", fake_proc(tmp_path / "proc"))) as window:
+        while window.read(100_000):
+            pass
+        over = window.over()
+        assert over is not None
+        window.forget(over)
+    assert [step.number for step in over.steps] == [1, 2]
+
+
 def test_numbers_at_their_limits_end_in_figures_or_in_a_count(tmp_path: Path) -> None:
     journal = JournalFile(
         tmp_path, header={"mono_ns": (1 << 63) - 2, "epoch_ns": (1 << 63) - 2, "rank": 1 << 62}
@@ -213,6 +244,27 @@ def test_a_folder_of_many_files_is_read_in_one_pass(tmp_path: Path) -> None:
         (tmp_path / schema.segment_name(key(10 + number), 0)).touch()
     result = figures(tmp_path)
     assert (result["processes"], result["trajectories"]) == (1, 8)
+
+
+def test_a_run_of_many_processes_is_told_of_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 300
+    for number in range(count):
+        journal = JournalFile(tmp_path / "run", number=number)
+        journal.span(names.USER, 0, 1, label="work")
+        journal.close()
+    asked, real = list[object](), Window._reached
+
+    def reached(window: Window, one: Any) -> int:
+        asked.append(one)
+        return real(window, one)
+
+    monkeypatch.setattr(Window, "_reached", reached)
+    with contextlib.closing(Window(tmp_path / "run", fake_proc(tmp_path / "proc"))) as window:
+        while window.read(1 << 30):
+            pass
+    assert count <= len(asked) <= 4 * count
 
 
 def test_many_launches_under_one_run_id_are_told_apart(tmp_path: Path) -> None:

@@ -16,15 +16,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
 
-__all__ = ["GONE", "Collector", "grpc_collector", "http_collector"]
+__all__ = ["GONE", "Collector", "attributes", "grpc_collector", "http_collector"]
 
 Answer = Callable[[int], int]
 """HTTP status by the number of the request, from 0."""
+
+Judge = Callable[[Any], int]
+"""HTTP status by what was sent."""
 
 GONE = 0
 """Over HTTP: it dies before it answers."""
@@ -37,12 +42,24 @@ class Collector:
     Attributes:
         endpoint: Where it listens.
         answer: How it answers; what it does not take it does not keep.
+        judge: The same, by what is asked to be taken; asked where ``answer`` says 200.
+        partial: How much of each request is not taken, and what is said to that.
+        kind: Type of what it answers.
+        says: Text of an answer that is an error.
+        retry_after: When an answer that is none asks to be asked again.
+        location: Where an answer sends on to.
         hang: Answers nothing until it is set.
         requests: Headers of every request.
     """
 
     endpoint: str = ""
     answer: Answer = lambda number: 200
+    judge: Judge = lambda request: 200
+    partial: tuple[int, str] = (0, "")
+    kind: str = ""
+    says: str = ""
+    retry_after: str = ""
+    location: str = ""
     hang: threading.Event | None = None
     requests: list[dict[str, str]] = field(default_factory=list)
     traces: list[traces.ExportTraceServiceRequest] = field(default_factory=list)
@@ -55,6 +72,17 @@ class Collector:
         if self.hang is not None:
             self.hang.wait()
         return self.answer(number)
+
+    def response(self, kind: Any) -> Any:
+        """What is said of something that was taken."""
+        count, message = self.partial
+        answer = kind()
+        if count or message:
+            partial = answer.partial_success
+            name = "rejected_spans" if kind is TRACES.answer else "rejected_data_points"
+            setattr(partial, name, count)
+            partial.error_message = message
+        return answer
 
     def spans(self) -> Iterator[tuple[dict[str, Any], Any]]:
         """Resource and span of everything that was taken."""
@@ -73,6 +101,16 @@ class Collector:
                     for metric in scope.metrics:
                         for point in getattr(metric, metric.WhichOneof("data")).data_points:
                             yield metric, point
+
+
+@dataclass(frozen=True)
+class _Signal:
+    request: Any
+    answer: Any
+
+
+TRACES = _Signal(traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse)
+METRICS = _Signal(metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse)
 
 
 def attributes(given: Any) -> dict[str, Any]:
@@ -102,21 +140,32 @@ def http_collector() -> Iterator[Collector]:
             if status == GONE:
                 self.close_connection = True
                 return
+            answer = b""
             if status == 200:
                 encoding = headers.get("content-encoding")
                 if encoding == "gzip":
                     body = gzip.decompress(body)
                 elif encoding == "deflate":
                     body = zlib.decompress(body)
-                if self.path.endswith("/v1/traces"):
-                    collector.traces.append(traces.ExportTraceServiceRequest.FromString(body))
-                else:
-                    collector.metrics.append(metrics.ExportMetricsServiceRequest.FromString(body))
+                mine = self.path.partition("?")[0].endswith("/v1/traces")
+                signal, kept = (TRACES, collector.traces) if mine else (METRICS, collector.metrics)
+                request = signal.request.FromString(body)
+                status = collector.judge(request)
+                if status == 200:
+                    kept.append(request)
+                    answer = collector.response(signal.answer).SerializeToString()
+            if status != 200 and collector.says:
+                answer = collector.says.encode()
             self.send_response(status)
-            if status == 429:
-                self.send_header("Retry-After", "0")
-            self.send_header("Content-Length", "0")
+            if status == 429 or collector.retry_after:
+                self.send_header("Retry-After", collector.retry_after or "0")
+            if collector.location:
+                self.send_header("Location", collector.location)
+            kind = "application/x-protobuf" if status == 200 else "text/plain"
+            self.send_header("Content-Type", collector.kind or kind)
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -136,30 +185,40 @@ def http_collector() -> Iterator[Collector]:
         thread.join()
 
 
-_CODES = {429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE}
+_CODES = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.UNIMPLEMENTED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
 
 
 @contextmanager
 def grpc_collector() -> Iterator[Collector]:
-    """One that speaks gRPC; a status of 429 or 503 is said as gRPC says it."""
+    """One that speaks gRPC, and says as gRPC does what a status of HTTP means."""
     collector = Collector()
 
-    def taken(kept: list[Any], request: Any, context: Any, answer: Any) -> Any:
+    def taken(kept: list[Any], request: Any, context: Any, kind: Any) -> Any:
         status = collector.begin(dict(context.invocation_metadata()))
+        if status == 200:
+            status = collector.judge(request)
         if status != 200:
-            context.abort(_CODES.get(status, grpc.StatusCode.INVALID_ARGUMENT), "as told")
+            if status == 429:
+                context.set_trailing_metadata((("grpc-status-details-bin", _at_once()),))
+            code = _CODES.get(status, grpc.StatusCode.INVALID_ARGUMENT)
+            context.abort(code, collector.says or "as told")
         kept.append(request)
-        return answer
+        return collector.response(kind)
 
     class Traces(traces_grpc.TraceServiceServicer):
         def Export(self, request: Any, context: Any) -> Any:
-            return taken(collector.traces, request, context, traces.ExportTraceServiceResponse())
+            return taken(collector.traces, request, context, TRACES.answer)
 
     class Metrics(metrics_grpc.MetricsServiceServicer):
         def Export(self, request: Any, context: Any) -> Any:
-            return taken(
-                collector.metrics, request, context, metrics.ExportMetricsServiceResponse()
-            )
+            return taken(collector.metrics, request, context, METRICS.answer)
 
     server = grpc.server(futures.ThreadPoolExecutor(2))
     traces_grpc.add_TraceServiceServicer_to_server(Traces(), server)
@@ -173,3 +232,10 @@ def grpc_collector() -> Iterator[Collector]:
         if collector.hang is not None:
             collector.hang.set()
         server.stop(None).wait()
+
+
+def _at_once() -> bytes:
+    """The details of a status by which a collector asks to be asked again."""
+    status = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+    status.details.add().Pack(RetryInfo())
+    return bytes(status.SerializeToString())

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests import wheels
 
-__all__ = ["Receiver", "receiver"]
+__all__ = ["Receiver", "free_ports", "receiver"]
 
 _ATTEMPTS = 5
 _START_S = 60.0
@@ -90,7 +90,7 @@ def receiver(folder: Path) -> Iterator[Receiver]:
     installed = wheels.installed("otlp-receiver", pins)
     log = folder / "receiver.log"
     for _ in range(_ATTEMPTS):
-        ports = _free_ports(3)
+        ports = free_ports(3)
         with log.open("wb") as output:
             process = _start(installed, ports, folder, output)
         try:
@@ -132,7 +132,8 @@ def _answers(process: subprocess.Popen[bytes], found: Receiver) -> bool:
     return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on at the moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -128,10 +128,11 @@ def test_the_commands_of_the_guide_do_what_it_says(
             printed.append(export(tmp_path, *words[1:], **variables))
         else:
             assert (command, *words[:1]) == ("pip", "install"), line
-    sent, summary, plan, again = printed
+    sent, summary, plan, again, rejected = printed
     assert "spans in" in sent
     assert "nothing was sent" in summary
     assert plan.startswith("{")
     assert "spans in" in again
+    assert "0 spans in 0 units" in rejected
     times = Counter(Counter(span["span_id"] for _, span in got.spans()).values())
     assert times.keys() == {2}, "once over HTTP, once over gRPC"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
@@ -13,12 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rlvr_probe_otlp import offsets
+from rlvr_probe_otlp import sending
 from rlvr_probe_otlp.exporter import OTLPExporter
 from rlvr_probe_otlp.live import LiveExport
+from rlvr_probe_otlp.offsets import FILE
+from rlvr_probe_otlp.plan import Plan
 from rlvr_probe_otlp.tests.collector import GONE, Collector, grpc_collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, received
@@ -28,9 +28,13 @@ from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.sidecar import live
+from rlvr_probe.sidecar.children import Children
 from rlvr_probe.trace import read_run, tail
 from tests.actors import Job
+from tests.disks import fill, tmpfs
 from tests.growing import Growing
+
+__all__ = ["tmpfs"]
 
 LONG_S = 120.0
 
@@ -39,7 +43,9 @@ LONG_S = 120.0
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    # A busy machine may answer late. What is refused is not tried again within one request.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+    monkeypatch.setattr(sending, "_FIRST_S", 1_000.0)
     monkeypatch.setattr(live, "_LOOK_S", 0.02)
     monkeypatch.setattr(live, "_LONGEST_WAIT_S", 0.1)
 
@@ -87,13 +93,13 @@ class Run:
 def make(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     processes = list[subprocess.Popen[bytes]]()
 
-    def made(write: Callable[[Path], object] = four_steps) -> Run:
+    def made(write: Callable[[Path], object] = four_steps, place: Path | None = None) -> Run:
         folder = tmp_path / str(len(processes))
         source = folder / f"run-{len(processes)}"
         write(source)
         one = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         processes.append(one)
-        growing = Growing(source, folder / "run", folder / "proc")
+        growing = Growing(source, (place or folder) / "run", folder / "proc")
         growing.belong_to(one.pid)
         return Run(growing, one)
 
@@ -198,8 +204,9 @@ def test_a_collector_that_is_away_for_a_while_gets_everything(
 
 
 def test_a_collector_that_hangs_for_a_while_gets_everything(
-    make: Callable[..., Run], http: Collector
+    make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
     http.hang = threading.Event()
     run = make()
     run.start()
@@ -228,6 +235,26 @@ def test_a_run_that_ends_while_the_collector_is_away_is_sent_afterwards(
     assert once(http)
 
 
+def test_the_end_of_a_run_that_is_too_large_is_left_to_export_and_that_is_said(
+    make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(live, "_WHOLE_B", 1_000)
+    run = make()
+    run.start()
+    for _ in run.growing.rounds(10):
+        pass
+    assert run.end() == []
+    assert capfd.readouterr().out == "end_not_sent 1\n", "which the sidecar hears"
+    plan = Plan(read_run(run.folder))
+    steps = {one.trace_id for unit in plan.units() if unit.title.startswith("step")
+             for one in unit.traces}  # fmt: skip
+    assert {span.trace_id.hex() for _, span in http.spans()} == steps
+    assert rest(run.folder) == 0
+    check_whole(http, run.folder)
+    assert once(http)
+
+
 def test_nobody_listens_from_the_start(
     make: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,35 +274,26 @@ def test_nobody_listens_from_the_start(
 
 
 def test_without_room_for_notes_everything_is_sent_once_and_noted_later(
-    make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Run], http: Collector, tmpfs: Callable[[str], Path]
 ) -> None:
-    """In place of a full disk, ``write`` of the module that notes fails as it does on one."""
-    real, full = os.write, [True]
-
-    class Full:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def write(self, file: int, data: bytes) -> int:
-            if full[0]:
-                raise OSError(errno.ENOSPC, "no space left on device")
-            return real(file, data)
-
-    monkeypatch.setattr(offsets, "os", Full())
-    run = make()
-    run.start()
-    *some, _ = run.growing.times
+    disk = tmpfs("size=4m")
+    run = make(place=disk)
+    *some, last = run.growing.times
     run.growing.write(some[len(some) * 3 // 4])
+    filler = fill(disk)
+    run.start()
     wait_until(lambda: len(http.traces) > 0)
-    assert (run.folder / offsets.FILE).read_bytes() == b""
-    full[0] = False
-    run.growing.write(run.growing.times[-1])
+    count = len(http.traces)
+    assert (run.folder / FILE).read_bytes() == b""
+    filler.unlink()
+    run.growing.write(last)
+    wait_until(lambda: len(http.traces) > count)
     assert run.end() == []
     check_whole(http, run.folder)
     assert once(http)
-    count = len(http.requests)
+    requests = len(http.requests)
     assert rest(run.folder) == 0
-    assert len(http.requests) == count
+    assert len(http.requests) == requests
 
 
 class Killed(Exception):
@@ -342,7 +360,7 @@ def test_two_runs_at_once_do_not_mix(make: Callable[..., Run], http: Collector) 
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1", "OTEL_SDK_DISABLED": "true"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1", "OTEL_TRACES_EXPORTER": "none",
           "OTEL_METRICS_EXPORTER": "none"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "h"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "h", "OTEL_SDK_DISABLED": "true"}, False),
     ],
 )  # fmt: skip
 def test_a_run_is_sent_where_the_environment_names_a_collector(
@@ -352,6 +370,15 @@ def test_a_run_is_sent_where_the_environment_names_a_collector(
     assert isinstance(exporter, LiveExporter)
     assert exporter.wanted(variables) is wanted
     assert live.wanted(variables)[0] == (["otlp"] if wanted else [])
+
+
+def test_what_cannot_be_is_a_fault_of_the_recording_and_starts_nothing(tmp_path: Path) -> None:
+    told = list[tuple[str, str, int]]()
+    children = Children(tmp_path, lambda *fault: told.append(fault))
+    children.begin({"OTEL_EXPORTER_OTLP_ENDPOINT": "h:1"})
+    children.look(1)
+    children.stop(0)
+    assert told == [("live.otlp", "ConfigError", 1)]
 
 
 def test_what_cannot_be_is_said_before_anything_is_sent(tmp_path: Path) -> None:

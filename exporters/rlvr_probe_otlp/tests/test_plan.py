@@ -11,6 +11,7 @@ from rlvr_probe_otlp import names as vocabulary
 from rlvr_probe_otlp.plan import Plan
 from rlvr_probe_otlp.telemetry import Snapshot
 from rlvr_probe_otlp.tests.recordings import EPOCH_NS, MADE, Limits, died, read, spans, traces
+from rlvr_probe_otlp.viewing import title
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
@@ -120,6 +121,51 @@ def _listed(attributes: object) -> list[str]:
     return list(attributes["rlvr.kept"])
 
 
+def test_spans_of_one_name_are_told_apart_by_what_was_called_and_roots_by_a_line(
+    job: tuple[Books, Trace],
+) -> None:
+    books, trace = job
+    titles = Counter(one.name for one in spans(trace, EVERYTHING))
+    methods = {"init_model", "compute_log_prob", "update_actor", "update_weights"}
+    assert {one for one in titles if "rpc" in one} == {f"rlvr.rpc {one}" for one in methods}
+    assert titles["rl.reward math"] == len(books.trajectories)
+    roots = [one for one in spans(trace, EVERYTHING) if one.parent_id is None]
+    about = {one.attributes.get("input.value") for one in roots}
+    assert {f"step {number}, attempt 0" for number in range(1, 5)} < about
+    assert {
+        f"step {step}, {mode}, prompt {row // 4}, row {row}"
+        for mode, step, _, row in books.trajectories
+    } < about
+    assert len(about) == len(roots), "each is told from the others"
+    [one] = [one for one in roots if one.attributes.get("input.value") == "step 3, attempt 0"]
+    tokens = sum(
+        one.response_tokens
+        for place, one in books.trajectories.items()
+        if place[:2] == ("train", 3)
+    )
+    assert one.attributes["output.value"] == f"trajectories 24, response tokens {tokens}"
+
+
+def test_what_a_critic_learned_is_told_from_what_the_actor_did() -> None:
+    for stage, expected in (("update_critic", "rl.train critic"), ("update_actor", "rl.train")):
+        assert title("rl.train", {"rlvr.stage": stage}) == expected
+
+
+def test_a_name_is_of_bounded_length_and_the_attribute_whole() -> None:
+    assert title("rlvr.user", {"rlvr.label": "x" * 200}) == "rlvr.user " + "x" * 64
+    assert title("rl.reward", {"rlvr.detail": "math", "rlvr.unfinished": True}) == "rl.reward math"
+
+
+def test_the_step_of_a_rank_says_which_rank(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=2, ranks=4, trajectories=32)
+    ranks = Counter(
+        one.attributes["rlvr.rank"]
+        for one in spans(read(tmp_path / "run", tmp_path))
+        if one.name == vocabulary.RANK_STEP
+    )
+    assert ranks == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
 def test_of_one_rank_the_root_is_its_step_and_of_several_it_holds_all_of_them(
     tmp_path: Path,
 ) -> None:
@@ -179,7 +225,7 @@ def test_a_span_of_the_application_around_ours_is_a_link(tmp_path: Path) -> None
         for link in one.links
         if link.attributes["rlvr.link.kind"] == "application"
     ]
-    expected = [("rl.loop", "a" * 32, "b" * 16)] * 2 + [("rlvr.user", "c" * 32, "d" * 16)]
+    expected = [("rl.loop", "a" * 32, "b" * 16)] * 2 + [("rlvr.user before", "c" * 32, "d" * 16)]
     assert links == expected
 
 
@@ -191,7 +237,7 @@ def test_marks_of_the_user_lie_in_their_step_and_the_others_in_a_trace_of_their_
         (one.spans[0].name, span.attributes["rlvr.label"])
         for one in traces(read(tmp_path / "run", tmp_path))
         for span in one.spans
-        if span.name == "rlvr.user"
+        if span.name == f"rlvr.user {span.attributes.get('rlvr.label')}"
     )
     assert found == {("rl.loop", "mine"): 4, ("rlvr.outside_steps", "before"): 2}
 

@@ -225,9 +225,21 @@ def test_a_deep_chain_of_spans_costs_no_recursion() -> None:
 
 
 def test_a_large_step_stays_loadable(tmp_path: Path) -> None:
-    """The bound of the reference: 2,048 trajectories of up to 10 turns in a step."""
-    Job(tmp_path / "run", steps=1, prompts=256, group_size=8, turns=10, booked=False).write()
+    """The bound of the reference: 2,048 trajectories of up to 10 turns in a step, and 200 ranks."""
+    Job(
+        tmp_path / "run", steps=1, prompts=256, group_size=8, turns=10, ranks=200, booked=False
+    ).write()
     trace = read(tmp_path / "run", tmp_path)
-    found = list(traces(trace))
-    assert max(len(one.spans) for one in found) <= 500
-    assert sum(one.spans[0].name == "rlvr.trajectory" for one in found) <= 100
+    [whole, *others] = list(traces(trace))
+    assert len(whole.spans) == 500, "the bound of the trace of a step"
+    said = whole.spans[0].attributes
+    told = {name: value for name, value in said.items() if name.startswith("rlvr.left_out.")}
+    assert whole.left_out > 100
+    assert told["rlvr.left_out.rlvr.rpc.count"] == whole.left_out
+    assert told.keys() == {"rlvr.left_out.rlvr.rpc.count", "rlvr.left_out.rlvr.rpc.sum_s"}
+    trajectories = [one for one in others if one.spans[0].name == "rlvr.trajectory"]
+    assert 8 < len(trajectories) <= 100
+    # 10 turns, 9 calls of tools between them, a verification.
+    assert max(len(one.spans) for one in trajectories) <= 21
+    assert said["rlvr.trajectories"] == 2048
+    assert all(len(one.spans) <= 500 for one in others)

@@ -24,6 +24,9 @@ from rlvr_probe_otlp.tests.recordings import MADE, planned, read
 from rlvr_probe import cli
 from rlvr_probe.model.trace import Trace
 from tests.actors import Job
+from tests.disks import fill, tmpfs
+
+__all__ = ["check_all_there", "expected", "export", "received", "tmpfs"]
 
 MAKERS = {"http/protobuf": http_collector, "grpc": grpc_collector}
 Maker = Callable[[], AbstractContextManager[Collector]]
@@ -168,7 +171,7 @@ def test_where_it_went_is_not_in_the_recording(collector: Collector, run: Path) 
     file = run / "otlp.offsets"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "127.0.0.1" not in file.read_text()
-    assert file.read_text().count("\n") == 3 + 1 + 3
+    assert file.read_text().count("\n") == 3 + 1 + 4
 
 
 def test_a_step_that_came_later_is_sent_alone(collector: Collector, tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_a_collector_that_asks_for_patience_gets_everything_in_the_end(
     check_all_there(collector, read(run, run.parent))
 
 
-@pytest.mark.parametrize("status", [400, 401, 500, 503])
+@pytest.mark.parametrize("status", [401, 404, 500, 503])
 def test_a_collector_that_refuses_is_an_error_that_says_so_and_a_repetition_sends_the_rest(
     status: int, collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,11 +300,13 @@ def test_differences_are_sent_where_they_are_preferred(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
     assert export(run) == 0
     kinds = {
-        getattr(metric, metric.WhichOneof("data")).aggregation_temporality
+        metric.name: getattr(metric, metric.WhichOneof("data")).aggregation_temporality
         for metric, _ in collector.points()
         if metric.WhichOneof("data") != "gauge"
     }
-    assert kinds == {1}
+    # What is open now is no difference, whatever is preferred.
+    assert kinds.pop("rlvr.spans.open") == 2
+    assert {*kinds.values()} == {1}
     steps = [
         point.as_int for metric, point in collector.points() if metric.name == "rl.train.steps"
     ]
@@ -481,6 +486,23 @@ def test_a_full_disk_is_an_error_and_costs_a_repetition(collector: Collector, ru
     assert (ended.returncode, ended.stderr.count("\n")) == (cli.UNABLE, 1), ended.stderr
     assert export(run) == 0
     check_all_there(collector, read(run, run.parent))
+
+
+def test_a_disk_that_is_really_full_is_too(
+    collector: Collector, run: Path, tmpfs: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    disk = tmpfs("size=64k")
+    state = ("--state", str(disk / "state"))
+    filler = fill(disk)
+    assert export(run, *state) == cli.UNABLE
+    assert capsys.readouterr().err.count("\n") == 1
+    filler.unlink()
+    assert export(run, *state) == 0
+    check_all_there(collector, read(run, run.parent))
+    count = len(collector.requests)
+    assert export(run, *state) == 0
+    assert len(collector.requests) == count
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

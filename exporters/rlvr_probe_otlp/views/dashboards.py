@@ -76,7 +76,6 @@ def _variables() -> list[dict[str, Any]]:
             "label": "Run",
             "type": "query",
             "datasource": _SOURCE,
-            "definition": query,
             "query": {"query": query, "refId": "run"},
             "refresh": 2,
             "sort": 2,
@@ -118,27 +117,13 @@ def _panels(board: Board) -> Iterator[dict[str, Any]]:
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
-    custom = {"lineWidth": 1, "fillOpacity": 0, "spanNulls": True, "showPoints": "auto"}
-    if panel.stacked:
-        custom |= {"stacking": {"mode": "normal", "group": "A"}, "fillOpacity": 60}
-    options: dict[str, Any] = {
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-        "tooltip": {"mode": "multi", "sort": "desc"},
-    }
-    if panel.kind == "stat":
-        custom = {}
-        calculated = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-        options = {"reduceOptions": calculated, "graphMode": "area", "colorMode": "none"}
-    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0, "custom": custom}
-    if panel.signed:
-        del defaults["min"]
     return {
         "type": panel.kind,
         "title": panel.title,
         "description": panel.meaning,
         "datasource": _SOURCE,
-        "fieldConfig": {"defaults": defaults, "overrides": []},
-        "options": options,
+        "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
+        "options": _options(panel),
         "targets": [
             {
                 "refId": chr(ord("A") + place),
@@ -150,3 +135,49 @@ def _panel(panel: Panel) -> dict[str, Any]:
             for place, (legend, query) in enumerate(panel.queries)
         ],
     }
+
+
+def _defaults(panel: Panel) -> dict[str, Any]:
+    found: dict[str, Any] = {"unit": panel.unit}
+    if not panel.signed:
+        found["min"] = 0
+    if panel.whole:
+        found["max"] = 1
+    if panel.decimals is not None:
+        found["decimals"] = panel.decimals
+    if panel.alarms:
+        steps = [{"color": "green", "value": None}, {"color": "red", "value": 1}]
+        found["thresholds"] = {"mode": "absolute", "steps": steps}
+    if panel.kind == "timeseries":
+        # A stage and a GPU have one colour in every panel.
+        found["color"] = {"mode": "palette-classic-by-name"}
+        found["noValue"] = panel.empty
+        found["custom"] = _drawn(panel)
+    return found
+
+
+def _drawn(panel: Panel) -> dict[str, Any]:
+    # A gap is a gap: no line is drawn over a time of which nothing is known.
+    found: dict[str, Any] = {
+        "lineWidth": 1, "fillOpacity": 0, "spanNulls": False, "showPoints": "auto",
+    }  # fmt: skip
+    if panel.axis:
+        found["axisLabel"] = panel.axis
+    if panel.stacked:
+        found |= {"stacking": {"mode": "normal", "group": "A"}, "fillOpacity": 60}
+    return found
+
+
+def _options(panel: Panel) -> dict[str, Any]:
+    if panel.kind == "stat":
+        return {
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "graphMode": "area",
+            "colorMode": "value" if panel.alarms else "none",
+        }
+    return {
+        "legend": {
+            "displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": [],
+        },
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }  # fmt: skip

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe_otlp.views.queries import grown, held, rate, seconds_of_stages, taken, total
-from rlvr_probe_otlp.views.table import OUTPUT, TOKENS, Board, Panel, each, number
+from rlvr_probe_otlp.exposition import label_name
+from rlvr_probe_otlp.views.queries import grown, held, rate, seconds_of_stages, short, taken, total
+from rlvr_probe_otlp.views.table import OUTPUT, TOKENS, Board, Panel, alarm, each, number
 
 __all__ = ["GPUS"]
 
 _GPU = ', hw_type="gpu"'
 _HOST = ', hw_type="host"'
+_DEVICE = ("host.name", "hw.id")
+
+
+def _of_each(query: str, *more: str) -> Sequence[tuple[str, str]]:
+    """A query by device, with a legend that names its host, the first digits of its id and more."""
+    told = "".join(f" {{{{{label_name(one)}}}}}" for one in more)
+    return [(f"{{{{host_name}}}} {{{{gpu}}}}{told}", short(query))]
+
 
 GPUS: Final = Board(
     "gpus",
@@ -27,40 +37,45 @@ GPUS: Final = Board(
                     (("{{rlvr_stage}}", seconds_of_stages()),),
                     width=24,
                     stacked=True,
+                    axis="ranks",
                 ),
                 Panel(
                     "SM activity",
                     "Mean share of multiprocessors with a warp on them.",
                     "percentunit",
-                    each("rlvr.gpu.sm.active", "{{hw_id}}", "hw.id"),
+                    _of_each(held("rlvr.gpu.sm.active", *_DEVICE)),
+                    whole=True,
                 ),
                 Panel(
                     "Tensor core activity",
                     "Low in an update means that it waits for memory, for"
                     " other GPUs or for the host.",
                     "percentunit",
-                    each("rlvr.gpu.tensor.active", "{{hw_id}}", "hw.id"),
+                    _of_each(held("rlvr.gpu.tensor.active", *_DEVICE)),
+                    whole=True,
                 ),
                 Panel(
                     "Memory bandwidth in use",
                     "High in a rollout: decoding reads weights and caches.",
                     "percentunit",
-                    each("rlvr.gpu.dram.active", "{{hw_id}}", "hw.id"),
+                    _of_each(held("rlvr.gpu.dram.active", *_DEVICE)),
+                    whole=True,
                 ),
                 Panel(
                     "Any kernel running",
                     "One busy multiprocessor makes it 100 %: a bound, no measure of work.",
                     "percentunit",
-                    each("hw.gpu.utilization", "{{hw_id}}", "hw.id"),
+                    _of_each(held("hw.gpu.utilization", *_DEVICE)),
+                    whole=True,
                 ),
                 Panel(
                     "Memory",
                     "In use, of all processes together.",
                     "bytes",
-                    (("{{hw_id}}", held("hw.gpu.memory.usage", "hw.id", how="max", where=_GPU)),),
+                    _of_each(held("hw.gpu.memory.usage", *_DEVICE, how="max", where=_GPU)),
                 ),
                 Panel(
-                    "Power", "Drawn at the moment.", "watt", each("hw.power", "{{hw_id}}", "hw.id")
+                    "Power", "Drawn at the moment.", "watt", _of_each(held("hw.power", *_DEVICE))
                 ),
             ),
         ),
@@ -80,10 +95,9 @@ GPUS: Final = Board(
                     f"1000 * {grown('hw.energy', where=_GPU)}"
                     f" / {taken(TOKENS, what='sum', where=OUTPUT, per='increase')}",
                 ),
-                number(
+                alarm(
                     "Memory errors",
                     "That could not be corrected, since the start.",
-                    "none",
                     total("hw.errors", where=_GPU),
                 ),
                 number(
@@ -96,39 +110,33 @@ GPUS: Final = Board(
                     "Time held down",
                     "Share of time in which clocks were held down.",
                     "percentunit",
-                    (
-                        (
-                            "{{hw_id}} {{rlvr_throttle_reason}}",
-                            rate("rlvr.gpu.throttle.time", "hw.id", "rlvr.throttle.reason"),
-                        ),
+                    _of_each(
+                        rate("rlvr.gpu.throttle.time", *_DEVICE, "rlvr.throttle.reason"),
+                        "rlvr.throttle.reason",
                     ),
                 ),
                 Panel(
                     "SM clock",
                     "Falls where power or temperature holds it down.",
                     "hertz",
-                    each("rlvr.gpu.clock.sm", "{{hw_id}}", "hw.id"),
+                    _of_each(held("rlvr.gpu.clock.sm", *_DEVICE)),
                 ),
                 Panel(
                     "NVLink",
                     "Bytes per second.",
                     "Bps",
-                    (
-                        (
-                            "{{hw_id}} {{network_io_direction}}",
-                            rate("rlvr.gpu.nvlink.io", "hw.id", "network.io.direction"),
-                        ),
+                    _of_each(
+                        rate("rlvr.gpu.nvlink.io", *_DEVICE, "network.io.direction"),
+                        "network.io.direction",
                     ),
                 ),
                 Panel(
                     "PCIe",
                     "Bytes per second.",
                     "Bps",
-                    (
-                        (
-                            "{{hw_id}} {{network_io_direction}}",
-                            rate("rlvr.gpu.pcie.io", "hw.id", "network.io.direction"),
-                        ),
+                    _of_each(
+                        rate("rlvr.gpu.pcie.io", *_DEVICE, "network.io.direction"),
+                        "network.io.direction",
                     ),
                 ),
             ),

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from rlvr_probe_otlp.exposition import label_name
 from rlvr_probe_otlp.views.queries import grown, total
-from rlvr_probe_otlp.views.table import Board, Panel, number
+from rlvr_probe_otlp.views.table import Board, Panel, alarm, number
 
 __all__ = ["HEALTH"]
+
+
+def _by(metric: str, attribute: str) -> str:
+    """A total by an attribute, without the series that says that there is none."""
+    return total(metric, attribute, where=f', {label_name(attribute)}!=""')
+
 
 HEALTH: Final = Board(
     "health",
@@ -22,17 +29,17 @@ HEALTH: Final = Board(
                     "None: the training hangs, or nothing arrives.",
                     "none",
                     grown("rl.train.steps").replace("$window", "1h"),
+                    decimals=0,
                 ),
-                number(
+                alarm(
                     "Rows that are missing",
-                    "Since the start; `rlvr-probe show` says why.",
-                    "none",
+                    "Since the start; `rlvr-probe show` says why. Sent when a run is over,"
+                    " scraped all along.",
                     total("rlvr.lost"),
                 ),
-                number(
+                alarm(
                     "Errors inside the probe",
                     "Since the start; the training went on.",
-                    "none",
                     total("rlvr.faults"),
                 ),
                 number(
@@ -40,18 +47,21 @@ HEALTH: Final = Board(
                     "Of a run that died: what it was doing.",
                     "none",
                     total("rlvr.spans.open"),
+                    decimals=0,
                 ),
                 Panel(
                     "Rows that are missing",
                     "By reason.",
                     "none",
-                    (("{{rlvr_lost_reason}}", total("rlvr.lost", "rlvr.lost.reason")),),
+                    (("{{rlvr_lost_reason}}", _by("rlvr.lost", "rlvr.lost.reason")),),
+                    empty="Nothing is known to be missing",
                 ),
                 Panel(
                     "Open spans",
                     "By what is open.",
                     "none",
-                    (("{{rlvr_span}}", total("rlvr.spans.open", "rlvr.span")),),
+                    (("{{rlvr_span}}", _by("rlvr.spans.open", "rlvr.span")),),
+                    empty="Nothing is known to be open",
                 ),
             ),
         ),

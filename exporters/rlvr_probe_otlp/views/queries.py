@@ -26,6 +26,7 @@ __all__ = [
     "rate",
     "seconds_of_stages",
     "share",
+    "short",
     "taken",
     "total",
 ]
@@ -49,6 +50,11 @@ def total(metric: str, *by: str, where: str = "") -> str:
     """How far a sum has come, or what is counted now."""
     name = _name(metric, "sum", "updown")
     return f"sum{_by(by)} (last_over_time({name}{_where(where)}[$window]))"
+
+
+def short(query: str) -> str:
+    """``query`` with a label ``gpu``, the first digits of ``hw.id``: a whole one is 40 long."""
+    return f'label_replace({query}, "gpu", "$1", "{label_name("hw.id")}", "(.{{1,12}}).*")'
 
 
 def held(metric: str, *by: str, how: Literal["avg", "max"] = "avg", where: str = "") -> str:

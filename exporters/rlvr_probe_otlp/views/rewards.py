@@ -26,8 +26,8 @@ REWARDS: Final = Board(
                     spread("rlvr.verify.duration", "rlvr.reward.fn"),
                 ),
                 Panel(
-                    "Time in calls, in a second",
-                    "More than 1: several at once.",
+                    "Calls under way",
+                    "How many are under way at a time, on average.",
                     "none",
                     (
                         (
@@ -62,8 +62,8 @@ REWARDS: Final = Board(
             (
                 Panel("Time of a call", "By tool.", "s", spread("rlvr.tool.duration", _TOOL)),
                 Panel(
-                    "Time in calls, in a second",
-                    "More than 1: several at once.",
+                    "Calls under way",
+                    "How many are under way at a time, on average.",
                     "none",
                     (("{{gen_ai_tool_name}}", taken("rlvr.tool.duration", _TOOL, what="sum")),),
                     stacked=True,

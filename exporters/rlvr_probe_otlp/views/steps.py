@@ -22,6 +22,7 @@ STEPS: Final = Board(
                     "Finished by every rank, within the window.",
                     "none",
                     grown("rl.train.steps"),
+                    decimals=0,
                 ),
                 number(
                     "Step time, mean",
@@ -38,7 +39,7 @@ STEPS: Final = Board(
                 number(
                     "Response tokens per second",
                     "Of all ranks, evaluations left out.",
-                    "none",
+                    "short",
                     taken(TOKENS, what="sum", where=OUTPUT),
                 ),
                 Panel(
@@ -73,6 +74,7 @@ STEPS: Final = Board(
                     (("{{rlvr_stage}}", seconds_of_stages()),),
                     width=24,
                     stacked=True,
+                    axis="ranks",
                 ),
                 Panel(
                     "Rollout of a rank",

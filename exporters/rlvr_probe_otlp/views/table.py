@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from rlvr_probe_otlp.views.queries import NOT_EVAL, held, quantile
 
-__all__ = ["OUTPUT", "TOKENS", "Board", "Panel", "each", "number", "spread"]
+__all__ = ["OUTPUT", "TOKENS", "Board", "Panel", "alarm", "each", "number", "spread"]
 
 TOKENS: Final = "gen_ai.client.token.usage"
 OUTPUT: Final = f', gen_ai_token_type="output"{NOT_EVAL}'
@@ -28,6 +28,11 @@ class Panel:
         width: Of 24.
         stacked: Whether lines are laid on each other.
         signed: Whether values may be below 0.
+        whole: Whether the axis reaches to 1, so that shares can be compared.
+        decimals: Digits behind the point; None leaves them to Grafana.
+        axis: What the axis counts, where neither unit nor title says it.
+        empty: What an empty panel means.
+        alarms: Whether anything but 0 is drawn in red.
     """
 
     title: str
@@ -38,6 +43,11 @@ class Panel:
     width: int = 12
     stacked: bool = False
     signed: bool = False
+    whole: bool = False
+    decimals: int | None = None
+    axis: str = ""
+    empty: str = "No such thing was recorded in this time"
+    alarms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +65,16 @@ class Board:
     rows: Sequence[tuple[str, Sequence[Panel]]]
 
 
-def number(title: str, meaning: str, unit: str, query: str) -> Panel:
+def number(
+    title: str, meaning: str, unit: str, query: str, *, decimals: int | None = None
+) -> Panel:
     """One number, a quarter of a row wide."""
-    return Panel(title, meaning, unit, (("", query),), kind="stat", width=6)
+    return Panel(title, meaning, unit, (("", query),), kind="stat", width=6, decimals=decimals)
+
+
+def alarm(title: str, meaning: str, query: str) -> Panel:
+    """How many there are of what should not be; green only where that is known to be none."""
+    return replace(number(title, meaning, "none", query, decimals=0), alarms=True)
 
 
 def spread(metric: str, *by: str, where: str = "") -> Sequence[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from rlvr_probe_perfetto.drawing import Limits, draw
 from rlvr_probe_perfetto.scope import Scope
+from rlvr_probe_perfetto.timeline import NAMED
 
 from rlvr_probe import cli
 from rlvr_probe.model.trace import Trace
@@ -61,12 +63,12 @@ class Timeline:
             extra = {"tid"} if event["ph"] == "M" else set()
             assert NEEDED[event["ph"]] <= event.keys() - {"ph"} <= NEEDED[event["ph"]] | extra
             if event["name"] == "process_name":
-                assert self.tracks.setdefault(event["pid"], event["args"]["name"])
+                assert self.tracks.setdefault(event["pid"], _plain(event))
             elif event["name"] == "process_sort_index":
                 self.order[event["pid"]] = event["args"]["sort_index"]
             elif event["name"] == "thread_name":
                 assert event["tid"] not in self.lines | self.tracks, "numbers are unique"
-                self.lines[event["tid"]] = (event["pid"], event["args"]["name"])
+                self.lines[event["tid"]] = (event["pid"], _plain(event))
         self.bars = [self._bar(event) for event in self.events if event["ph"] == "X"]
         self._nest()
 
@@ -111,12 +113,25 @@ class Timeline:
         return [bar for bar in met if bar.start_ns <= time_ns < bar.end_ns][-1]
 
     def points(self, track: str, counter: str) -> list[tuple[int, float]]:
-        """Times and values of a counter."""
+        """Times and values of a counter, by its name and unit."""
         return [
-            (round(event["ts"] * 1000), event["args"]["value"])
-            for event in self.events
-            if event["ph"] == "C" and (self.tracks[event["pid"]], event["name"]) == (track, counter)
+            (time_ns, value) for *name, time_ns, value in self.values() if name == [track, counter]
         ]
+
+    def values(self) -> Iterator[tuple[str, str, int, float]]:
+        """Track, name and unit, time and value of each value of a counter."""
+        for event in self.events:
+            if event["ph"] == "C":
+                [(unit, value)] = event["args"].items()
+                time_ns = round(event["ts"] * 1000)
+                yield self.tracks[event["pid"]], f"{event['name']} {unit}", time_ns, value
+
+
+def _plain(event: dict[str, Any]) -> str:
+    """The name of a group or line, without what keeps it from the number behind it."""
+    name = str(event["args"]["name"])
+    assert name.endswith(NAMED)
+    return name.removesuffix(NAMED)
 
 
 def drawn(

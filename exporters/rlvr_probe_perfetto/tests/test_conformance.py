@@ -13,6 +13,7 @@ from rlvr_probe_perfetto.slices import Slice
 from rlvr_probe_perfetto.tests.processor import processor
 from rlvr_probe_perfetto.tests.reading import Timeline
 from rlvr_probe_perfetto.tests.recordings import MADE, read
+from rlvr_probe_perfetto.timeline import NAMED
 from rlvr_probe_perfetto.timeline import Timeline as Writer
 
 pytestmark = pytest.mark.conformance
@@ -49,14 +50,16 @@ def test_perfetto_finds_every_slice_arrow_and_value_where_it_was_drawn(
         assert perfetto.query(TROUBLE) == []
         expected = Counter(
             (
-                bar.track, bar.line, bar.name, bar.kind, bar.start_ns, bar.end_ns - bar.start_ns,
+                bar.track + NAMED, bar.line + NAMED, bar.name, bar.kind, bar.start_ns,
+                bar.end_ns - bar.start_ns,
                 bar.parent and bar.parent.name, bar.parent and bar.parent.start_ns,
             )
             for bar in timeline.bars
         )  # fmt: skip
         expected.update(
             (
-                timeline.tracks[event["pid"]], timeline.lines[event["tid"]][1], event["name"],
+                timeline.tracks[event["pid"]] + NAMED, timeline.lines[event["tid"]][1] + NAMED,
+                event["name"],
                 event["cat"], round(event["ts"] * 1000), 0, None, None,
             )
             for event in timeline.events
@@ -68,11 +71,9 @@ def test_perfetto_finds_every_slice_arrow_and_value_where_it_was_drawn(
             (one.name, one.start_ns, other.name, other.start_ns) for one, other in timeline.arrows()
         )
         values = {
-            (timeline.tracks[event["pid"]], f"{event['name']} value", round(event["ts"] * 1000)):
-                event["args"]["value"]
-            for event in timeline.events
-            if event["ph"] == "C"
-        }  # fmt: skip
+            (track + NAMED, name, time_ns): value
+            for track, name, time_ns, value in timeline.values()
+        }
         rows = perfetto.query(COUNTERS)
         assert len(rows) == len(values)
         # It reads decimals to within the last bit.

@@ -36,8 +36,8 @@ def at(points: Iterable[tuple[int, float]], time_ns: int) -> float:
 def test_at_every_reading_the_counter_has_the_value_that_was_read(trace: Trace) -> None:
     [series] = trace.devices
     timeline = drawn(trace)
-    for counter in ("power_w", "memory_b"):
-        points = timeline.points(TRACK, counter)
+    for counter, title in (("power_w", "power W"), ("memory_b", "memory B")):
+        points = timeline.points(TRACK, title)
         read = list(series.points(counter))
         assert len(read) > 40
         assert [(when, at(points, when)) for when, _ in read] == read
@@ -47,7 +47,7 @@ def test_at_every_reading_the_counter_has_the_value_that_was_read(trace: Trace) 
 def test_a_share_is_drawn_from_where_its_window_begins(trace: Trace) -> None:
     [series] = trace.devices
     readings = series.readings["fast"]
-    points = drawn(trace).points(TRACK, "sm_active")
+    points = drawn(trace).points(TRACK, "sm active share")
     windows = zip(
         readings.times_ns, readings.windows_ns, readings.columns["sm_active"], strict=True
     )
@@ -58,7 +58,7 @@ def test_a_share_is_drawn_from_where_its_window_begins(trace: Trace) -> None:
 
 def test_what_counts_up_is_drawn_as_how_fast_it_went(trace: Trace) -> None:
     timeline = drawn(trace)
-    points = timeline.points(TRACK, "energy_j per s")
+    points = timeline.points(TRACK, "energy J/s")
     [series] = trace.devices
     read = list(series.points("energy_j"))
     for (begin, _), (end, _) in pairwise(read):
@@ -95,12 +95,12 @@ def test_where_nobody_read_it_is_said_and_no_value_begins(tmp_path: Path) -> Non
     [bar] = bars
     assert bar.name == "not read"
     assert bar.arguments["counters"] == "energy_j, power_w"
-    for counter in ("power_w", "energy_j per s"):
+    for counter in ("power W", "energy J/s"):
         points = timeline.points("GPU 0", counter)
         assert points
         assert not [when for when, _ in points if 3 * SECOND < when < 6 * SECOND]
     # Counted up while nobody looked: how fast is not known.
-    assert {value for _, value in timeline.points("GPU 0", "energy_j per s")} == {100.0}
+    assert {value for _, value in timeline.points("GPU 0", "energy J/s")} == {100.0}
 
 
 def test_after_the_last_reading_nothing_is_known(trace: Trace) -> None:
@@ -117,8 +117,8 @@ def test_of_many_readings_means_are_drawn_and_it_is_said(trace: Trace) -> None:
     timeline = drawn(trace, Limits(points=10))
     readings = series.readings["fast"]
     first, last = readings.times_ns[0], readings.times_ns[-1]
-    for counter in ("power_w", "sm_active"):
-        points = timeline.points(TRACK, counter)
+    for counter, title in (("power_w", "power W"), ("sm_active", "sm active share")):
+        points = timeline.points(TRACK, title)
         assert 2 < len(points) <= 10
         for part in range(10):
             begin = first + (last - first) * part // 10
@@ -126,7 +126,7 @@ def test_of_many_readings_means_are_drawn_and_it_is_said(trace: Trace) -> None:
             real = series.over(begin, end).mean(counter)
             assert real is not None
             assert at(points, begin) == pytest.approx(real)
-    watts = timeline.points(TRACK, "energy_j per s")
+    watts = timeline.points(TRACK, "energy J/s")
     drawn_j = sum(at(watts, first + (last - first) * part // 10) for part in range(10))
     joules = TRUTH.energy_j(last) - TRUTH.energy_j(first)
     assert drawn_j * (last - first) / 10 / SECOND == pytest.approx(joules, rel=1e-3)
@@ -155,7 +155,7 @@ def test_of_some_steps_the_readings_of_their_time_are_drawn(trace: Trace) -> Non
     timeline = drawn(trace, steps=(2, 3))
     [begin, *_] = sorted(bar.start_ns for bar in timeline.of("step"))
     end = max(bar.end_ns for bar in timeline.of("step"))
-    points = timeline.points(TRACK, "power_w")
+    points = timeline.points(TRACK, "power W")
     assert points
     assert all(begin <= when <= end for when, _ in points)
     assert at(points, begin) == pytest.approx(TRUTH.at(begin).watts)

@@ -263,7 +263,7 @@ def test_no_host_device_path_or_undeclared_value_is_in_it(tmp_path: Path) -> Non
     timeline = drawn(trace)
     assert any(canary in note for note in trace.notes), "it is there to be left out"
     assert [bar.name for bar in timeline.of("note") if "ignored" in bar.name]
-    assert timeline.points("GPU 0", "power_w")
+    assert timeline.points("GPU 0", "power W")
     assert "Canary" not in json.dumps(timeline.document)
 
 

@@ -141,7 +141,8 @@ class Runner(trainings.Runner[Scenario, Finished]):
         # Its sockets lie there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="ro", dir="/tmp"))
         command = [sys.executable, supervise.__file__]
-        command += [str(scenario.timeout_s), str(folder / "processes.json")]
+        # Nothing is waited for that outlives a job.
+        command += [str(scenario.timeout_s), "0", str(folder / "processes.json")]
         if scenario.how == "launcher":
             command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
         command += [str(interpreter), str(JOB / "openrlhf_cpu_launch.py")]

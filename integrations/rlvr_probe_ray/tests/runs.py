@@ -22,7 +22,18 @@ from rlvr_probe_verl.tests import environments
 
 from tests import wheels
 
-__all__ = ["Cluster", "Driver", "Journal", "bare_python", "cluster", "drive", "python"]
+__all__ = [
+    "Cluster",
+    "Driver",
+    "Journal",
+    "bare_python",
+    "cluster",
+    "descendants",
+    "drive",
+    "environment",
+    "python",
+    "temporary",
+]
 
 TESTS = Path(__file__).parent
 VERL = "0.5.0"  # any: its environment has Ray
@@ -53,6 +64,8 @@ class Cluster:
 
     address: str
     client: str
+    folder: Path
+    """Where it keeps its logs."""
 
 
 @contextmanager
@@ -71,7 +84,7 @@ def cluster() -> Iterator[Cluster]:
             stderr=subprocess.STDOUT,
         )
         try:
-            yield Cluster(announced(folder / "log", started), f"ray://127.0.0.1:{ports[1]}")
+            yield Cluster(announced(folder / "log", started), f"ray://127.0.0.1:{ports[1]}", folder)
         finally:
             whole = descendants(started.pid)
             started.terminate()

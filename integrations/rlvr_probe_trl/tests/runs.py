@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlvr_probe_trl.tests.releases import folders
@@ -19,6 +21,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import trainings
+from tests.watched import wait_for_the_end_of_its_sidecar, watched
 
 __all__ = [
     "LAUNCHER",
@@ -50,6 +53,7 @@ class Scenario:
         then: Arguments of a second process of the same run.
         environment: Variables for it, as ``NAME=value``; ``{folder}`` is its working directory.
         trl: Release that runs it; empty for the installed one.
+        watched: There are GPUs, scripted ones, and a collector; its sidecar is waited for.
     """
 
     arguments: str = ""
@@ -61,6 +65,7 @@ class Scenario:
     then: str | None = None
     environment: tuple[str, ...] = ()
     trl: str = ""
+    watched: bool = False
 
     @property
     def bare(self) -> Scenario:
@@ -71,9 +76,11 @@ class Scenario:
 MANY = "--steps 4 --eval-every 2 --save-every 2 --subclass --async-reward --reward-model --beta 0.1"
 
 SCENARIOS = {
-    "many": Scenario(MANY, stages=frozenset({"ref_logprob", "eval", "checkpoint"})),
+    "many": Scenario(MANY, stages=frozenset({"ref_logprob", "eval", "checkpoint"}), watched=True),
     "n8_truncated": Scenario("--group-size 8 --batch 16 --max-tokens 8", "launcher", group_size=8),
-    "two_ranks": Scenario("--rank-delay 1 --eval-every 2", ranks=2, stages=frozenset({"eval"})),
+    "two_ranks": Scenario(
+        "--rank-delay 1 --eval-every 2", ranks=2, stages=frozenset({"eval"}), watched=True
+    ),
     "straddling": Scenario("--group-size 8 --batch 4", "launcher", ranks=2, group_size=8),
     "reuse": Scenario(
         "--steps-per-generation 2 --iterations 2 --steps 8",
@@ -162,15 +169,20 @@ class Runner(trainings.Runner[Scenario, Finished]):
     def run(self, scenario: Scenario, folder: Path) -> Finished:
         """Run it, and the second process where there is one."""
         folder.mkdir()
-        output = _train(scenario, folder, scenario.arguments, scenario.exit_status)
-        if scenario.then is not None:
-            output += _train(scenario, folder, scenario.then, 0)
-        recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
-        folders = [path for path in recordings if path.is_dir()]
+        with watched(folder) if scenario.watched else nullcontext(dict[str, str]()) as more:
+            output = _train(scenario, folder, scenario.arguments, scenario.exit_status, more)
+            if scenario.then is not None:
+                output += _train(scenario, folder, scenario.then, 0, more)
+            recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
+            folders = [path for path in recordings if path.is_dir()]
+            if scenario.watched:
+                wait_for_the_end_of_its_sidecar(*folders)
         return Finished(scenario, folder, output, folders)
 
 
-def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -> str:
+def _train(
+    scenario: Scenario, folder: Path, arguments: str, exit_status: int, more: Mapping[str, str]
+) -> str:
     python = [sys.executable]
     if scenario.ranks > 1:
         python += ["-m", "torch.distributed.run", "--standalone"]
@@ -179,7 +191,8 @@ def _train(scenario: Scenario, folder: Path, arguments: str, exit_status: int) -
     command = [*python, str(TRAIN), "--out", str(folder / "books"), "--attach", attach]
     if scenario.how == "launcher":
         command = [str(LAUNCHER), "run", "--", *command]
-    return run_command([*command, *arguments.split()], folder, scenario, exit_status=exit_status)
+    command += arguments.split()
+    return run_command(command, folder, scenario, exit_status=exit_status, more=more)
 
 
 def run_command(
@@ -189,12 +202,13 @@ def run_command(
     *,
     timeout: float = 900,
     exit_status: int = 0,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """What ``command`` printed, run in ``folder`` with the environment of ``scenario``."""
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment(folder, scenario),
+        env={**environment(folder, scenario), **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

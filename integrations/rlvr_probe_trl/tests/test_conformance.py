@@ -22,6 +22,7 @@ from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Span, Step
 from tests import trainings
 from tests.published import JUDGE
+from tests.watched import GPUS, check_what_is_told_of_it
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
@@ -243,6 +244,16 @@ def test_losses_weights_and_tokens_are_those_of_the_run_without_a_probe(
     bare = runner.finished(run.scenario.bare)
     assert len(run.results) == run.scenario.ranks
     assert run.results == bare.results
+
+
+@pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.watched])
+def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
+    run: Finished,
+) -> None:
+    [recording] = run.recordings
+    assert len(run.trace.processes) == run.scenario.ranks
+    assert {process.devices for process in run.trace.processes} == {GPUS}
+    check_what_is_told_of_it(run.trace, recording, run.folder)
 
 
 @pytest.mark.parametrize("name", ["many", "0.28"])

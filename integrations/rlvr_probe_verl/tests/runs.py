@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
+from tests.watched import watched
 from tests.wheels import numbers
 
 __all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
@@ -25,6 +27,8 @@ __all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner"
 JOB = Path(__file__).with_name("job")
 PROMPTS = 4
 """Prompts per step."""
+GRACE_S = 60
+"""What is left of a job that is watched may take so long to end by itself."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Scenario:
         fixed: The same tokens in each run of it; verl 0.9 asks for it by itself.
         overrides: More arguments of verl.
         environment: More variables, as ``NAME=value``.
+        watched: There are GPUs, scripted ones, and a collector; its sidecar has time to end.
         exit_status: What the driver ends with.
         timeout_s: The job is ended then.
     """
@@ -56,13 +61,14 @@ class Scenario:
     fixed: bool = False
     overrides: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    watched: bool = False
     exit_status: int = 0
     timeout_s: float = 900.0
 
     @property
     def bare(self) -> Scenario:
         """The same job without a probe."""
-        return replace(self, how="bare")
+        return replace(self, how="bare", watched=False)
 
     @property
     def generates(self) -> bool:
@@ -77,15 +83,16 @@ class Scenario:
 
 
 SCENARIOS = {
-    "0.5": Scenario("0.5.0"),
+    # In the first reward of the second step its sidecar is killed.
+    "0.5": Scenario("0.5.0", watched=True, environment=("VERL_CPU_MISCHIEF=kill_sidecar@4",)),
     "0.5_two_ranks": Scenario("0.5.0", how="launcher", ranks=2),
-    "0.9_v1": Scenario("0.9.1", "v1", how="launcher", ranks=2),
+    "0.9_v1": Scenario("0.9.1", "v1", how="launcher", ranks=2, watched=True),
     # Only by `make conformance-full`.
     "0.4": Scenario("0.4.1", how="launcher"),
     "0.6": Scenario("0.6.1"),
     "0.7": Scenario("0.7.1", ranks=2),
     "0.8": Scenario("0.8.0", how="launcher"),
-    "0.9_v0": Scenario("0.9.1", ranks=2, fixed=True),
+    "0.9_v0": Scenario("0.9.1", ranks=2, fixed=True, watched=True),
     "0.9_filtered": Scenario("0.9.1", "v1", filtered=True),
     "0.9_tools": Scenario("0.9.1", tools=True, fixed=True),
     "0.9_v1_tools": Scenario("0.9.1", "v1", ranks=2, tools=True),
@@ -102,6 +109,9 @@ DEATHS = {
     ),
     "controller": Scenario(
         "0.5.0", environment=("VERL_CPU_MISCHIEF=kill_itself@4",), exit_status=1
+    ),
+    "driver": Scenario(
+        "0.5.0", watched=True, environment=("VERL_CPU_MISCHIEF=kill_driver@4",), exit_status=137
     ),
     # verl 0.5 prints the error and asks again.
     "verifier": Scenario("0.5.0", environment=("VERL_CPU_MISCHIEF=fail@4",)),
@@ -154,20 +164,22 @@ class Runner(trainings.Runner[Scenario, Finished]):
         # Its sockets lie there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
         command = [sys.executable, supervise.__file__]
-        command += [str(scenario.timeout_s), str(folder / "processes.json")]
+        command += [str(scenario.timeout_s), str(GRACE_S if scenario.watched else 0)]
+        command += [str(folder / "processes.json")]
         if scenario.how == "launcher":
             command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
         command += [str(interpreter), str(JOB / "verl_cpu_launch.py")]
+        beside = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
         try:
-            with (folder / "output.txt").open("wb") as output:
+            with beside as more, (folder / "output.txt").open("wb") as output:
                 done = subprocess.run(
                     [*command, *_overrides(scenario, assets)],
                     cwd=folder,
-                    env=_environment(scenario, folder, ray),
+                    env=_environment(scenario, folder, ray) | more,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    timeout=scenario.timeout_s + 60,
+                    timeout=scenario.timeout_s + 60 + GRACE_S,
                     check=False,
                 )
         finally:

@@ -8,6 +8,7 @@ import pytest
 from rlvr_probe_verl.tests.runs import DEATHS, Finished, Runner
 
 from rlvr_probe.model.trace import Span
+from tests.watched import planned, received
 
 pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(1500)]
 
@@ -47,6 +48,22 @@ def test_a_controller_that_is_killed_loses_nothing_older(runner: Runner) -> None
         for batch in step.batches
     ] == [[len(output) for output in line["outputs"]] for line in run.truth.generations]
     assert [step.done for step in attempt.steps] == [True, False]
+
+
+def test_of_a_killed_driver_all_that_was_recorded_is_told_and_no_process_of_it_is_left(
+    runner: Runner,
+) -> None:
+    run = runner.finished(DEATHS["driver"])
+    driver = next(process for process in run.trace.processes if process.role == "driver")
+    assert driver.state == "died"
+    assert run.trace.attempts[0].steps[0].done
+    [sidecar] = run.trace.sidecars
+    assert sidecar.state == "exited"
+    assert received(run.folder).whole.keys() == planned(run.recording).keys()
+    # Ray's own agents outlive a driver that started them and is killed, with or without a probe.
+    left = {one["pid"]: one["titles"] for one in run.truth.processes if one["left"]}
+    assert left.keys().isdisjoint(process.pid for process in run.trace.processes)
+    assert not any("rlvr_probe.sidecar" in title for titles in left.values() for title in titles)
 
 
 @pytest.mark.parametrize("job", DEATHS)

@@ -13,7 +13,9 @@ from rlvr_probe_verl.tests.runs import FULL, PROMPTS, SCENARIOS, Finished, Runne
 
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Step
+from rlvr_probe.report.summary import summarize
 from tests import trainings
+from tests.watched import GPUS, check_what_is_told_of_it, planned, received
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -128,12 +130,14 @@ def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
     assert [step.complete for step in trace.steps()] == [True] * run.scenario.steps
 
 
-# Of a job's Python processes these record nothing.
+SIDECAR, LIVE = "rlvr_probe.sidecar.process", "rlvr_probe.sidecar.live"
+
+# Of a job's Python processes these record nothing, or only of devices.
 OF_RAY = (
     *("ray/dashboard/", "ray/autoscaler/", "_private/log_monitor", "_private/runtime_env/agent"),
     *("ray::DashboardAgent", "ray::RuntimeEnvAgent"),
 )
-OF_THE_LAUNCHER = ("signal-witness", "rlvr-probe run")
+OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE)
 
 
 def expected(run: Finished) -> dict[int, str]:
@@ -143,7 +147,7 @@ def expected(run: Finished) -> dict[int, str]:
     for pid, line in by_pid.items():
         titles, parent = line["titles"], by_pid.get(line["parent"])
         words = " ".join(titles)
-        if any(word in words for word in (*OF_RAY, *OF_THE_LAUNCHER)):
+        if any(word in words for word in (*OF_RAY, *OF_THE_PROBE)):
             continue
         # Started by Ray, and not seen at any work: never used, or for a task that was soon over.
         if "default_worker.py" in words and not any(
@@ -315,6 +319,43 @@ def test_losses_weights_and_tokens_are_those_of_the_job_without_a_probe(
     bare = runner.finished(run.scenario.bare)
     assert not (bare.folder / "recordings").exists()
     assert values(run) == values(bare)
+
+
+WATCHED = [name for name, one in SCENARIOS.items() if one.watched and not one.environment]
+
+
+@jobs("0.5")
+def test_of_a_killed_sidecar_a_second_is_missing_and_nothing_else(run: Finished) -> None:
+    killed, last = sorted(run.trace.sidecars, key=lambda one: one.start_ns)
+    assert (killed.state, last.state) == ("died", "exited")
+    assert summarize(run.trace)["devices"]["sidecars"][0]["state"] == "died"
+    assert [dict(one.lost) for one in (killed, last)] == [{}, {}]
+    assert received(run.folder).whole.keys() == planned(run.recording).keys()
+    assert {one.uuid for one in run.trace.devices if one.facts.kind == "gpu"} == set(GPUS)
+    assert [one["titles"] for one in run.truth.processes if one["left"]] == []
+
+
+@jobs(*WATCHED)
+def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
+    run: Finished,
+) -> None:
+    check_what_is_told_of_it(run.trace, run.recording, run.folder)
+    [sidecar] = run.trace.sidecars
+    seen = {one["pid"] for one in run.truth.processes if titled(one, SIDECAR)}
+    assert sidecar.pid in seen
+    assert [one["titles"] for one in run.truth.processes if one["left"]] == []
+
+
+@jobs(*WATCHED)
+def test_each_rank_works_on_the_gpu_that_ray_gave_it(run: Finished) -> None:
+    workers = [one for one in run.trace.processes if "WorkerDict" in one.role]
+    given = Counter((one.rank is None, one.works_on) for one in workers)
+    assert given == {(False, (uuid,)): 1 for uuid in GPUS}
+    assert {one.rank for one in workers} == set(range(run.scenario.ranks))
+
+
+def titled(process: dict[str, Any], words: str) -> bool:
+    return any(words in title for title in process["titles"])
 
 
 MEASURED = ("timing_", "perf/", "timing_s", "throughput", "memory")

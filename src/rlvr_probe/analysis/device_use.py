@@ -54,7 +54,7 @@ class Attribution:
         self._attempt = {
             index: attempt.index for attempt in trace.attempts for index in attempt.processes
         }
-        self._own = [self._owned(process) for process in trace.processes]
+        self._own = [process.works_on for process in trace.processes]
         self._of_job = {
             attempt.index: self._known(
                 uuid for index in attempt.processes for uuid in self._own[index]
@@ -122,11 +122,6 @@ class Attribution:
             uuid: {owner: merged(intervals) for owner, intervals in owners.items()}
             for uuid, owners in found.items()
         }
-
-    def _owned(self, process: Process) -> Sequence[str]:
-        """What it surely works on: of several that it may use, it is not known which."""
-        told = process.devices or ()
-        return told if process.devices_how == "torch" or len(told) == 1 else ()
 
     def _known(self, uuids: Iterable[str]) -> list[DeviceSeries]:
         return [self._series[uuid] for uuid in dict.fromkeys(uuids) if uuid in self._series]

@@ -12,9 +12,14 @@ from rlvr_probe.exceptions import ConfigError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from rlvr_probe.config import Config
+
 __all__ = ["add_parser", "execute"]
 
 USAGE = 2
+
+_MEANT_FOR_MANY = "OTEL_EXPORTER_"
+"""Variables that a program of the user's may read as well, so that they may be set for that."""
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,7 +59,13 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.launch import launch
 
     try:
-        status = launch(command, out=args.out, run_id=args.run_id, frameworks=args.frameworks)
+        status = launch(
+            command,
+            out=args.out,
+            run_id=args.run_id,
+            frameworks=args.frameworks,
+            first=_sent_meanwhile,
+        )
     except ConfigError as error:
         print(f"rlvr-probe run: error: {error}", file=sys.stderr)
         return USAGE
@@ -62,3 +73,22 @@ def execute(args: argparse.Namespace) -> int:
         # Closed by whoever started us. What ends every command flushes it.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for good
     return status
+
+
+def _sent_meanwhile(config: Config) -> str:
+    """Who gets to know of the run while it goes on, for a user who may not have meant that."""
+    if not (config.sidecar and config.live and any(map(_is_for_many, os.environ))):
+        return ""
+    from rlvr_probe.sidecar.live import wanted
+
+    names, _ = wanted(os.environ)
+    if not names:
+        return ""
+    return (
+        f"each step is sent to {', '.join(names)} when it is over, as {_MEANT_FOR_MANY}* asks:"
+        " names and numbers, no text; RLVR_PROBE_LIVE=0 keeps it here"
+    )
+
+
+def _is_for_many(name: str) -> bool:
+    return name.startswith(_MEANT_FOR_MANY)

@@ -17,11 +17,11 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the arguments of ``sidecar``."""
     parser = subparsers.add_parser(
         "sidecar",
-        help="read the GPUs of this node for a run and compress what is finished of it",
+        help="read the GPUs of this node for a run, compress and move what is finished of it",
         description="Be the sidecar of a run on this node, as the processes of the run start one "
         "by themselves: read the counters of its GPUs into the recording, compress what is "
-        "finished, and end when no process of the run writes any more. Of a run that has ended it "
-        "compresses what is left, of every node.",
+        "finished, move what lies in a spool on this node, and end when no process of the run "
+        "writes any more. Of a run that has ended it compresses what is left, of every node.",
     )
     parser.add_argument(
         "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
@@ -37,21 +37,34 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.cli import INTERRUPTED, OK
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
+    from rlvr_probe.filesystem import reach
     from rlvr_probe.sidecar.lock import Lock
     from rlvr_probe.sidecar.process import serve, stand_back
+    from rlvr_probe.spool import find
     from rlvr_probe.trace import find_run
 
     config = Config.from_environ(gpu_hz=args.gpu_hz)
-    folder = find_run(args.run).resolve()
-    lock = Lock.take(folder)
-    if not isinstance(lock, Lock):
-        raise RecordingError(
-            f"{folder.name} has a sidecar on this node already"
-            f"{f', process {lock}' if lock else ''}; it ends by itself when the run does"
-        )
-    print(f"sidecar of {folder.name}; ends when no process of it writes any more", flush=True)
+    folder = reach(find_run(args.run))[0]
     stand_back()
-    reason = serve(folder, config, lock, last_s=math.inf, every_node=True)
+    # What was moved is then a run without a spool, with files of other nodes.
+    spool, reason = find(folder), "exit"
+    for place in (spool, None) if spool is not None else (None,):
+        lock = Lock.take(folder)
+        if not isinstance(lock, Lock):
+            raise RecordingError(
+                f"{folder.name} has a sidecar on this node already"
+                f"{f', process {lock}' if lock else ''}; it ends by itself when the run does"
+            )
+        where = "" if place is None else f", moves {place}"
+        print(
+            f"sidecar of {folder.name}{where}; ends when no process of it writes any more",
+            flush=True,
+        )
+        reason = serve(
+            folder, config, lock, last_s=math.inf, move_s=math.inf, spool=place, every_node=True
+        )
+        if reason != "exit":
+            break
     print(f"left {folder.name}: {_REASONS[reason]}")
     return INTERRUPTED if reason == "signal" else OK
 

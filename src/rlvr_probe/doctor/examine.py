@@ -14,7 +14,7 @@ from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
 from rlvr_probe.doctor.installation import Installation, examine_installation
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
-from rlvr_probe.doctor.storage import Storage, examine_storage
+from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage
 from rlvr_probe.election import lock_path
 
 __all__ = ["SCHEMA_VERSION", "Examination", "examine"]
@@ -77,6 +77,7 @@ def examine(
     if config is not None:
         folder = config.out / (config.run_id or "")
         storage = examine_storage(folder, patience_s, config.free_b)
+        storage = examine_spool(storage, folder, config)
     installation = examine_installation()
     # Both had the whole time to answer in; the last moment is for reading what they said.
     startup_found = startup(max(deadline - time.monotonic(), 1.0))
@@ -151,7 +152,10 @@ def _notes(
         yield (
             f"{storage.path} is on {storage.file_system}: no open-span table there, so of a "
             "process that hangs or is killed the open spans are not known"
+            + (f"; {storage.no_spool}" if storage.no_spool else "")
         )
+    elif storage is not None and storage.no_spool:
+        yield f"{storage.no_spool}: processes of this node write to {storage.path} themselves"
     if config is not None and config.sidecar:
         try:
             lock_path(config.out)

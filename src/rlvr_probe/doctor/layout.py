@@ -170,6 +170,8 @@ def _storage(storage: Storage | None) -> _Item:
     if storage.free_b is not None:
         files = "" if storage.free_files is None else f" and {storage.free_files:,} files"
         parts.append(f"{storage.free_b / _GIB:,.1f} GiB{files} free")
+    if storage.spool is not None:
+        parts.append(f"by way of {storage.spool}")
     mark = "no" if storage.left_out else "note" if storage.open_table is False else "ok"
     return mark, label, f"{storage.path}: {', '.join(parts)}"
 

@@ -10,6 +10,7 @@ from typing import Any
 from rlvr_probe.config import ARM, DISABLED, OWNER, Config
 from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.exceptions import ConfigError
+from rlvr_probe.handover import HANDED_OVER
 from rlvr_probe.sidecar.live import variables
 
 __all__ = ["Settings", "examine_settings"]
@@ -40,7 +41,7 @@ def examine_settings(environ: Mapping[str, str], out: str | None) -> tuple[Setti
     Those that ``RLVR_PROBE_DISABLED`` keeps from being looked at are looked at here.
     """
     settings_of = {f"{ARM}_{one.name.upper()}" for one in fields(Config)}
-    known = {ARM, DISABLED, OWNER} | settings_of | variables()
+    known = {ARM, DISABLED, OWNER} | settings_of | variables() | HANDED_OVER
     ours = {name for name in environ if name == ARM or name.startswith(f"{ARM}_")}
     config, error = None, None
     try:

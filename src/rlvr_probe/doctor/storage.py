@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlvr_probe.config import Config
 from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
+from rlvr_probe.spool import home, wanted
 
-__all__ = ["Storage", "examine_storage"]
+__all__ = ["Storage", "examine_spool", "examine_storage"]
 
 _SAMPLE = bytes(4096)
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS})
@@ -27,12 +29,14 @@ class Storage:
         writable: A file could be written to it, or to the folder it would be made in.
         reason: Why not.
         file_system: Type, as mounted; None if unknown.
-        open_table: Whether processes keep a table of open spans there.
+        open_table: Whether processes keep a table of open spans.
         free_b: Bytes left for this user; None if unknown.
         size_b: Bytes it has in all; None if unknown.
         floor_b: Bytes that have to stay free; below that, turns are not recorded, and at half of it
             neither lengths nor rewards. None if unknown.
         free_files: Files that can still be made; None if unknown or without a limit.
+        spool: Folder on a local disk that processes write to meanwhile; None: they write there.
+        no_spool: Why there is none where one is wanted, or None.
     """
 
     path: str
@@ -45,6 +49,8 @@ class Storage:
     size_b: int | None = None
     floor_b: int | None = None
     free_files: int | None = None
+    spool: str | None = None
+    no_spool: str | None = None
 
     @property
     def left_out(self) -> str:
@@ -71,6 +77,17 @@ def examine_storage(folder: Path, patience_s: float, floor_b: int | None = None)
         reason = f"its file system did not answer within {patience_s:g} s"
         return Storage(tilde(folder), reason=reason)
     return found[0]
+
+
+def examine_spool(found: Storage, folder: Path, config: Config) -> Storage:
+    """The same with where processes of this node would write meanwhile. Nothing is asked there."""
+    if not wanted(folder, config):
+        return found
+    try:
+        path = home(config.spool)
+    except OSError as error:
+        return replace(found, no_spool=str(error))
+    return replace(found, spool=tilde(path), open_table=True)
 
 
 def _examine(folder: Path, floor_b: int | None) -> Storage:

@@ -12,13 +12,15 @@ network file system only then, since ten thousand that begin together would ask 
 from __future__ import annotations
 
 import os
+import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.identity import NODE_DIGITS
 
-__all__ = ["ALWAYS", "FINE", "SAMPLES", "Space"]
+__all__ = ["ALWAYS", "FINE", "SAMPLES", "Room", "Space", "read_room", "write_room"]
 
 ALWAYS, SAMPLES, FINE = 0, 1, 2
 """Kinds of rows, by what they are worth: FINE stops first, ALWAYS never."""
@@ -28,6 +30,9 @@ _FINE_SHARE: Final = 0.8
 
 _RELIEF: Final = 1.25
 """So many times what has to be free ends the shortage: what is recorded should not flap."""
+
+_ROOM_NAME: Final = "room"
+_ROOM: Final = struct.Struct("<QQQ")
 
 _LEAST_CHUNK_B: Final = 64 << 10
 _NETWORK_LOOK_B: Final = 16 << 20
@@ -47,7 +52,7 @@ class Space:
         """Look at nothing yet.
 
         Args:
-            folder: Run folder.
+            folder: Where this process writes: the run folder, or a spool.
             process: Process key, which begins with the node's tag.
             budget_b: What the files of this run and node may take together, bytes.
             free_b: What has to stay free; None: a tenth of the file system, 10 GiB at most.
@@ -60,6 +65,7 @@ class Space:
         self._free_b = free_b
         self._quantum_b = max(_LEAST_CHUNK_B, budget_b // 1024)
         self._used = (0, 0)
+        self._elsewhere_b = 0
         self._scanned = False
         self._last_b = 0
         self._network: bool | None = None
@@ -97,7 +103,7 @@ class Space:
         if first or written_b - at >= self._quantum_b:
             self._scanned = True
             at, used_b = self._used = (written_b, self._scan())
-        total_b = used_b + written_b - at + next_b
+        total_b = used_b + self._elsewhere_b + written_b - at + next_b
         if total_b > self._budget_b:
             limit = SAMPLES
         else:
@@ -134,19 +140,63 @@ class Space:
             disk = os.statvfs(self._folder)
         except OSError:
             return
-        size_b, free_b = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-        if not size_b:  # a file system that does not tell
+        here = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+        target = read_room(self._folder)
+        self._elsewhere_b = target.others_b
+        # A file system that does not tell has no size.
+        rooms = [room for room in (here, (target.size_b, target.free_b)) if room[0]]
+        if not rooms:
             return
-        floor_b = least_free_b(size_b) if self._free_b is None else self._free_b
-        left_b = free_b - next_b
-        short = FINE + 1
-        # Kinds that are stopped come back only when there is clearly room for them.
-        if left_b < floor_b * (_RELIEF if self._short <= FINE else 1):
-            short = FINE
-        if left_b < floor_b / 2 * (_RELIEF if self._short <= SAMPLES else 1):
-            short = SAMPLES
-        self._short = short
+        short = [self._find_short(size_b, free_b - next_b) for size_b, free_b in rooms]
+        self._short = min(short)
+        size_b, free_b = rooms[short.index(self._short)]
         self._low = f"low_space {_mib(free_b)} MiB free of {_mib(size_b)}"
+
+    def _find_short(self, size_b: int, left_b: int) -> int:
+        """What is not to be written to a disk on which so much is left."""
+        floor_b = least_free_b(size_b) if self._free_b is None else self._free_b
+        # Kinds that are stopped come back only when there is clearly room for them.
+        if left_b < floor_b / 2 * (_RELIEF if self._short <= SAMPLES else 1):
+            return SAMPLES
+        if left_b < floor_b * (_RELIEF if self._short <= FINE else 1):
+            return FINE
+        return FINE + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a sidecar notes in a spool of the file system that the run folder is on.
+
+    Attributes:
+        size_b: Its size; 0 if unknown.
+        free_b: What is free there.
+        others_b: What earlier processes of this run and node left in the run folder.
+    """
+
+    size_b: int = 0
+    free_b: int = 0
+    others_b: int = 0
+
+
+def read_room(spool: Path) -> Room:
+    """What is noted in a spool; in a folder that is none, nothing is."""
+    try:
+        with open(spool / _ROOM_NAME, "rb", buffering=0) as file:
+            data = file.read(_ROOM.size + 1)
+    except OSError:
+        return Room()
+    return Room(*_ROOM.unpack(data)) if len(data) == _ROOM.size else Room()
+
+
+def write_room(spool: Path, room: Room) -> None:
+    """Note it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    own = spool / f"{_ROOM_NAME}.{os.urandom(4).hex()}"
+    own.write_bytes(_ROOM.pack(room.size_b, room.free_b, room.others_b))
+    own.replace(spool / _ROOM_NAME)
 
 
 def _mib(size_b: int) -> int:

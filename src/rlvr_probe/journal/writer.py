@@ -65,7 +65,7 @@ class JournalWriter:
         """Touch nothing yet: the first chunk makes the folder and the file.
 
         Args:
-            folder: Run folder, absolute.
+            folder: Run folder or spool, absolute.
             process: 16 hex digits.
             header: Line 1 of every segment, without its ``segment`` number.
             definitions: ``definitions(n)`` gives every definition row from number n on; each file
@@ -184,10 +184,10 @@ class JournalWriter:
             return False
         path = self._folder / schema.segment_name(self._process, self._segment + 1)
         try:
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)
-            _ignore(self._folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._fd = os.open(path, flags, 0o600)
+            try:
+                self._fd = self._new(path)
+            except FileNotFoundError:  # a spool that was done with was deleted at this moment
+                self._fd = self._new(path)
             status = os.fstat(self._fd)
         except OSError as error:
             self._refused = errno.errorcode.get(error.errno or 0, "unknown").lower()
@@ -209,6 +209,12 @@ class JournalWriter:
             self._segment += 1
         self._refused, self._wait = "enospc", _RETRY_CHUNKS
         return False
+
+    def _new(self, path: Path) -> int:
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        _ignore(self._folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        return os.open(path, flags, 0o600)
 
     def _append_rows(self, rows: Sequence[Row]) -> int:
         """Write rows, and the definitions they may need first; how many of ``rows`` are kept.
@@ -287,8 +293,9 @@ class JournalWriter:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a segment is there, or what it was compressed to, which is there before it goes."""
-    return path.exists() or Path(f"{path}{schema.PACKED_SUFFIX}").exists()
+    """Whether a segment is there, or what it became, which is there before it goes."""
+    forms = ("", schema.PACKED_SUFFIX, schema.MOVED_SUFFIX)
+    return any(os.path.exists(f"{path}{form}") for form in forms)
 
 
 def _ignore(folder: Path) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
 from rlvr_probe import identity
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.launch import foreground
-from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SUFFIX, PACKED_SUFFIX
+from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SLOT_BYTES, OPEN_SUFFIX, PACKED_SUFFIX
+from rlvr_probe.spool import find
 
 __all__ = ["launch"]
 
@@ -32,6 +33,7 @@ def launch(
     run_id: str | None = None,
     frameworks: str | None = None,
     environ: Mapping[str, str] | None = None,
+    first: Callable[[Config], str] | None = None,
 ) -> int:
     """Run ``command`` recorded and say in one line on stderr where the recording is.
 
@@ -43,6 +45,7 @@ def launch(
         run_id: Run id.
         frameworks: Integrations to use, separated by commas.
         environ: Environment of the command before ours is added; default that of this process.
+        first: What to say before it, in one line; empty for nothing.
 
     Returns:
         Exit status of the command, 128 + n after signal n; 127 if there is no such command, 126 if
@@ -64,10 +67,12 @@ def launch(
     writable = _writable(folder)
     if not writable:
         _say(environ, f"cannot write to {quote(shown)}: the command runs unrecorded")
-    before = _processes(folder)
+    elif first is not None and (text := first(config)):
+        _say(environ, text)
     child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
+    before = _processes(folder, child)
     status = _run(command, child)
-    count = len(_processes(folder) - before)
+    count = len(_processes(folder, child) - before)
     if count:
         noun = "process" if count == 1 else "processes"
         path = quote(shown)
@@ -117,25 +122,36 @@ def _writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _processes(folder: Path) -> set[str]:
-    """Names of the processes of the command that wrote a journal into ``folder``."""
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries]
-    except OSError:
-        return set()
+def _processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
+    """Names of the processes of the command that wrote a journal for ``folder``."""
+    spool = find(folder, environ)
+    paths = [path for place in (spool, folder) if place is not None for path in _list(place)]
+    names = [path.name for path in paths if not _is_count(path)]
     journals = {
-        name.partition(".")[0]: name
-        for name in names
-        if name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
+        path.name.partition(".")[0]: path
+        for path in paths
+        if path.name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
     }
-    # A sidecar has no table of open spans; on a network file system nobody has.
+    # A sidecar has no table with slots; on a network file system nobody has one.
     tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
     return {
-        process
-        for process, name in journals.items()
-        if process in tables or not _is_sidecar(folder / name)
+        process for process, path in journals.items() if process in tables or not _is_sidecar(path)
     }
+
+
+def _is_count(path: Path) -> bool:
+    """Whether a file is what a sidecar has in place of a table of open spans."""
+    try:
+        return path.name.endswith(OPEN_SUFFIX) and path.stat().st_size <= OPEN_SLOT_BYTES
+    except FileNotFoundError:  # moved, or deleted
+        return False
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except OSError:
+        return []
 
 
 def _is_sidecar(path: Path) -> bool:

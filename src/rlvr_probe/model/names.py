@@ -286,6 +286,11 @@ PROCESS = Name(
         Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
         Attribute("actor", "", "id of the actor"),
         Attribute("node", "", "id of the node in its cluster"),
+        Attribute(
+            "spool_s",
+            "s",
+            "of a sidecar: how often it copies what its node wrote to DIR",
+        ),
     ),
     event=True,
 )

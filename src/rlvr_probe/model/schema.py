@@ -49,6 +49,7 @@ __all__ = [
     "CHUNK_B",
     "HEADER_KEYS",
     "JOURNAL_SUFFIX",
+    "MOVED_SUFFIX",
     "OPEN_HEADER",
     "OPEN_MAGIC",
     "OPEN_SLOT",
@@ -73,6 +74,10 @@ CHUNK_B: Final = 16 * 1024 * 1024
 JOURNAL_SUFFIX: Final = ".jsonl"
 OPEN_SUFFIX: Final = ".open"
 PACKED_SUFFIX: Final = ".gz"
+
+MOVED_SUFFIX: Final = ".moved"
+"""In a spool only, behind the name of a segment: it is in the run folder, and as long there as this
+file, which holds nothing, says it is."""
 
 HEADER_KEYS: Final[dict[str, str]] = {
     "journal": "the word 'rlvr-probe'",

@@ -124,6 +124,12 @@ class Process:
     devices_how: str = ""
     """How it knew: ``torch``, asked of it; ``visible``, all that it may use."""
 
+    @property
+    def works_on(self) -> Sequence[str]:
+        """UUIDs of devices that it surely works on: of several that it may use, nobody knows."""
+        told = self.devices or ()
+        return told if self.devices_how == "torch" or len(told) == 1 else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Rpc:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr_probe import guard
-from rlvr_probe.journal import Space
 from rlvr_probe.journal.space import FINE, SAMPLES
 from rlvr_probe.recorder.owntime import Account, culprits
+from rlvr_probe.recorder.place import Place
 
 __all__ = ["FULL", "OFF", "STAGES", "Bookkeeping"]
 
@@ -33,7 +33,7 @@ class Recording(Protocol):
     mono_ns: int
     open: dict[int, tuple[int, int, int]]
     lost: Counter[str]
-    space: Space
+    place: Place
 
     def forget_open(self) -> None:
         """Nobody will end what is open."""
@@ -129,12 +129,12 @@ class Bookkeeping:
     def _level(self, recording: Recording) -> tuple[str, str]:
         """What is written, and why not everything."""
         level = self._allowed
-        limit = recording.space.limit
+        limit = recording.place.space.limit
         if level == OFF or (level == STAGES and limit > SAMPLES):
             return _LEVELS[level], self._why
         if limit > FINE:
             return _LEVELS[FULL], "space"
-        return "stages" if limit == FINE else "spans", recording.space.said
+        return "stages" if limit == FINE else "spans", recording.place.space.said
 
     def _watch_own_time(self, recording: Recording, now_ns: int) -> None:
         """Too much in a window: mute one or two places that explain it, else record less."""

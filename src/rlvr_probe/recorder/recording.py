@@ -25,15 +25,16 @@ from rlvr_probe import guard, identity
 from rlvr_probe.clock import epoch_pair, monotonic_ns
 from rlvr_probe.config import OWNER, Config
 from rlvr_probe.election import Keeper
-from rlvr_probe.journal import JournalWriter, OpenTable, Space
+from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.journal.space import FINE
-from rlvr_probe.model import schema
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import application, definitions
 from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
 from rlvr_probe.recorder.devicesused import DevicesUsed
 from rlvr_probe.recorder.owntime import SAMPLE, Account
+from rlvr_probe.recorder.pause import Pause
+from rlvr_probe.recorder.place import Place
 
 __all__ = ["CURRENT", "Recorder"]
 
@@ -65,7 +66,7 @@ class Recorder:
         process: Key of this process start, 16 hex digits.
         own_ns: Time spent inside hooks on users' threads and in the flush thread, ns.
         accounts: What each place has cost users' threads, by its name.
-        space: The room there is for what it writes.
+        place: Where it writes.
     """
 
     def __init__(self, config: Config, run: str) -> None:
@@ -94,8 +95,8 @@ class Recorder:
         self.own_ns = 0
         for account in self.accounts.values():
             account.start_over()
-        self.space = Space(self.folder, self.process, self._config.budget_b, self._config.free_b)
-        self._keeper = Keeper(self.folder, self._config)
+        self.place = Place(self.folder, self.process, self._config)
+        self._keeper = Keeper(self.folder, self._config, first=self._owner is None)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
         self._writer: JournalWriter | None = None
@@ -105,7 +106,7 @@ class Recorder:
         self._starting = False
         self._failed = 0
         self._drain_lock = threading.Lock()
-        self._stop = threading.Event()
+        self._pause = Pause(self._config.flush_s)
         self._closed = False
         self._devices = DevicesUsed()
         muted = [account.place for account in self.accounts.values() if account.muted]
@@ -156,6 +157,8 @@ class Recorder:
                 self._devices.look(self)
             if not parent:
                 application.tell(self, span)
+        if not self.open:
+            self._pause.hurry(end_ns)
 
     def is_inside(self, span: int, ancestor: int) -> bool:
         """Whether ``span`` is ``ancestor`` or lies in it; both are open."""
@@ -250,6 +253,7 @@ class Recorder:
             ready.wait(_TABLE_WAIT_S)
 
     def _make_writer(self) -> None:
+        self.place.settle(self._keeper)
         header = build_header(
             process=self.process,
             run=self.run,
@@ -258,7 +262,7 @@ class Recorder:
             epoch_ns=self._epoch_ns,
         )
         self._writer = JournalWriter(
-            self.folder, self.process, header, definitions.since, self._config.segment_b
+            self.place.path, self.process, header, definitions.since, self._config.segment_b
         )
 
     @guard.fail_open("recorder.open_files")
@@ -269,21 +273,15 @@ class Recorder:
                 self._writer.write(())
         # Without a table (a network file system, a full disk) spans still become "open" rows.
         with contextlib.suppress(OSError):
-            self.folder.mkdir(0o700, parents=True, exist_ok=True)
-            path = self.folder / f"p{self.process}{schema.OPEN_SUFFIX}"
-            self._table = OpenTable(path, self.process)
+            self._table = self.place.make_table()
 
     @guard.fail_open("recorder.run")
     def _run(self, ready: threading.Event) -> None:
         self._open_files()
         ready.set()
-        while self._pause() is not True:
+        while self._pause.wait() is not True:
             self.flush()
             self._keeper.look(self)
-
-    @guard.fail_open("recorder.pause", True)
-    def _pause(self) -> bool:
-        return self._stop.wait(self._config.flush_s)
 
     @guard.fail_open("recorder.flush")
     def flush(self) -> None:
@@ -318,11 +316,11 @@ class Recorder:
                 raise
 
     def _write_chunk(self, writer: JournalWriter, chunk: list[tuple[Any, ...]]) -> None:
-        limit = self.space.look(writer.written_b, monotonic_ns())
+        limit = self.place.space.look(writer.written_b, monotonic_ns())
         if limit <= FINE:
             whole = len(chunk)
             chunk = [row for row in chunk if definitions.worth(row[0]) < limit]
-            writer.lost[self.space.reason] += whole - len(chunk)
+            writer.lost[self.place.space.reason] += whole - len(chunk)
         writer.write(chunk)
 
     @guard.fail_open("recorder.books")
@@ -354,7 +352,7 @@ class Recorder:
                 return
             self._closed = True
             self.level = OFF
-        self._stop.set()
+        self._pause.end()
         if self._pid != os.getpid():
             return
         thread = self._thread
@@ -373,6 +371,7 @@ class Recorder:
                 self._finish(reason)
             finally:
                 self._drain_lock.release()
+            self._keeper.hand_over(self.process)
 
     @guard.fail_open("recorder.finish")
     def _finish(self, reason: str) -> None:

@@ -48,7 +48,7 @@ def devices(trace: Trace) -> dict[str, Any] | None:
 
 def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
     facts = one.facts
-    users = [process for process in trace.processes if one.uuid in (process.devices or ())]
+    users = [process for process in trace.processes if one.uuid in process.works_on]
     times = [readings.times_ns for readings in one.readings.values() if len(readings)]
     return {
         "uuid": facts.uuid,
@@ -79,7 +79,7 @@ def _stage(one: StageDevices) -> dict[str, Any]:
 
 
 def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
-    """Errors that drivers reported, and sidecars that died."""
+    """Errors that drivers reported, sidecars that died, and what else went wrong in them."""
     if found is None:
         return []
     lines = list[str]()
@@ -101,6 +101,11 @@ def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
         lines.append(f"{died} of the sidecars that read devices died")
     if lost:
         lines.append(f"LOST: {lost:,} readings of devices")
+    faults = sum((Counter(one["faults"]) for one in found["sidecars"]), Counter[str]())
+    if faults:
+        some = ", ".join(f"{count:,} in {clean(at, 72)}" for at, count in faults.most_common(5))
+        rest = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
+        lines.append(f"FAULTS of the sidecar, which the run does not see: {some}{rest}")
     return [Line(text, "alarm") for text in lines]
 
 
@@ -129,7 +134,7 @@ def device_table(found: Mapping[str, Any] | None) -> list[Block]:
             Column("CPU cores"),
             Column("", number=False),
         )
-        title = "Devices (means over the time of the stage; kJ of all GPUs, cores of all programs)"
+        title = "Devices (means over the stage; kJ of all GPUs, cores of all programs)"
         blocks.append(grid(title, columns, rows, head=24, tail=0, what="stages"))
     blocks += [Line(text) for text in _findings(found)]
     return [*blocks, *(Line(text, "quiet") for text in _about(found))]

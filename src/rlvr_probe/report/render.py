@@ -73,10 +73,11 @@ def _draw(blocks: Sequence[Block], file: TextIO, wrap: bool) -> None:
         else:
             console.print()
             console.print(Text(block.title, style=_STYLES[block.style] or "bold cyan"))
-            console.print(Padding(_table(block), (0, 0, 0, 2)))
+            console.print(Padding(_table(block, console.width - 2), (0, 0, 0, 2)))
 
 
-def _table(grid: Grid) -> Table:
+def _table(grid: Grid, room: int) -> Table:
+    """A grid as a table; where it is wider than ``room``, headings are broken before names are."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -89,8 +90,16 @@ def _table(grid: Grid) -> Table:
         show_edge=False,
         padding=(0, 0, 0, 1),
     )
-    for column in grid.columns:
-        table.add_column(column.heading, justify="right" if column.number else "left")
+    widths = _widths(grid)
+    narrow = sum(widths) + 2 * len(widths) > room
+    for place, column in enumerate(grid.columns):
+        heading = column.heading
+        if narrow:
+            longest = max((len(word) for word in heading.split()), default=0)
+            cells = (len(row[place]) for row in grid.rows if len(row) == len(grid.columns))
+            heading = "\n".join(textwrap.wrap(heading, max(longest, *cells, 1)))
+        # Folded: of a name that is cut nobody can tell which it is.
+        table.add_column(heading, justify="right" if column.number else "left", overflow="fold")
     for row in grid.rows:
         # Text: a name in a recording may look like markup.
         if len(row) == len(grid.columns):
@@ -112,11 +121,7 @@ def _plain(blocks: Sequence[Block], wrap: bool) -> Iterator[str]:
             continue
         yield ""
         yield block.title
-        wide = [row for row in block.rows if len(row) == len(block.columns)]
-        widths = [
-            max(len(column.heading), *(len(row[i]) for row in wide)) if wide else 0
-            for i, column in enumerate(block.columns)
-        ]
+        widths = _widths(block)
         for row in ([column.heading for column in block.columns], *block.rows):
             if len(row) != len(block.columns):
                 yield "  " + row[0]
@@ -126,3 +131,12 @@ def _plain(blocks: Sequence[Block], wrap: bool) -> Iterator[str]:
                 for cell, width, column in zip(row, widths, block.columns, strict=True)
             ]
             yield ("  " + "  ".join(cells)).rstrip()[:_WIDTH].replace(BAR, "#")
+
+
+def _widths(grid: Grid) -> list[int]:
+    """How wide each column is; a row of one cell lies across them."""
+    wide = [row for row in grid.rows if len(row) == len(grid.columns)]
+    return [
+        max(len(column.heading), *(len(row[place]) for row in wide)) if wide else 0
+        for place, column in enumerate(grid.columns)
+    ]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rlvr_probe.sidecar.live import END, REFUSED, wanted
+from rlvr_probe.sidecar.live import END, TAKEN, wanted
 
 __all__ = ["Children"]
 
@@ -19,6 +21,8 @@ _S: Final = 1_000_000_000
 _FIRST_WAIT_NS: Final = 5 * _S
 _LONGEST_WAIT_NS: Final = 600 * _S
 _POLL_S: Final = 0.05
+_SAID: Final = re.compile(rb"([a-z_]{1,32}) ([0-9]{1,15})")
+_SAID_B: Final = 4096
 
 _CODE: Final = (
     "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
@@ -35,6 +39,10 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.due_ns = 0
         self.wait_ns = _FIRST_WAIT_NS
+        self.heard = b""
+        self.said = Counter[str]()
+        """What it told of, and what those before it did."""
+        self.before = Counter[str]()
 
 
 class Children:
@@ -43,16 +51,17 @@ class Children:
     They get the run from its beginning, and tell of it what their destination does not have.
     """
 
-    def __init__(self, folder: Path, fault: Callable[[str, str], None]) -> None:
+    def __init__(self, folder: Path, fault: Callable[[str, str, int], None]) -> None:
         """Start nothing yet.
 
         Args:
             folder: Run folder.
-            fault: Called with a place and an error, once for each that there is.
+            fault: Called with a place, an error, and how often there was that, each time there is
+                more of it.
         """
         self._folder = folder
         self._fault = fault
-        self._told = set[tuple[str, str]]()
+        self._told: dict[tuple[str, str], int] = {}
         self._children: list[_Child] = []
 
     def begin(self, environ: Mapping[str, str]) -> None:
@@ -120,21 +129,27 @@ class Children:
         return process
 
     def _hear(self, one: _Child, process: subprocess.Popen[bytes]) -> None:
-        said = b"" if process.stdout is None else process.stdout.read(1024) or b""
+        said = b"" if process.stdout is None else process.stdout.read(_SAID_B) or b""
         if said:
             one.wait_ns = _FIRST_WAIT_NS
-        if REFUSED in said:
-            self._tell(one.name, "refused")
+        *lines, one.heard = (one.heard + said)[-_SAID_B:].split(b"\n")
+        for line in lines:
+            found = _SAID.fullmatch(line)
+            if found is not None and found[1] != TAKEN.encode():
+                word = found[1].decode()
+                one.said[word] = one.before[word] + int(found[2])
+                self._tell(one.name, word, one.said[word])
 
     def _forget(self, one: _Child) -> None:
-        process, one.process = one.process, None
+        process, one.process, one.heard = one.process, None, b""
+        one.before.update(one.said - one.before)
         if process is not None:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with suppress(OSError):
                         pipe.close()
 
-    def _tell(self, name: str, error: str) -> None:
-        if (name, error) not in self._told:
-            self._told.add((name, error))
-            self._fault(f"live.{name}", error)
+    def _tell(self, name: str, error: str, count: int = 1) -> None:
+        if count > self._told.get((name, error), 0):
+            self._told[name, error] = count
+            self._fault(f"live.{name}", error, count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import time
 import zlib
 from collections.abc import Generator
@@ -80,7 +81,9 @@ def is_open_for_writing(path: Path) -> bool:
     except OSError:
         return True
     try:
-        # It is granted only where there is no writer, and given back at once.
+        # It is granted only where there is no writer, and given back at once. Of whoever begins to
+        # write in between the kernel tells by a signal, which by default would end us.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:

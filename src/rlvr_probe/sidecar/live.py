@@ -22,16 +22,18 @@ from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.window import Over, Window
 
-__all__ = ["END", "GROUP", "REFUSED", "TAKEN", "export", "main", "variables", "wanted"]
+__all__ = ["END", "GROUP", "TAKEN", "export", "main", "variables", "wanted"]
 
 GROUP: Final = "rlvr_probe.exporters"
 
 END: Final = b"e"
 """What the sidecar says when the run is over."""
-REFUSED: Final = b"r"
-"""What the child says when the destination does not take something."""
-TAKEN: Final = b"t"
+REFUSED: Final = "refused"
+"""What the child says when the destination does not take something for now."""
+TAKEN: Final = "taken"
 """And when it does again."""
+END_NOT_SENT: Final = "end_not_sent"
+"""What it says of a run that is too large to be read once more at its end."""
 
 _READ_B: Final = 8 << 20
 _LOOK_S: Final = 1.0
@@ -81,6 +83,8 @@ def main() -> None:
     threading.Thread(target=_listen, args=(over,), daemon=True).start()
     [point] = {point.value: point for point in entry_points(group=GROUP, name=name)}.values()
     exporter: LiveExporter = point.load()()
+    while not folder.is_dir() and not over.wait(_LOOK_S):  # a spool may be there before it
+        pass
     export(folder, exporter.open(folder, os.environ), over)
 
 
@@ -100,7 +104,7 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
         over: Set when nobody writes to the run any more.
     """
     window = Window(folder)
-    hand = _Hand(session, over)
+    hand = _Hand(folder, session, over)
     devices_s = time.monotonic()
     try:
         while True:
@@ -124,8 +128,7 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
                 break
             elif not behind:
                 over.wait(_LOOK_S)
-        if window.read_b <= _WHOLE_B:
-            session.end(read_run(folder))
+        hand.end(window.read_b)
     except RecordingError:  # deleted meanwhile, or two runs: nothing that could be handed over
         return
     finally:
@@ -134,12 +137,14 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
 
 
 class _Hand:
-    """Hands over as often as it takes."""
+    """Hands over as often as it takes, and tells the sidecar how that goes."""
 
-    def __init__(self, session: LiveSession, over: threading.Event) -> None:
+    def __init__(self, folder: Path, session: LiveSession, over: threading.Event) -> None:
+        self._folder = folder
         self._session = session
         self._last = over
         self._refused = False
+        self._told: dict[str, int] = {}
 
     def over(self, found: Over) -> None:
         """Hand over; wait for a destination that does not take it, unless the run is over.
@@ -162,7 +167,35 @@ class _Hand:
                 self._tell(refused=False)
                 return
 
+    def end(self, read_b: int) -> None:
+        """Hand over what is left, or say that nobody does.
+
+        Args:
+            read_b: How large the run is, bytes.
+
+        Raises:
+            ProbeError: The destination did not take it.
+        """
+        if read_b > _WHOLE_B:
+            _say(END_NOT_SENT, 1)
+            return
+        try:
+            self._session.end(read_run(self._folder))
+        finally:
+            self._tell_faults()
+
     def _tell(self, *, refused: bool) -> None:
         if refused != self._refused:
             self._refused = refused
-            os.write(1, REFUSED if refused else TAKEN)
+            _say(REFUSED if refused else TAKEN, 1)
+        self._tell_faults()
+
+    def _tell_faults(self) -> None:
+        for word, count in self._session.faults.items():
+            if count > self._told.get(word, 0):
+                self._told[word] = count
+                _say(word, count)
+
+
+def _say(word: str, count: int) -> None:
+    os.write(1, b"%s %d\n" % (word.encode("ascii", "replace"), count))

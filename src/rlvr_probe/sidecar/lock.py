@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,16 +20,24 @@ class Lock:
     """Held by this process alone, until it ends or lets go: a forked child does not inherit it.
 
     The file must not be opened once more in this process: to close that would be to let go.
+
+    Attributes:
+        in_vain: Sidecars asked for since one did what it is there for, this one among them.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
         """Use :meth:`take`."""
+        self.in_vain = read_record(fd)[2]
         self._path = path
         self._fd = fd
 
     @classmethod
-    def take(cls, folder: Path) -> Lock | int:
+    def take(cls, folder: Path, *, wait: bool = False) -> Lock | int:
         """The lock of the run in ``folder``, or the pid of who holds it (0 if that is unknown).
+
+        Args:
+            folder: Run folder.
+            wait: Wait until nobody holds it, before anybody who only looks now and then.
 
         Raises:
             OSError: There is no place for it.
@@ -36,7 +45,7 @@ class Lock:
         path = lock_path(folder)
         fd = open_lock(path)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             found = holder(fd)
             os.close(fd)
@@ -67,14 +76,14 @@ class Lock:
         """Let go, and delete the files of locks that nobody has used for a day."""
         os.close(self._fd)
         now = time.time()
-        with os.scandir(self._path.parent) as entries:
+        with suppress(OSError), os.scandir(self._path.parent) as entries:  # others clean up, too
             old = [
                 entry.path
                 for entry in entries
                 if now - entry.stat(follow_symlinks=False).st_mtime > _OLD_S
             ]
-        for path in old:
-            _delete_unless_held(path)
+            for path in old:
+                _delete_unless_held(path)
 
 
 def _delete_unless_held(path: str) -> None:

@@ -17,6 +17,8 @@ from rlvr_probe.journal.space import FINE
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import definitions
+from rlvr_probe.sidecar.count import Count
+from rlvr_probe.spool import ROUND_S
 
 __all__ = ["Log"]
 
@@ -34,19 +36,22 @@ class Log:
         mono_ns: CLOCK_MONOTONIC at time 0 of the journal.
     """
 
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, config: Config, *, spooled: bool = False) -> None:
         """Take note of where to write.
 
         Args:
-            folder: Run folder. Never made here: if it is gone, the run was deleted.
+            folder: Run folder, or its spool. Never made here: if it is gone, the run was deleted.
             config: Settings of the processes of the run.
+            spooled: It is a spool.
         """
+        self._spooled = spooled
         self.process = identity.process_key()
         self.mono_ns, self._epoch_ns = epoch_pair()
         self._folder = folder
         self._config = config
         self._space = Space(folder, self.process, config.budget_b, config.free_b)
         self._writer: JournalWriter | None = None
+        self._count = Count(folder, self.process)
         self._always: set[object] = set()
         self._told: dict[object, int] = {}
         self.lost = Counter[str]()
@@ -76,8 +81,10 @@ class Log:
         self._writer = JournalWriter(
             self._folder, self.process, header, definitions.since, self._config.segment_b
         )
-        role = self.define(names.PROCESS, ("role",))
-        self.write([(role, time.monotonic_ns() - self.mono_ns, 0, names.SIDECAR)])
+        told: dict[str, object] = {"spool_s": ROUND_S} if self._spooled else {}
+        told["role"] = names.SIDECAR
+        role = self.define(names.PROCESS, tuple(told))
+        self.write([(role, time.monotonic_ns() - self.mono_ns, 0, *told.values())])
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append event rows; those that find no room or no folder are dropped and counted."""
@@ -92,14 +99,15 @@ class Log:
             rows = [row for row in rows if row[0] in self._always]
             self.lost[self._space.reason] += whole - len(rows)
         writer.write(rows)
+        self._note(writer)
 
     def tell(self) -> None:
         """Write the running totals that changed: losses, faults, processor time."""
         self._write_service(self._totals())
 
-    def fault(self, place: str, error: str) -> None:
-        """Write that something does not work here, once."""
-        self._write_service([("fault", time.monotonic_ns() - self.mono_ns, place, error, 1)])
+    def fault(self, place: str, error: str, count: int = 1) -> None:
+        """Write that something does not work here, and how often that was, all in all."""
+        self._write_service([("fault", time.monotonic_ns() - self.mono_ns, place, error, count)])
 
     def end(self, reason: str) -> None:
         """Close the journal.
@@ -111,6 +119,11 @@ class Log:
         self._write_service([*self._totals(), ("end", time_ns, reason)])
         if self._writer is not None:
             self._writer.close()
+            self._note(self._writer, ended=True)
+
+    def _note(self, writer: JournalWriter, *, ended: bool = False) -> None:
+        lost = sum((self.lost + writer.lost).values())
+        self._count.note(time.monotonic_ns(), lost, writer.written, ended=ended)
 
     def _totals(self) -> list[Row]:
         time_ns = time.monotonic_ns() - self.mono_ns
@@ -131,6 +144,7 @@ class Log:
             return
         if not self._writer.write(rows, records=False):
             self._told.clear()
+        self._note(self._writer)
 
     def _changed(self, key: object, total: int) -> bool:
         before, self._told[key] = self._told.get(key), total

@@ -14,12 +14,15 @@ from rlvr_probe import guard
 from rlvr_probe.config import Config
 from rlvr_probe.devices.found import load
 from rlvr_probe.devices.sampler import Sampler
+from rlvr_probe.election import BURST
 from rlvr_probe.model import schema
 from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
+from rlvr_probe.sidecar.spool import Spool
 from rlvr_probe.sidecar.writers import Finished, Writers
+from rlvr_probe.spool import read_target
 
 __all__ = ["Sidecar"]
 
@@ -40,6 +43,14 @@ _PAUSE_NS: Final = 60 * _S
 _LIVE_S: Final = 10.0
 """What handing over the end of a run to its destinations may take, s."""
 
+_SPARED_NS: Final = 600 * _S
+"""How long devices are left alone by a sidecar before which many came to a bad end in a row: a
+driver that crashes or hangs takes with it whoever asks."""
+
+_NEVER: Final = 1 << 63
+_HURRY_S: Final = 3.0
+"""What copying the spool may take for one who is told to leave, s."""
+
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
 """Time to the next reading that has to be left for a slice of compressing."""
@@ -56,6 +67,8 @@ class Sidecar:
         signals: Collection[signal.Signals],
         *,
         last_s: float,
+        move_s: float = 0.0,
+        spool: Path | None = None,
         every_node: bool = False,
         beat: Callable[[], object] | None = None,
     ) -> None:
@@ -67,24 +80,34 @@ class Sidecar:
             lock: Held by this process.
             signals: What makes it leave; blocked in the thread that runs it, and waited for.
             last_s: How long it may go on compressing when there is nothing else to do, s.
+            move_s: How long it may go on moving the spool then, s.
+            spool: Where the processes of this node write, if that is not the run folder.
             every_node: Compress what is finished of other nodes, too.
             beat: Called about once a second as long as nothing hangs.
         """
-        self._folder = folder
+        place = folder if spool is None else spool
+        self._folder = place
         self._lock = lock
         self._signals = signals
         self._beat = beat
         self._last_s = last_s
+        self._move_s = move_s
         self._hz = config.gpu_hz
+        self._spares = config.gpu_hz > 0 and lock.in_vain > BURST
         self._live = config.live
-        self._log = Log(folder, config)
-        self._writers = Writers(folder, self._log.process, every_node=every_node)
+        self._log = Log(place, config, spooled=spool is not None)
+        self._writers = Writers(place, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
         self._children = Children(folder, self._log.fault)
+        target = None if spool is None else read_target(spool)
+        self._spool: Spool | None = None
+        if spool is not None and target is not None:
+            self._spool = Spool(spool, target, self._log.fault)
         self._rows: list[Sequence[Any]] = []
         self._begun = False
         self._settled = False
         now = self._start_ns = time.monotonic_ns()
+        self._devices_ns = now + (_SPARED_NS if self._spares else 0) if self._hz else _NEVER
         self._looked_ns = self._told_ns = 0
         self._written_ns = self._seen_ns = now
         self._rest_ns = 0
@@ -126,25 +149,48 @@ class Sidecar:
             if not self._begun:
                 self._begun = True
                 self._begin()
-        if not self._settled and self._begun and now_ns - self._start_ns >= _SETTLED_NS:
+        if self._begun and now_ns >= self._devices_ns:
+            self._devices_ns, self._start_ns = _NEVER, now_ns
+            self._begin_devices()
+        # One that spares the devices has not shown yet that it can do all that it is there for.
+        began = self._begun and self._devices_ns == _NEVER
+        if not self._settled and began and now_ns - self._start_ns >= _SETTLED_NS:
             self._settled = True
             self._lock.settle()
         self._delete_redundant(now_ns)
         self._look_after(now_ns)
+        self._look_after_spool(now_ns)
 
     @guard.fail_open("sidecar.live")
     def _look_after(self, now_ns: int) -> None:
         self._children.look(now_ns)
 
+    @guard.fail_open("sidecar.spool")
+    def _look_after_spool(self, now_ns: int) -> None:
+        if self._spool is not None:
+            self._spool.look(now_ns)
+
+    @guard.fail_open("sidecar.spool", False)
+    def _end_spool(self, reason: str) -> bool:
+        """Whether there was something to move, and all of it is where it belongs."""
+        if self._spool is None:
+            return False
+        over = reason == "exit"
+        beat = (lambda: None) if self._beat is None else self._beat
+        return self._spool.finish(self._move_s if over else _HURRY_S, beat, over=over)
+
     def _begin(self) -> None:
         self._log.begin(self._writers.run)
-        if self._hz:
-            backends, failed = load()
-            for one in failed:
-                self._log.fault(f"devices.{one.name}", one.why)
-            self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
+        if self._spares:
+            self._log.fault("sidecar.devices", "Spared")
         if self._live:
             self._begin_live()
+
+    def _begin_devices(self) -> None:
+        backends, failed = load()
+        for one in failed:
+            self._log.fault(f"devices.{one.name}", one.why)
+        self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
 
     @guard.fail_open("sidecar.live")
     def _begin_live(self) -> None:
@@ -202,7 +248,8 @@ class Sidecar:
             next(self._work)
         except StopIteration:
             self._work = None
-            if self._working is not None:
+            # Of a spool, who moves it deletes what it was, too.
+            if self._working is not None and self._spool is None:
                 self._redundant.append((now_ns + _KEPT_NS, self._working))
         except OSError:
             self._work = None
@@ -238,5 +285,5 @@ class Sidecar:
                 if not self._compress_a_slice(now):
                     break
             self._delete_redundant(time.monotonic_ns() + _KEPT_NS)
-        if self._begun:
+        if self._end_spool(reason) or self._begun:
             self._lock.settle()

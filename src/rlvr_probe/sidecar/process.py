@@ -9,30 +9,41 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe import handover
 from rlvr_probe.config import Config
+from rlvr_probe.election import FIRST, gives_way
 from rlvr_probe.sidecar.lock import Lock
+from rlvr_probe.spool import choose
 
 __all__ = ["main", "serve", "stand_back"]
 
 LAST_S: Final = 3.0
 """What the compressing of what is left may take before it leaves, s."""
 
+MOVE_S: Final = 600.0
+"""What the moving of a spool may take then, s: a file server may be away for a while."""
+
 SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """What makes a sidecar leave in an orderly way; blocked and waited for, so without handlers."""
 
 _NICE: Final = 10
+_PATIENCE_S: Final = 30
+"""How long a sidecar that is to leave may take."""
 _STUCK_S: Final = 60
 """A driver that does not answer for so long ends the sidecar, which would keep others from it."""
 
 
 def main() -> None:
-    """What a recording process starts, with the run folder as second argument; never returns."""
-    folder = Path(sys.argv[2])
+    """What a recording process starts; never returns.
+
+    Its arguments are the folder of the package, the run folder, and which process started it.
+    """
+    folder, role = Path(sys.argv[2]), sys.argv[3]
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:
             _close(fd)
@@ -46,11 +57,28 @@ def main() -> None:
     if config.disabled or not config.sidecar:
         return
     lock = Lock.take(folder)
+    if role == FIRST and not isinstance(lock, Lock) and lock and gives_way(lock, os.environ):
+        lock = _relieve(folder, lock)
     if isinstance(lock, Lock):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         beat = partial(signal.alarm, _STUCK_S)
         beat()
-        serve(folder, config, lock, beat=beat)
+        os.environ.update(handover.received(os.environ))
+        serve(folder, config, lock, spool=_spool(folder, config), beat=beat)
+
+
+def _relieve(folder: Path, pid: int) -> Lock | int:
+    """Have another sidecar leave; the lock, once it has, or the pid of who holds it.
+
+    Ended by an alarm, if it does not leave: it is of more use than none.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_PATIENCE_S)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    lock = Lock.take(folder, wait=True)
+    signal.alarm(0)
+    return lock
 
 
 def serve(
@@ -59,6 +87,8 @@ def serve(
     lock: Lock,
     *,
     last_s: float = LAST_S,
+    move_s: float = MOVE_S,
+    spool: Path | None = None,
     every_node: bool = False,
     beat: Callable[[], object] | None = None,
 ) -> str:
@@ -69,6 +99,8 @@ def serve(
         config: Settings of the processes of the run.
         lock: Released at the end.
         last_s: How long it may go on compressing when there is nothing else to do, s.
+        move_s: How long it may go on moving the spool then, s.
+        spool: Where the processes of this node write, if that is not the run folder.
         every_node: Compress what is finished of other nodes, too.
         beat: Called about once a second as long as nothing hangs.
     """
@@ -76,10 +108,27 @@ def serve(
         from rlvr_probe.sidecar.loop import Sidecar
 
         reason = Sidecar(
-            folder, config, lock, SIGNALS, last_s=last_s, every_node=every_node, beat=beat
+            folder,
+            config,
+            lock,
+            SIGNALS,
+            last_s=last_s,
+            move_s=move_s,
+            spool=spool,
+            every_node=every_node,
+            beat=beat,
         ).run()
     lock.release()
     return reason
+
+
+def _spool(folder: Path, config: Config) -> Path | None:
+    """Where the processes of this node write, if that is not the run folder."""
+    try:
+        place = choose(folder, config)
+    except OSError:  # as they found out, too
+        return None
+    return None if place == folder else place
 
 
 def stand_back() -> None:

@@ -41,7 +41,11 @@ def read_run(
         RecordingError: It holds no recording, two runs, or a newer format.
     """
     machine = Machine() if machine is None else machine
-    return build_trace(load(list_files(path), machine, progress), machine)
+    files = list_files(path)
+    loaded = load(files, machine, progress)
+    if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
+        loaded = load(list_files(path), machine)
+    return build_trace(loaded, machine)
 
 
 def build_trace(loaded: Loaded, machine: Machine) -> Trace:

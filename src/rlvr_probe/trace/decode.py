@@ -100,6 +100,7 @@ class Journal:
     used: UsedRow | None = None
     role: str = ""
     actor: str = ""
+    spool_s: float | None = None
     started: dict[str, str] = field(default_factory=dict)
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -273,6 +274,9 @@ class RowDecoder:
             if not journal.role:
                 # The first: a process may make the class of another actor later.
                 journal.role, journal.actor = checked_text(role), checked_text(actor)
+            every_s = values.get("spool_s")
+            if isinstance(every_s, float) and 0 < every_s < 1e6:
+                journal.spool_s = every_s
         elif definition.name == names.STARTED.name:
             journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
         elif definition.name == names.DEVICES_USED.name:

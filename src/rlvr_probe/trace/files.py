@@ -7,11 +7,13 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.filesystem import reach
 from rlvr_probe.model import schema
+from rlvr_probe.spool import every, find
 from rlvr_probe.trace.packed import Source, open_source
 
 __all__ = ["JOURNAL", "RunFiles", "Segment", "find_run", "list_files"]
@@ -30,14 +32,16 @@ class Segment:
     """One file of a process's journal.
 
     Attributes:
-        path: Where it lies; a sidecar may compress it at any time.
+        path: Where it lies; a sidecar may compress it at any time, or move it.
         size_b: What it takes there, bytes.
+        moved: Where it is to be moved to from a spool, or None.
     """
 
     process: str
     number: int
     path: Path
     size_b: int
+    moved: Path | None = None
 
     def open(self) -> AbstractContextManager[Source]:
         """What the process wrote, as far as it is known of by ``size_b``.
@@ -45,7 +49,7 @@ class Segment:
         Raises:
             OSError: There is no such file any more, nor a compressed one.
         """
-        return open_source(self.path, self.size_b)
+        return open_source(self.path, self.size_b, self.moved)
 
 
 @dataclass(slots=True)
@@ -54,12 +58,14 @@ class RunFiles:
 
     Attributes:
         folder: The run folder.
+        spool: What processes of this node write is there first; None if there is no spool.
         segments: Journal files by process key, in the order of their numbers.
         tables: Open-span tables by process key.
         strangers: Names of journal-like files that cannot be ours: another name, no regular file.
     """
 
     folder: Path
+    spool: Path | None = None
     segments: dict[str, list[Segment]] = field(default_factory=dict)
     tables: dict[str, Path] = field(default_factory=dict)
     strangers: list[str] = field(default_factory=list)
@@ -78,15 +84,22 @@ def find_run(path: Path) -> Path:
     Raises:
         RecordingError: There is none.
     """
-    if not path.exists():
+    if find(path) is not None:
+        return path
+    spooled = [
+        (written, target.folder.name, path / target.folder.name)
+        for spool, target in every()
+        if target.folder.parent == reach(path)[0] and (written := _last_write(spool)) is not None
+    ]
+    if not path.exists() and not spooled:
         raise RecordingError(f"{path} does not exist; expected a run folder, or a folder of runs")
-    if not path.is_dir():
+    if not path.is_dir() and not spooled:
         raise RecordingError(f"{path} is a file; expected the run folder it lies in")
     if _last_write(path) is not None:
         return path
-    runs = [
+    runs = spooled + [
         (written, folder.name, folder)
-        for folder in _children(path)
+        for folder in (_children(path) if path.is_dir() else ())
         if folder.is_dir() and (written := _last_write(folder)) is not None
     ]
     if not runs:
@@ -100,11 +113,15 @@ def find_run(path: Path) -> Path:
 def list_files(folder: Path) -> RunFiles:
     """The files of the run in ``folder``.
 
+    A spool of it on this node is listed first: what is moved meanwhile is found in the folder.
+
     Raises:
         RecordingError: The folder cannot be listed, or holds no file of ours.
     """
-    files = RunFiles(folder)
-    for path in _children(folder):
+    files = RunFiles(folder, find(folder))
+    paths = _children(folder) if files.spool is None else _both(files.spool, folder)
+    known = dict[tuple[str, int], int]()
+    for path in paths:
         journal, table = JOURNAL.fullmatch(path.name), _TABLE.fullmatch(path.name)
         if journal is None and table is None:
             if path.suffix == schema.JOURNAL_SUFFIX:
@@ -117,16 +134,28 @@ def list_files(folder: Path) -> RunFiles:
         elif journal is not None:
             process, number = journal[1], int(journal[2])
             parts = files.segments.setdefault(process, [])
+            at = known.setdefault((process, number), len(parts))
             # The plain one comes first; where both are there, they hold the same lines.
-            if not parts or parts[-1].number != number:
+            if at == len(parts):
                 parts.append(Segment(process, number, path, status.st_size))
+            elif parts[at].moved is None and parts[at].path.parent != path.parent:
+                parts[at] = replace(parts[at], moved=path)
         elif table is not None:
-            files.tables[table[1]] = path
+            files.tables.setdefault(table[1], path)
     if not files.segments and not files.tables:
         raise RecordingError(f"{folder} holds no recording")
     for parts in files.segments.values():
         parts.sort(key=lambda part: part.number)
     return files
+
+
+def _both(spool: Path, folder: Path) -> list[Path]:
+    """What lies in a spool, then what lies in the run folder, which may not be there yet."""
+    return [
+        path
+        for place in (spool, folder)
+        for path in sorted(Path(entry.path) for entry in _names(place))
+    ]
 
 
 def _children(folder: Path) -> list[Path]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -110,6 +112,7 @@ def load(files: RunFiles, machine: Machine, progress: Progress | None = None) ->
         if progress is not None:
             progress(done, total)
     _count_silent(files, loaded)
+    _note_age(files, loaded, machine)
     loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
     return loaded
 
@@ -134,6 +137,27 @@ def _count_silent(files: RunFiles, loaded: Loaded) -> None:
     if silent:
         count = "1 process" if silent == 1 else f"{silent} processes"
         loaded.notes.append(f"{count} began to record and left nothing: not counted")
+
+
+def _note_age(files: RunFiles, loaded: Loaded, machine: Machine) -> None:
+    """Say how old is what was read of nodes whose sidecar copies it from time to time."""
+    spooled = [
+        one
+        for one in loaded.recorded
+        if one.journal.spool_s is not None and one.state != "exited"
+        if files.spool is None or not machine.is_home_of(one.header)
+    ]
+    written = list[float]()
+    for part in (part for one in spooled for part in files.segments[one.header.process]):
+        with suppress(OSError):
+            written.append(part.path.stat().st_mtime)
+    if written:
+        every_s = max(one.journal.spool_s or 0 for one in spooled)
+        nodes = "1 node is" if len(spooled) == 1 else f"{len(spooled)} nodes are"
+        loaded.notes.append(
+            f"{nodes} copied here every {every_s:g} s from a disk of its own; what is here was"
+            f" copied {max(0.0, time.time() - max(written)):.0f} s ago at the latest"
+        )
 
 
 def _check_one_run(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_probe.model import schema
 
-__all__ = ["Slot", "Table", "read_ended", "read_table"]
+__all__ = ["Slot", "Table", "parse_table", "read_ended", "read_table"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
@@ -66,7 +66,7 @@ def read_table(path: Path, process: str) -> Table | None:
                 data = file.read(_SIZE + 1)
         except OSError:
             return None
-        table = _parse(data, process)
+        table = parse_table(data, process)
         # A live process may write while we read.
         if not table.damaged and not table.bad_slots:
             break
@@ -89,7 +89,8 @@ def read_ended(path: Path, process: str) -> bool | None:
     return bool(found[5])
 
 
-def _parse(data: bytes, process: str) -> Table:
+def parse_table(data: bytes, process: str) -> Table:
+    """What a file that is to be the table of ``process`` says."""
     found = schema.unpack_block(schema.OPEN_HEADER, data, 0)
     if found is not None and found[1] != process.encode():
         # Renamed, or copied over: its slots are another's as well.
@@ -107,8 +108,9 @@ def _parse(data: bytes, process: str) -> Table:
             slots.append(slot)
     if found is None or found[0] != schema.OPEN_MAGIC:
         return Table(0, 0, False, tuple(slots), bad, damaged=True)
-    _, _, heartbeat_ns, overflow, _, ended, lost, written = found
-    damaged = len(data) != _SIZE
+    _, _, heartbeat_ns, overflow, places, ended, lost, written = found
+    # A sidecar, which has no spans, notes the first block alone.
+    damaged = len(data) != (_SIZE if places else schema.OPEN_SLOT_BYTES)
     return Table(heartbeat_ns, overflow, bool(ended), tuple(slots), bad, lost, written, damaged)
 
 

@@ -81,24 +81,33 @@ class _Packed:
 
 
 @contextmanager
-def open_source(path: Path, size_b: int) -> Iterator[Source]:
-    """What is in ``path``, or in the file it was compressed to since it was listed.
+def open_source(path: Path, size_b: int, moved: Path | None = None) -> Iterator[Source]:
+    """What is in ``path``, or in the file it was compressed or moved to since it was listed.
 
     Args:
         path: A segment, compressed or not.
         size_b: Its size; what a live process adds meanwhile is left for the next reading.
+        moved: Where it goes from a spool, or None.
 
     Raises:
         OSError: It cannot be opened.
     """
-    if not path.name.endswith(schema.PACKED_SUFFIX):
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
-            path = Path(f"{path}{schema.PACKED_SUFFIX}")
-        else:
-            with file:
-                yield _Plain(file, size_b)
-            return
-    with path.open("rb") as file:
-        yield _Packed(file, size_b)
+    with _open(path) if moved is None else _open_either(path, moved) as file:
+        is_packed = str(file.name).endswith(schema.PACKED_SUFFIX)
+        yield _Packed(file, size_b) if is_packed else _Plain(file, size_b)
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        if path.name.endswith(schema.PACKED_SUFFIX):
+            raise
+        return Path(f"{path}{schema.PACKED_SUFFIX}").open("rb")
+
+
+def _open_either(path: Path, moved: Path) -> BinaryIO:
+    try:
+        return _open(path)
+    except FileNotFoundError:
+        return _open(moved)

@@ -39,6 +39,16 @@ _TOGETHER_NS: Final = 2_000_000_000
 
 _TIME_MAX: Final = 1 << 62
 
+_UNSOUND: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,  # lists in lists, some thousand deep
+    msgspec.DecodeError,  # no ValueError before 0.21
+)
+"""What a line that is none of ours raises; whoever decodes the whole recording counts it."""
+
 _SUM: Final = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]\n')
 _DECODE: Final = msgspec.json.Decoder().decode
 
@@ -217,8 +227,8 @@ class Tail:
                     self._lost[str(row[2])] = line
                 else:
                     self.ended = True
-            except (ValueError, TypeError, LookupError, msgspec.DecodeError):
-                pass  # counted by whoever decodes it
+            except _UNSOUND:
+                pass
 
     def _special(
         self, line: bytes, name: str, attributes: tuple[str, ...], kept: list[bytes]
@@ -231,7 +241,7 @@ class Tail:
         kept.append(line)
         try:
             values = dict(zip(attributes, _DECODE(line)[3:], strict=False))
-        except (ValueError, TypeError, LookupError, msgspec.DecodeError):
+        except _UNSOUND:
             return
         if name == names.PROCESS.name:
             self.is_sidecar = self.is_sidecar or values.get("role") == names.SIDECAR
@@ -257,7 +267,7 @@ class Tail:
                 time_ns += row[2]
             found = self.header.mono_ns + int(time_ns)
             return found if 0 <= found < _TIME_MAX else None
-        except (ValueError, TypeError, LookupError, OverflowError, msgspec.DecodeError):
+        except _UNSOUND:
             return None
 
     # ---------------------------------------------------------------- the window

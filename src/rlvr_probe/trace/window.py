@@ -7,6 +7,7 @@ new, not with the run.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -143,11 +144,15 @@ class Window:
             return False
         self._look(files)
         left = limit_b
-        while left > 0:
-            behind = [one for one in self._processes.values() if not one.tail.at_end]
-            if not behind:
-                break
-            one = min(behind, key=self._reached)
+        behind = [
+            (self._reached(one), process)
+            for process, one in self._processes.items()
+            if not one.tail.at_end
+        ]
+        heapq.heapify(behind)
+        while left > 0 and behind:
+            _, process = heapq.heappop(behind)
+            one = self._processes[process]
             try:
                 size = one.tail.read(one.parts)
                 self.read_b += size
@@ -155,6 +160,8 @@ class Window:
             except (OSError, RecordingError):
                 one.tail.at_end = True
             self._note_steps(one.tail)
+            if not one.tail.at_end:
+                heapq.heappush(behind, (self._reached(one), process))
         for one in self._processes.values():
             one.known_ns = self._known(one)
         return any(not one.tail.at_end for one in self._processes.values())

@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from verl_cpu_books import CANARY, write
 
 _calls = count()
+PATIENCE_S = 100
 
 
 def compute_score(
@@ -61,10 +63,39 @@ def kill_itself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_driver() -> None:
+    """End the process that started Ray, whose child is the raylet, whose child this one is."""
+    wait()
+    raylet = os.getppid()
+    os.kill(int(Path(f"/proc/{raylet}/stat").read_text().rpartition(")")[2].split()[1]), 9)
+
+
+def kill_sidecar() -> None:
+    """End what reads the devices of the job, once it is there, if it is recorded at all."""
+    recordings = os.environ.get("RLVR_PROBE_OUT", "")
+    until = time.monotonic() + PATIENCE_S
+    while os.environ.get("RLVR_PROBE") and time.monotonic() < until:
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = command.read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if "rlvr_probe.sidecar.process" in words and recordings in words:
+                os.kill(int(command.parent.name), signal.SIGKILL)
+                return
+        time.sleep(0.1)
+
+
 def wait() -> None:
     """As long as a record may take to reach the disk, on a machine that is free."""
     write("killed", end=time.monotonic_ns())
     time.sleep(0.2)
 
 
-MISCHIEF = {"fail": fail, "kill_rank": kill_rank, "kill_itself": kill_itself}
+MISCHIEF = {
+    "fail": fail,
+    "kill_driver": kill_driver,
+    "kill_itself": kill_itself,
+    "kill_rank": kill_rank,
+    "kill_sidecar": kill_sidecar,
+}

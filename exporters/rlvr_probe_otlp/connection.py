@@ -1,0 +1,227 @@
+"""How to reach a collector for one signal: address, credentials, TLS, as the OTEL_* variables say.
+
+An error never repeats a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import isfinite
+from typing import Final, Literal
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+from rlvr_probe.exceptions import ConfigError
+
+__all__ = ["GRPC", "PROTOCOLS", "Destination", "Signal", "connect"]
+
+Signal = Literal["traces", "metrics"]
+
+GRPC: Final = "grpc"
+PROTOCOLS: Final = ("http/protobuf", GRPC)
+
+_PREFIX: Final = "OTEL_EXPORTER_OTLP_"
+_TIMEOUT_S: Final = 10.0
+_COMPRESSIONS: Final = {"http/protobuf": ("gzip", "deflate", "none"), GRPC: ("gzip", "none")}
+_KEY: Final = re.compile(r"[a-z0-9_.!#$%&'*+^`|~-]+")
+_METADATA: Final = re.compile(r"(?!grpc-)[a-z0-9_.-]+(?<!-bin)")
+"""What gRPC takes as a key of text."""
+_NAMED: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):\S+")
+"""Addresses in gRPC's own way."""
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s/@:\[\]]+):[0-9]{1,5}")
+_NO_URL: Final = (
+    "the endpoint is no URL; expected one like http://localhost:4318, or with --protocol grpc"
+    " http://localhost:4317"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A collector for one signal.
+
+    Attributes:
+        signal: What is sent there.
+        protocol: ``http/protobuf`` or ``grpc``.
+        endpoint: As it was given, with the path of the signal for HTTP.
+        address: Where to connect, without credentials: a URL for HTTP, else a target of gRPC.
+        secure: Whether by TLS.
+        headers: Names in lower case.
+        compression: ``none``, ``gzip`` or ``deflate``.
+        timeout_s: What one request may take, repetitions included, s.
+        certificate: File of who signs the collector's; None for those of the system.
+        client_certificate, client_key: Files of ours; the key may be in the other one.
+    """
+
+    signal: Signal
+    protocol: str
+    endpoint: str = field(repr=False)
+    address: str = field(repr=False)
+    secure: bool
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    compression: str = "none"
+    timeout_s: float = _TIMEOUT_S
+    certificate: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The endpoint for people: no user, password or query."""
+        parts = urlsplit(self.endpoint)
+        if not parts.netloc:
+            return self.endpoint
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    @property
+    def key(self) -> str:
+        """Tells it from other ones without saying where it is."""
+        text = f"{self.signal}\0{self.endpoint}".encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=8).hexdigest()
+
+    @property
+    def secrets(self) -> set[str]:
+        """What must not be shown, should the collector repeat it."""
+        parts = urlsplit(self.endpoint)
+        found = {parts.password or "", parts.query, *self.headers.values()}
+        found |= {unquote(parts.password or "")}
+        found |= {value.rpartition(" ")[2] for value in self.headers.values()}
+        found |= {pair.partition("=")[2] for pair in parts.query.split("&")}
+        return {one for one in found if len(one) >= 4}
+
+
+def connect(
+    environ: Mapping[str, str], signal: Signal, protocol: str, endpoint: str
+) -> Destination:
+    """The destination of a signal, with what the environment says of it.
+
+    Args:
+        environ: The environment.
+        signal: What is sent there.
+        protocol: One of :data:`PROTOCOLS`.
+        endpoint: As it was given, with the path of the signal for HTTP.
+
+    Raises:
+        ConfigError: It cannot work.
+    """
+
+    def said(what: str) -> tuple[str, str]:
+        for name in (f"{_PREFIX}{signal.upper()}_{what}", f"{_PREFIX}{what}"):
+            if environ.get(name, "").strip():
+                return name, environ[name].strip()
+        return f"{_PREFIX}{what}", ""
+
+    insecure = said("INSECURE")[1].lower() == "true"
+    address, secure, user = _grpc(endpoint, insecure) if protocol == GRPC else _http(endpoint)
+    headers = _headers(*said("HEADERS"), _METADATA if protocol == GRPC else _KEY)
+    name, compression = said("COMPRESSION")
+    compression = compression.lower() or "none"
+    if compression not in _COMPRESSIONS[protocol]:
+        known = " or ".join(_COMPRESSIONS[protocol])
+        raise ConfigError(f"{name} is {compression[:20]!r}; expected {known} with {protocol}")
+    destination = Destination(
+        signal, protocol, endpoint, address, secure,
+        headers={**user, **headers},
+        compression=compression,
+        timeout_s=_timeout(*said("TIMEOUT")),
+        certificate=said("CERTIFICATE")[1] or None,
+        client_certificate=said("CLIENT_CERTIFICATE")[1] or None,
+        client_key=said("CLIENT_KEY")[1] or None,
+    )  # fmt: skip
+    if secure:
+        _check_tls(destination)
+    return destination
+
+
+def _split(endpoint: str) -> SplitResult | None:
+    """The parts of a URL with a host; None if it is none."""
+    if not endpoint.isascii() or not endpoint.isprintable() or " " in endpoint:
+        return None
+    try:
+        parts = urlsplit(endpoint)
+        sound = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return None
+    return parts if sound else None
+
+
+def _http(endpoint: str) -> tuple[str, bool, dict[str, str]]:
+    """Address, whether it is secure, and the credentials in it as a header."""
+    parts = _split(endpoint)
+    if endpoint.startswith("unix:"):
+        raise ConfigError("the endpoint is a Unix socket; expected --protocol grpc with it")
+    if parts is None or parts.scheme not in ("http", "https"):
+        raise ConfigError(_NO_URL)
+    user, at, host = parts.netloc.rpartition("@")
+    headers = dict[str, str]()
+    if at:
+        # As every client of HTTP does; an OTEL_*_HEADERS with one of its own wins.
+        given = unquote(user.partition(":")[0]) + ":" + unquote(user.partition(":")[2])
+        headers["authorization"] = "Basic " + base64.b64encode(given.encode()).decode()
+    address = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+    return address, parts.scheme == "https", headers
+
+
+def _grpc(endpoint: str, insecure: bool) -> tuple[str, bool, dict[str, str]]:
+    if _NAMED.fullmatch(endpoint) or _HOST_AND_PORT.fullmatch(endpoint):
+        return endpoint, not insecure, {}
+    parts = _split(endpoint)
+    if parts is None or parts.scheme not in ("http", "https"):
+        raise ConfigError(_NO_URL)
+    if "@" in parts.netloc:
+        raise ConfigError(
+            "the endpoint has a user or password, which gRPC has no place for; expected them in"
+            f" {_PREFIX}HEADERS, as authorization=..."
+        )
+    return parts.netloc, parts.scheme == "https", {}
+
+
+def _headers(variable: str, text: str, key: re.Pattern[str]) -> dict[str, str]:
+    found = dict[str, str]()
+    for number, entry in enumerate(text.split(","), 1):
+        if not entry.strip():
+            continue
+        name, equals, value = entry.partition("=")
+        name, value = unquote(name.strip()).lower(), unquote(value.strip())
+        if not equals or not key.fullmatch(name) or not value.isascii() or not value.isprintable():
+            raise ConfigError(
+                f"{variable}: entry {number} is no header; expected NAME=VALUE, separated by"
+                " commas, in ASCII or percent-encoded"
+            )
+        found[name] = value
+    return found
+
+
+def _timeout(variable: str, text: str) -> float:
+    try:
+        seconds = float(text) if text else _TIMEOUT_S
+    except ValueError:
+        seconds = 0.0
+    if not (seconds > 0 and isfinite(seconds)):
+        raise ConfigError(f"{variable} is {text[:20]!r}; expected seconds")
+    return seconds
+
+
+def _check_tls(destination: Destination) -> None:
+    """Read the files of TLS once: neither library says which of them it could not use."""
+    context = ssl.create_default_context()
+    what = "CERTIFICATE"
+    try:
+        if destination.certificate is not None:
+            context.load_verify_locations(destination.certificate)
+        what = "CLIENT_CERTIFICATE or _CLIENT_KEY"
+        if destination.client_certificate is not None:
+            # Nobody is asked for a password: there may be nobody.
+            context.load_cert_chain(
+                destination.client_certificate, destination.client_key, password=lambda: ""
+            )
+    except (OSError, ValueError) as error:
+        why = "it holds none, or one that does not fit"
+        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+            why = error.strerror or "it cannot be read"
+        raise ConfigError(
+            f"{_PREFIX}{what}: {why}; expected a file of certificates or keys (PEM)"
+        ) from None

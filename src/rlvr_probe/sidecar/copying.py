@@ -1,0 +1,200 @@
+"""One file of a spool, copied to the run folder as it grows.
+
+What is there is never made worse: it is compared first, and only what is missing is written, each
+byte at its place. So a copy that was killed anywhere is gone on with, and two do no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from rlvr_probe.trace.chunks import Chunks
+from rlvr_probe.trace.lines import Lines
+
+__all__ = ["SLICE_B", "Copy", "place", "sync_folder"]
+
+SLICE_B: Final = 4 << 20
+_SUM: Final = b'\n["sum",'
+_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Copy:
+    """A segment that may still be written to. Used by one thread.
+
+    Attributes:
+        done_b: How much of it is in the run folder for good, bytes from its beginning.
+    """
+
+    def __init__(self, source: Path, target: Path) -> None:
+        """Touch nothing yet."""
+        self.done_b = 0
+        self._source = source
+        self._target = target
+        self._fd = -1
+        self._kept = False
+
+    def run(self, *, whole: bool) -> None:
+        """Copy what is new.
+
+        Args:
+            whole: Nobody writes to it any more: copy what is behind its last whole chunk as well.
+
+        Raises:
+            OSError: It cannot be read, or not written; what is in the run folder is a beginning.
+        """
+        if self.is_whole():
+            return
+        source = os.open(self._source, os.O_RDONLY | _FLAGS)
+        try:
+            self._ready(source)
+            before = self.done_b
+            while not self._kept and (data := _read(source, self.done_b, whole=whole)):
+                self._write(data)
+            if self.done_b > before:
+                self._sync()
+        finally:
+            os.close(source)
+
+    def is_whole(self) -> bool:
+        """Whether everything in it is in the run folder.
+
+        Raises:
+            OSError: It cannot be looked at.
+        """
+        if self._kept:
+            return True
+        if self._fd < 0 or self._source.stat().st_size != self.done_b:
+            return False
+        try:
+            return self._target.stat().st_size >= self.done_b
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        """Close the file in the run folder; who goes on compares it again."""
+        fd, self._fd = self._fd, -1
+        self.done_b = 0
+        if fd >= 0:
+            os.close(fd)
+
+    def _ready(self, source: int) -> None:
+        if self._fd >= 0 and os.fstat(self._fd).st_nlink and self._target.exists():
+            return
+        self.close()
+        self._fd = os.open(self._target, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise FileExistsError(f"{self._target.name} is no regular file")
+        size_b, there_b = os.fstat(source).st_size, os.fstat(self._fd).st_size
+        same_b = _common(source, self._fd)
+        if same_b < there_b and (same_b == size_b or _sound(self._target) >= _sound(self._source)):
+            # A power cut may leave less in the spool than was copied.
+            self.done_b, self._kept = there_b, True
+        else:
+            if same_b < there_b:
+                os.ftruncate(self._fd, same_b)
+            self.done_b = same_b
+
+    def _write(self, data: bytes) -> None:
+        view, done = memoryview(data), 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self._fd, view[done:], self.done_b + done)
+        except OSError:
+            try:
+                os.ftruncate(self._fd, self.done_b)
+            except OSError:
+                self.close()
+            raise
+        self.done_b += done
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError:  # what was written before may be lost
+            self.close()
+            raise
+
+
+def place(data: bytes | Path, target: Path) -> None:
+    """Put content, or a copy of a file, under a name in one go.
+
+    Raises:
+        OSError: It is as it was.
+    """
+    own = target.with_name(f"{target.name}.{os.urandom(4).hex()}.unfinished")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
+    try:
+        with open(os.open(own, flags, 0o600), "wb", buffering=0) as file:
+            if isinstance(data, Path):
+                with data.open("rb", buffering=0) as source:
+                    while block := source.read(SLICE_B):
+                        _write_all(file.fileno(), block)
+                    found = os.fstat(source.fileno())
+                # The newest run is the one that was written to last.
+                os.utime(file.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+            else:
+                _write_all(file.fileno(), data)
+            os.fsync(file.fileno())
+        own.replace(target)
+    except OSError:
+        own.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that new names in a folder outlive a crash, where that can be asked for."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError:  # EINVAL where names are always written at once
+        pass
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _read(fd: int, begin_b: int, *, whole: bool) -> bytes:
+    """What follows in a file, up to a few MiB: whole chunks only, unless it is ``whole``."""
+    size_b = SLICE_B
+    while True:
+        data = os.pread(fd, size_b, begin_b)
+        if whole:
+            return data
+        at = data.rfind(_SUM)
+        end = data.find(b"\n", at + 1) + 1 if at >= 0 else 0
+        if not end and at > 0:  # the last sum is not there in full
+            at = data.rfind(_SUM, 0, at)
+            end = data.find(b"\n", at + 1) + 1 if at >= 0 else 0
+        if end or len(data) < size_b:
+            return data[:end]
+        size_b *= 2
+
+
+def _common(one: int, other: int) -> int:
+    """Bytes from the beginning that two files have in common."""
+    at = 0
+    while True:
+        a, b = os.pread(one, SLICE_B, at), os.pread(other, SLICE_B, at)
+        if a == b and a:
+            at += len(a)
+            continue
+        low, high = 0, min(len(a), len(b))
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if a[:middle] == b[:middle] else (low, middle - 1)
+        return at + low
+
+
+def _sound(path: Path) -> int:
+    """Lines of whole chunks in a segment."""
+    with path.open("rb") as file:
+        chunks = Chunks(Lines(file, path.stat().st_size))
+        return sum(len(chunk) for chunk in chunks)

@@ -1,0 +1,48 @@
+"""Whatever a spool goes through, its run is a recording at any moment, and whole at the end."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from rlvr_probe.sidecar import moving
+from tests.property.spooling import play
+
+SEEDS = 25
+
+
+@pytest.fixture(autouse=True)
+def small_files_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "LEAST_B", 3_000)
+    monkeypatch.setattr(moving, "_KEPT_S", 0.0)
+
+
+def lives(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    node = play(folder, monkeypatch, seed)
+    assert list(folder.glob("spool*")) == []
+    for writer in node.writers:
+        for number, data in writer.files.items():
+            path = node.target / f"p{writer.process}.{number:04d}.jsonl"
+            packed = Path(f"{path}.gz")
+            assert path.exists() != packed.exists()
+            found = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+            assert found == data
+        assert node.seen[writer.process] == writer.rows
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_moved_is_a_beginning_at_any_moment_and_all_of_it_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    lives(tmp_path, monkeypatch, seed)
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(3_600)
+def test_so_it_is_in_two_thousand_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(SEEDS, SEEDS + 2_000):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        lives(folder, monkeypatch, seed)
