@@ -101,8 +101,8 @@ def _answered(call: Call) -> None:
     lengths = lengths_of(response, kept)
     if lengths is None:
         raise LookupError("a sample of unknown length")
-    task = attribute(local("_generate_vllm", "ref"), "task_id")
-    task = task() if callable(task) else None
+    ask = attribute(local("_generate_vllm", "ref"), "task_id")
+    task: Any = ask() if callable(ask) else None
     name = None if task is None else str(task.hex())
     told = response.get("truncated")
     cut = int(told or lengths.cut) if isinstance(told, bool) else (1 if lengths.cut else None)

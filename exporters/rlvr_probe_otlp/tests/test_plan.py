@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rlvr_probe_otlp import names as vocabulary
@@ -15,7 +16,8 @@ from rlvr_probe_otlp.viewing import title
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
-from tests.actors import Books, Job
+from rlvr_probe.reading import digest
+from tests.actors import SECOND, Books, Job
 from tests.journals import JournalFile, Training
 from tests.synthetic import write_recording
 
@@ -265,6 +267,51 @@ def test_metrics_count_what_the_books_say(job: tuple[Books, Trace]) -> None:
     ]
     assert isinstance(tools, Snapshot)
     assert tools.count == sum(len(one.tools) for one in train)
+
+
+def test_a_turn_says_what_its_engine_did_for_it_whoever_told_of_it(
+    tmp_path: Path,
+) -> None:
+    journal = JournalFile(tmp_path / "run")
+    training = Training(journal)
+    training.begin()
+    batch = journal.next_span()
+    lengths: dict[str, Any] = {"batch": batch, "prompt_tokens": 12, "response_tokens": 30}
+    served: dict[str, Any] = {"queue_s": 0.5, "prefill_s": 0.25, "decode_s": 1.5, "preemptions": 2}
+    journal.span(names.TURN, 1, 4, rows=0, turn=0, **lengths, **served, finish="length")
+    named: dict[str, Any] = {"cached_tokens": 8, "request": digest("named")}
+    journal.span(names.TURN, 4, 6, rows=0, turn=1, **lengths, **named)
+    told: dict[str, Any] = {
+        "told_by": "scheduler",
+        "key": digest("key"),
+        "request": digest("named"),
+    }
+    journal.span(names.REQUEST, 4.5, 5.5, **told, cached_tokens=8, queue_s=0.0, finish="stop")
+    journal.span(names.TURN, 1, 3, rows=1, turn=0, **lengths)
+    journal.event(
+        names.TRAJECTORIES, 7, session=0, step=1, mode="train", batch=batch, offset=0, total=2,
+        group_size=2, prompt_tokens=[12, 12], response_tokens=[60, 30],
+    )  # fmt: skip
+    journal.span(names.STEP, 0.5, 8, session=0, step=1)
+    journal.close()
+    trace = read(tmp_path / "run", tmp_path)
+    assert trace.lost == {}
+    said = {
+        (one.start_ns - EPOCH_NS, one.end_ns - EPOCH_NS): {
+            name: one.attributes.get(name)
+            for name in (
+                "gen_ai.usage.cache_read.input_tokens", "rlvr.queue_s", "rlvr.prefill_s",
+                "rlvr.decode_s", "rlvr.kv.preemptions", "rlvr.finish_reason",
+            )
+        }
+        for one in spans(trace, EVERYTHING)
+        if one.attributes.get("gen_ai.operation.name") == "chat"
+    }  # fmt: skip
+    assert {times: [*values.values()] for times, values in said.items()} == {
+        (1 * SECOND, 4 * SECOND): [None, 0.5, 0.25, 1.5, 2, "length"],
+        (4 * SECOND, 6 * SECOND): [8, 0.0, None, None, None, "stop"],
+        (1 * SECOND, 3 * SECOND): [None, None, None, None, None, None],
+    }
 
 
 @pytest.mark.parametrize("made", MADE)
