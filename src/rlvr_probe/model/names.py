@@ -17,6 +17,7 @@ from rlvr_probe.model.counters import (
     DEVICE_STATE,
     DEVICES_USED,
 )
+from rlvr_probe.model.processes import PROCESS, SIDECAR, STARTED
 from rlvr_probe.model.serving import FINISHES, REQUEST, SERVED, TELLERS
 from rlvr_probe.model.vocabulary import Attribute, Name
 
@@ -77,9 +78,6 @@ NAMES_VERSION = 1
 
 MODES = ("train", "eval")
 """Values of the attribute ``mode``."""
-
-SIDECAR = "sidecar"
-"""Role of the process that reads the devices of a node: no part of the job."""
 
 TOOL_STATUSES = ("ok", "error", "not_found", "bad_call", "cancelled")
 """Values of the attribute ``status`` of a tool call: the tool returned; it raised; there is no tool
@@ -276,30 +274,6 @@ SESSION = Name(
         Attribute("model_type", "", "architecture family, for example 'qwen2'"),
         Attribute("reward_functions", "", "list of names, in the order of the trainer"),
         Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),
-    ),
-    event=True,
-)
-PROCESS = Name(
-    "process",
-    "what a process is to its job, told once it is known",
-    (
-        Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
-        Attribute("actor", "", "id of the actor"),
-        Attribute("node", "", "id of the node in its cluster"),
-        Attribute(
-            "spool_s",
-            "s",
-            "of a sidecar: how often it copies what its node wrote to DIR",
-        ),
-    ),
-    event=True,
-)
-STARTED = Name(
-    "started",
-    "an actor that this process asked for: one that never tells of itself was not reached",
-    (
-        Attribute("actor", "", "its id"),
-        Attribute("role", "", "name of its class"),
     ),
     event=True,
 )

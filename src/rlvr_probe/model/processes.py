@@ -1,0 +1,35 @@
+"""Names of what the processes of a job are to it."""
+
+from __future__ import annotations
+
+from rlvr_probe.model.vocabulary import Attribute, Name
+
+__all__ = ["PROCESS", "SIDECAR", "STARTED"]
+
+SIDECAR = "sidecar"
+"""Role of the process that reads the devices of a node: no part of the job."""
+
+PROCESS = Name(
+    "process",
+    "what a process is to its job, told once it is known",
+    (
+        Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
+        Attribute("actor", "", "id of the actor"),
+        Attribute("node", "", "id of the node in its cluster"),
+        Attribute(
+            "spool_s",
+            "s",
+            "of a sidecar: how often it copies what its node wrote to DIR",
+        ),
+    ),
+    event=True,
+)
+STARTED = Name(
+    "started",
+    "an actor that this process asked for: one that never tells of itself was not reached",
+    (
+        Attribute("actor", "", "its id"),
+        Attribute("role", "", "name of its class"),
+    ),
+    event=True,
+)
