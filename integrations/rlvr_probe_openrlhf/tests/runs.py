@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from rlvr_probe_openrlhf.tests.environments import python
+from rlvr_probe_openrlhf.tests.service import PATIENCE_S, reward_service
 from rlvr_probe_openrlhf.tests.truth import Truth, read_truth
 
 from rlvr_probe.exporter import Written
@@ -56,6 +58,7 @@ class Scenario:
         asynchronous: Another process generates, for a queue.
         model: Rewards come from a model, and values from a critic; there is no evaluation, which
             OpenRLHF could not score.
+        service: Rewards come from a service, which hangs, answers 500 or is slow.
         fixed: One request after the other, so that each run takes answers in the same order.
         arguments: More of OpenRLHF's.
         environment: More variables, as ``NAME=value``.
@@ -71,6 +74,7 @@ class Scenario:
     agent: bool = False
     asynchronous: bool = False
     model: bool = False
+    service: bool = False
     fixed: bool = False
     arguments: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
@@ -89,10 +93,11 @@ SCENARIOS = {
     "agent": Scenario(agent=True, engines=2),
     "async": Scenario(asynchronous=True, steps=3),
     "model": Scenario(model=True),
+    "service": Scenario(service=True),
 }
 """Jobs whose recording must hold exactly what happened."""
 
-FULL = frozenset({"two_ranks", "agent", "async", "model"})
+FULL = frozenset({"two_ranks", "agent", "async", "model", "service"})
 """Those that continuous integration has no time for."""
 
 
@@ -146,10 +151,12 @@ class Runner(trainings.Runner[Scenario, Finished]):
         if scenario.how == "launcher":
             command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
         command += [str(interpreter), str(JOB / "openrlhf_cpu_launch.py")]
+        book = folder / "books" / "reward-service.jsonl"
+        service = reward_service(book) if scenario.service else nullcontext("")
         try:
-            with (folder / "output.txt").open("wb") as output:
+            with service as rewards, (folder / "output.txt").open("wb") as output:
                 done = subprocess.run(
-                    [*command, *_arguments(scenario, folder, assets)],
+                    [*command, *_arguments(scenario, folder, assets, rewards)],
                     cwd=folder,
                     env=_environment(scenario, folder, ray),
                     stdin=subprocess.DEVNULL,
@@ -179,7 +186,7 @@ class Runner(trainings.Runner[Scenario, Finished]):
         return folder
 
 
-def _arguments(scenario: Scenario, folder: Path, assets: Path) -> list[str]:
+def _arguments(scenario: Scenario, folder: Path, assets: Path, service: str) -> list[str]:
     """Arguments of ``openrlhf.cli.train_ppo_ray``, by the names that it has since 0.10.2."""
     given = {
         "actor.num_nodes": 1,
@@ -225,7 +232,7 @@ def _arguments(scenario: Scenario, folder: Path, assets: Path) -> list[str]:
             "algo.advantage.estimator": "gae",
         }
     else:
-        given["reward.remote_url"] = JOB / "openrlhf_cpu_reward.py"
+        given["reward.remote_url"] = service or JOB / "openrlhf_cpu_reward.py"
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     words += ["--train.async_enable"] if scenario.asynchronous else []
     return [*words, *scenario.arguments]
@@ -256,6 +263,8 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     }
     if scenario.how == "attach":
         given["OPENRLHF_CPU_ATTACH"] = "1"
+    if scenario.service:
+        given["OPENRLHF_CPU_PATIENCE_S"] = str(PATIENCE_S)
     if scenario.how == "bare":
         del given["RLVR_PROBE_OUT"]
     for assignment in scenario.environment:

@@ -17,8 +17,10 @@ from rlvr_probe_openrlhf.tests.runs import (
     Finished,
     Runner,
 )
+from rlvr_probe_openrlhf.tests.service import PATIENCE_S
 
 from rlvr_probe.model.batch import Batch, Trajectory, Turn
+from rlvr_probe.report import summarize
 from tests import trainings
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
@@ -195,8 +197,69 @@ def test_rewards_are_those_that_were_given(run: Finished) -> None:
     if run.scenario.agent:
         given = [sum(0.25 * (turn + 1) for turn in range(3))] * len(run.truth.trajectories)
     else:
-        given = sorted(line["value"] for line in run.truth.rewards)
+        given = sorted(line["value"] for line in run.truth.rewards if line["value"] is not None)
     assert recorded == pytest.approx(given)
+
+
+@jobs("service")
+def test_who_waited_for_a_bad_service_and_how_often_it_was_asked_is_recorded(run: Finished) -> None:
+    book = run.truth.rewards
+    manners = Counter(line["manner"] for line in book)
+    assert min(manners[manner] for manner in ("500", "hang", "slow", "good")) >= 3
+    calls = [call for batch in every_batch(run) for shard in batch.shards for call in shard.calls]
+    assert {call.function for call in calls} == {"reward_service"}
+    again = [call for call in calls if call.attempts != 1]
+    late = [call for call in calls if call.timeouts]
+    assert sum(call.attempts or 0 for call in calls) == len(book)
+    assert len(again) == manners["500"] + manners["hang"]
+    assert sum(call.timeouts or 0 for call in calls) == len(late) == manners["hang"]
+    # Each is of a trajectory, whose last turn was over before it began.
+    assert all(call.row is not None for call in calls)
+    for call in late:
+        assert call.end_ns - call.start_ns >= PATIENCE_S * 1e9
+    origin = monotonic_start(run)
+    slow = [line for line in book if line["manner"] == "slow"]
+    assert fit(
+        [(line["start"] - origin, line["end"] - origin) for line in slow],
+        [(call.start_ns, call.end_ns) for call in calls],
+    )
+    trained = [
+        call
+        for step in run.trace.steps()
+        for batch in step.batches
+        for shard in batch.shards
+        for call in shard.calls
+    ]
+    [shown] = [one for one in summarize(run.trace)["rewards"] if one["retries"] is not None]
+    assert (shown["retries"], shown["timeouts"]) == (
+        sum((call.attempts or 0) - 1 for call in trained),
+        sum(call.timeouts or 0 for call in trained),
+    )
+    assert shown["retries"] > shown["timeouts"] > 0
+
+
+@jobs("service")
+def test_a_training_with_a_bad_service_is_the_one_without_a_probe(
+    runner: Runner, run: Finished
+) -> None:
+    bare = runner.finished(run.scenario.bare)
+    assert outcome(run) == outcome(bare)
+    rewards = {
+        step: pytest.approx(logged["rollout/reward_mean"])
+        for step, logged in bare.truth.logged().items()
+    }
+    assert rewards == {
+        step: logged["rollout/reward_mean"] for step, logged in run.truth.logged().items()
+    }
+    assert len(rewards) == run.scenario.steps
+
+
+def outcome(run: Finished) -> tuple[Counter[Any], Counter[Any]]:
+    """What does not depend on the order in which answers come: some prompts are waited for."""
+    return (
+        Counter(str((line["prompt"], line["output"])) for line in run.truth.requests),
+        Counter((line["manner"], line["value"]) for line in run.truth.rewards),
+    )
 
 
 @jobs("model")
@@ -227,7 +290,7 @@ def test_every_model_of_a_step_is_called(run: Finished) -> None:
         }
 
 
-@jobs(*TOGETHER)
+@jobs()
 def test_stages_last_as_long_as_openrlhf_says(run: Finished) -> None:
     logged = run.truth.logged()
     for step in run.trace.steps():

@@ -22,7 +22,8 @@ class Truth:
             ``output`` (token ids), ``cached``, ``reason``, ``versions``, ``start``, ``end``.
         syncs: Weights that were whole: ``engine``, ``version``.
         weights: Digest of each parameter, as it left rank 0.
-        rewards: Calls of the reward function: ``value``, ``characters``.
+        rewards: Calls of the reward function: ``value``, ``characters``; or requests to the
+            service: ``value``, ``manner``.
         steps: Of the environment: ``turn``, ``value``.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """

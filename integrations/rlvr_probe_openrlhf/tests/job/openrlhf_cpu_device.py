@@ -74,6 +74,16 @@ def _mesh(module: Any) -> None:
     module.StatefulDataLoader = seeded
 
 
+@wrapt.when_imported("openrlhf.utils.agent")
+def _patience(module: Any) -> None:
+    patience = os.environ.get("OPENRLHF_CPU_PATIENCE_S")
+    if patience is None:
+        return
+    timeout = module.aiohttp.ClientTimeout
+    # OpenRLHF gives a reward service three minutes.
+    module.aiohttp.ClientTimeout = lambda total: timeout(total=float(patience))
+
+
 @wrapt.when_imported("openrlhf.utils.logging_utils")
 def _metrics(module: Any) -> None:
     from openrlhf_cpu_books import write
