@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from contextvars import ContextVar
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import TURN
-from rlvr_probe.reading import argument, attribute, number
+from rlvr_probe.reading import argument, attribute, digest, number
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation, Version
 
@@ -22,11 +23,16 @@ __all__ = [
     "CHOOSE",
     "CLIENT",
     "GENERATE",
+    "NAME",
     "REQUESTS",
     "engine_of",
     "find_engines",
     "replica_of",
 ]
+
+
+_NAMES: ContextVar[list[Any] | None] = ContextVar("rlvr_probe_verl_names", default=None)
+"""Ids that engines were given for the turn of this context; None outside of turns."""
 
 
 def _current(call: Call) -> Conversation | None:
@@ -38,7 +44,8 @@ def _current(call: Call) -> Conversation | None:
 
 
 def _is_turn(call: Call) -> bool:
-    return _current(call) is not None
+    # Not what a client asks of the class that it is made from: that is the same turn.
+    return _NAMES.get() is None and _current(call) is not None
 
 
 def _turn_begin(call: Call) -> None:
@@ -48,22 +55,36 @@ def _turn_begin(call: Call) -> None:
     prompt = argument(call, 2, "prompt_ids")
     # Counted now: verl 0.5 adds the answer to this very list.
     sent = len(prompt) if isinstance(prompt, list) else None
-    call.state = (conversation, conversation.turns, sent)
+    names = list[Any]()
+    call.state = (conversation, conversation.turns, sent, names)
+    _NAMES.set(names)
     conversation.turns += 1
     conversation.stop = None
 
 
 def _read_turn(call: Call) -> tuple[Any, ...]:
-    conversation, turn, sent = call.state
+    conversation, turn, sent, names = call.state
     result = call.result
     tokens = result if isinstance(result, list) else attribute(result, "token_ids")
     got = len(tokens) if isinstance(tokens, list) else None
     cached = number(_extra(result).get("num_cached_tokens"))
-    return conversation.span, 1, turn, sent, got, cached
+    # A client that asked several times has no one request.
+    name = names[0] if len(names) == 1 else None
+    request = digest(name) if isinstance(name, str) else None
+    return conversation.span, 1, turn, sent, got, cached, request
+
+
+def _named(call: Call) -> None:
+    names = _NAMES.get()
+    if names is not None and _current(call) is not None and call.error is None:
+        names.append(call.result)
 
 
 def _turn_end(call: Call) -> None:
-    if call.state is None or call.error is not None:
+    if call.state is None:
+        return
+    _NAMES.set(None)
+    if call.error is not None:
         return
     conversation = call.state[0]
     stop = attribute(call.result, "stop_reason")
@@ -202,7 +223,7 @@ def replica_of(name: str) -> int | None:
 GENERATE = HookPoint(
     "generate",
     TURN,
-    ("batch", "samples", "turn", "prompt_tokens", "response_tokens", "cached_tokens"),
+    ("batch", "samples", "turn", "prompt_tokens", "response_tokens", "cached_tokens", "request"),
     _read_turn,
     before=_turn_begin,
     after=_turn_end,
@@ -210,9 +231,10 @@ GENERATE = HookPoint(
 )
 CHOOSE = HookPoint("_choose_server", after=_chosen)
 ACQUIRE = HookPoint("_acquire_server", after=_chosen)
+NAME = HookPoint("_vllm_request_id", after=_named)
 
-CLIENT = (GENERATE, CHOOSE, ACQUIRE)
-"""Methods of the client that an agent loop asks; each release has one of the last two."""
+CLIENT = (GENERATE, CHOOSE, ACQUIRE, NAME)
+"""Methods of the client that an agent loop asks; no release has all of the last three."""
 
 REQUESTS = (
     Dated(

@@ -44,8 +44,8 @@ EOS, ANSWER, TOOL = 1, 2, 3
 FIRST = 10
 """Token that stands for row 0 of a prompt; prompts hold nothing else."""
 
-asked: dict[int, list[tuple[int, int, int]]] = {}
-"""By row: tokens sent and generated, and the server, of every turn in order."""
+asked: dict[int, list[tuple[int, int, int, str]]] = {}
+"""By row: tokens sent and generated, the server, and the id, of every request in order."""
 scored: dict[int, float] = {}
 scene = ""
 rng = random.Random(0)
@@ -76,8 +76,9 @@ class Server:
         row = prompt_ids[0] - FIRST
         turn = len(asked.setdefault(row, []))
         got = 1 + (row * 7 + turn * 3) % 11
-        asked[row].append((len(prompt_ids), got, self.replica))
-        ids = [ANSWER] * (got - 1) + [EOS]
+        asked[row].append((len(prompt_ids), got, self.replica, request_id))
+        aborted = scene == "resumes" and turn == 0 and row % 2 == 0
+        ids = [ANSWER] * (got - 1) + [ANSWER if aborted else EOS]
         if VERSION < (0, 6):
             return ids
         from verl.workers.rollout.replica import TokenOutput
@@ -85,7 +86,7 @@ class Server:
         given: dict[str, Any] = {"token_ids": ids}
         if VERSION >= (0, 7):
             given["extra_fields"] = {"global_steps": turn + 3, "num_cached_tokens": turn}
-            given["stop_reason"] = "completed"
+            given["stop_reason"] = "aborted" if aborted else "completed"
         return TokenOutput(**given)
 
 
@@ -202,9 +203,11 @@ def tokenizer() -> Any:
 
 def client() -> Any:
     if VERSION >= (0, 8):
-        from verl.workers.rollout.llm_server import LLMServerClient
+        from verl.workers.rollout import llm_server
 
-        return LLMServerClient(CONFIG, load_balancer_handle=Balancer())
+        goes_on = scene == "resumes"
+        kind: Any = llm_server.FullyAsyncLLMServerClient if goes_on else llm_server.LLMServerClient
+        return kind(CONFIG, load_balancer_handle=Balancer())
     if VERSION >= (0, 7):
         addresses = [(f"address{server.replica}", server) for server in servers]
         return module.AsyncLLMServerManager(CONFIG, addresses, load_balancer_handle=Balancer())
@@ -306,6 +309,12 @@ async def chunks() -> dict[str, Any]:
         size = found.batch["prompts"].shape[1]
         lengths += zip(mask[:, :size].sum(1).tolist(), mask[:, size:].sum(1).tolist(), strict=True)
     return {"lengths": lengths}
+
+
+async def resumes() -> dict[str, Any]:
+    """A client that goes on with what an engine aborted, in a process that had another one."""
+    await worker().generate_sequences(batch(range(8)))
+    return {}
 
 
 async def queue() -> dict[str, Any]:
@@ -443,7 +452,7 @@ async def buffer() -> dict[str, Any]:
 def hooked() -> list[tuple[str, bool]]:
     """Functions that are hooked, and whether each is a coroutine function."""
     kinds = [module.AgentLoopBase, Talk, Loop, tool_agent_loop.ToolAgentLoop, type(client())]
-    kinds.append(worker_class())
+    kinds += [worker_class(), *kinds[-1].__subclasses__()]
     kinds += [base for kind in kinds for base in kind.__mro__]
     kinds += [base for tool in TOOLS.values() for base in type(tool).__mro__]
     return sorted(
@@ -463,7 +472,8 @@ def main() -> None:
     hooks.worker_number = lambda: WORKER
     requests._ENGINES.numbers.update({f"actor{at}": at for at in range(SERVERS)})
     results: dict[str, Any] = {"hooked": [], "left": []}
-    for play in (chunks, raises, tools, broken, *([queue, buffer] if VERSION >= (0, 9) else [])):
+    newest = [resumes, queue, buffer] if VERSION >= (0, 9) else []
+    for play in (chunks, raises, tools, broken, *newest):
         scene = play.__name__
         asked.clear()
         scored.clear()

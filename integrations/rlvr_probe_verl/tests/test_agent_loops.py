@@ -102,6 +102,7 @@ def runs(folder: Path) -> Callable[[str], Run]:
             "RLVR_PROBE": "1",
             "RLVR_PROBE_OUT": str(out / "recordings"),
             "RLVR_PROBE_RUN_ID": "run",
+            "RLVR_PROBE_SIDECAR": "0",
         }
         done = subprocess.run(
             [str(python(release)), str(SCRIPT), str(out)],
@@ -137,7 +138,7 @@ def key_of(release: str, row: int) -> str:
 def test_each_of_256_trajectories_at_once_has_its_own_turns(run: Run, release: str) -> None:
     result = run.result["chunks"]
     assert result["faults"] == []
-    truth = dict[int, list[tuple[int, int, int]]]()
+    truth = dict[int, list[tuple[int, int, int, str]]]()
     for row, *turn in result["asked"]:
         truth.setdefault(row, []).append(tuple(turn))
     assert set(truth) == set(range(ROWS + 8))
@@ -165,7 +166,35 @@ def test_each_of_256_trajectories_at_once_has_its_own_turns(run: Run, release: s
         assert (one["policy_version_min"], one["policy_version_max"]) == weights
         cached = list(range(len(asked))) if run.tells else [None] * len(asked)
         assert [turn["cached_tokens"] for turn in mine] == cached
+        named = [digest(turn[3]) if release >= "0.9.1" else None for turn in asked]
+        assert [turn["request"] for turn in mine] == named
     assert turns == {}
+
+
+def test_a_turn_that_took_several_requests_is_one_and_names_none_of_them(
+    runs: Callable[[str], Run],
+) -> None:
+    run = runs("0.9.1")
+    assert run.result["resumes"]["faults"] == []
+    requests = dict[int, list[str]]()
+    for row, *_, name in run.result["resumes"]["asked"]:
+        requests.setdefault(row, []).append(name)
+    # Each second one was aborted once.
+    assert {row: len(asked) for row, asked in requests.items()} == {
+        row: 1 + row % 3 + (row % 2 == 0) for row in range(8)
+    }
+    turns = dict[int, list[dict[str, Any]]]()
+    for one in run.spans("turn", "resumes"):
+        turns.setdefault(one["batch"], []).append(one)
+    told = [
+        [turn["request"] for turn in sorted(found, key=lambda turn: turn["turn"])]
+        for found in turns.values()
+    ]
+    expected = [
+        [None, *map(digest, asked[2:])] if row % 2 == 0 else [*map(digest, asked)]
+        for row, asked in requests.items()
+    ]
+    assert sorted(map(str, told)) == sorted(map(str, expected))
 
 
 @every_release
@@ -193,6 +222,7 @@ def test_what_is_hooked_keeps_its_kind_and_is_restored(run: Run, release: str) -
         "AgentLoopBase.__init__",
         "AsyncLLMServerManager.__init__",
         "AsyncLLMServerManager._choose_server",
+        "LLMServerClient._vllm_request_id",
     }
     assert "Talk.run" in kinds
     assert any(name.endswith(".generate") for name in kinds)
