@@ -77,7 +77,7 @@ METHODS = (
     _method(_MANAGER, requests.ACQUIRE, "0.7.1", "0.8"),
     _method(_CLIENT, requests.GENERATE, "0.8"),
     _method(_CLIENT, requests.ACQUIRE, "0.8"),
-    _method(_CLIENT, requests.NAME, "0.9.1"),
+    _method(_CLIENT, requests.NAME, "0.9"),
     *(_method(_BUFFER, point, "0.9") for point in queue.BUFFER),
 )
 """Hooked on the classes of agent loops, of their clients and tools, and of the replay buffer: these
