@@ -36,7 +36,6 @@ def jobs(*names: str) -> pytest.MarkDecorator:
     )
 
 
-TOGETHER = tuple(name for name, one in SCENARIOS.items() if not one.asynchronous)
 TIMERS = {
     "timing/generation": ("rollout",),
     "timing/make_experience": ("old_logprob", "advantage"),
@@ -133,7 +132,7 @@ def test_weights_that_a_trajectory_saw_are_those_that_its_engine_had(run: Finish
         assert {versions: {versions} for versions in steps} == steps
 
 
-@jobs(*TOGETHER)
+@jobs()
 def test_every_request_lies_within_its_turn(run: Finished) -> None:
     origin = monotonic_start(run)
     turns: dict[Any, list[tuple[int, int]]] = {}
@@ -164,7 +163,7 @@ def fit(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> bool:
     return True
 
 
-@jobs(*TOGETHER)
+@jobs()
 def test_cached_tokens_and_time_in_the_queue_are_those_of_the_engine(run: Finished) -> None:
     recorded = sorted(
         (turn.prompt_tokens, turn.response_tokens, turn.cached_tokens, queued(turn))
@@ -186,7 +185,7 @@ def queued(turn: Turn) -> float:
     return turn.request.queue_s
 
 
-@jobs(*(name for name in TOGETHER if not SCENARIOS[name].model))
+@jobs(*(name for name, one in SCENARIOS.items() if not one.model))
 def test_rewards_are_those_that_were_given(run: Finished) -> None:
     recorded = sorted(
         reward.value or 0.0
