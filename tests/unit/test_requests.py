@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,15 @@ def test_a_column_gives_back_what_it_took() -> None:
         columns.append(one)
     assert list(columns) == columns[:] == [known, unknown]
     assert (len(columns), columns[-1]) == (2, unknown)
+
+
+def test_columns_are_equal_if_their_requests_are() -> None:
+    first, same, longer, other = (RequestColumns() for _ in range(4))
+    one = Request(0, 0, 1, None, None, None, None, None, None, None, None)
+    for columns in (first, same, longer):
+        columns.append(one)
+    longer.append(one)
+    other.append(replace(one, queue_s=0.0))
+    assert first == same
+    assert first not in (longer, other)
+    assert first != [one]

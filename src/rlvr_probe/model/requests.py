@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
+from operator import eq
 from typing import overload
 
 from rlvr_probe.model import names
@@ -94,3 +95,9 @@ class RequestColumns(Sequence[Request]):
 
     def __len__(self) -> int:
         return len(self._start)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they hold the same requests in the same order."""
+        if not isinstance(other, RequestColumns):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
