@@ -253,7 +253,7 @@ def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
     [recording] = run.recordings
     assert len(run.trace.processes) == run.scenario.ranks
     assert {process.devices for process in run.trace.processes} == {GPUS}
-    check_what_is_told_of_it(run.trace, recording, run.folder)
+    check_what_is_told_of_it(run.trace, recording, run.folder, lasting=run.scenario.ranks > 1)
 
 
 @pytest.mark.parametrize("name", ["many", "0.28"])
