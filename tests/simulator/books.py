@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["CATEGORIES", "Books", "Wait"]
+__all__ = ["CATEGORIES", "HELD", "Books", "Wait"]
 
 CATEGORIES = (
     "work.rollout", "work.old_logprob", "work.ref_logprob", "work.update_actor",
@@ -21,6 +21,9 @@ CATEGORIES = (
     "discarded.truncated", "discarded.redone", "unaccounted",
 )  # fmt: skip
 """Every category of the ledger; the README of this folder defines them."""
+
+HELD = "held"
+"""What devices are told of a wait inside a collective of a stage."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,17 @@ class Books:
         self.waits: list[Wait] = []
         self._seen = seen
 
-    def charge(self, gpu: int, step: int, category: str, until: int) -> int:
-        """Account for a GPU from where it is until then; how long that is, ns."""
+    def charge(self, gpu: int, step: int, category: str, until: int, *, held: bool = False) -> int:
+        """Account for a GPU from where it is until then; how long that is, ns.
+
+        Args:
+            gpu, step, category: What for.
+            until: Not before the end of what it was last accounted for, ns.
+            held: It waits inside a collective, where devices show a busy GPU.
+
+        Raises:
+            ValueError: It was accounted for already.
+        """
         begin = self.at[gpu]
         length = until - begin
         if length < 0:
@@ -87,7 +99,9 @@ class Books:
             self.ns[step, category] += length
             self.by_gpu[gpu][category] += length
             if self._seen is not None:
-                self._seen(gpu, step, begin, until, category)
+                self._seen(gpu, step, begin, until, HELD if held else category)
+            if held:
+                self.hidden_ns += length
         return length
 
     def charge_all(self, step: int, category: str, until: int) -> None:

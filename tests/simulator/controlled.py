@@ -13,9 +13,9 @@ from typing import Protocol
 from tests.simulator.books import Books, Seen, Wait
 from tests.simulator.draws import SECOND, Group, Purpose
 from tests.simulator.engines import Engine, Pool, Rollout, Run
-from tests.simulator.setting import Fate, Setting
+from tests.simulator.setting import Fate, Setting, deal
 
-__all__ = ["Call", "Controlled", "Round", "Teller"]
+__all__ = ["Call", "Controlled", "Part", "Round", "Teller"]
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,24 @@ class Call:
     together: bool = False
 
 
+Part = Round | Call | tuple[str, int, int]
+"""A part of a step; a stage of the controller alone has a name, a begin and an end, ns."""
+
+
 class Teller(Protocol):
     """Gets what takes place, as it would be recorded."""
 
     def began(self, at: int) -> None: ...
 
-    def step(self, step: int, begin: int, end: int, parts: list[Round | Call | tuple[str, int, int]],
-             used: list[str] | None, kept: list[str] | None) -> None: ...  # fmt: skip
+    def step(
+        self,
+        step: int,
+        begin: int,
+        end: int,
+        parts: list[Part],
+        used: list[str] | None,
+        kept: list[str] | None,
+    ) -> None: ...
 
     def evaluated(self, step: int, begin: int, end: int, batch: Round) -> None: ...
 
@@ -126,8 +137,8 @@ class Controlled:
         return fate
 
     def _step(self, step: int) -> None:
-        begin = self.now
-        parts = list[Round | Call | tuple[str, int, int]]()
+        begin, scenario = self.now, self.scenario
+        parts = list[Part]()
         rounds, used, kept = self._generate_enough(step)
         parts += rounds
         self._gap(step)
@@ -135,7 +146,7 @@ class Controlled:
         trained = [run for one in rounds for run in one.runs if run.group.prompt in prompts]
         self._discard(step, rounds, used, kept)
         parts.append(self._own(step, "reward", 0.01, "wait.reward"))
-        tokens = self._balance(trained)
+        tokens = deal(trained, scenario.ranks)
         costs = self.costs
         for stage in ("old_logprob", "ref_logprob"):
             self._gap(step)
@@ -149,12 +160,12 @@ class Controlled:
         ]
         parts.append(self._call(step, "update_actor", update, "update", together=True))
         self._gap(step)
-        sync = [self.setting.sync_s(step)] * self.scenario.ranks
+        sync = [self.setting.sync_s(step)] * scenario.ranks
         parts.append(self._call(step, "weight_sync", sync, "refit"))
         self._until(step, "overhead.probe", self.now + round(costs.probe_s * SECOND))
         self._gap(step)
         if self.tell:
-            filtered = self.scenario.keep < 1
+            filtered = scenario.keep < 1
             self.tell.step(
                 step, begin, self.now, parts,
                 [group.prompt for group in used] if filtered else None,
@@ -170,9 +181,9 @@ class Controlled:
             self._gap(step)
             groups = [
                 effects.group(step, self.setting.draws.group(step, number + place))
-                for place in range(scenario.prompts)
+                for place in range(scenario.generated or scenario.prompts)
             ]
-            number += scenario.prompts
+            number += len(groups)
             rounds.append(self._generate(step, groups, "train", len(rounds)))
             kept += [group for group in groups if group.keep < rate]
         if not kept:
@@ -253,16 +264,6 @@ class Controlled:
             return "surplus"
         return "truncated" if run.plan.cut and self.scenario.mask_truncated else ""
 
-    def _balance(self, runs: list[Run]) -> list[int]:
-        """Tokens of each rank: rows by length, dealt out there and back."""
-        sizes = sorted((run.plan.prompt_tokens + run.plan.response_tokens for run in runs))
-        ranks = self.scenario.ranks
-        tokens = [0] * ranks
-        for place, size in enumerate(reversed(sizes)):
-            lap, at = divmod(place, ranks)
-            tokens[ranks - 1 - at if lap % 2 else at] += size
-        return tokens
-
     def _call(
         self, step: int, stage: str, seconds: list[float], barrier: str, *, together: bool = False
     ) -> Call:
@@ -270,7 +271,7 @@ class Controlled:
         books, begin = self.books, self.now
         dispatch = round(self.costs.dispatch_s * SECOND)
         work = self.setting.work_ns(step, _PLACES[stage], seconds)
-        starts = [begin + dispatch + rank * 1_000 for rank in range(len(work))]
+        starts = [begin + dispatch] * len(work)
         ends = [start + length for start, length in zip(starts, work, strict=True)]
         last = max(ends)
         self.now = end = last + dispatch
@@ -281,11 +282,10 @@ class Controlled:
             for rank, (start, done) in enumerate(zip(starts, ends, strict=True)):
                 books.charge(rank, step, "overhead.dispatch", start)
                 books.charge(rank, step, f"work.{stage}", done)
-                waited += books.charge(rank, step, f"wait.{barrier}", last)
+                waited += books.charge(rank, step, f"wait.{barrier}", last, held=together)
                 books.charge(rank, step, "overhead.dispatch", end)
             books.waited(Wait(step, barrier, waited, stage, rank=ends.index(last)))
         if together:
-            books.hidden_ns += waited
             ends = [last] * len(ends)
         return Call(stage, _METHODS[stage], begin, end, starts, ends, together)
 
@@ -329,4 +329,3 @@ def waited_for(step: int, barrier: str, gpu_ns: int, run: Run, tools: list[str])
         step, barrier, gpu_ns, kind, engine=run.engine.number, group=run.group.number,
         sample=run.sample, turn=turn, name=name,
     )  # fmt: skip
-

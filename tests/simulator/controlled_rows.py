@@ -8,7 +8,7 @@ from typing import Any
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from tests.simulator.cast import Cast
-from tests.simulator.controlled import Call, Round
+from tests.simulator.controlled import Call, Part, Round
 from tests.simulator.draws import SECOND
 from tests.simulator.engines import Run
 from tests.synthetic import Process
@@ -71,7 +71,7 @@ class ControlledRows:
         step: int,
         begin: int,
         end: int,
-        parts: list[Round | Call | tuple[str, int, int]],
+        parts: list[Part],
         used: list[str] | None,
         kept: list[str] | None,
     ) -> None:
@@ -144,8 +144,7 @@ class ControlledRows:
             uid = run.group.prompt if batch.mode == "train" else "-"
             keys.append(f"{uid}/{generation}/{worker}/{place}")
         for run in sorted(batch.runs, key=lambda run: run.end):
-            worker = self._workers[run.row // per_worker]
-            self._live(worker, run, keys[run.row], step - 1)
+            self._live(self._workers[run.row // per_worker], run, keys[run.row], step - 1)
         one = self._one
         values: dict[str, Any] = {"session": 0, "step": step, "mode": batch.mode, "batch": span}
         plans = [run.plan for run in batch.runs]

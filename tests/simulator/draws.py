@@ -141,7 +141,9 @@ class Draws:
         """Keep no group: a run too large for memory has no re-run."""
         self.plain.clear()
 
-    def factors(self, purpose: Purpose, which: tuple[int, ...], count: int, sd: float) -> list[float]:
+    def factors(
+        self, purpose: Purpose, which: tuple[int, ...], count: int, sd: float
+    ) -> list[float]:
         """``count`` factors around 1, one per rank, log-normal."""
         draw = generator(self.seed, purpose, *which).gauss
         return [math.exp(draw(0.0, sd)) for _ in range(count)]

@@ -93,6 +93,19 @@ class Engine:
         """When the interval began in which it is busy."""
         return self._since
 
+    def drain(self, now: int) -> int:
+        """Decode until every sequence is done, of trajectories without anybody else; when."""
+        at = self.next_ns()
+        while at is not None:
+            now = at
+            run = self.finish(now)
+            tokens, _, told = run.plan.turns[len(run.turns)]
+            run.turns.append((run.turn_start, now, run.sent, tokens))
+            run.sent += tokens + told
+            run.end = now
+            at = self.next_ns()
+        return now
+
     def pace(self) -> float:
         """Tokens per ns of each sequence."""
         if self.paused:
@@ -129,6 +142,7 @@ class Engine:
         if self._waiting:
             self._begin(self._waiting.popleft())
         if not self._active:
+            self._each = 0.0
             self.busy.append((self._since, now))
         return run
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.simulator.books import Books
 from tests.simulator.draws import SECOND, Draws, Lengths, Purpose
+from tests.simulator.engines import Run
 from tests.simulator.faults import Effects, Fault
 
-__all__ = ["SHAPES", "Costs", "Fate", "Scenario", "Setting"]
+__all__ = ["SHAPES", "Costs", "Fate", "Scenario", "Setting", "deal"]
 
 SHAPES = ("trl", "verl", "async")
 
@@ -58,7 +59,8 @@ class Scenario:
         ranks: GPUs that train; where rollout is colocated they also generate.
         rollout_gpus: GPUs of the rollout engine of an asynchronous run.
         tp: GPUs of one rollout engine, where it is colocated with a controller.
-        prompts: Groups of one step.
+        prompts: Groups that a step trains on.
+        generated: Groups that it generates at once where a filter follows; 0 is as many.
         workers: Agent loop workers (verl).
         reward_workers: Verifications of one reward function at the same time.
         tool_workers: Tool calls of one data source at the same time.
@@ -80,6 +82,7 @@ class Scenario:
     tp: int = 1
     gpus_per_node: int = 4
     prompts: int = 32
+    generated: int = 0
     group_size: int = 8
     workers: int = 4
     reward_workers: int = 16
@@ -148,6 +151,16 @@ class Setting:
         return self.effects.sync(self.scenario.costs.sync_s * factor)
 
 
+def deal(runs: Iterable[Run], ranks: int) -> list[int]:
+    """Tokens of each rank: trajectories by length, dealt out there and back."""
+    sizes = sorted(run.plan.prompt_tokens + run.plan.response_tokens for run in runs)
+    tokens = [0] * ranks
+    for place, size in enumerate(reversed(sizes)):
+        lap, at = divmod(place, ranks)
+        tokens[ranks - 1 - at if lap % 2 else at] += size
+    return tokens
+
+
 @dataclass
 class Fate:
     """What came of one play.
@@ -166,7 +179,6 @@ class Fate:
     tokens: int = 0
     slot_ns: int = 0
     capacity_ns: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def gpu_ns(self) -> int:
