@@ -21,10 +21,13 @@ def main() -> None:
     parser.add_argument("--shape", choices=("trl", "verl", "async"))
     for name in ("steps", "ranks", "prompts", "group-size"):
         parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--hz", type=float, help="readings of a device per second; 0 for none")
+    parser.add_argument("--once", action="store_true", help="no re-run: too large for memory")
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     out: Path = given.pop("out")
     drawn = scenario(given.pop("seed"))
-    truth = simulate(replace(drawn, **given), out / "run")
+    again = not given.pop("once")
+    truth = simulate(replace(drawn, **given), out / "run", again=again)
     truth.write(out / "truth.json")
     whole = truth.gpus * (truth.end_ns - truth.begin_ns)
     print(f"{truth.shape}, {truth.gpus} GPUs, {whole / SECOND:,.0f} GPU-seconds, {truth.rows} rows")

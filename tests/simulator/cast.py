@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ class Cast:
         self.effects = setting.effects
         self.members: list[Process] = []
         self.rows = 0
+        # Every journal is an open file.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        needed = 64 + 4 * self.scenario.gpus
+        if soft < needed:
+            allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
     def member(
         self,

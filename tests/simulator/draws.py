@@ -119,10 +119,12 @@ class Draws:
     """Everything random of a run, by what it is for.
 
     Attributes:
-        plain: Groups as they are without a fault, kept for the next re-run of the same seed.
+        plain: Groups as they are without a fault, where they are kept for the next re-run.
     """
 
-    def __init__(self, seed: int, lengths: Lengths, group_size: int) -> None:
+    def __init__(self, seed: int, lengths: Lengths, group_size: int, *, keep: bool = True) -> None:
+        """``keep``: whether the groups are kept; a run too large for memory has no re-run."""
+        self._keep = keep
         self.seed = seed
         self.lengths = lengths
         self.group_size = group_size
@@ -134,12 +136,10 @@ class Draws:
         found = self.plain.get(key)
         if found is None:
             size = 1 if purpose is Purpose.EVAL_GROUP else self.group_size
-            found = self.plain[key] = self._draw(*key, size)
+            found = self._draw(*key, size)
+            if self._keep:
+                self.plain[key] = found
         return found
-
-    def forget(self) -> None:
-        """Keep no group: a run too large for memory has no re-run."""
-        self.plain.clear()
 
     def factors(
         self, purpose: Purpose, which: tuple[int, ...], count: int, sd: float

@@ -34,7 +34,7 @@ def _between(one: random.Random, low: float, high: float) -> float:
 
 
 def _straggler(one: random.Random, of: Scenario) -> Fault:
-    size = _between(one, 1_500, 16_384)
+    size = _between(one, 3_000, 16_384)
     place = one.randrange(of.prompts), one.randrange(of.group_size)
     return Straggler(size, one.randint(1, of.steps), *place)
 
@@ -50,7 +50,7 @@ _KINDS: dict[str, tuple[tuple[str, ...], _Draw]] = {
         lambda one, of: SlowRank(_between(one, 0.02, 1.0), one.randrange(of.ranks)),
     ),
     "straggler": (("trl", "verl"), _straggler),
-    "serial_reward": (("trl", "verl"), lambda one, _: SerialReward(1 - _between(one, 0.05, 0.8))),
+    "serial_reward": (("trl", "verl"), lambda one, _: SerialReward(1 - _between(one, 0.03, 0.6))),
     "slow_tool": (
         ("trl", "verl"),
         lambda one, of: SlowTool(_between(one, 0.1, 20.0), one.randrange(len(of.sources))),
@@ -94,6 +94,8 @@ def _sizes(one: random.Random, seed: int, shape: str, kinds: list[str]) -> Scena
     """A run of some size; it has what its faults need: tools, a filter, a second node."""
     tools = "slow_tool" in kinds or one.random() < 0.4
     ranks = one.choice((4, 8))
+    # Verification that takes part of a second is behind the rollout of others, serial or not.
+    slow = 4 if "serial_reward" in kinds and shape == "verl" else 1
     sources = one.choice((("math", "code"), ("math", "code", "search")))
     busy = shape == "async"
     filtered = "aggressive_filter" in kinds or (shape == "verl" and _luck(one, 0.2))
@@ -104,7 +106,7 @@ def _sizes(one: random.Random, seed: int, shape: str, kinds: list[str]) -> Scena
         tail=one.choice((0.0, 0.005, 0.01)),
         turns=one.choice((2, 3, 4)) if tools else 1,
         tool_s=tuple(_between(one, 0.3, 2.0) * (0.1 if shape == "trl" else 1) for _ in sources),
-        reward_s=tuple(_between(one, 0.05, 0.6) for _ in sources),
+        reward_s=tuple(_between(one, 0.05, 0.6) * slow for _ in sources),
         spread=one.uniform(0.2, 0.6),
     )
     costs = Costs(

@@ -108,7 +108,7 @@ def simulate(scenario: Scenario, folder: Path, *, again: bool = True) -> Truth:
         folder: The run folder; its name becomes the run id.
         again: Whether it is run again without its faults; without that nothing is saved.
     """
-    draws = Draws(scenario.seed, scenario.lengths, scenario.group_size)
+    draws = Draws(scenario.seed, scenario.lengths, scenario.group_size, keep=again)
     faults = scenario.faults
     fate, rows = play(scenario, draws, faults, folder)
     left_out = [one for count in range(1, len(faults) + 1) for one in combinations(faults, count)]

@@ -33,6 +33,7 @@ from tests.simulator.faults import (
 )
 from tests.simulator.setting import Fate
 from tests.simulator.truth import play
+from tests.simulator.volume import write_volume
 
 SHAPES = ("trl", "verl", "async")
 FOLDER = Path(__file__).parents[1] / "simulator"
@@ -350,3 +351,17 @@ def test_the_judge_shares_nothing_with_what_it_judges() -> None:
     ours = {module.split(".")[1] for module in imported if module.startswith("rlvr_probe.")}
     assert ours.isdisjoint(readers)
     assert ours == {"model"}
+
+
+@pytest.mark.parametrize("count", [64, 200])
+def test_a_recording_of_any_size_is_read_whole(tmp_path: Path, count: int) -> None:
+    books = write_volume(tmp_path / "run", count, per_step=64, workers=2)
+    trace = read_run(tmp_path / "run")
+    assert (trace.lost, books.trajectories) == ({}, count)
+    batches = [batch for step in trace.steps() for batch in step.batches]
+    samples = [one for batch in batches for group in batch.groups() for one in group.trajectories]
+    assert len(samples) == count
+    assert sum(one.response_tokens for one in samples) == books.response_tokens
+    assert {name: number for name, (number, _) in trace.totals.items()} == {
+        "trajectory": count, "turn": count, "verify": count,
+    }  # fmt: skip
