@@ -137,16 +137,17 @@ def _sizes(one: random.Random, seed: int, shape: str, kinds: list[str]) -> Scena
 
 
 def _balanced(lengths: Lengths, ranks: int, one: random.Random) -> float:
-    """Time of a token in the update, s, with which a step takes about as long as its rollout.
+    """Time of a token in the update, s, with which a trainer takes a little longer than rollout.
 
-    With the engine and the groups at a time that :class:`Scenario` has by itself.
+    With the engine and the groups at a time that :class:`Scenario` has by itself. The factor is
+    for slots that are empty because a group ends with its longest trajectory.
     """
     costs, run = Costs(), Scenario(0)
     count = run.inflight * run.group_size
     each = costs.rate / (1 + count / (costs.half * run.rollout_gpus))
     spread = math.exp((lengths.between**2 + lengths.within**2) / 2)
     generated = lengths.median * spread
-    return one.uniform(0.85, 1.05) * ranks / (count * each) * generated / (generated + 160)
+    return one.uniform(1.4, 1.6) * ranks / (count * each) * generated / (generated + 160)
 
 
 def _luck(one: random.Random, share: float) -> bool:

@@ -93,7 +93,7 @@ class Scenario:
     eval_every: int = 0
     checkpoint_every: int = 0
     queue: int = 32
-    staleness: int = 2
+    staleness: int = 4
     inflight: int = 32
     hz: float = 0.5
     lengths: Lengths = field(default_factory=Lengths)

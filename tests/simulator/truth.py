@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +69,8 @@ class Truth:
 
 def play(
     scenario: Scenario, draws: Draws, faults: tuple[Fault, ...], folder: Path | None = None
-) -> tuple[Fate, int]:
-    """One run of a scenario with these faults, and how many rows it wrote to ``folder``.
+) -> tuple[Fate, Cast | None]:
+    """One run of a scenario with these faults, and the processes that recorded it in ``folder``.
 
     Raises:
         ValueError: There is no such shape.
@@ -91,7 +90,7 @@ def play(
     else:
         raise ValueError(f"no shape {scenario.shape!r}; there are trl, verl and async")
     fate = player.play()
-    return fate, cast.rows if cast else 0
+    return fate, cast
 
 
 def _seen(cast: Cast | None, setting: Setting) -> Seen | None:
@@ -110,21 +109,21 @@ def simulate(scenario: Scenario, folder: Path, *, again: bool = True) -> Truth:
     """
     draws = Draws(scenario.seed, scenario.lengths, scenario.group_size, keep=again)
     faults = scenario.faults
-    fate, rows = play(scenario, draws, faults, folder)
-    left_out = [one for count in range(1, len(faults) + 1) for one in combinations(faults, count)]
+    fate, cast = play(scenario, draws, faults, folder)
+    assert cast is not None
+    zero = min(one.start_ns or 0 for one in cast.members)
     saved = dict[tuple[Fault, ...], int]()
-    for without in left_out if again else []:
-        if len(without) in (1, len(faults)):
-            rest = tuple(one for one in faults if one not in without)
-            saved[without] = fate.gpu_ns - play(scenario, draws, rest)[0].gpu_ns
+    for without in {*((one,) for one in faults), faults} if again and faults else ():
+        rest = tuple(one for one in faults if one not in without)
+        saved[without] = fate.gpu_ns - play(scenario, draws, rest)[0].gpu_ns
     books = fate.books
     return Truth(
-        scenario.seed, scenario.shape, books.gpus, fate.begin, fate.end, books.totals(),
-        books.steps(), [dict(one) for one in books.by_gpu], books.hidden_ns,
+        scenario.seed, scenario.shape, books.gpus, fate.begin - zero, fate.end - zero,
+        books.totals(), books.steps(), [dict(one) for one in books.by_gpu], books.hidden_ns,
         fate.slot_ns / (fate.capacity_ns or 1), fate.trajectories, fate.tokens,
         [one.told() for one in books.waits],
         [{**one.told(), "saved_gpu_ns": saved.get((one,), 0)} for one in faults],
-        saved.get(faults, 0), rows, _told(scenario),
+        saved.get(faults, 0), cast.rows, _told(scenario),
     )  # fmt: skip
 
 

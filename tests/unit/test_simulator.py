@@ -245,6 +245,21 @@ def test_a_queue_that_is_full_by_hand() -> None:
     assert (fate.end - fate.begin) / SECOND == 7.101
 
 
+def test_a_group_that_is_too_old_by_hand() -> None:
+    one, draws = by_hand(
+        "async", *[80] * 6, reward_s=0.0, steps=2, ranks=1, prompts=1, inflight=1, queue=1,
+        staleness=0, costs={"update_s": 0.0, "fixed_s": 3.0},
+    )  # fmt: skip
+    fate, _ = play(one, draws, ())
+    # Groups 1 and 2 are older than the weights at 4.051 s, and are thrown away; group 3 is made
+    # until 5.051 s and trained on 1 ms later; 4 and 5 fill the queue again until 7.051 s.
+    assert seconds(fate) == {
+        "work.rollout": 4.0, "discarded.stale": 2.0, "wait.rollout": 2.002, "wait.update": 2.102,
+        "work.update_actor": 6.1,
+    }  # fmt: skip
+    assert (fate.end - fate.begin) / SECOND == 8.102
+
+
 # ---------------------------------------------------------------- recordings
 
 
@@ -276,7 +291,31 @@ def test_a_recording_is_read_whole(tmp_path: Path, shape: str, turns: int) -> No
         assert len(samples) == 4 * 8 * 4 <= truth.trajectories
     else:
         assert (len(samples), generated) == (truth.trajectories, truth.tokens)
+    spans = [span for step in steps for span in step.spans if span.name != "rpc"]
+    assert min(span.start_ns for span in spans if span.attributes.get("step")) == truth.begin_ns
+    assert max(span.end_ns for span in spans) == truth.end_ns
     summarize(trace)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_recording_shows_the_rollout_work_that_the_books_hold(tmp_path: Path, tp: int) -> None:
+    truth = simulate(small("verl", tp=tp, keep=0.7, generated=10, eval_every=0), tmp_path / "run")
+    busy = 0
+    for step in read_run(tmp_path / "run").steps():
+        for batch in step.batches:
+            calls = dict[int | None, list[tuple[int, int]]]()
+            for group in batch.groups():
+                for one in group.trajectories:
+                    for turn in one.turns:
+                        calls.setdefault(one.engine, []).append((turn.start_ns, turn.end_ns))
+            for intervals in calls.values():
+                at = 0
+                for start, end in sorted(intervals):
+                    busy += max(0, end - max(start, at))
+                    at = max(at, end)
+    discarded = sum(ns for name, ns in truth.ledger_ns.items() if name.startswith("discarded."))
+    assert discarded > 0
+    assert busy * tp == truth.ledger_ns["work.rollout"] + discarded
 
 
 def test_a_filtered_run_says_what_it_trained_on(tmp_path: Path) -> None:
