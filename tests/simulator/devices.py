@@ -11,7 +11,7 @@ from tests.simulator.draws import SECOND, Purpose, generator
 from tests.simulator.setting import Setting
 from tests.synthetic import Process
 
-__all__ = ["Devices"]
+__all__ = ["LOADS", "Devices"]
 
 
 class _Load(NamedTuple):
@@ -26,7 +26,7 @@ class _Load(NamedTuple):
 _IDLE = _Load(0.0, 0.0, 0.0, 120.0)
 _SPINNING = _Load(0.9, 0.0, 0.05, 260.0)
 """Waiting inside a collective: a kernel runs, and computes nothing."""
-_LOADS = {
+LOADS = {
     "work.rollout": _Load(0.45, 0.15, 0.6, 420.0),
     "work.old_logprob": _Load(0.9, 0.55, 0.5, 640.0),
     "work.ref_logprob": _Load(0.9, 0.55, 0.5, 640.0),
@@ -34,6 +34,7 @@ _LOADS = {
     "work.weight_sync": _Load(0.1, 0.0, 0.3, 200.0),
     "eval": _Load(0.4, 0.12, 0.5, 400.0),
 }
+"""What a GPU shows by category of the ledger; in all others it is idle."""
 _CLOCK_HZ = 1_980_000_000
 _THERMAL = 0x20 | 0x40
 _MEMORY_B = 141 * 1024**3
@@ -81,7 +82,7 @@ class Devices:
         """A GPU did something for a while."""
         one = self._gpus[gpu]
         hot = self._setting.effects.throttle(gpu, step)
-        load = _SPINNING if category == HELD else _LOADS.get(category, _IDLE)
+        load = _SPINNING if category == HELD else LOADS.get(category, _IDLE)
         while one.next <= end:
             self._add(one, load, hot, one.next - begin)
             self._read(one)

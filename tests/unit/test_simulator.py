@@ -17,6 +17,7 @@ from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from tests.simulator import KINDS, Costs, Scenario, Truth, scenario, simulate
 from tests.simulator.books import CATEGORIES, Books
+from tests.simulator.devices import LOADS
 from tests.simulator.draws import SECOND, Draws, Group, Lengths, Plan, Purpose
 from tests.simulator.faults import (
     AggressiveFilter,
@@ -307,7 +308,9 @@ def test_the_recording_shows_the_rollout_work_that_the_books_hold(tmp_path: Path
             for group in batch.groups():
                 for one in group.trajectories:
                     for turn in one.turns:
-                        calls.setdefault(one.engine, []).append((turn.start_ns, turn.end_ns))
+                        calls.setdefault(one.engine, []).append(
+                            (turn.start_ns or 0, turn.end_ns or 0)
+                        )
             for intervals in calls.values():
                 at = 0
                 for start, end in sorted(intervals):
@@ -342,6 +345,26 @@ def test_heat_shows_in_the_counters_of_its_gpu_alone(tmp_path: Path) -> None:
         for series in read_run(tmp_path / "run").devices
     }
     assert [value > 0 for _, value in sorted(hot.items())] == [False, False, False, True]
+
+
+def test_ranks_that_wait_inside_an_update_show_it_in_their_tensor_cores_alone(
+    tmp_path: Path,
+) -> None:
+    truth = simulate(small("trl", SlowRank(1.0, 2), hz=5.0), tmp_path / "run")
+    assert truth.hidden_ns > 0
+    trace = read_run(tmp_path / "run")
+    updates = [
+        (span.end_ns, span.end_ns - span.start_ns)
+        for step in trace.steps()
+        for span in step.spans
+        if span.name == "update_actor" and step.number == 3
+    ]
+    assert len(updates) == 4
+    assert len({end for end, _ in updates}) == 1
+    for series, held in zip(trace.devices, truth.by_gpu_ns, strict=True):
+        told = sum(series.readings["fast"].columns["tensor_active"]) / 5
+        known = sum(LOADS[name].tensor * ns / SECOND for name, ns in held.items() if name in LOADS)
+        assert told == pytest.approx(known, rel=0.02)
 
 
 def test_who_was_late_is_in_the_truth(tmp_path: Path) -> None:
