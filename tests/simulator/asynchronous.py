@@ -8,7 +8,7 @@ throws away what is too old, and moves its weights to the engine, which stands s
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,6 +21,9 @@ from tests.simulator.setting import Fate, Setting, deal
 __all__ = ["Asynchronous", "Made", "Taken", "Teller"]
 
 Span = tuple[int, int]
+
+_IDLE = {"wait.update": "update_actor", "wait.rollout": "tool", "wait.reward": "reward"}
+"""What GPUs of the rollouter that decode nothing wait for, and what that is."""
 
 
 @dataclass
@@ -98,7 +101,7 @@ class Asynchronous:
         self._queue: deque[Made] = deque()
         self._state = ("wait.rollout", self.now)
         self._dropped: list[tuple[int, int]] = []
-        self._idle_ns = 0
+        self._idle = Counter[str]()
         self._tokens = 0
 
     def play(self) -> Fate:
@@ -213,8 +216,8 @@ class Asynchronous:
             return
         for gpu in self.rollouters:
             length = self.books.charge(gpu, self.step, category, self.now)
-            if category == "wait.update":
-                self._idle_ns += length
+            if category in _IDLE:
+                self._idle[category] += length
         self._state = (new, self.now)
 
     def _turn_engine(self, *, paused: bool) -> None:
@@ -270,9 +273,10 @@ class Asynchronous:
                 self.tell.step(step, taken)
             yield saved[1] if saved else end
             self._note(force=True)
-            if self._idle_ns:
-                self.books.waited(Wait(step, "update", self._idle_ns, "update_actor"))
-                self._idle_ns = 0
+            for category, kind in _IDLE.items():
+                barrier = category.removeprefix("wait.")
+                self.books.waited(Wait(step, barrier, self._idle[category], kind))
+            self._idle.clear()
 
     def _starved(self, step: int, last: Made) -> None:
         """The trainer waited until now for the queue."""

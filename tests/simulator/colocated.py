@@ -124,7 +124,7 @@ class Colocated:
         rewarding = list(books.at)
         for rank, one in enumerate(found):
             one.functions = self._reward(step, rank, shards[rank])
-        self._meet(step, "reward", [one.functions for one in found], ref)
+        self._meet_reward(step, [one.functions for one in found], ref)
         rewarded = list(books.at)
         advantage = [costs.advantage_s] * len(shards)
         counted = self._each(step, 4, advantage, "overhead.advantage")
@@ -191,7 +191,9 @@ class Colocated:
                 start, now = now, now + round(run.plan.turns[len(run.turns) - 1][1] * SECOND)
                 run.tools.append((start, now))
                 calls.tools.append((start, now, run))
-            books.charge(rank, step, into or "wait.rollout", now)
+            called = books.charge(rank, step, into or "wait.rollout", now)
+            if waiting and not into:
+                self._called(step, rank, called, waiting)
             active = waiting
         if not into:
             self.fate.slot_ns += engine.slot_ns
@@ -199,6 +201,17 @@ class Colocated:
             self.fate.tokens += engine.tokens
             self.fate.trajectories += len(runs)
         return calls
+
+    def _called(self, step: int, rank: int, ns: int, runs: list[Run]) -> None:
+        """The engine of a rank stood still while tools were called."""
+        run = max(runs, key=lambda one: _length(one.tools[-1]))
+        name = self.scenario.tools[run.group.source]
+        self.books.waited(
+            Wait(
+                step, "rollout", ns, "tool", rank=rank, engine=rank, group=run.group.number,
+                sample=run.sample, turn=len(run.tools) - 1, name=name,
+            )
+        )  # fmt: skip
 
     def _meet_rollout(self, step: int, calls: list[Calls]) -> None:
         """Lengths are gathered: everybody waits for the rank that generated longest."""
@@ -236,19 +249,20 @@ class Colocated:
             spans.append((begin, end))
         return spans
 
-    def _meet(
-        self, step: int, barrier: str, functions: list[list[Span]], before: list[Span]
-    ) -> None:
-        """Rewards are gathered: who is last was late already, or verified longest."""
+    def _meet_reward(self, step: int, functions: list[list[Span]], before: list[Span]) -> None:
+        """Rewards are gathered: who is last was late already, or verified longer than others."""
         books, last = self.books, max(self.books.at)
         rank = books.at.index(last)
-        verified = sum(end - begin for spans in functions for begin, end in spans)
-        waited = sum(books.charge(one, step, f"wait.{barrier}", last) for one in range(books.gpus))
+        lengths = [sum(end - begin for begin, end in spans) for spans in functions]
         longest = max(range(len(functions[rank])), key=lambda at: _length(functions[rank][at]))
-        stage = max(end for _, end in before) == before[rank][1] and waited > verified
-        name = None if stage else self.scenario.functions[longest]
-        kind = "ref_logprob" if stage else "reward"
-        books.waited(Wait(step, barrier, waited + verified, kind, rank=rank, name=name))
+        name = self.scenario.functions[longest]
+        books.waited(Wait(step, "reward", sum(lengths), "reward", rank=rank, name=name))
+        waited = sum(books.charge(one, step, "wait.reward", last) for one in range(books.gpus))
+        ends = [end for _, end in before]
+        if ends[rank] - min(ends) > lengths[rank] - min(lengths):
+            books.waited(Wait(step, "reward", waited, "ref_logprob", rank=rank))
+        else:
+            books.waited(Wait(step, "reward", waited, "reward", rank=rank, name=name))
 
     def _update(self, step: int, seconds: list[float]) -> tuple[list[Span], int]:
         """Gradients are reduced inside the update: all ranks end it together."""

@@ -293,6 +293,9 @@ class Controlled:
         """A stage of the controller alone."""
         begin = self.now
         self._until(step, category, begin + round(seconds * SECOND))
+        if category == "wait.reward":
+            waited = (self.now - begin) * self.books.gpus
+            self.books.waited(Wait(step, "reward", waited, stage))
         return stage, begin, self.now
 
     def _evaluate(self, step: int) -> None:

@@ -70,6 +70,14 @@ def test_every_gpu_nanosecond_is_in_the_ledger_once(tmp_path: Path, shape: str) 
     assert 0 < truth.hidden_ns <= truth.ledger_ns["wait.update"]
 
 
+def test_somebody_was_waited_for_whenever_anybody_waited(tmp_path: Path, shape: str) -> None:
+    truth = simulate(small(shape), tmp_path / "run")
+    told = dict.fromkeys(("rollout", "reward", "update", "refit"), 0)
+    for one in truth.waits:
+        told[one["barrier"]] += one["gpu_ns"]
+    assert told == {barrier: truth.ledger_ns[f"wait.{barrier}"] for barrier in told}
+
+
 def test_the_books_take_no_time_twice() -> None:
     books = Books(1, 0)
     books.charge(0, 1, "bubble", 10)
@@ -195,6 +203,7 @@ def test_one_step_with_a_controller_by_hand() -> None:
     assert waits == [
         ("rollout", 5.0, "turn", 0, None),
         ("reward", 4.0, "reward", 0, None),
+        ("reward", 0.02, "reward", None, None),
         ("update", 4.0, "update_actor", None, 0),
     ]
     straggler = Straggler(1_600, 1, 0, 0)
