@@ -29,7 +29,7 @@ from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.sidecar import live
 from rlvr_probe.sidecar.children import Children
-from rlvr_probe.trace import read_run, tail
+from rlvr_probe.trace import read_run, tail, window
 from tests.actors import Job
 from tests.disks import fill, tmpfs
 from tests.growing import Growing
@@ -48,6 +48,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_FIRST_S", 1_000.0)
     monkeypatch.setattr(live, "_LOOK_S", 0.02)
     monkeypatch.setattr(live, "_LONGEST_WAIT_S", 0.1)
+    # Between two rounds of a recording nobody flushes, for however long a busy machine takes.
+    monkeypatch.setattr(window, "_PATIENCE_S", 1e9)
 
 
 def four_steps(folder: Path) -> None:
