@@ -37,6 +37,8 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rlvr_probe.detach()
     hooks.activate(None)
     guard.reset()
+    for name in [name for name in os.environ if name.startswith("RLVR_PROBE")]:
+        del os.environ[name]  # an owner, left for children, would be that of the next test
 
 
 @pytest.fixture
