@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["file_system", "is_network", "least_free_b", "reach"]
@@ -91,8 +90,9 @@ def _deepest(mounts: dict[str, str], path: str) -> str | None:
     return mounts[max(above, key=len)] if above else None
 
 
-def _mounts() -> Iterator[tuple[str, str, str]]:
+def _mounts() -> list[tuple[str, str, str]]:
     """Device number, place and type of everything that is mounted; nothing outside Linux."""
+    found = []
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
@@ -100,9 +100,10 @@ def _mounts() -> Iterator[tuple[str, str, str]]:
                 fields, kind = left.split(), right.split()
                 if len(fields) >= 5 and kind:
                     point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), fields[4])
-                    yield fields[2], point, kind[0]
+                    found.append((fields[2], point, kind[0]))
     except OSError:
-        return
+        pass
+    return found
 
 
 def is_network(kind: str | None) -> bool:
