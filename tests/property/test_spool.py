@@ -39,10 +39,18 @@ def test_what_is_moved_is_a_beginning_at_any_moment_and_all_of_it_at_the_end(
     lives(tmp_path, monkeypatch, seed)
 
 
-@pytest.mark.conformance
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(200, marks=pytest.mark.conformance),
+        pytest.param(2_000, marks=[pytest.mark.conformance, pytest.mark.full]),
+    ],
+)
 @pytest.mark.timeout(3_600)
-def test_so_it_is_in_two_thousand_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(SEEDS, SEEDS + 2_000):
+def test_so_it_is_in_many_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    for seed in range(SEEDS, SEEDS + count):
         folder = tmp_path / str(seed)
         folder.mkdir()
         lives(folder, monkeypatch, seed)
