@@ -36,7 +36,7 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         ),
         ("events in no count", "0", f"{uncounted:,}", _met(uncounted == 0)),
         _slowdown("slowdown of a training", figures["slowdown"]),
-        _slowdown("the same with a sidecar that sends", figures["beside"]),
+        _slowdown("the same with a sidecar that sends", figures.get("beside")),
         (
             "memory to convert a million trajectories",
             f"{conversion.BAR_B / 1e6:.0f} MB and the largest step",
@@ -52,15 +52,13 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _slowdown(what: str, figures: dict[str, Any]) -> tuple[str, str, str, str]:
+def _slowdown(what: str, figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    said = f"{what}, upper bound at 95 %, half-width", "below 1 %, 0.5 %"
+    if figures is None:
+        return *said, "not measured", "not known"
     training = figures["trainings"]["small"]
     _, low, high = training["wall"]["ratio"]
-    return (
-        f"{what}, upper bound at 95 %, half-width",
-        "below 1 %, 0.5 %",
-        f"{high - 1:+.2%}, {(high - low) / 2:.2%}",
-        slowdown.verdict(training),
-    )
+    return *said, f"{high - 1:+.2%}, {(high - low) / 2:.2%}", slowdown.verdict(training)
 
 
 def _per_trajectory(case: dict[str, Any]) -> float:

@@ -47,6 +47,7 @@ FAMILIES = {
     "slowdown": slowdown,
     "beside": beside,
 }
+NOT_YET = "Not measured yet on a machine that was left alone."
 PAGE = ROOT / "docs" / "explanation" / "overhead.md"
 FIGURES = PAGE.with_suffix(".json")
 _BLOCK = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -67,7 +68,8 @@ def _content(name: str, figures: dict[str, Any]) -> str:
         return bars.tables(figures)
     if name != "machine":
         command = f'```bash\nmake bench ARGS="--only {name}"\n```'
-        return f"{command}\n\n{FAMILIES[name].tables(figures[name])}"
+        found = FAMILIES[name].tables(figures[name]) if name in figures else NOT_YET
+        return f"{command}\n\n{found}"
     found = figures[name]
     return (
         f"Measured on {found['cores']} cores of {found['processor']}, {found['system']},"

@@ -176,7 +176,7 @@ def test_each_bar_can_be_missed() -> None:
     worse["conversion"]["cases"][-1]["memory_b"] = 400e6
     worse["conversion"]["cases"][-2]["write_s"] *= 2
     for family in ("slowdown", "beside"):
-        worse[family]["trainings"]["small"] = slowdown.summary(blocks(6.0))
+        worse[family] = {"trainings": {"small": slowdown.summary(blocks(6.0))}}
     assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 7
 
 

@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,6 +65,10 @@ def _recorder() -> Recorder:
     return recorder
 
 
+_PATIENCE_S = 120.0
+"""Longest wait for a sidecar to be there."""
+
+
 class Beside:
     """The sidecar of a run and what it started.
 
@@ -76,15 +81,21 @@ class Beside:
         self._folder = folder
         self._begun: tuple[float, float] | None = None
         self._took_s = self._passed_s = 0.0
+        self._until = time.monotonic() + _PATIENCE_S
 
     def switch(self, on: bool) -> None:
         """Let all of it go on, or stand still."""
         found = self._found()
+        while not found and time.monotonic() < self._until:  # before the first block
+            time.sleep(0.1)
+            found = self._found()
+        self._until = 0.0
         if self._begun is not None:
             self._passed_s += time.monotonic() - self._begun[0]
             self._took_s += _cpu_s(found) - self._begun[1]
         for process in found:
-            process.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
         self.missing += on and not found
         self._begun = (time.monotonic(), _cpu_s(found)) if on else None
 
@@ -108,15 +119,18 @@ class Beside:
             os.close(lock)
         if not pid:
             return []
-        sidecar = psutil.Process(pid)
-        return [sidecar, *sidecar.children(recursive=True)]
+        with suppress(psutil.NoSuchProcess):
+            sidecar = psutil.Process(pid)
+            return [sidecar, *sidecar.children(recursive=True)]
+        return []
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:
+    """What they took so far, and with it those of their children that have ended, s."""
     took = 0.0
     for process in processes:
-        times = process.cpu_times()
-        took += times.user + times.system
+        with suppress(psutil.NoSuchProcess):
+            took += sum(process.cpu_times()[:4])
     return took
 
 
