@@ -1,6 +1,6 @@
 """``make bench``: what the probe costs, as tables and as JSON.
 
-    make bench                              everything, about twelve minutes on an idle machine
+    make bench                              everything, about 23 minutes on an idle machine
     make bench ARGS="--only event rate"     some of it; each family also runs by itself
     make bench ARGS="--write-docs"          and into docs/explanation/overhead.md and overhead.json
 
@@ -19,7 +19,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import bars, columns, conversion, event, rate, sampling, slowdown, startup
+from tests.bench import (
+    bars,
+    beside,
+    columns,
+    conversion,
+    event,
+    live,
+    rate,
+    sampling,
+    slowdown,
+    startup,
+)
 from tests.bench.report import machine
 
 __all__ = ["FAMILIES", "fill"]
@@ -32,8 +43,11 @@ FAMILIES = {
     "startup": startup,
     "conversion": conversion,
     "sampling": sampling,
+    "live": live,
     "slowdown": slowdown,
+    "beside": beside,
 }
+NOT_YET = "Not measured yet on a machine that was left alone."
 PAGE = ROOT / "docs" / "explanation" / "overhead.md"
 FIGURES = PAGE.with_suffix(".json")
 _BLOCK = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -54,7 +68,8 @@ def _content(name: str, figures: dict[str, Any]) -> str:
         return bars.tables(figures)
     if name != "machine":
         command = f'```bash\nmake bench ARGS="--only {name}"\n```'
-        return f"{command}\n\n{FAMILIES[name].tables(figures[name])}"
+        found = FAMILIES[name].tables(figures[name]) if name in figures else NOT_YET
+        return f"{command}\n\n{found}"
     found = figures[name]
     return (
         f"Measured on {found['cores']} cores of {found['processor']}, {found['system']},"
@@ -66,7 +81,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="what the probe costs", allow_abbrev=False)
     parser.add_argument("--only", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--quick", action="store_true", help="only whether it works")
-    parser.add_argument("--minutes", type=float, default=slowdown.MINUTES, help="for the slowdown")
+    parser.add_argument("--minutes", type=float, default=slowdown.MINUTES, help="for each slowdown")
     parser.add_argument(
         "--json", type=Path, default=Path("bench.json"), help="default: %(default)s"
     )
@@ -106,7 +121,7 @@ def _measure(name: str, chosen: argparse.Namespace) -> Any:
         out = Path(scratch) / "figures.json"
         command = [sys.executable, "-m", f"tests.bench.{name}", f"--json={out}"]
         command += ["--quick"] if chosen.quick else []
-        command += [f"--minutes={chosen.minutes}"] if name == "slowdown" else []
+        command += [f"--minutes={chosen.minutes}"] if name in ("slowdown", "beside") else []
         begin = time.monotonic()
         subprocess.run(command, cwd=ROOT, check=True)
         figures: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))

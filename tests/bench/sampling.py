@@ -17,7 +17,10 @@ from rlvr_probe.devices.gpm import METRICS
 from tests.bench.report import main, table
 from tests.nvml import scripted
 
-__all__ = ["measure", "sampling", "tables"]
+__all__ = ["ONCE", "measure", "sampling", "script", "tables"]
+
+ONCE = "NVML_SCRIPT_ONCE"
+"""Where it is set the script is read but once."""
 
 _GPUS = (0, 1, 8)
 _RATES = (5, 9)
@@ -33,14 +36,19 @@ def measure(quick: bool = False) -> dict[str, Any]:
     seconds = 1.0 if quick else 20.0
     rows = []
     for gpus in _GPUS:
-        script = [f"0 {gpu} {one}" for gpu in range(gpus) for one in _TELLS]
-        os.environ["NVML_SCRIPT_ONCE"] = "1"
+        os.environ[ONCE] = "1"
         with tempfile.TemporaryDirectory() as folder:
             for hz in _RATES:
-                with scripted(Path(folder), f"0 sys count {gpus}", *script, virtual=False):
+                with scripted(Path(folder), *script(gpus), virtual=False):
                     rows.append({"gpus": gpus, "hz": hz, **sampling(hz, seconds)})
-        del os.environ["NVML_SCRIPT_ONCE"]
+        del os.environ[ONCE]
     return {"seconds": seconds, "rows": rows}
+
+
+def script(gpus: int) -> list[str]:
+    """Of a driver with so many GPUs, each of which tells everything."""
+    tells = [f"0 {gpu} {one}" for gpu in range(gpus) for one in _TELLS]
+    return [f"0 sys count {gpus}", *tells]
 
 
 def sampling(hz: float, seconds: float) -> dict[str, float]:

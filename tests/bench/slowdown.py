@@ -17,19 +17,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.bench.report import main, table
 
-__all__ = ["measure", "tables"]
+__all__ = ["SMALL", "measure", "tables", "training"]
 
 MINUTES = 7.5
-_TRAININGS = {
-    "toy": (0.1, ("--block=20",)),
-    "small": (0.9, ("--block=2", "--hidden=128", "--layers=4", "--tokens=64", "--batch=16")),
-}
+SMALL = ("--block=2", "--hidden=128", "--layers=4", "--tokens=64", "--batch=16")
+_TRAININGS = {"toy": (0.1, ("--block=20",)), "small": (0.9, SMALL)}
 """Share of the time, and what the training is given."""
 _MEANING = {
     "wall": "wall clock",
@@ -41,11 +39,20 @@ _MEANING = {
 def measure(quick: bool = False, minutes: float = MINUTES) -> dict[str, Any]:
     """Ratio and added time per step, by training and by clock."""
     seconds = 8.0 if quick else minutes * 60
-    found = {name: _training(seconds * part, more) for name, (part, more) in _TRAININGS.items()}
+    found = {name: training(seconds * part, more) for name, (part, more) in _TRAININGS.items()}
     return {"trainings": found}
 
 
-def _training(seconds: float, more: Sequence[str]) -> dict[str, Any]:
+def training(
+    seconds: float, more: Sequence[str], extra: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Figures of one training.
+
+    Args:
+        seconds: How long it takes at least, s.
+        more: Options of :mod:`tests.bench.training`.
+        extra: Variables of its environment.
+    """
     environ = {
         **{name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name},
         "OMP_NUM_THREADS": "1",
@@ -53,6 +60,7 @@ def _training(seconds: float, more: Sequence[str]) -> dict[str, Any]:
         "TOKENIZERS_PARALLELISM": "false",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONWARNINGS": "ignore",
+        **(extra or {}),
     }
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "steps.json"
@@ -77,6 +85,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         "bytes_per_step": found["journal_b"] / steps_on,
         "own_ms_per_step": found["own_ns"] / steps_on / 1e6,
         "versions": found["versions"],
+        "beside": found["beside"],
     }
     for clock in _MEANING:
         pairs = [_pair(blocks[i : i + 2], f"{clock}_ns") for i in range(0, len(blocks) - 1, 2)]

@@ -72,6 +72,12 @@ def test_a_queue_that_is_full_drops_and_every_drop_is_counted(
     assert found["uncounted"] == 0
 
 
+def test_a_run_that_is_sent_while_it_goes_on_arrives(tmp_path: Path) -> None:
+    [row] = quick("live", tmp_path)["rates"]
+    assert row["steps"] > 0
+    assert row["memory_b"] > 0
+
+
 def test_a_row_of_a_batch_takes_bytes_for_each_trajectory(tmp_path: Path) -> None:
     sizes = quick("columns", tmp_path)["sizes"]
     assert [row["trajectories"] for row in sizes] == [8, 64, 512, 4_096]
@@ -98,6 +104,20 @@ def test_a_real_training_is_recorded_in_some_blocks_and_not_in_others(tmp_path: 
         assert slowdown.verdict(one) == "not known"
 
 
+@pytest.mark.conformance
+def test_a_sidecar_stands_still_while_nothing_is_recorded_and_sends_the_rest(
+    tmp_path: Path,
+) -> None:
+    figures = quick("beside", tmp_path)
+    one = figures["trainings"]["small"]
+    assert one["rows_lost"] == one["reduced"] == 0
+    assert one["beside"]["missing"] == 0
+    assert one["beside"]["core"] > 0
+    assert one["beside"]["left"]
+    assert figures["spans"] > 0
+    assert figures["points"] > 0
+
+
 # ---------------------------------------------------------------- figures
 
 
@@ -120,6 +140,7 @@ def blocks(added_ms: float, pairs: int = 100, noise_ms: float = 2.0) -> dict[str
         "rows": 0,
         "journal_b": 0,
         "versions": {},
+        "beside": None,
     }
 
 
@@ -154,8 +175,9 @@ def test_each_bar_can_be_missed() -> None:
     worse["rate"] |= {"held_per_s": 199_000, "uncounted": 1}
     worse["conversion"]["cases"][-1]["memory_b"] = 400e6
     worse["conversion"]["cases"][-2]["write_s"] *= 2
-    worse["slowdown"]["trainings"]["small"] = slowdown.summary(blocks(6.0))
-    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 6
+    for family in ("slowdown", "beside"):
+        worse[family] = {"trainings": {"small": slowdown.summary(blocks(6.0))}}
+    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 7
 
 
 # ---------------------------------------------------------------- documentation

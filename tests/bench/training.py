@@ -12,17 +12,23 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
+
 import rlvr_probe
 from rlvr_probe import hooks
 from rlvr_probe.config import Config
+from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.recorder import FULL, OFF, Recorder
 
 _RECIPE = Path(__file__).parents[2] / "integrations" / "rlvr_probe_trl" / "recipe" / "grpo.py"
@@ -39,6 +45,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=16, help="of every completion")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sidecar", action="store_true", help="which stands still while off")
     return parser.parse_args()
 
 
@@ -58,12 +65,88 @@ def _recorder() -> Recorder:
     return recorder
 
 
+_PATIENCE_S = 120.0
+"""Longest wait for a sidecar to be there."""
+
+
+class Beside:
+    """The sidecar of a run and what it started.
+
+    Attributes:
+        missing: How often there was none when it was to go on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.missing = 0
+        self._folder = folder
+        self._until = time.monotonic() + _PATIENCE_S
+        self._begun: tuple[int, float, float] | None = None
+        """Sidecar that went on, when, and what all of it had taken until then, s."""
+        self._took_s = self._passed_s = 0.0
+
+    def switch(self, on: bool) -> None:
+        """Let all of it go on, or stand still."""
+        found = self._found()
+        while not found and time.monotonic() < self._until:  # before the first block
+            time.sleep(0.1)
+            found = self._found()
+        self._until = 0.0
+        now, took_s = time.monotonic(), _cpu_s(found)
+        if self._begun is not None and found and found[0].pid == self._begun[0]:
+            self._passed_s += now - self._begun[1]
+            self._took_s += took_s - self._begun[2]
+        self._let(found, on)
+        self.missing += on and not found
+        self._begun = (found[0].pid, now, took_s) if on and found else None
+
+    def end(self) -> dict[str, Any]:
+        """Wait until it has left; what it took."""
+        found = self._found()
+        self._let(found, on=True)
+        _, alive = psutil.wait_procs(found, timeout=60)
+        passed = self._passed_s
+        return {
+            "missing": self.missing,
+            "core": self._took_s / passed if passed else 0.0,
+            "left": not alive,
+        }
+
+    @staticmethod
+    def _let(found: list[psutil.Process], on: bool) -> None:
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
+
+    def _found(self) -> list[psutil.Process]:
+        lock = open_lock(lock_path(self._folder))
+        try:
+            pid = holder(lock)
+        finally:
+            os.close(lock)
+        if not pid:
+            return []
+        with suppress(psutil.NoSuchProcess):
+            sidecar = psutil.Process(pid)
+            return [sidecar, *sidecar.children(recursive=True)]
+        return []
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    """What they took so far, and with it those of their children that have ended, s."""
+    took = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            took += sum(process.cpu_times()[:4])
+    return took
+
+
 class Switch:
     """Switches recording between steps and takes the time from one step's begin to the next's."""
 
-    def __init__(self, chosen: argparse.Namespace) -> None:
+    def __init__(self, chosen: argparse.Namespace, beside: Beside | None) -> None:
         self.blocks: list[dict[str, Any]] = []
         self.reduced = 0
+        self._beside = beside
         self._chosen = chosen
         self._draw = random.Random(chosen.seed)
         self._until = 0.0
@@ -101,6 +184,8 @@ class Switch:
                 return True
             self._coming = self._draw.sample([True, False], 2)
         on = self._coming.pop()
+        if self._beside is not None:
+            self._beside.switch(on)
         recorder.level = FULL if on else OFF
         # The thread that writes would still look whether there is something to write.
         if on:
@@ -167,15 +252,16 @@ def _digits(completions: list[str], **_: Any) -> list[float]:
 def main() -> None:
     """Train, and write what every step took."""
     chosen = options()
-    switch = Switch(chosen)
     with tempfile.TemporaryDirectory() as scratch:
         # The guard would make a toy record less: what is measured is the whole cost.
-        config = Config(out=Path(scratch) / "runs", own_share=1.0)
+        config = Config(out=Path(scratch) / "runs", own_share=1.0, sidecar=chosen.sidecar)
         attachment = rlvr_probe.attach(config=config)
         recorder = _recorder()
+        beside = Beside(attachment.folder) if chosen.sidecar else None
+        switch = Switch(chosen, beside)
         train(chosen, switch, scratch)
         rlvr_probe.detach()
-        journals = list(attachment.folder.glob("*.jsonl"))
+        journals = list(attachment.folder.glob(f"p{recorder.process}*.jsonl"))
         result = {
             "blocks": switch.blocks,
             "block_steps": chosen.block,
@@ -184,6 +270,7 @@ def main() -> None:
             "lost": sum(recorder.lost.values()),
             "rows": sum(path.read_bytes().count(b"\n") for path in journals),
             "journal_b": sum(path.stat().st_size for path in journals),
+            "beside": None if beside is None else beside.end(),
             "versions": {name: sys.modules[name].__version__ for name in ("torch", "trl")},
         }
     chosen.out.write_text(json.dumps(result), encoding="utf-8")
