@@ -13,8 +13,9 @@ import pytest
 from tests.property.damage import failures
 
 HERE = 2_000
-CONFORMANCE = ((False, 80_000), (True, 20_000))
+CONFORMANCE = ((False, 8_000), (True, 2_000))
 """Whether the recording has a second attempt, which takes twice as long, and how many mutations."""
+FULL = ((False, 80_000), (True, 20_000))
 BATCH = 500
 
 
@@ -26,7 +27,10 @@ def test_damage_gives_an_error_or_a_counted_loss_and_never_another_number(begin:
 
 @pytest.mark.conformance
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize(("resumed", "count"), CONFORMANCE)
+@pytest.mark.parametrize(
+    ("resumed", "count"),
+    [*CONFORMANCE, *(pytest.param(*one, marks=pytest.mark.full) for one in FULL)],
+)
 def test_so_it_is_however_often_one_tries(resumed: bool, count: int) -> None:
     seeds = range(HERE, HERE + count)
     batches = [seeds[begin : begin + BATCH] for begin in range(0, len(seeds), BATCH)]

@@ -19,7 +19,7 @@ from rlvr_probe_otlp.exporter import OTLPExporter
 from rlvr_probe_otlp.live import LiveExport
 from rlvr_probe_otlp.offsets import FILE
 from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.tests.collector import GONE, Collector, grpc_collector, http_collector
+from rlvr_probe_otlp.tests.collector import GONE, Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, received
 
@@ -40,11 +40,8 @@ LONG_S = 120.0
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        monkeypatch.delenv(name)
-    # A busy machine may answer late. What is refused is not tried again within one request.
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+def environment(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is refused is not tried again within one request.
     monkeypatch.setattr(sending, "_FIRST_S", 1_000.0)
     monkeypatch.setattr(live, "_LOOK_S", 0.02)
     monkeypatch.setattr(live, "_LONGEST_WAIT_S", 0.1)
@@ -109,24 +106,6 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     for one in processes:
         one.kill()
         one.communicate()
-
-
-@pytest.fixture(params=["http/protobuf", "grpc"])
-def collector(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Collector]:
-    maker = http_collector if request.param == "http/protobuf" else grpc_collector
-    with maker() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", request.param)
-        yield found
-
-
-@pytest.fixture
-def http(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with http_collector() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
-        yield found
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rlvr_probe_otlp import sending
 from rlvr_probe_otlp.answers import Verdict, of_grpc, of_http, seconds_of
 from rlvr_probe_otlp.live import LiveExport
 from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.tests.collector import Collector, grpc_collector, http_collector
+from rlvr_probe_otlp.tests.collector import Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import read
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, export
 
@@ -23,10 +22,6 @@ from rlvr_probe import cli
 from rlvr_probe.exceptions import ProbeError
 from tests.actors import Job
 
-MAKERS: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
-    "http/protobuf": http_collector,
-    "grpc": grpc_collector,
-}
 WORDS = {
     "http/protobuf": {400: "http_400", 413: "http_413"},
     "grpc": {400: "grpc_invalid_argument", 413: "grpc_resource_exhausted"},
@@ -35,39 +30,9 @@ LATER = 1 << 62
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        monkeypatch.delenv(name)
-    # A busy machine may answer late. What is refused is not tried again within one request.
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+def environment(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is refused is not tried again within one request.
     monkeypatch.setattr(sending, "_FIRST_S", 1_000.0)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    Job(tmp_path / "run", steps=3).write()
-    return tmp_path / "run"
-
-
-@pytest.fixture(params=MAKERS)
-def protocol(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
-@pytest.fixture
-def collector(protocol: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with MAKERS[protocol]() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-        yield found
-
-
-@pytest.fixture
-def http(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with http_collector() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
-        yield found
 
 
 def spans_of(request: Any) -> list[Any]:

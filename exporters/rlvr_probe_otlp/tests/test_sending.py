@@ -28,46 +28,18 @@ from tests.disks import fill, tmpfs
 
 __all__ = ["check_all_there", "expected", "export", "received", "tmpfs"]
 
-MAKERS = {"http/protobuf": http_collector, "grpc": grpc_collector}
-Maker = Callable[[], AbstractContextManager[Collector]]
-
-
-PATIENCE = "60"
-
 
 @contextmanager
 def impatient() -> Iterator[None]:
     """The SDK waits for 1, 2, 4, ... s where that fits into its time: here it does not."""
-    os.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = "0.5"
-    yield
-    os.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = PATIENCE
+    with pytest.MonkeyPatch.context() as settings:
+        settings.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+        yield
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", PATIENCE)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    Job(tmp_path / "run", steps=3).write()
-    return tmp_path / "run"
-
-
-@pytest.fixture(params=MAKERS)
-def protocol(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
-@pytest.fixture
-def collector(protocol: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with MAKERS[protocol]() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-        yield found
+def environment(patient: None) -> None:
+    """Of each test of this file."""
 
 
 def export(run: Path, *more: str) -> int:
@@ -218,9 +190,12 @@ def test_a_collector_that_refuses_is_an_error_that_says_so_and_a_repetition_send
 
 
 def test_a_collector_that_was_never_there_is_an_error_in_bounded_time(
-    protocol: str, run: Path, capsys: pytest.CaptureFixture[str]
+    start: Callable[[], AbstractContextManager[Collector]],
+    protocol: str,
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with MAKERS[protocol]() as gone:
+    with start() as gone:
         endpoint = gone.endpoint
     with impatient():
         assert export(run, "--endpoint", endpoint, "--protocol", protocol) == cli.UNABLE

