@@ -1,0 +1,6 @@
+"""A recording as tables, which the analysis asks its questions of in SQL."""
+
+from rlvr_probe.analysis.tables.opened import Tables, open_tables
+from rlvr_probe.analysis.tables.schema import TABLES, VIEWS
+
+__all__ = ["TABLES", "VIEWS", "Tables", "open_tables"]

@@ -1,0 +1,154 @@
+"""Rows of what was generated: batches, groups, trajectories, and what belongs to one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_probe.analysis.tables.bulk import Bulk
+from rlvr_probe.analysis.tables.schema import BY_NAME
+from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
+from rlvr_probe.model.requests import Request
+from rlvr_probe.model.trace import Step, Trace
+
+__all__ = ["Numbers", "fill_batch", "fill_batches"]
+
+_Row = Sequence[Any]
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The next ``batch_id`` and ``trajectory_id``."""
+
+    batch: int = 0
+    trajectory: int = 0
+
+
+def fill_batches(bulk: Bulk, trace: Trace, steps: Sequence[Step], numbers: Numbers) -> None:
+    """Everything that was generated in ``steps``, whose places are their numbers; requests."""
+    for at, step in enumerate(steps):
+        for batch in (*step.batches, *step.evaluations):
+            fill_batch(bulk, batch, at, numbers)
+    bulk.add(
+        BY_NAME["request"],
+        (
+            (
+                attempt.index, one.process, one.start_ns, one.end_ns, one.prompt_tokens,
+                one.response_tokens, one.cached_tokens, *_served(one),
+            )
+            for attempt in trace.attempts
+            for one in attempt.requests
+        ),
+    )  # fmt: skip
+
+
+def fill_batch(bulk: Bulk, batch: Batch, step: int | None, numbers: Numbers) -> None:
+    """One batch with all that belongs to it."""
+    number, numbers.batch = numbers.batch, numbers.batch + 1
+    bulk.add(
+        BY_NAME["batch"],
+        [
+            (
+                number, step, batch.mode, batch.ordinal, batch.policy_version, batch.group_size,
+                batch.total, batch.rows, batch.queued, batch.ragged, batch.whole,
+            )
+        ],
+    )  # fmt: skip
+    first = numbers.trajectory
+    for group in batch.groups():
+        kept, used = (
+            None if chosen is None else group.index in chosen for chosen in (batch.kept, batch.used)
+        )
+        held = group.trajectories
+        bulk.add(
+            BY_NAME["prompt_group"], [(number, group.index, group.size, len(held), kept, used)]
+        )
+        if used or (batch.queued and used is None):
+            bulk.add(BY_NAME["trained"], [(step, number, group.index)])
+        for one in held:
+            head = (numbers.trajectory, number, step, batch.mode)
+            own = _has_own_times(batch, one, numbers.trajectory - first)
+            bulk.add(BY_NAME["trajectory"], [_trajectory_row(head, group.index, one, own)])
+            _fill_parts(bulk, one, numbers.trajectory)
+            numbers.trajectory += 1
+    for shard in batch.shards:
+        _fill_calls(bulk, shard, number, first)
+        first += len(shard.response_tokens)
+
+
+def _has_own_times(batch: Batch, one: Trajectory, place: int) -> bool | None:
+    """Whether the times of the trajectory at ``place`` of a batch are not those of its rollout."""
+    if one.start_ns is None:
+        return None
+    for shard in batch.shards:
+        if place < len(shard.response_tokens):
+            return shard.times_ns is not None
+        place -= len(shard.response_tokens)
+    return None
+
+
+def _trajectory_row(head: _Row, group: int, one: Trajectory, own: bool | None) -> _Row:
+    return (
+        *head, one.process, one.row, group, one.sample, one.prompt_tokens, one.response_tokens,
+        one.loss_tokens, one.truncated, one.engine, one.policy_version,
+        *(one.policy_versions or (None, None)), one.start_ns, one.end_ns, own,
+    )  # fmt: skip
+
+
+def _fill_parts(bulk: Bulk, one: Trajectory, number: int) -> None:
+    """Turns, tool calls and rewards of one trajectory."""
+    bulk.add(
+        BY_NAME["turn"],
+        (
+            (
+                number, turn.index, turn.prompt_tokens, turn.response_tokens, turn.cached_tokens,
+                turn.start_ns, turn.end_ns, *_served(turn.request),
+            )
+            for turn in one.turns
+        ),
+    )  # fmt: skip
+    bulk.add(
+        BY_NAME["tool_call"],
+        (
+            (number, call.turn, call.tool, call.status, call.error, call.start_ns, call.end_ns)
+            for call in one.tool_calls
+        ),
+    )
+    bulk.add(
+        BY_NAME["reward"],
+        (
+            (number, reward.function, reward.index, reward.value, reward.verify_s)
+            for reward in one.rewards
+        ),
+    )
+
+
+def _served(request: Request | None) -> _Row:
+    if request is None:
+        return (None,) * 5
+    return (
+        request.queue_s, request.prefill_s, request.decode_s, request.preemptions, request.finish,
+    )  # fmt: skip
+
+
+def _fill_calls(bulk: Bulk, shard: BatchShard, batch: int, first: int) -> None:
+    """Calls of reward functions; ``first`` is the number of the shard's first trajectory."""
+
+    def verified() -> Iterator[_Row]:
+        for call in shard.calls:
+            if call.row is not None:
+                yield (
+                    first + call.row, call.process, call.function, call.start_ns, call.end_ns,
+                    call.attempts, call.timeouts,
+                )  # fmt: skip
+
+    bulk.add(BY_NAME["verification"], verified())
+    bulk.add(
+        BY_NAME["reward_call"],
+        (
+            (batch, call.process, call.function, call.start_ns, call.end_ns, call.samples)
+            for call in shard.calls
+            if call.row is None
+        ),
+    )
