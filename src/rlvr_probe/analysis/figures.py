@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "query"]
+__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Series", "query"]
 
 _EVIDENCE: Final = 20
 """Ids that a figure carries of each kind."""
@@ -84,6 +84,32 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """Figures with one row for each step, rank or function: what a chart is drawn of.
+
+    Attributes:
+        units: Unit of each column, by its name; empty for what has none.
+        rows: In the order of the query; of very many, every k-th.
+        total: Rows that there were.
+        query, inputs: As those of a :class:`Figure`.
+    """
+
+    id: str
+    title: str
+    meaning: str
+    units: Mapping[str, str]
+    rows: tuple[tuple[Any, ...], ...]
+    total: int
+    query: str = ""
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.units)
+
+
+@dataclass(frozen=True, slots=True)
 class Chapter:
     """Figures that answer one question.
 
@@ -96,6 +122,7 @@ class Chapter:
     title: str
     figures: tuple[Figure, ...]
     notes: tuple[str, ...] = ()
+    series: tuple[Series, ...] = ()
 
 
 ChapterMaker = Callable[["Tables"], Chapter]
