@@ -44,7 +44,7 @@ def asked(tables: Tables, query: str) -> list[tuple[Any, ...]]:
     return tables.sql.execute(query).fetchall()
 
 
-def batches(trace: Trace) -> Iterator[tuple[int, Any]]:
+def batches(trace: Trace) -> Iterator[tuple[int | None, Any]]:
     steps = sorted(
         (step for attempt in trace.attempts for step in attempt.steps),
         key=lambda step: min(span.start_ns for span in step.spans),
@@ -52,6 +52,9 @@ def batches(trace: Trace) -> Iterator[tuple[int, Any]]:
     for at, step in enumerate(steps):
         for batch in (*step.batches, *step.evaluations):
             yield at, batch
+    for attempt in trace.attempts:
+        for batch in attempt.untrained:
+            yield None, batch
 
 
 def test_every_table_has_its_columns(opened: tuple[Truth, Trace, Tables]) -> None:
@@ -68,9 +71,15 @@ def test_trajectories_and_tokens_are_those_of_the_truth(
     truth, _, tables = opened
     [[count]] = asked(tables, "SELECT count(*) FROM trajectory WHERE mode = 'train'")
     if truth.shape == "async":
-        # What no step trained on was told of by nobody who trains.
-        assert count == 4 * 8 * 32
-        assert count <= truth.trajectories
+        [[trained]] = asked(
+            tables, "SELECT count(*) FROM trajectory WHERE mode = 'train' AND step_id IS NOT NULL"
+        )
+        assert trained == 4 * 8 * 32
+        # Groups that are not scored when the run ends are told of by nobody.
+        assert trained <= count <= truth.trajectories
+        [[tokens]] = asked(tables, "SELECT sum(response_tokens) FROM turn")
+        [[loose]] = asked(tables, "SELECT coalesce(sum(response_tokens), 0) FROM engine_call")
+        assert truth.tokens <= tokens + loose
     else:
         # The model's own tokens; a response holds those of tools too.
         [[tokens]] = asked(

@@ -14,6 +14,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.requests import Request
+from rlvr_probe.model.turns import LooseCall
 
 __all__ = [
     "Attempt",
@@ -277,6 +278,11 @@ class Attempt:
     """Requests of its inference engines, as far as their engines or their turns tell of them."""
     unjoined_requests: int = 0
     """How many of them belong to no turn that is known."""
+    untrained: list[Batch] = field(default_factory=list)
+    """Batches that were generated for a queue and never trained on; their step is not known."""
+    loose_calls: Sequence[LooseCall] = ()
+    """Calls of inference engines that are no turn of a trajectory that is known: they tell of many
+    trajectories in one sum, or of one that was never finished or never told by a trainer."""
 
     @property
     def last_step(self) -> Step | None:

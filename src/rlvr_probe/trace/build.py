@@ -9,7 +9,7 @@ from pathlib import Path
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
 from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
-from rlvr_probe.trace.batches import Member
+from rlvr_probe.trace.batches import Beside, Member
 from rlvr_probe.trace.clock import RunClock, align
 from rlvr_probe.trace.devices import devices_of, join_devices
 from rlvr_probe.trace.endings import settle
@@ -119,7 +119,10 @@ def _attempt(
     skipped = Counter[str]()
     left = place_queued(members, clock)
     requests = Requests(((member.index, member.recorded) for member in members), clock)
-    steps, user, unplaced, rpcs = build_steps(index, members, clock, requests, skipped, loose)
+    beside = Beside()
+    steps, user, unplaced, rpcs = build_steps(
+        index, members, clock, requests, skipped, loose, beside
+    )
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
     sessions = list[Session]()
@@ -139,6 +142,8 @@ def _attempt(
         rpcs=rpcs,
         requests=requests.found,
         unjoined_requests=requests.unjoined,
+        untrained=beside.untrained,
+        loose_calls=beside.calls,
     )
     return attempt, user, unplaced, left
 

@@ -14,10 +14,11 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
+from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.trace.checks import BadRow, checked_hex, checked_id, checked_text
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
-from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
+from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications, tells_one
 from rlvr_probe.trace.rows import (
     RpcRow,
     SelectedRow,
@@ -29,6 +30,7 @@ from rlvr_probe.trace.rows import (
     selected,
     trained,
     turn,
+    whole_call,
 )
 from rlvr_probe.trace.served import RequestRows
 
@@ -62,7 +64,8 @@ class Journal:
         taken: What a trainer took from one.
         selected: Which prompts a trainer kept.
         alone: Its trajectory spans.
-        turns: Engine calls of several trajectories; those of one are in ``lone_turns``.
+        turns: Engine calls of several trajectories; those of one are in ``lone_turns``, and those
+            that do not tell their trajectories apart in ``whole_calls``.
         requests: What it tells of requests of an inference engine.
         applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
@@ -91,6 +94,7 @@ class Journal:
     selected: list[SelectedRow] = field(default_factory=list)
     alone: LoneSpans = field(default_factory=LoneSpans)
     turns: list[TurnRow] = field(default_factory=list)
+    whole_calls: LooseCallColumns = field(default_factory=LooseCallColumns)
     lone_turns: LoneTurns = field(default_factory=LoneTurns)
     requests: RequestRows = field(default_factory=RequestRows)
     verified: Verifications = field(default_factory=Verifications)
@@ -230,11 +234,13 @@ class RowDecoder:
         """A span of one trajectory, or of an engine call."""
         journal = self.journal
         if name == names.TURN.name:
-            if _of_one(attributes):
+            if tells_one(attributes):
                 journal.lone_turns.add(span, start_ns, end_ns, parent, attributes)
             else:
                 found = turn(start_ns, end_ns, parent, attributes)
-                if found is not None:
+                if found is None:
+                    journal.whole_calls.append(whole_call(start_ns, end_ns, attributes))
+                else:
                     journal.turns.append(found)
         elif name == names.REQUEST.name:
             journal.requests.add(start_ns, end_ns, parent, attributes)
@@ -374,15 +380,6 @@ def _nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
         and not parent
         and "batch" not in attributes
         and "step" not in attributes
-    )
-
-
-def _of_one(attributes: Mapping[str, Any]) -> bool:
-    """Whether an engine call is told as that of one trajectory, in numbers and not in lists."""
-    given = [attributes.get(name) for name in ("turn", "prompt_tokens", "response_tokens")]
-    rest = [attributes.get(name, 0) for name in ("rows", "cached_tokens", "samples")]
-    return (
-        all(type(value) is int for value in (*given, *rest)) and attributes.get("samples", 1) == 1
     )
 
 

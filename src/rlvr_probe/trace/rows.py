@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from rlvr_probe.model import names
+from rlvr_probe.model.turns import LooseCall
 from rlvr_probe.trace.checks import BadRow, checked_id, checked_text, column_of, name_list
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "selected",
     "trained",
     "turn",
+    "whole_call",
 ]
 
 
@@ -151,6 +153,15 @@ def selected(time_ns: int, values: Mapping[str, Any]) -> SelectedRow:
         discarded=name_list(values.get("discarded")),
         reason=None if reason is None else checked_text(reason),
     )
+
+
+def whole_call(start_ns: int, end_ns: int, values: Mapping[str, Any]) -> LooseCall:
+    """An engine call that tells of its trajectories in one sum."""
+    samples, tokens = (
+        value if type(value) is int and 0 <= value < 1 << 63 else None
+        for value in (values.get("samples"), values.get("response_tokens"))
+    )
+    return LooseCall(0, start_ns, end_ns, samples, tokens)
 
 
 def turn(start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]) -> TurnRow | None:

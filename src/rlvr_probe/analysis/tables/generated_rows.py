@@ -30,6 +30,20 @@ def fill_batches(bulk: Bulk, trace: Trace, steps: Sequence[Step], numbers: Numbe
     for at, step in enumerate(steps):
         for batch in (*step.batches, *step.evaluations):
             fill_batch(bulk, batch, at, numbers)
+    for attempt in trace.attempts:
+        for batch in attempt.untrained:
+            fill_batch(bulk, batch, None, numbers)
+    bulk.add(
+        BY_NAME["engine_call"],
+        (
+            (
+                attempt.index, one.process, one.start_ns, one.end_ns, one.samples,
+                one.response_tokens,
+            )
+            for attempt in trace.attempts
+            for one in attempt.loose_calls
+        ),
+    )  # fmt: skip
     bulk.add(
         BY_NAME["request"],
         (
@@ -64,7 +78,7 @@ def fill_batch(bulk: Bulk, batch: Batch, step: int | None, numbers: Numbers) -> 
         bulk.add(
             BY_NAME["prompt_group"], [(number, group.index, group.size, len(held), kept, used)]
         )
-        if used or (batch.queued and used is None):
+        if step is not None and (used or (batch.queued and used is None)):
             bulk.add(BY_NAME["trained"], [(step, number, group.index)])
         for one in held:
             head = (numbers.trajectory, number, step, batch.mode)

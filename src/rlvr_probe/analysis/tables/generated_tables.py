@@ -39,7 +39,11 @@ GENERATED_TABLES: Final = (
         "one generation batch over all ranks",
         (
             id_("batch_id", "its number, from 0"),
-            id_("step_id", "the step it was generated in; of a queued one, that first trained on"),
+            id_(
+                "step_id",
+                "the step it was generated in; of a queued one, that first trained on it, NULL if"
+                " none did",
+            ),
             text("mode", "`train` or `eval`"),
             number("ordinal", "batches of this step and mode before it; a number of the queue"),
             number("policy_version", "optimizer steps that the sampling policy had seen"),
@@ -114,6 +118,19 @@ GENERATED_TABLES: Final = (
             tokens("response_tokens", "that it generated"),
             tokens("cached_tokens", "of its prompt, found in the engine's cache"),
             *_ENGINE,
+        ),
+    ),
+    Table(
+        "engine_call",
+        "one call of an engine that is no row of `turn`: its trajectories are told in one sum, or"
+        " are not known",
+        (
+            ATTEMPT,
+            id_("process", "who called"),
+            ns("start_ns", "its start"),
+            ns("end_ns", "its end"),
+            number("samples", "trajectories in it"),
+            tokens("response_tokens", "generated in it"),
         ),
     ),
     Table(
