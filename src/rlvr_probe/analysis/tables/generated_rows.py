@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlvr_probe.analysis.tables.bulk import Bulk
+from rlvr_probe.analysis.tables.lasting_rows import Durations, seconds_between
 from rlvr_probe.analysis.tables.schema import BY_NAME
 from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
+from rlvr_probe.model.given import GivenBatch
 from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Step, Trace
 
@@ -57,19 +59,23 @@ def fill_batches(bulk: Bulk, trace: Trace, steps: Sequence[Step], numbers: Numbe
     )  # fmt: skip
 
 
-def fill_batch(bulk: Bulk, batch: Batch, step: int | None, numbers: Numbers) -> None:
-    """One batch with all that belongs to it."""
+def fill_batch(
+    bulk: Bulk, batch: Batch, step: int | None, numbers: Numbers, given: GivenBatch | None = None
+) -> None:
+    """One batch with all that belongs to it; ``given`` is what else a workload says of it."""
     number, numbers.batch = numbers.batch, numbers.batch + 1
     bulk.add(
         BY_NAME["batch"],
         [
             (
-                number, step, batch.mode, batch.ordinal, batch.policy_version, batch.group_size,
-                batch.total, batch.rows, batch.queued, batch.ragged, batch.whole,
+                number, step, batch.mode, batch.ordinal, None if given is None else given.number,
+                batch.policy_version, batch.group_size, batch.total, batch.rows, batch.queued,
+                batch.ragged, batch.whole,
             )
         ],
     )  # fmt: skip
     first = numbers.trajectory
+    lasting = Durations(given)
     for group in batch.groups():
         kept, used = (
             None if chosen is None else group.index in chosen for chosen in (batch.kept, batch.used)
@@ -83,9 +89,12 @@ def fill_batch(bulk: Bulk, batch: Batch, step: int | None, numbers: Numbers) -> 
         for one in held:
             head = (numbers.trajectory, number, step, batch.mode)
             own = _has_own_times(batch, one, numbers.trajectory - first)
-            bulk.add(BY_NAME["trajectory"], [_trajectory_row(head, group.index, one, own)])
-            _fill_parts(bulk, one, numbers.trajectory)
+            row = _trajectory_row(head, group.index, one, own, lasting)
+            bulk.add(BY_NAME["trajectory"], [row])
+            _fill_parts(bulk, one, numbers.trajectory, lasting.turns.get(one.row, {}))
             numbers.trajectory += 1
+    bulk.add(BY_NAME["tool_call"], lasting.tool_rows(first))
+    bulk.add(BY_NAME["reward_call"], lasting.reward_rows(number))
     for shard in batch.shards:
         _fill_calls(bulk, shard, number, first)
         first += len(shard.response_tokens)
@@ -102,22 +111,29 @@ def _has_own_times(batch: Batch, one: Trajectory, place: int) -> bool | None:
     return None
 
 
-def _trajectory_row(head: _Row, group: int, one: Trajectory, own: bool | None) -> _Row:
+def _trajectory_row(
+    head: _Row, group: int, one: Trajectory, own: bool | None, lasting: Durations
+) -> _Row:
     return (
-        *head, one.process, one.row, group, one.sample, one.prompt_tokens, one.response_tokens,
-        one.loss_tokens, one.truncated, one.engine, one.policy_version,
+        *head, one.process if lasting.placed else None, one.row, group, one.sample,
+        one.prompt_tokens, one.response_tokens, one.loss_tokens, lasting.context_of(one.row),
+        one.truncated, one.engine, one.policy_version,
         *(one.policy_versions or (None, None)), one.start_ns, one.end_ns, own,
     )  # fmt: skip
 
 
-def _fill_parts(bulk: Bulk, one: Trajectory, number: int) -> None:
-    """Turns, tool calls and rewards of one trajectory."""
+def _fill_parts(
+    bulk: Bulk, one: Trajectory, number: int, took_s: Mapping[int, float | None]
+) -> None:
+    """Turns, tool calls and rewards of one trajectory; ``took_s`` is of turns without a moment."""
     bulk.add(
         BY_NAME["turn"],
         (
             (
                 number, turn.index, turn.prompt_tokens, turn.response_tokens, turn.cached_tokens,
-                turn.start_ns, turn.end_ns, *_served(turn.request),
+                turn.start_ns, turn.end_ns,
+                took_s.get(turn.index, seconds_between(turn.start_ns, turn.end_ns)),
+                *_served(turn.request),
             )
             for turn in one.turns
         ),
@@ -125,7 +141,18 @@ def _fill_parts(bulk: Bulk, one: Trajectory, number: int) -> None:
     bulk.add(
         BY_NAME["tool_call"],
         (
-            (number, call.turn, call.tool, call.status, call.error, call.start_ns, call.end_ns)
+            (
+                number,
+                call.turn,
+                call.tool,
+                call.status,
+                call.error,
+                call.start_ns,
+                call.end_ns,
+                seconds_between(call.start_ns, call.end_ns),
+                None,
+                None,
+            )
             for call in one.tool_calls
         ),
     )
@@ -161,7 +188,15 @@ def _fill_calls(bulk: Bulk, shard: BatchShard, batch: int, first: int) -> None:
     bulk.add(
         BY_NAME["reward_call"],
         (
-            (batch, call.process, call.function, call.start_ns, call.end_ns, call.samples)
+            (
+                batch,
+                call.process,
+                call.function,
+                call.start_ns,
+                call.end_ns,
+                seconds_between(call.start_ns, call.end_ns),
+                call.samples,
+            )
             for call in shard.calls
             if call.row is None
         ),

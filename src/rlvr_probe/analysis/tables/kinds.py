@@ -16,6 +16,7 @@ __all__ = [
     "PROCESS",
     "REAL",
     "STEP",
+    "TOOK",
     "TRAJECTORY",
     "TURN",
     "id_",
@@ -78,3 +79,4 @@ TURN = number("turn", "turns that the trajectory had before it")
 FUNCTION = text("function", "name of the reward function")
 DEVICE = id_("device", "its device in `device`")
 GROUP = number("grp", "position of its prompt in the batch, from 0")
+TOOK = seconds("took_s", "how long it took, also where a workload does not say when")

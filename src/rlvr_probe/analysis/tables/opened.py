@@ -14,6 +14,8 @@ import duckdb
 from rlvr_probe.analysis.tables.bulk import Bulk
 from rlvr_probe.analysis.tables.filling import fill
 from rlvr_probe.analysis.tables.schema import TABLES, VIEWS
+from rlvr_probe.analysis.tables.workloads import fill_workload
+from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
 
@@ -39,7 +41,9 @@ class Tables:
 
 
 @contextmanager
-def open_tables(source: Path | Trace, *, threads: int | None = None) -> Iterator[Tables]:
+def open_tables(
+    source: Path | Trace | GivenWorkload, *, threads: int | None = None
+) -> Iterator[Tables]:
     """The tables of ``source``, until the context is left.
 
     Args:
@@ -49,14 +53,19 @@ def open_tables(source: Path | Trace, *, threads: int | None = None) -> Iterator
     Raises:
         RecordingError: There is no recording, or it cannot be read.
     """
-    trace = source if isinstance(source, Trace) else read_run(find_run(source))
+    if isinstance(source, Path):
+        source = read_run(find_run(source))
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-tables-") as name:
         folder = Path(name)
         with _connect(folder, threads) as sql:
             bulk = Bulk(sql, folder)
-            fill(bulk, trace)
+            if isinstance(source, Trace):
+                fill(bulk, source)
+            else:
+                fill_workload(bulk, source)
             bulk.finish()
-            yield Tables(sql, trace.run, tuple(trace.notes))
+            called = source.run if isinstance(source, Trace) else source.name
+            yield Tables(sql, called, tuple(source.notes))
 
 
 @contextmanager
