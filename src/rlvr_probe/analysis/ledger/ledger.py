@@ -1,0 +1,65 @@
+"""Puts the ledger of a recording together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlvr_probe.analysis.ledger.categories import CATEGORIES
+from rlvr_probe.analysis.ledger.hidden import find_hidden
+from rlvr_probe.analysis.ledger.moves import make_cells
+from rlvr_probe.analysis.ledger.places import find_places
+from rlvr_probe.analysis.ledger.queue import paint_queue
+from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
+from rlvr_probe.analysis.ledger.search import Gpu
+from rlvr_probe.analysis.ledger.stages import find_stages, paint_stages
+from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["Ledger", "make_ledger"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where the time of every GPU went.
+
+    Attributes:
+        gpus: All of them.
+        begin_ns, end_ns: From the begin of the first step to the end of the last.
+        ns: GPU time by category, every category; sums up to GPUs times what lies between.
+        notes: What cannot be told of this recording, and what was taken to be so.
+    """
+
+    gpus: Sequence[Gpu]
+    begin_ns: int
+    end_ns: int
+    ns: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def make_ledger(tables: Tables) -> Ledger | None:
+    """The ledger; None of a recording without steps, or of a workload, which has no clock.
+
+    Makes the tables ``gpu``, ``segment`` and ``ledger``.
+    """
+    sql = tables.sql
+    [[begin_ns, end_ns]] = sql.execute(
+        "SELECT min(start_ns), max(end_ns) FROM step WHERE number >= 1"
+    ).fetchall()
+    if begin_ns is None:
+        return None
+    places = find_places(tables)
+    begin_paint(tables)
+    find_stages(tables)
+    find_rollout(tables)
+    paint_stages(tables)
+    paint_rollout(tables)
+    paint_queue(tables)
+    sweep(tables, begin_ns, end_ns)
+    find_hidden(tables)
+    make_cells(tables)
+    found = dict.fromkeys(CATEGORIES, 0)
+    found.update(
+        sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
+    )
+    return Ledger(places.gpus, begin_ns, end_ns, found, tuple(places.notes))
