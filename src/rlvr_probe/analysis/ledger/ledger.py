@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
 from rlvr_probe.analysis.ledger.hidden import find_hidden
 from rlvr_probe.analysis.ledger.moves import make_cells
@@ -40,7 +41,7 @@ class Ledger:
 def make_ledger(tables: Tables) -> Ledger | None:
     """The ledger; None of a recording without steps, or of a workload, which has no clock.
 
-    Makes the tables ``gpu``, ``segment`` and ``ledger``.
+    Makes the tables ``gpu``, ``segment``, ``ledger`` and ``barrier_wait``.
     """
     sql = tables.sql
     [[begin_ns, end_ns]] = sql.execute(
@@ -58,6 +59,7 @@ def make_ledger(tables: Tables) -> Ledger | None:
     sweep(tables, begin_ns, end_ns)
     find_hidden(tables)
     make_cells(tables)
+    find_barriers(tables)
     found = dict.fromkeys(CATEGORIES, 0)
     found.update(
         sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
