@@ -30,6 +30,7 @@ TRAINED: Final = """
 
 _LAG: Final = Quantity(
     "asynchronous.lag",
+    "policy lag",
     "trainer steps that were done when a step first trained on a trajectory, less those that the"
     " oldest weights it saw had done (step.number - 1 - trajectory.policy_version_min, or"
     " .policy_version)",

@@ -26,6 +26,7 @@ class Definition:
         unit: As that of :class:`~rlvr_probe.analysis.figures.Figure`.
         unknown: Why there is none where the source has nothing for it.
         by: Names of what there is one of each for.
+        quantity: What it tells the distribution of, where it is one of the figures that do.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Definition:
     unit: str
     unknown: str = "nothing of it was recorded"
     by: tuple[str, ...] = ()
+    quantity: str = ""
 
     def of(
         self,

@@ -273,7 +273,8 @@ def _stages(tables: Tables, found: Found) -> None:
         )
     [period_ns] = query(
         tables,
-        "SELECT median(end_ns - start_ns) FROM segment WHERE counter IN ('sm_active', 'energy_j')",
+        "SELECT median(end_ns - start_ns) FROM counter_piece"
+        " WHERE counter IN ('sm_active', 'energy_j')",
     ).row
     short = [
         told["stage"] for told in answer.dicts if period_ns and told["mean_ns"] < 3 * period_ns

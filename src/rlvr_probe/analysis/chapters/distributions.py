@@ -21,9 +21,27 @@ from rlvr_probe.analysis.chapters.intervals import (
 from rlvr_probe.analysis.figures import Answer, Figure, query
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["QUANTILES", "Quantity", "Spread", "ask", "distribution"]
+__all__ = ["FIGURES", "QUANTILES", "Quantity", "Spread", "ask", "distribution"]
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+_ORDER: Final = "(linear interpolation; interval: between order statistics) of"
+
+FIGURES: Final = {
+    "count": ("number", "Number of values of", "1"),
+    "mean": ("mean", "Mean (interval: Student's t over groups) of", ""),
+    "cv": ("relative spread", "Population standard deviation over the mean of", "1"),
+    "min": ("smallest", "Smallest value of", ""),
+    **{
+        name: (f"{share:.0%} quantile", f"Quantile {share:g} {_ORDER}", "")
+        for name, share in QUANTILES.items()
+    },
+    "max": ("largest", "Largest value of", ""),
+    "p99_over_p50": ("99% quantile over median", "Quantile 0.99 over the median of", "1"),
+    "max_over_p50": ("largest over median", "Largest value over the median of", "1"),
+}
+"""Of a quantity, by the end of the id: title, beginning of its meaning, unit if not its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +50,7 @@ class Quantity:
 
     Attributes:
         id: Beginning of the ids of its figures.
+        title: A few words.
         what: What it is, with its source, to end a sentence with.
         unit: Of its values.
         rows: SQL whose columns are ``value``, ``cluster`` (a group: rows of two clusters are
@@ -41,6 +60,7 @@ class Quantity:
     """
 
     id: str
+    title: str
     what: str
     unit: str
     rows: str
@@ -51,22 +71,16 @@ class Quantity:
     def definitions(self) -> tuple[Definition, ...]:
         """Its figures."""
         return tuple(
-            Definition(f"{self.id}.{name}", title, f"{meaning} {self.what}.", unit, self.unknown)
-            for name, title, meaning, unit in (
-                ("count", "count", "How many there are of", "1"),
-                ("mean", "mean", "Mean, with Student's t over groups, of", self.unit),
-                ("cv", "spread", "Population standard deviation over the mean, of", "1"),
-                ("min", "shortest", "Smallest", self.unit),
-                *(
-                    (name, f"{name[1:]} % quantile", f"Quantile {share:g} by linear interpolation,"
-                     " between order statistics at the effective number of samples, of", self.unit)
-                    for name, share in QUANTILES.items()
-                ),
-                ("max", "longest", "Largest", self.unit),
-                ("p99_over_p50", "p99 over p50", "Quantile 0.99 over the median, of", "1"),
-                ("max_over_p50", "longest over p50", "Largest over the median, of", "1"),
+            Definition(
+                f"{self.id}.{name}",
+                f"{self.title}: {title}",
+                f"{meaning} {self.what}.",
+                unit or self.unit,
+                self.unknown,
+                quantity=self.what,
             )
-        )  # fmt: skip
+            for name, (title, meaning, unit) in FIGURES.items()
+        )
 
     @property
     def series(self) -> SeriesDefinition:
@@ -74,7 +88,7 @@ class Quantity:
         names = ("min", "mean", "p50", "p90", "p99", "max")
         return SeriesDefinition(
             f"{self.id}.by_step",
-            "by step",
+            f"{self.title} by step",
             f"By step and batch (unit; -1: a queue), as {self.id}, of {self.what}.",
             {"step": "", "unit": "", "count": "1", **dict.fromkeys(names, self.unit)},
         )

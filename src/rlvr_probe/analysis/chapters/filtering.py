@@ -17,6 +17,7 @@ _NONE: Final = "no filter was recorded"
 def _part(name: str, what: str, condition: str) -> Quantity:
     return Quantity(
         f"lengths.{name}",
+        f"response {what}",
         f"the response of every trajectory of a group that was {what} (prompt_group.used)",
         "tokens",
         "SELECT response_tokens AS value, hash(batch_id, grp) AS cluster, trajectory_id"
@@ -30,7 +31,11 @@ _PARTS: Final = (
 )  # fmt: skip
 _SHARES: Final = (
     Definition(
-        "lengths.filter.groups", "groups", "Groups of which it is known (prompt_group).", "1", _NONE
+        "lengths.filter.groups",
+        "groups",
+        "Number of groups of which it is known whether they passed (prompt_group).",
+        "1",
+        _NONE,
     ),
     Definition(
         "lengths.filter.kept",

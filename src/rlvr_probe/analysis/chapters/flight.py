@@ -124,4 +124,5 @@ def observe(tables: Tables, slots: int | None) -> Flight:
 
 def observed(tables: Tables) -> bool:
     """Whether the tables of :data:`TABLES` are there."""
-    return bool(tables.sql.execute("FROM duckdb_tables() WHERE table_name = 'flight'").fetchall())
+    names = tables.sql.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    return {(name,) for name in TABLES} <= set(names)

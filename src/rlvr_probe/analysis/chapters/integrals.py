@@ -74,7 +74,7 @@ TABLES: Final = {
         FROM islands GROUP BY step_id, stage, device, island
         """,
     ),
-    "segment": (
+    "counter_piece": (
         "a piece of time in which a counter of a device grew by an amount, and the sums before it",
         f"""
         WITH pairs AS (
@@ -107,7 +107,7 @@ TABLES: Final = {
         "by how much a counter of a GPU grew in a stage, and for how much of the time is known",
         """
         WITH counters AS (
-          SELECT DISTINCT device, counter FROM segment
+          SELECT DISTINCT device, counter FROM counter_piece
         ), edges AS (
           SELECT step_id, stage, device, start_ns AS edge_ns, -1 AS sign FROM device_stage
           UNION ALL
@@ -120,9 +120,9 @@ TABLES: Final = {
             * least(1, (edge_ns - start_ns) / (end_ns - start_ns)))) AS amount,
           sum(sign * (covered_before
             + least(edge_ns - start_ns, end_ns - start_ns))) AS covered_ns
-        FROM asked ASOF JOIN segment
-          ON asked.device = segment.device AND asked.counter = segment.counter
-          AND asked.edge_ns >= segment.start_ns
+        FROM asked ASOF JOIN counter_piece AS piece
+          ON asked.device = piece.device AND asked.counter = piece.counter
+          AND asked.edge_ns >= piece.start_ns
         GROUP BY step_id, stage, asked.device, asked.counter
         """,
     ),

@@ -25,6 +25,7 @@ _GROUP: Final = "hash(batch_id, grp) AS cluster"
 
 PROMPT: Final = Quantity(
     "lengths.prompt",
+    "prompt",
     "the prompt of every trajectory (trajectory.prompt_tokens)",
     "tokens",
     f"SELECT prompt_tokens AS value, {_GROUP}, trajectory_id FROM sample",
@@ -32,6 +33,7 @@ PROMPT: Final = Quantity(
 )
 UNIQUE_PROMPT: Final = Quantity(
     "lengths.unique_prompt",
+    "prompt of a group",
     "the prompt of every group, counted once (trajectory.prompt_tokens)",
     "tokens",
     f"SELECT max(prompt_tokens) AS value, {_GROUP}, min(trajectory_id) AS trajectory_id"
@@ -41,6 +43,7 @@ UNIQUE_PROMPT: Final = Quantity(
 )
 RESPONSE: Final = Quantity(
     "lengths.response",
+    "response",
     "the response of every trajectory, results of tools in it included"
     " (trajectory.response_tokens)",
     "tokens",
@@ -49,6 +52,7 @@ RESPONSE: Final = Quantity(
 )
 LOSS: Final = Quantity(
     "lengths.loss",
+    "response in the loss",
     "the part of every response that is in the loss (trajectory.loss_tokens)",
     "tokens",
     f"SELECT loss_tokens AS value, {_GROUP}, trajectory_id FROM sample",
@@ -56,6 +60,7 @@ LOSS: Final = Quantity(
 )
 CONTEXT: Final = Quantity(
     "lengths.context",
+    "context in the end",
     "the context of every trajectory in the end, before it was cut (trajectory.context_tokens)",
     "tokens",
     f"SELECT context_tokens AS value, {_GROUP}, trajectory_id FROM sample",
@@ -63,6 +68,7 @@ CONTEXT: Final = Quantity(
 )
 SPREAD: Final = Quantity(
     "lengths.group.max_over_mean",
+    "longest over mean in a group",
     "the longest response of every group over its mean response (trajectory.response_tokens)",
     "1",
     f"SELECT max(response_tokens) / avg(response_tokens) AS value, {_GROUP},"
@@ -127,12 +133,12 @@ _TREND: Final = tuple(
     Definition(
         f"lengths.response.trend_{name}",
         f"trend of the {what}",
-        f"Median slope of the {what} response from step to step (Theil and Sen), with Sen's"
+        f"Median slope of the {what} of responses from step to step (Theil and Sen), with Sen's"
         " interval; steps are taken to be independent.",
         "tokens/step",
         "it takes three steps",
     )
-    for name, what in (("mean", "mean"), ("p99", "0.99 quantile of the"))
+    for name, what in (("mean", "mean"), ("p99", "0.99 quantile"))
 )
 
 BY_STEP: Final = SeriesDefinition(

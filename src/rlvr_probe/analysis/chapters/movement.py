@@ -68,6 +68,7 @@ _CALL: Final = {
 }
 _SYNC: Final = Quantity(
     "movement.weight_sync",
+    "weight sync of a step",
     "the time that moving weights to the rollout engine takes in every step, of the rank that it"
     " takes longest (stage weight_sync)",
     "s",
@@ -88,6 +89,7 @@ _SYNC_SHARE: Final = Definition(
 )
 _DISPATCH_STEP: Final = Quantity(
     "movement.dispatch",
+    "dispatch of a step",
     "the dispatch of all calls of worker groups of every step together (as movement.call.dispatch)",
     "s",
     "SELECT sum(greatest(0, seconds - slowest_s)) AS value, step_id AS cluster,"

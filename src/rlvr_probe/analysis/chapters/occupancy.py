@@ -29,6 +29,7 @@ __all__ = ["DEFINITIONS", "SERIES", "occupancy"]
 _NO_TIMES: Final = "no rollout of which every turn has a time of its own was recorded"
 _LENGTH_IDLE: Final = Quantity(
     "occupancy.length_idle",
+    "slots that lengths leave idle",
     "1 - sum(length) / (count x longest length) of the responses of every batch: the share of slots"
     " that lengths alone leave idle (trajectory.response_tokens)",
     "1",
@@ -39,6 +40,7 @@ _LENGTH_IDLE: Final = Quantity(
 )
 _TURN_S: Final = Quantity(
     "occupancy.turn_s",
+    "duration of a turn",
     "the duration of every turn of which there are several to a trajectory, the time in the"
     " engine's queue included (turn.took_s)",
     "s",
@@ -49,6 +51,7 @@ _TURN_S: Final = Quantity(
 )
 _TRAJECTORY_S: Final = Quantity(
     "occupancy.trajectory_s",
+    "engine time of a trajectory",
     "the sum of the durations of the turns of every trajectory (turn.took_s)",
     "s",
     "SELECT sum(took_s) AS value, hash(any_value(batch_id), any_value(grp)) AS cluster,"

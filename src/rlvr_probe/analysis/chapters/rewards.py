@@ -95,6 +95,7 @@ _RANKS: Final = (
 )
 _SKEW: Final = Quantity(
     "rewards.skew",
+    "slowest over fastest process of a reward",
     "the longest over the shortest time that processes take for the reward functions of their parts"
     " of a batch (reward_call)",
     "1",

@@ -28,6 +28,7 @@ _CALLS: Final = Calls(
 )
 _TRAJECTORY_S: Final = Quantity(
     "tools.trajectory_s",
+    "tool time of a trajectory",
     "the sum of the durations of the tool calls of every trajectory whose turns are known, 0 for"
     " one without a call (tool_call)",
     "s",
@@ -41,6 +42,7 @@ _TRAJECTORY_S: Final = Quantity(
 )
 _CALL_S: Final = Quantity(
     "tools.call_s",
+    "duration of a tool call",
     "the duration of every tool call (tool_call.took_s)",
     "s",
     "SELECT took_s AS value, hash(batch_id, grp) AS cluster, trajectory_id, number AS step, unit"
@@ -50,6 +52,7 @@ _CALL_S: Final = Quantity(
 )
 _QUERIES: Final = Quantity(
     "tools.queries",
+    "questions of a tool call",
     "the questions that every tool call asked at once (tool_call.queries)",
     "1",
     "SELECT queries AS value, hash(batch_id, grp) AS cluster, trajectory_id"

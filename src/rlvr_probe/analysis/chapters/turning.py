@@ -18,6 +18,7 @@ _NO_TOOLS: Final = "no tool was called"
 _QUANTITIES: Final = (
     Quantity(
         "lengths.turns",
+        "turns of a trajectory",
         "the number of turns of every trajectory whose turns are known (turn)",
         "1",
         f"SELECT turns AS value, {_OF} sample JOIN (SELECT trajectory_id, count(*) AS turns FROM"
@@ -27,6 +28,7 @@ _QUANTITIES: Final = (
     ),
     Quantity(
         "lengths.turn.prompt",
+        "tokens sent in a turn",
         "the tokens sent to the engine in every turn (turn.prompt_tokens)",
         "tokens",
         f"SELECT turn.prompt_tokens AS value, {_OF} turn JOIN sample USING (trajectory_id)",
@@ -34,6 +36,7 @@ _QUANTITIES: Final = (
     ),
     Quantity(
         "lengths.turn.response",
+        "tokens generated in a turn",
         "the tokens generated in every turn (turn.response_tokens)",
         "tokens",
         f"SELECT turn.response_tokens AS value, {_OF} turn JOIN sample USING (trajectory_id)",
@@ -42,6 +45,7 @@ _QUANTITIES: Final = (
     ),
     Quantity(
         "lengths.observation",
+        "tokens between two turns",
         "the tokens between two turns of a trajectory, results of tools and what the template puts"
         " around them: tokens sent, less tokens sent and generated in the turn before (turn)",
         "tokens",
@@ -53,6 +57,7 @@ _QUANTITIES: Final = (
     ),
     Quantity(
         "lengths.tool_calls",
+        "tool calls of a trajectory",
         "the number of tool calls of every trajectory whose turns are known (tool_call)",
         "1",
         f"SELECT coalesce(calls, 0) AS value, {_OF} sample SEMI JOIN turn USING (trajectory_id)"
@@ -63,6 +68,7 @@ _QUANTITIES: Final = (
     ),
     Quantity(
         "lengths.tool_result",
+        "result of a tool",
         "the tokens that every tool call added to the context (tool_call.added_tokens)",
         "tokens",
         f"SELECT added_tokens AS value, {_OF} tool_call JOIN sample USING (trajectory_id)",
