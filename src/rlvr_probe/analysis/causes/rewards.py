@@ -1,0 +1,137 @@
+"""Reward functions that verify one after another while GPUs wait.
+
+Where trajectories are verified on their own, what queues is known: a verification takes longer than
+those that began first in their batch, for which nobody was before them. The replay gives each no
+more than nine in ten of these took, and looks for the last trajectory again.
+
+Where a rank calls a function for all of its rows, parallel work shows in how much longer a call
+takes for more rows: with enough workers at a time hardly, one after another in proportion. The
+slope of that in logarithms tells how many there are; the replay takes :data:`PARALLEL` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.thresholds import PARALLEL, SERIAL
+from rlvr_probe.analysis.causes.words import seconds
+
+__all__ = ["serial_rewards"]
+
+_LATE: Final = 1.3
+"""Longest of several verifications at a time, by their mean: of log-normal times as in the
+simulator."""
+
+_FEW: Final = 8
+"""Rows of a call from which on workers are busy at the same time."""
+
+_QUEUED: Final = """
+WITH verified AS (
+    SELECT v.trajectory_id, v.function, t.batch_id, t.step_id, v.end_ns - v.start_ns AS ns,
+           row_number() OVER (PARTITION BY t.batch_id, v.function ORDER BY v.start_ns) AS place
+    FROM verification AS v JOIN cause_path AS t USING (trajectory_id)
+), alone AS (
+    SELECT function, quantile_cont(ns, 0.9) FILTER (place <= 2) AS usual_ns
+    FROM verified GROUP BY function
+), shorter AS (
+    SELECT trajectory_id, sum(greatest(ns - usual_ns, 0)) AS ns
+    FROM verified JOIN alone USING (function) GROUP BY trajectory_id
+), batches AS (
+    SELECT step_id, max(end_ns) - max(end_ns - ns) AS ns
+    FROM cause_path JOIN shorter USING (trajectory_id) GROUP BY step_id, batch_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM batches GROUP BY step_id ORDER BY step_id
+"""
+"""Wall time of each step that nothing but queueing for verification took."""
+
+_FUNCTIONS: Final = """
+SELECT v.function, count(*) AS calls, median(v.end_ns - v.start_ns) AS ns,
+       max(v.end_ns - v.start_ns) AS longest_ns, sum(v.end_ns - v.start_ns) AS total_ns
+FROM verification AS v JOIN cause_path USING (trajectory_id) GROUP BY ALL ORDER BY total_ns DESC
+"""
+
+_CALLS: Final = """
+WITH rows AS (
+    SELECT t.batch_id, t.process, r.function, count(*) FILTER (r.value IS NOT NULL) AS rows
+    FROM reward AS r JOIN kept_trajectory AS t USING (trajectory_id)
+    JOIN kept_batch AS b USING (batch_id)
+    WHERE t.mode = 'train' AND NOT b.queued AND NOT t.own_times GROUP BY ALL
+), calls AS (
+    SELECT c.function, n.rows, (c.end_ns - c.start_ns) / 1e9 AS s
+    FROM reward_call AS c JOIN rows AS n USING (batch_id, process, function)
+    WHERE n.rows >= $few
+)
+SELECT function, count(*) AS calls, avg(rows) AS rows, avg(s) AS s, sum(s) AS total_s,
+       max(s) AS longest_s, regr_slope(s, rows) * avg(rows) / avg(s) AS growth
+FROM calls GROUP BY function HAVING count(DISTINCT rows) > 1 AND avg(s) > 0 ORDER BY total_s DESC
+"""
+"""By function: how much longer a call takes for more rows, in logarithms, at the mean."""
+
+_PARALLEL: Final = """
+SELECT step_id, (max(own_ns + reward_ns) - max(own_ns + $left * reward_ns))::DOUBLE AS ns
+FROM cause_lap WHERE lap = 'reward' GROUP BY step_id ORDER BY step_id
+"""
+
+
+def serial_rewards(run: Run) -> list[Cause]:
+    """Verification one after another, if GPUs wait for it."""
+    return _queued(run) or _in_batches(run)
+
+
+def _queued(run: Run) -> list[Cause]:
+    answer = run.ask(_QUEUED)
+    saving = Saving(dict(answer.rows))
+    if run.is_noise(saving):
+        return []
+    functions = run.ask(_FUNCTIONS).dicts
+    worst = [
+        f"{row['function']}: {row['calls']:,} verifications, {seconds(row['ns'])} each in the"
+        f" median and up to {seconds(row['longest_ns'])}, queueing included"
+        for row in functions[:3]
+    ]
+    title = f"GPUs waited for verifications that queued for reward function {_first(functions)}"
+    where = {"function": str(functions[0]["function"])}
+    return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+
+
+def _in_batches(run: Run) -> list[Cause]:
+    functions = run.ask(_CALLS, few=_FEW).dicts
+    total = sum(row["total_s"] for row in functions)
+    if not total:
+        return []
+    growth = sum(row["growth"] * row["total_s"] for row in functions) / total
+    if growth < SERIAL:
+        return []
+    rows = sum(row["rows"] * row["total_s"] for row in functions) / total
+    # A call of n rows on k workers takes n / k times one verification, and the end of the last.
+    workers = 1 + max(0.0, rows * (1 - growth) / (_LATE * growth))
+    left = _length(rows, PARALLEL) / _length(rows, workers)
+    answer = run.ask(_PARALLEL, left=min(1.0, left))
+    saving = Saving(dict(answer.rows))
+    if run.is_noise(saving):
+        return []
+    worst = [
+        f"{row['function']}: {row['s']:.2g} s a call of {row['rows']:.0f} rows, up to"
+        f" {row['longest_s']:.2g} s"
+        for row in functions[:3]
+    ]
+    title = (
+        f"reward function {_first(functions)} verified about {workers:.0f} at a time while all"
+        " ranks waited"
+    )
+    where = {"function": str(functions[0]["function"])}
+    return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+
+
+def _length(rows: float, workers: float) -> float:
+    """What a call of ``rows`` takes with so many workers, by the time of one verification."""
+    return _LATE * (1 - 1 / workers) + rows / workers
+
+
+def _first(functions: Sequence[dict[str, Any]]) -> str:
+    """Name of the most expensive one, and how many there are beside it."""
+    name = str(functions[0]["function"])
+    return name if len(functions) == 1 else f"{name} and {len(functions) - 1} more"
