@@ -15,13 +15,8 @@ _COLUMNS = "last_kind, process, rank, engine, trajectory_id, turn, name"
 _LIVED = """
 CREATE OR REPLACE TEMP TABLE barrier_lived AS
 WITH one AS (
-    SELECT UNNEST([arg_max(trajectory_id, decoded_ns), arg_max(trajectory_id, end_ns)])
-               AS trajectory_id
-    FROM (SELECT batch_id, trajectory_id, any_value(trajectory.end_ns) AS end_ns,
-                 max(turn.end_ns) AS decoded_ns
-          FROM trajectory JOIN turn USING (trajectory_id) WHERE mode = 'train'
-          GROUP BY batch_id, trajectory_id)
-    GROUP BY batch_id
+    SELECT unnest([decoded_last, told_last]) AS trajectory_id FROM ledger_batch
+    WHERE mode = 'train'
 ), turned AS (
     SELECT trajectory_id, sum(end_ns - start_ns) AS ns, max(end_ns) AS end_ns,
            arg_max(turn, end_ns - start_ns) AS longest

@@ -125,12 +125,14 @@ def _place(search: Search, attempt: int, engines: Sequence[int]) -> None:
 
 
 def _largest(search: Search, attempt: int) -> list[Gpu]:
-    """GPUs of the largest group of ranks of an attempt, by rank."""
+    """GPUs of the largest group of ranks of an attempt, by rank; or of ranks that are missing."""
     groups = dict[str, list[Gpu]]()
     for gpu in search.found.gpus:
         here = [one for one in gpu.processes if search.processes[one].attempt == attempt]
         if here:
             groups.setdefault(search.processes[here[0]].role, []).append(gpu)
+        elif not gpu.processes and gpu.part == "train":
+            groups.setdefault("", []).append(gpu)
     held = max(groups.values(), key=len, default=[])
     return sorted(held, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.index))
 

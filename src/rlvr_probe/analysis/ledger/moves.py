@@ -6,20 +6,35 @@ from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["make_cells"]
 
+_ANY = """
+SELECT EXISTS (SELECT 1 FROM prompt_group WHERE NOT kept OR NOT used)
+    OR EXISTS (SELECT 1 FROM trajectory WHERE truncated AND loss_tokens = 0)
+    OR EXISTS (SELECT 1 FROM batch WHERE queued AND step_id IS NULL)
+"""
+"""Whether anything was thrown away."""
+
 _GENERATED = """
 CREATE OR REPLACE TEMP TABLE ledger_generated AS
-SELECT batch_id, step_id, mode, grp, attempt, trajectory_id,
+WITH made AS (
+    SELECT batch_id, step_id, mode, grp, trajectory.process, engine,
+           truncated AND loss_tokens = 0 AS masked, turn.response_tokens AS tokens
+    FROM turn JOIN trajectory USING (trajectory_id)
+    UNION ALL
+    SELECT batch_id, step_id, mode, grp, process, engine, truncated AND loss_tokens = 0,
+           response_tokens
+    FROM trajectory WHERE batch_id NOT IN
+        (SELECT batch_id FROM ledger_call WHERE batch_id IS NOT NULL)
+)
+SELECT batch_id, step_id, mode, grp, attempt, coalesce(masked, false) AS masked,
        coalesce(engine, CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process END)
-           AS engine,
-       coalesce(own.tokens, response_tokens) AS tokens,
-       truncated AND loss_tokens = 0 AS masked
-FROM trajectory JOIN process USING (process) LEFT JOIN ledger_home home USING (process)
-LEFT JOIN (SELECT trajectory_id, sum(response_tokens) AS tokens FROM turn GROUP BY trajectory_id)
-    own USING (trajectory_id)
+           AS engine, sum(tokens) AS tokens
+FROM made JOIN process USING (process) LEFT JOIN ledger_home home USING (process)
+GROUP BY ALL
 """
+"""Tokens that an engine generated for a group, of trajectories that the loss has or has not."""
 
 _DISCARDED = """
-CREATE OR REPLACE TEMP TABLE ledger_move AS
+INSERT INTO ledger_move
 WITH told AS (
     SELECT one.*, CASE WHEN NOT kept THEN 'discarded.filtered'
                        WHEN NOT used THEN 'discarded.surplus'
@@ -129,9 +144,15 @@ GROUP BY ALL HAVING sum(ns) <> 0
 
 def make_cells(tables: Tables) -> None:
     """Make ``ledger`` from ``segment``: GPU time by step, GPU and category, ns."""
-    tables.sql.execute(_GENERATED)
-    tables.sql.execute(_DISCARDED)
-    tables.sql.execute(_QUEUED)
-    tables.sql.execute(_PROBE)
-    tables.sql.execute(_WAITED)
-    tables.sql.execute(_CELLS)
+    sql = tables.sql
+    sql.execute(
+        "CREATE OR REPLACE TEMP TABLE ledger_move (step_id INTEGER, gpu INTEGER, was VARCHAR,"
+        " becomes VARCHAR, ns BIGINT)"
+    )
+    if sql.execute(_ANY).fetchall() == [(True,)]:
+        sql.execute(_GENERATED)
+        sql.execute(_DISCARDED)
+        sql.execute(_QUEUED)
+    sql.execute(_PROBE)
+    sql.execute(_WAITED)
+    sql.execute(_CELLS)

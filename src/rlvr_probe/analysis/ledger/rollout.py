@@ -8,33 +8,47 @@ from rlvr_probe.analysis.tables import Tables
 __all__ = ["find_rollout", "paint_rollout"]
 
 _CALL = """
-CREATE OR REPLACE TEMP VIEW ledger_call AS
-SELECT attempt, coalesce(engine, CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process END)
-           AS engine, batch_id, mode, turn.start_ns, turn.end_ns
-FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
-LEFT JOIN ledger_home home USING (process)
-UNION ALL
-SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
-                                            ELSE -2 - home.process END), NULL, NULL,
-       start_ns, end_ns
-FROM engine_call LEFT JOIN ledger_home home USING (process)
-LEFT JOIN engine_owner owner USING (attempt, process)
+CREATE OR REPLACE TEMP TABLE ledger_call AS
+WITH call AS (
+    SELECT attempt, coalesce(engine, CASE WHEN home.process IS NULL THEN -1
+                                          ELSE -2 - home.process END) AS engine,
+           batch_id, mode = 'eval' AS evaluates, turn.start_ns, turn.end_ns, trajectory_id
+    FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
+    LEFT JOIN ledger_home home USING (process)
+    WHERE turn.start_ns IS NOT NULL
+    UNION ALL
+    SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
+                                                ELSE -2 - home.process END),
+           NULL, false, start_ns, end_ns, NULL
+    FROM engine_call LEFT JOIN ledger_home home USING (process)
+    LEFT JOIN engine_owner owner USING (attempt, process)
+)
+SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+       arg_max(trajectory_id, end_ns) AS last
+FROM call
+-- Those that begin in one second and last beyond it are one interval.
+GROUP BY attempt, engine, batch_id, evaluates, start_ns // 1000000000,
+         CASE WHEN start_ns // 1000000000 = end_ns // 1000000000 THEN start_ns END,
+         CASE WHEN start_ns // 1000000000 = end_ns // 1000000000 THEN end_ns END
 """
-"""Every call of an engine; one that has no number is that of the process, or else a server."""
+"""Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
+
+An engine without a number is that of the process, or else a server.
+"""
 
 _BUSY = """
 CREATE OR REPLACE TEMP TABLE ledger_busy AS
 WITH ordered AS (
     SELECT *, max(end_ns) OVER (PARTITION BY attempt, engine, batch_id ORDER BY start_ns, end_ns
                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM ledger_call WHERE start_ns IS NOT NULL
+    FROM ledger_call
 ), numbered AS (
     SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns)
                   OVER (PARTITION BY attempt, engine, batch_id ORDER BY start_ns, end_ns
                         ROWS UNBOUNDED PRECEDING) AS part
     FROM ordered
 )
-SELECT attempt, engine, batch_id, any_value(mode) AS mode, min(start_ns) AS start_ns,
+SELECT attempt, engine, batch_id, bool_and(evaluates) AS evaluates, min(start_ns) AS start_ns,
        max(end_ns) AS end_ns
 FROM numbered GROUP BY attempt, engine, batch_id, part
 """
@@ -42,14 +56,17 @@ FROM numbered GROUP BY attempt, engine, batch_id, part
 
 _BATCH = """
 CREATE OR REPLACE TEMP TABLE ledger_batch AS
-SELECT batch_id, any_value(batch.step_id) AS step_id, any_value(batch.mode) AS mode,
-       any_value(queued) AS queued, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-       max(decoded_ns) AS decoded_ns
-FROM batch JOIN trajectory USING (batch_id)
-LEFT JOIN (SELECT trajectory_id, max(end_ns) AS decoded_ns FROM turn GROUP BY trajectory_id)
-    USING (trajectory_id)
-WHERE own_times
-GROUP BY batch_id
+WITH lived AS (
+    SELECT batch_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+           arg_max(trajectory_id, end_ns) AS told_last
+    FROM trajectory WHERE own_times GROUP BY batch_id
+), decoded AS (
+    SELECT batch_id, max(end_ns) AS decoded_ns, arg_max(last, end_ns) AS decoded_last
+    FROM ledger_call WHERE batch_id IS NOT NULL GROUP BY batch_id
+)
+SELECT batch.batch_id, batch.step_id, mode, queued, start_ns, end_ns, decoded_ns, told_last,
+       decoded_last
+FROM batch JOIN lived USING (batch_id) LEFT JOIN decoded USING (batch_id)
 """
 """Of batches whose trajectories have times of their own: first start, last decoded, last told."""
 
@@ -84,7 +101,7 @@ def paint_rollout(tables: Tables) -> None:
     """Paint work of engines, and waiting for what they generate."""
     tables.sql.execute(f"""
         INSERT INTO paint
-        SELECT gpu, CASE WHEN mode = 'eval' THEN {NUMBER["eval"]} ELSE {NUMBER["rollout"]} END,
+        SELECT gpu, CASE WHEN evaluates THEN {NUMBER["eval"]} ELSE {NUMBER["rollout"]} END,
                start_ns, end_ns
         FROM ledger_busy JOIN engine_gpu USING (attempt, engine)
         UNION ALL
