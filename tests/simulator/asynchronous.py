@@ -70,6 +70,8 @@ class Teller(Protocol):
 
     def step(self, step: int, taken: Taken) -> None: ...
 
+    def left(self, runs: list[Run], at: int) -> None: ...
+
     def ended(self, step: int, at: int, own_ns: int) -> None: ...
 
 
@@ -100,7 +102,7 @@ class Asynchronous:
         self._scoring: list[tuple[int, int]] = []
         self._queue: deque[Made] = deque()
         self._state = ("wait.rollout", self.now)
-        self._dropped: list[tuple[int, int]] = []
+        self._discarded: list[tuple[int, str, int]] = []
         self._idle = Counter[str]()
         self._tokens = 0
 
@@ -137,16 +139,15 @@ class Asynchronous:
         books, fate = self.books, self.fate
         self._note(force=True)
         fate.end = self.now
-        for step, tokens in self._dropped:
-            held = books.totals()["work.rollout"] + books.totals()["discarded.stale"]
-            ns = held * tokens // max(1, self._tokens)
-            books.move(
-                step, "work.rollout", "discarded.stale", min(ns, books.ns[step, "work.rollout"])
-            )
+        held = books.totals()["work.rollout"]
+        for step, why, tokens in self._discarded:
+            ns = min(held * tokens // max(1, self._tokens), books.ns[step, "work.rollout"])
+            books.move(step, "work.rollout", f"discarded.{why}", ns)
         fate.slot_ns = self.engine.slot_ns
         fate.capacity_ns = self.engine.slots * (fate.end - fate.begin)
         if self.tell:
             own_ns = self.scenario.steps * round(self.costs.probe_s * SECOND)
+            self.tell.left(self.engine.serving, fate.end)
             self.tell.ended(self.scenario.steps, fate.end, own_ns)
         return fate
 
@@ -238,9 +239,12 @@ class Asynchronous:
                 while self._queue and len(groups) < scenario.prompts:
                     made = self._queue.popleft()
                     if made.version < self.version - scenario.staleness:
-                        self._dropped.append((step, sum(run.plan.generated for run in made.runs)))
+                        self._discard(step, "stale", made.runs)
                     else:
                         groups.append(made)
+                        if scenario.mask_truncated:
+                            cut = [run for run in made.runs if run.plan.cut]
+                            self._discard(step, "truncated", cut)
                 if len(groups) < scenario.prompts:
                     yield None
             self._starved(step, groups[-1])
@@ -320,6 +324,9 @@ class Asynchronous:
         last = ends.index(gathered)
         books.waited(Wait(step, "update", waited, "update_actor", rank=last))
         return [(first, done)] * len(ends), gathered, done
+
+    def _discard(self, step: int, why: str, runs: list[Run]) -> None:
+        self._discarded.append((step, why, sum(run.plan.generated for run in runs)))
 
     def _gap(self, step: int, place: int) -> int:
         return self.setting.draws.gap_ns(step, place, self.costs.gap_s)

@@ -102,6 +102,13 @@ class AsynchronousRows:
                 one.span(names.CHECKPOINT, *taken.saved, 0, **where)
         self._cast.flush()
 
+    def left(self, runs: list[Run], at: int) -> None:
+        """Turns that have not ended, of which a journal tells once they are a second old."""
+        one = self._rollouter
+        for run in runs:
+            if at - run.turn_start > SECOND:
+                one.open(names.TURN, run.turn_start, one.next_span())
+
     def ended(self, step: int, at: int, own_ns: int) -> None:
         """The training is over; what is on its way ends with it."""
         for one in self._ranks:

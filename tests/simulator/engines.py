@@ -89,6 +89,13 @@ class Engine:
         return len(self._active)
 
     @property
+    def serving(self) -> list[Run]:
+        """Trajectories in a turn, waiting for a slot or in one."""
+        return [run for _, _, run in sorted(self._active, key=lambda one: one[:2])] + [
+            *self._waiting
+        ]
+
+    @property
     def since(self) -> int:
         """When the interval began in which it is busy."""
         return self._since

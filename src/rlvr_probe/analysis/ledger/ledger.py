@@ -44,14 +44,14 @@ def make_ledger(tables: Tables) -> Ledger | None:
     Makes the tables ``gpu``, ``segment``, ``ledger`` and ``barrier_wait``.
     """
     sql = tables.sql
+    places = find_places(tables)
+    find_stages(tables)
     [[begin_ns, end_ns]] = sql.execute(
-        "SELECT min(start_ns), max(end_ns) FROM step WHERE number >= 1"
+        "SELECT min(start_ns), max(end_ns) FROM ledger_window"
     ).fetchall()
     if begin_ns is None:
         return None
-    places = find_places(tables)
     begin_paint(tables)
-    find_stages(tables)
     find_rollout(tables)
     paint_stages(tables)
     paint_rollout(tables)

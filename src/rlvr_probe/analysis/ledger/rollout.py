@@ -22,6 +22,13 @@ WITH call AS (
            NULL, false, start_ns, end_ns, NULL
     FROM engine_call LEFT JOIN ledger_home home USING (process)
     LEFT JOIN engine_owner owner USING (attempt, process)
+    UNION ALL
+    SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
+                                                ELSE -2 - home.process END),
+           NULL, false, open_span.start_ns, open_span.start_ns + (age_s * 1e9)::BIGINT, NULL
+    FROM open_span JOIN process USING (process) LEFT JOIN ledger_home home USING (process)
+    LEFT JOIN engine_owner owner USING (attempt, process)
+    WHERE name = 'turn' AND age_s IS NOT NULL
 )
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
        arg_max(trajectory_id, end_ns) AS last

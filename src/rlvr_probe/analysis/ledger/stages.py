@@ -11,25 +11,37 @@ __all__ = ["find_stages", "paint_stages"]
 
 _STAGES: Final = ", ".join(f"'{name}'" for name in (*STAGE_WORK, "wait"))
 
+_TOLD = """
+CREATE OR REPLACE TEMP VIEW ledger_span AS
+SELECT process, step_id, name, coalesce(mode, 'train') AS mode, wait_on, start_ns, end_ns
+FROM span WHERE step_id IS NOT NULL
+UNION ALL
+-- What had not ended when its process was last seen lasted until then.
+SELECT process, step_id, name, 'train', NULL, open_span.start_ns,
+       open_span.start_ns + (age_s * 1e9)::BIGINT
+FROM open_span JOIN process USING (process)
+JOIN step ON step.attempt = process.attempt AND step.number = open_span.step AND step.is_open
+WHERE age_s IS NOT NULL
+"""
+
 _STAGE = f"""
 CREATE OR REPLACE TEMP TABLE ledger_stage AS
-SELECT row_number() OVER (ORDER BY span.process, span.start_ns, span.end_ns DESC) AS stage,
-       span.process, span.step_id, span.name, coalesce(span.mode, 'train') AS mode,
-       span.wait_on, span.start_ns, span.end_ns
-FROM span JOIN step USING (step_id)
-WHERE span.name IN ({_STAGES}) AND step.number >= 1
-  AND span.process IN (SELECT process FROM gpu_teller)
+SELECT row_number() OVER (ORDER BY told.process, told.start_ns, told.end_ns DESC) AS stage,
+       told.process, told.step_id, told.name, mode, wait_on, told.start_ns, told.end_ns
+FROM ledger_span told JOIN step USING (step_id)
+WHERE told.name IN ({_STAGES}) AND step.number >= 1
+  AND told.process IN (SELECT process FROM gpu_teller)
 """
 
 _WINDOW = """
 CREATE OR REPLACE TEMP TABLE ledger_window AS
-SELECT span.process, span.step_id, any_value(step.attempt) AS attempt,
+SELECT told.process, told.step_id, any_value(step.attempt) AS attempt,
        any_value(step.session) AS session, any_value(step.life) AS life,
-       any_value(step.number) AS number, min(span.start_ns) AS start_ns,
-       max(span.end_ns) AS end_ns, bool_or(span.name <> 'step') AS told
-FROM span JOIN step USING (step_id)
-WHERE step.number >= 1 AND span.process IN (SELECT process FROM gpu_teller)
-GROUP BY span.process, span.step_id
+       any_value(step.number) AS number, min(told.start_ns) AS start_ns,
+       max(told.end_ns) AS end_ns, bool_or(told.name <> 'step') AS told
+FROM ledger_span told JOIN step USING (step_id)
+WHERE step.number >= 1 AND told.process IN (SELECT process FROM gpu_teller)
+GROUP BY told.process, told.step_id
 """
 """Of each process that tells of stages, from when to when it was at a step."""
 
@@ -96,7 +108,7 @@ CASE WHEN last_ns - near_ns > (SELECT 2 * coalesce(max(width_ns), 0) FROM ledger
 
 def find_stages(tables: Tables) -> None:
     """Make ``ledger_stage``, ``ledger_window`` and what ranks did in calls."""
-    for statement in (_STAGE, _WINDOW, _PART, _CLUSTER, _CLOCK):
+    for statement in (_TOLD, _STAGE, _WINDOW, _PART, _CLUSTER, _CLOCK):
         tables.sql.execute(statement)
 
 
