@@ -18,12 +18,18 @@ _RUN_BINS: Final = 8_192
 
 TABLES: Final = {
     "decode": (
-        "turns with times of their own; one begins when its engine began it, where that is known",
+        "turns with times of their own; one begins when its engine began it, where that is known;"
+        " in a run with a queue also those of trajectories that no batch has, because they were not"
+        " done in the end",
         """
         SELECT unit, coalesce(engine, process) AS engine, trajectory_id,
           turn.start_ns + coalesce((queue_s * 1e9)::BIGINT, 0) AS start_ns, turn.end_ns
         FROM turn JOIN sample USING (trajectory_id)
         WHERE own_times AND turn.start_ns IS NOT NULL AND turn.end_ns > turn.start_ns
+        UNION ALL
+        SELECT -1, process, NULL, start_ns, end_ns FROM engine_call
+        WHERE coalesce(samples, 1) = 1 AND end_ns > start_ns
+          AND EXISTS (FROM sample_batch WHERE unit < 0)
         """,
     ),
     "rollout": (

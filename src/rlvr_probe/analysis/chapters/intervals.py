@@ -27,7 +27,7 @@ Interval = tuple[float | None, float | None]
 """Low and high end; None where the data do not bound it."""
 
 _Z: Final = 1.959963984540054
-_STUDENT: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
+_STUDENT: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}
 _EXACT: Final = 1_000.0
 """Variance of a binomial from which on it is taken for a normal distribution."""
 _POINTS: Final = 400
