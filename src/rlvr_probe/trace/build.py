@@ -119,6 +119,7 @@ def _attempt(
     skipped = Counter[str]()
     left = place_queued(members, clock)
     requests = Requests(((member.index, member.recorded) for member in members), clock)
+    loose["requests"] += requests.sides
     steps, user, unplaced, rpcs = build_steps(index, members, clock, requests, skipped, loose)
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
@@ -315,6 +316,11 @@ def _loose(loose: Counter[str]) -> list[str]:
         notes.append(
             f"{loose['rpcs']} calls of worker groups are known from one side only, or not from"
             " every rank at its time: they are not joined"
+        )
+    if loose["requests"]:
+        notes.append(
+            f"{loose['requests']} requests are known of who asked and of an engine that scheduled"
+            " them, and of which is which nobody can tell: counted once, as asked for"
         )
     if loose["trajectories"]:
         notes.append(
