@@ -116,14 +116,13 @@ def reward_of(value: Any) -> float | None:
 
     OpenRLHF's own reward server answers the list of the one reward that it was asked for.
     """
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
+    one: Any = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+    if isinstance(one, bool) or not hasattr(one, "__float__"):
         return None
-    if attribute(value, "device", "type") not in (None, "cpu"):
+    if attribute(one, "device", "type") not in (None, "cpu"):
         return None
     try:
-        found = float(value)
+        found = float(one)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         # Several values, or too large a one.
         return None

@@ -158,8 +158,10 @@ def watch_rewards(probe: Probe, executor: Any) -> None:
 
     def put_back() -> None:
         there = held()
-        ours = None if there is None else probe.state(there).get("reward_func")
-        if there is not None and there.reward_func is ours:
+        if there is None:
+            return
+        ours = probe.state(there).get("reward_func")
+        if ours is not None and there.reward_func is ours:
             there.reward_func = ours.__wrapped__
 
     probe.on_detach(put_back)
