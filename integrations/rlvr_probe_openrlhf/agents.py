@@ -14,7 +14,7 @@ from typing import Any
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import FINISHES, TOOL_CALL, TRAJECTORY, TURN, VERIFY
 from rlvr_probe.reading import argument, attribute, digest, error_of, number, tool_status
-from rlvr_probe_openrlhf.conversation import CURRENT, Conversation
+from rlvr_probe_openrlhf.conversation import CURRENT, Conversation, current
 from rlvr_probe_openrlhf.reading import lengths_of
 from rlvr_probe_openrlhf.verify import watch_rewards
 from rlvr_probe_openrlhf.weights import WEIGHTS
@@ -45,7 +45,7 @@ def _key() -> str | None:
 
 def _is_outermost(call: Call) -> bool:
     # An executor may be made of another one: what that returns is not the trajectory.
-    return CURRENT.get() is None
+    return current() is None
 
 
 def _begin(call: Call) -> None:
@@ -67,7 +67,7 @@ def _read(call: Call) -> tuple[Any, ...]:
     found = lengths_of(call.result, number(argument(call, 4, "max_length")))
     sizes: tuple[Any, ...] = (None, None, None, None)
     if found is not None:
-        stop = conversation.stop
+        stop = None if conversation.mixed else conversation.stop
         cut = None if stop is None and not found.cut else int(found.cut or stop == "length")
         sizes = (found.prompt_tokens, found.response_tokens, found.runs, cut)
     return (conversation.key, *_version(conversation), *sizes)
@@ -75,6 +75,8 @@ def _read(call: Call) -> tuple[Any, ...]:
 
 def _version(conversation: Conversation) -> tuple[int | None, int | None]:
     """Oldest and newest weights of all turns; None unless every turn's are known."""
+    if conversation.mixed:
+        return None, None
     known = [version for version in conversation.versions if version is not None]
     if not known or len(known) < conversation.turns:
         return None, None
@@ -82,8 +84,14 @@ def _version(conversation: Conversation) -> tuple[int | None, int | None]:
 
 
 def _end(call: Call) -> None:
-    if isinstance(call.state, tuple):
-        CURRENT.set(call.state[1])
+    if not isinstance(call.state, tuple):
+        return
+    conversation, before = call.state
+    conversation.over = True
+    CURRENT.set(before)
+    made = call.result.get("action_ranges") if isinstance(call.result, dict) else None
+    if made and not conversation.turns:
+        raise LookupError("turns that were asked for in another thread, or of another engine")
 
 
 _ATTRIBUTES = (
@@ -113,14 +121,20 @@ EXECUTE = HookPoint(
 
 def _current(call: Call) -> Conversation | None:
     """The conversation that asks its own engine."""
-    conversation = CURRENT.get()
+    conversation = current()
     if conversation is None or conversation.engine is not call.args[0]:
         return None
     return conversation
 
 
 def _is_turn(call: Call) -> bool:
-    return _current(call) is not None
+    conversation = _current(call)
+    if conversation is None or conversation.mixed:
+        return False
+    if conversation.asking:
+        conversation.mixed = True
+        raise LookupError("two turns of one trajectory at a time: of which, nobody knows")
+    return True
 
 
 def _turn_begin(call: Call) -> None:
@@ -132,6 +146,7 @@ def _turn_begin(call: Call) -> None:
     sent = len(prompt) if isinstance(prompt, (list, tuple)) else None
     call.state = (conversation, conversation.turns, sent, WEIGHTS.oldest())
     conversation.turns += 1
+    conversation.asking += 1
     conversation.stop = None
 
 
@@ -171,9 +186,12 @@ def _output(result: Any) -> Any:
 
 
 def _turn_end(call: Call) -> None:
-    if call.state is None or call.error is not None:
+    if call.state is None:
         return
     conversation, _, _, oldest = call.state
+    conversation.asking -= 1
+    if call.error is not None:
+        return
     stop = attribute(_output(call.result), "finish_reason")
     conversation.stop = stop if isinstance(stop, str) else None
     newest = WEIGHTS.newest()
@@ -200,16 +218,16 @@ GENERATE = HookPoint(
 
 
 def _is_step(call: Call) -> bool:
-    return CURRENT.get() is not None
+    return current() is not None
 
 
 def _step_end(call: Call) -> None:
     """After a step of an environment: a tool if the model is told of it, else the verification."""
-    conversation = CURRENT.get()
+    conversation = current()
     if conversation is None:
         return
     result = call.result if isinstance(call.result, dict) else {}
-    if call.error is None and result.get("done") is True:
+    if call.error is None and _is_true(result.get("done")):
         # Its reward is what this step gives, and what earlier ones gave.
         values = {"batch": conversation.span, "function": "agent"}
         name = VERIFY
@@ -223,6 +241,11 @@ def _step_end(call: Call) -> None:
         }
         name = TOOL_CALL
     call.probe.record(name, call.start_ns, call.end_ns, values)
+
+
+def _is_true(done: Any) -> bool:
+    """As OpenRLHF takes it, but for tensors, which are not read."""
+    return type(done).__name__ in ("bool", "bool_", "int") and bool(done)
 
 
 STEP = HookPoint("step", after=_step_end, when=_is_step)

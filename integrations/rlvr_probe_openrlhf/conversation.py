@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CURRENT", "Conversation"]
+__all__ = ["CURRENT", "Conversation", "current"]
 
 
 @dataclass(slots=True)
@@ -21,6 +21,9 @@ class Conversation:
         turns: Turns that began.
         versions: Weights that each turn saw, None where that is not known.
         stop: Why the engine says the last turn ended.
+        asking: Turns that have not ended.
+        mixed: Others ask in its name: two turns at a time were seen.
+        over: It has ended; what it started may go on in its context.
     """
 
     span: int
@@ -30,9 +33,22 @@ class Conversation:
     turns: int = 0
     versions: list[tuple[int, int] | None] = field(default_factory=list)
     stop: str | None = None
+    asking: int = 0
+    mixed: bool = False
+    over: bool = False
 
 
 CURRENT: ContextVar[Conversation | None] = ContextVar(
     "rlvr_probe_openrlhf_conversation", default=None
 )
-"""The trajectory of this context."""
+"""The trajectory that began in this context; see :func:`current`."""
+
+
+def current() -> Conversation | None:
+    """The trajectory that goes on in this context.
+
+    A server or a worker that an executor starts has the context of the trajectory that started it
+    for good: what it does later is none of that one's.
+    """
+    found = CURRENT.get()
+    return None if found is None or found.over else found

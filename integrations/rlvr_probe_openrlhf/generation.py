@@ -27,17 +27,19 @@ class Sample:
         task: Id of the task that answered; None if it was not found.
         place: Its number in the answer.
         actor: Id of the engine's actor.
-        lengths: What it is made of.
+        lengths: What it is made of; None if that has a shape that nobody knows.
         truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not tell.
-        reward: Its reward; None if it has none yet.
+        reward: Its reward; None if it has none yet, or it cannot be read.
+        rewarded: Whether it has one.
     """
 
     task: str | None
     place: int
     actor: str | None
-    lengths: Lengths
+    lengths: Lengths | None
     truncated: int | None
     reward: float | None
+    rewarded: bool
 
 
 class Samples:
@@ -99,13 +101,12 @@ def _answered(call: Call) -> None:
         return
     kept = width(attribute(call.result, "attention_mask"))
     lengths = lengths_of(response, kept)
-    if lengths is None:
-        raise LookupError("a sample of unknown length")
     ask = attribute(local("_generate_vllm", "ref"), "task_id")
     task: Any = ask() if callable(ask) else None
     name = None if task is None else str(task.hex())
     told = response.get("truncated")
-    cut = int(told or lengths.cut) if isinstance(told, bool) else (1 if lengths.cut else None)
+    over = lengths is not None and lengths.cut
+    cut = int(told or over) if isinstance(told, bool) else (1 if over else None)
     sample = Sample(
         name,
         SAMPLES.place(name),
@@ -113,8 +114,11 @@ def _answered(call: Call) -> None:
         lengths,
         cut,
         reward_of(response.get("reward")),
+        response.get("reward") is not None,
     )
     SAMPLES.add(call.result, sample)
+    if lengths is None:
+        raise LookupError("a sample of unknown length")
 
 
 RESPONSE = HookPoint(

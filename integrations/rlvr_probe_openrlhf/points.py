@@ -53,7 +53,7 @@ DATED = (
 )
 """Hooked when their module is imported."""
 
-OTHERS = (verify.REQUEST,)
+OTHERS = (verify.REQUEST, verify.BODY)
 """Of aiohttp, whose releases OpenRLHF's do not name."""
 
 _AGENT = "openrlhf.utils.agent"

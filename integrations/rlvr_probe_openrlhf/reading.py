@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from types import FrameType
 from typing import Any
 
@@ -51,12 +52,18 @@ def lengths_of(response: Any, most: int | None) -> Lengths | None:
     if not isinstance(tokens, (list, tuple)) or not isinstance(ranges, (list, tuple)):
         return None
     total = len(tokens) if most is None else min(len(tokens), most)
-    places = [place for one in ranges for place in one]
-    if not places or not all(type(place) is int for place in places) or places != sorted(places):
+    cut = total < len(tokens)
+    given = [place for one in ranges for place in one]
+    if not given:  # it ended before its first turn
+        return Lengths(total, 0, None, cut)
+    if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in given):
+        return None
+    places = list(map(int, given))
+    if places != sorted(places) or len(places) % 2:
         return None
     clipped = [min(place, total) for place in places]
     runs = _runs(list(zip(clipped[::2], clipped[1::2], strict=True)), total)
-    return Lengths(clipped[0], total - clipped[0], runs, total < len(tokens))
+    return Lengths(clipped[0], total - clipped[0], runs, cut)
 
 
 def _runs(ranges: Sequence[tuple[int, int]], total: int) -> list[int] | None:
@@ -105,13 +112,17 @@ def width(tensor: Any) -> int | None:
 
 
 def reward_of(value: Any) -> float | None:
-    """A reward in host memory as a plain float; None if there is none, or no finite number."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
+    """A reward in host memory as a plain float; None if there is none, or no finite number.
+
+    OpenRLHF's own reward server answers the list of the one reward that it was asked for.
+    """
+    one: Any = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+    if isinstance(one, bool) or not hasattr(one, "__float__"):
         return None
-    if attribute(value, "device", "type") not in (None, "cpu"):
+    if attribute(one, "device", "type") not in (None, "cpu"):
         return None
     try:
-        found = float(value)
+        found = float(one)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         # Several values, or too large a one.
         return None

@@ -86,6 +86,8 @@ def _tell(
 ) -> bool:
     """Record the trajectories of a batch; whether their rewards came with them.
 
+    One of unknown length is missing in its batch, and the others are there.
+
     Args:
         probe: To record with.
         generator: What made it.
@@ -100,17 +102,25 @@ def _tell(
         raise LookupError("samples that nobody saw come")
     trained = len(samples)
     samples += gone
+    total = len(samples)
     groups, names, size = groups_of(samples, span)
+    rows = [(one, one.lengths) for one in samples if one.lengths is not None]
+    if not rows:
+        raise LookupError("a batch of unknown lengths")
+    if len(rows) < total:
+        places = groups or [row // size for row in range(total)]
+        groups = [at for at, one in zip(places, samples, strict=True) if one.lengths is not None]
+    known = [one for one, _ in rows]
     actors = [_actor_id(one) for one in attribute(generator, "vllm_engines") or ()]
-    keys = [None if one.task is None else f"{one.task}/{one.place}" for one in samples]
-    lengths = [one.lengths for one in samples]
+    keys = [None if one.task is None else f"{one.task}/{one.place}" for one in known]
+    lengths = [one for _, one in rows]
     runs = [one.runs or [one.response_tokens] for one in lengths]
-    cuts = [one.truncated for one in samples]
+    cuts = [one.truncated for one in known]
     columns: dict[str, Any] = {
         "groups": groups,
         "prompts": names,
         "keys": keys if any(keys) else None,
-        "engines": [engine_of(actors, one.actor) for one in samples],
+        "engines": [engine_of(actors, one.actor) for one in known],
         "loss_runs": runs if any(one.runs for one in lengths) else None,
         "truncated": None if None in cuts else cuts,
     }
@@ -118,20 +128,19 @@ def _tell(
         **place,
         "batch": span,
         "offset": 0,
-        "total": len(samples),
+        "total": total,
         "group_size": size,
         "prompt_tokens": [one.prompt_tokens for one in lengths],
         "response_tokens": [one.response_tokens for one in lengths],
         **{name: column for name, column in columns.items() if column is not None},
     }
     probe.emit(TRAJECTORIES, values, parent=span)
-    rewards = [one.reward for one in samples]
+    rewards = [one.reward for one in known]
     if gone:
         _tell_filter(probe, place, samples, trained, names)
-    told = any(one is not None for one in rewards)
-    if told:
+    if any(one is not None for one in rewards):
         tell_rewards(probe, generator, span, rewards)
-    return told
+    return any(one.rewarded for one in samples)
 
 
 def _tell_filter(

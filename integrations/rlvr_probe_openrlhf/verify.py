@@ -7,6 +7,7 @@ where the request is made, below the line that catches.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD_FN, VERIFY
 from rlvr_probe.reading import attribute, error_of
-from rlvr_probe_openrlhf.conversation import CURRENT
+from rlvr_probe_openrlhf.conversation import current
 from rlvr_probe_openrlhf.reading import reward_of
 
-__all__ = ["FUNCTION", "REQUEST", "VERIFICATION", "watch_rewards"]
+__all__ = ["BODY", "FUNCTION", "REQUEST", "VERIFICATION", "watch_rewards"]
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ _ASKED: ContextVar[Asked | None] = ContextVar("rlvr_probe_openrlhf_asked", defau
 
 
 def _is_conversation(call: Call) -> bool:
-    return CURRENT.get() is not None
+    return current() is not None
 
 
 def _begin(call: Call) -> None:
@@ -56,7 +57,7 @@ def _end(call: Call) -> None:
     if call.state is None:
         return
     span, asked, before = call.state
-    conversation = CURRENT.get()
+    conversation = current()
     values: dict[str, Any] = {
         "batch": None if conversation is None else conversation.span,
         "function": "reward_func" if asked is None else "reward_service",
@@ -126,6 +127,11 @@ REQUEST = HookPoint(
 )
 """One request, until the head of its answer is there."""
 
+BODY = HookPoint(
+    "aiohttp.client_reqrep:ClientResponse.read", after=_request_end, when=_asks, optional=True
+)
+"""The rest of the answer, which may be late on its own."""
+
 
 # ---------------------------------------------------------------- the function itself
 
@@ -148,8 +154,14 @@ def watch_rewards(probe: Probe, executor: Any) -> None:
     state["reward_func"] = wrapper
     executor.reward_func = wrapper
 
+    held = weakref.ref(executor)  # an executor for each sample must be able to go
+
     def put_back() -> None:
-        if executor.reward_func is wrapper:
-            executor.reward_func = function
+        there = held()
+        if there is None:
+            return
+        ours = probe.state(there).get("reward_func")
+        if ours is not None and there.reward_func is ours:
+            there.reward_func = ours.__wrapped__
 
     probe.on_detach(put_back)

@@ -49,7 +49,10 @@ def word(value: object) -> str | None:
 
 
 def digest(name: object) -> str:
-    """What stands for a name: 16 hex digits, the same in every process, that nobody can read."""
+    """What stands for a name: 16 hex digits, the same in every process.
+
+    Whoever guesses the name can tell that it is this one, and nobody else can read it.
+    """
     return hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

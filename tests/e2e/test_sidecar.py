@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -254,6 +255,21 @@ def test_a_sidecar_that_is_killed_ten_times_comes_back_ten_times(one: Run) -> No
     one.wait_for_its_end()
     assert one.endings()[-1] == "exit"
     assert [state.state for state in read_run(one.path).processes] == ["exited"]
+
+
+def test_a_sidecar_that_stood_still_goes_on(one: Run) -> None:
+    # As where a container is frozen, or a machine sleeps.
+    process = one.start()
+    pid = one.wait_for_sidecar()
+    one.wait_for_journal(pid)
+    for _ in range(3):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(1.5)  # longer than it ever rests
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.5)
+    one.end(process)
+    one.wait_for_its_end()
+    assert one.endings() == ["exit"]
 
 
 def test_two_runs_at_once_have_a_sidecar_each(one: Run, tmp_path: Path) -> None:

@@ -99,17 +99,27 @@ def test_a_request_that_both_sides_tell_of_is_one(tmp_path: Path) -> None:
         ({"ppid": 77}, 1.1),
         ({"boot": BOOT.replace("1", "2"), "host": "node-2"}, 1.1),
         ({}, 0.5),
-        ({}, 3.5),
     ],
-    ids=["not a child", "another machine", "too early", "too late"],
+    ids=["not a child", "another machine", "too early"],
 )
-def test_sides_that_need_not_be_of_one_request_are_not_put_together(
+def test_sides_that_need_not_be_of_one_request_are_not_put_together_and_not_counted_twice(
     tmp_path: Path, engine: dict[str, Any], at_s: float
 ) -> None:
     run = Run(tmp_path, **engine)
     run.asked(run.client, 1, 3, "a", response_tokens=30)
-    run.scheduled(at_s, at_s + 0.5, "a", response_tokens=31)
-    assert [one.response_tokens for one in requests(run.read())] == [30, 31]
+    run.scheduled(at_s, at_s + 0.5, "a", response_tokens=31, cached_tokens=8)
+    run.scheduled(at_s, at_s + 0.5, "b", response_tokens=32)
+    trace = run.read()
+    found = [(one.response_tokens, one.cached_tokens) for one in requests(trace)]
+    assert found == [(30, None), (32, None)]
+    assert any(note.startswith("1 requests are known of who asked") for note in trace.notes)
+
+
+def test_a_request_that_was_given_up_before_its_engine_took_it_is_one(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.asked(run.client, 1, 3, "a", finish="abort")
+    run.scheduled(3.5, 4, "a", cached_tokens=8)
+    assert [(one.finish, one.cached_tokens) for one in requests(run.read())] == [("abort", 8)]
 
 
 def test_a_child_that_the_client_owns_is_its_engine_on_any_machine(tmp_path: Path) -> None:
@@ -134,7 +144,7 @@ def test_two_of_one_id_at_one_time_are_not_put_together_by_guessing(tmp_path: Pa
     run.asked(run.client, 1, 3, "0", response_tokens=30)
     run.scheduled(1.1, 2, "0", cached_tokens=4)
     run.scheduled(1.2, 2, "0", cached_tokens=8)
-    assert [one.cached_tokens for one in requests(run.read())] == [None, 4, 8]
+    assert [one.cached_tokens for one in requests(run.read())] == [None]
 
 
 def test_a_turn_finds_its_request_by_id(tmp_path: Path) -> None:

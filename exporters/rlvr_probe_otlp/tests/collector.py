@@ -125,6 +125,11 @@ def _value(value: Any) -> Any:
     return getattr(value, kind)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a sender that was killed."""
+
+
 @contextmanager
 def http_collector() -> Iterator[Collector]:
     """One that speaks http/protobuf."""
@@ -170,7 +175,7 @@ def http_collector() -> Iterator[Collector]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -80,7 +80,8 @@ def reward_service(path: Path) -> Iterator[str]:
                 self._answer(value)
 
         def _answer(self, value: float | None) -> None:
-            body = b"" if value is None else json.dumps({"rewards": value}).encode()
+            # A list, as the reward server of OpenRLHF answers.
+            body = b"" if value is None else json.dumps({"rewards": [value]}).encode()
             self.send_response(500 if value is None else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -187,12 +187,14 @@ def queued(turn: Turn) -> float:
 
 @jobs(*(name for name, one in SCENARIOS.items() if not one.model))
 def test_rewards_are_those_that_were_given(run: Finished) -> None:
-    recorded = sorted(
-        reward.value or 0.0
+    values = [
+        reward.value
         for batch in every_batch(run)
         for sample in rows(batch)
         for reward in sample.rewards
-    )
+    ]
+    recorded = sorted(value for value in values if value is not None)
+    assert len(recorded) == len(values)  # none is unknown
     if run.scenario.agent:
         given = [sum(0.25 * (turn + 1) for turn in range(3))] * len(run.truth.trajectories)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,9 @@ def response(total: int, *ranges: tuple[int, int]) -> dict[str, Any]:
         (response(20, (4, 8), (11, 18)), 8, 4, 4, None, True),
         (response(12, (4, 8), (8, 12)), None, 4, 8, None, False),
         (response(6, (4, 4)), None, 4, 2, [0, 2], False),
+        (response(6), None, 6, 0, None, False),
+        (response(6), 5, 5, 0, None, True),
+        (response(6, (np.int64(4), np.int32(6))), None, 4, 2, None, False),
     ],
 )
 def test_lengths_are_those_that_openrlhf_keeps(
@@ -64,8 +68,8 @@ def test_runs_add_up_to_the_response(parts: list[int], most: int) -> None:
         None,
         {},
         {"observation_tokens": [1]},
-        response(4),
         response(4, (2, 1)),
+        {"observation_tokens": [1], "action_ranges": [(0,)]},
         response(4, (0, True)),
     ],
 )
@@ -83,7 +87,19 @@ def test_a_setting_is_found_under_the_name_that_the_release_has() -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(1.5, 1.5), (2, 2.0), (None, None), (True, None), (float("nan"), None), ("1", None)],
+    [
+        (1.5, 1.5),
+        (2, 2.0),
+        (None, None),
+        (True, None),
+        (float("nan"), None),
+        ("1", None),
+        ([0.5], 0.5),
+        ((2,), 2.0),
+        ([0.5, 1.0], None),
+        ([], None),
+        ([[0.5]], None),
+    ],
 )
 def test_a_reward_is_a_finite_number(value: Any, expected: float | None) -> None:
     assert reward_of(value) == expected

@@ -21,7 +21,7 @@ class Experience:
 
 
 def sample(task: str | None, place: int) -> Sample:
-    return Sample(task, place, None, Lengths(3, 4, None, False), 0, 1.0)
+    return Sample(task, place, None, Lengths(3, 4, None, False), 0, 1.0, True)
 
 
 def test_a_sample_is_known_by_what_became_of_it_and_forgotten_with_it() -> None:

@@ -61,7 +61,10 @@ def test_retries_and_timeouts_are_told_apart_and_the_rewards_are_those_without_t
     printed, rows = play(tmp_path / "with", recorded=True)
     bare, _ = play(tmp_path / "without", recorded=False)
     assert printed == bare
-    assert printed["rewards"] == {"good": 0.5, "slow": 0.5, "500": 0.5, "hang": 0.5, "dead": None}
+    assert printed["rewards"] == {
+        **{manner: [0.5] for manner in ("good", "slow", "500", "hang")},
+        "dead": None,
+    }
     assert printed["asked"] == {"good": 1, "slow": 1, "500": 2, "hang": 2, "dead": 5}
     told = sorted(
         (row["attempts"], row["timeouts"], row["value"], row["error"])

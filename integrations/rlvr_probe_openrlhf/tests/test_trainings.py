@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
 
 
-def play(folder: Path, body: str, *, status: int = 0) -> Trace:
+def play(
+    folder: Path, body: str, *, status: int = 0, faults: Mapping[str, int] | None = None
+) -> Trace:
     """What a script with the loops of OpenRLHF recorded."""
     pretend.install(folder / "site")
     script = folder / "train.py"
@@ -30,7 +33,8 @@ def play(folder: Path, body: str, *, status: int = 0) -> Trace:
     )
     assert done.returncode == status, done.stderr
     trace = read_run(find_run(folder / "out"))
-    assert [dict(process.faults) for process in trace.processes if process.faults] == []
+    found = [dict(process.faults) for process in trace.processes if process.faults]
+    assert found == ([] if faults is None else [faults])
     return trace
 
 
@@ -84,6 +88,37 @@ def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
     assert sorted(kept) == [[3, 4], [7, 8]]
     assert batch.used == batch.kept
     assert batch.rows == 6
+
+
+def test_a_reward_may_be_the_list_of_one_that_openrlhfs_own_server_answers(tmp_path: Path) -> None:
+    body = """
+    one = answer("a", 3, 4)
+    for at, response in enumerate(one.responses):
+        response["reward"] = [at + 0.5]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one]])).fit()
+    """
+    trace = play(tmp_path, body)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    [group] = batch.groups()
+    assert [one.rewards[0].value for one in group.trajectories] == [0.5, 1.5]
+
+
+def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path: Path) -> None:
+    body = """
+    one, other = answer("a", 3, 4), answer("b", 5, 6)
+    one.responses[1]["action_ranges"] = [("what", "is this")]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one, other]])).fit()
+    """
+    trace = play(
+        tmp_path, body, faults={"rlvr_probe_openrlhf.generation._answered: LookupError": 1}
+    )
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert (batch.rows, batch.total, batch.complete) == (3, 4, False)
+    groups = {group.index: group.trajectories for group in batch.groups()}
+    lengths = {at: [one.response_tokens for one in rows] for at, rows in groups.items()}
+    assert lengths == {0: [3], 1: [5, 6]}
+    values = [r.value for rows in groups.values() for one in rows for r in one.rewards]
+    assert values == [0.5] * 3
 
 
 def test_a_step_that_fails_is_told_and_ends_nothing_else(tmp_path: Path) -> None:

@@ -232,7 +232,9 @@ class Sidecar:
         busy = left >= _ROOM_NS and now >= self._rest_ns and self._compress_a_slice(now)
         # Even where everything is late or fails at once, others get to run.
         wait_s = 0 if busy else max(_LEAST_NS, left) / _S
-        return "signal" if signal.sigtimedwait(self._signals, wait_s) is not None else None
+        found = signal.sigtimedwait(self._signals, wait_s)
+        # Python makes something up if it was stopped meanwhile, and goes on when this is over.
+        return "signal" if found is not None and found.si_signo in self._signals else None
 
     @guard.fail_open("sidecar.compress", True)
     def _compress_a_slice(self, now_ns: int) -> bool:

@@ -119,6 +119,7 @@ def _attempt(
     skipped = Counter[str]()
     left = place_queued(members, clock)
     requests = Requests(((member.index, member.recorded) for member in members), clock)
+    loose["requests"] += requests.sides
     beside = Beside()
     steps, user, unplaced, rpcs = build_steps(
         index, members, clock, requests, skipped, loose, beside
@@ -320,6 +321,11 @@ def _loose(loose: Counter[str]) -> list[str]:
         notes.append(
             f"{loose['rpcs']} calls of worker groups are known from one side only, or not from"
             " every rank at its time: they are not joined"
+        )
+    if loose["requests"]:
+        notes.append(
+            f"{loose['requests']} requests are known of who asked and of an engine that scheduled"
+            " them, and of which is which nobody can tell: counted once, as asked for"
         )
     if loose["trajectories"]:
         notes.append(

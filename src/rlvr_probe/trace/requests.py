@@ -8,6 +8,7 @@ the only one that can have made it; what is not, stays a request of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,8 @@ class Requests:
     Attributes:
         found: All of them, each once.
         joined: 1 for each that a turn has.
+        sides: Rows of schedulers that are of a request which is known from its client, of which
+            nobody can tell.
     """
 
     def __init__(self, members: Iterable[tuple[int, Recorded]], clock: RunClock) -> None:
@@ -39,6 +42,7 @@ class Requests:
         """
         self.found = RequestColumns()
         self.joined = bytearray()
+        self.sides = 0
         self._clock = clock
         self._by_name = dict[int, list[int]]()
         self._by_parent = dict[tuple[int, int], list[int]]()
@@ -53,10 +57,13 @@ class Requests:
 
     def _add_all(self, telling: Sequence[tuple[int, Recorded]]) -> None:
         scheduled = dict[int, list[tuple[int, int]]]()
+        asked = Counter[int]()
         for place, (_, recorded) in enumerate(telling):
             rows = recorded.journal.requests
             for at, key in enumerate(rows.key):
-                if rows.side[at] != _CLIENT and key:
+                if rows.side[at] == _CLIENT:
+                    asked[key] += 1
+                elif key:
                     scheduled.setdefault(key, []).append((place, at))
         taken = set[tuple[int, int]]()
         for index, recorded in telling:
@@ -64,11 +71,14 @@ class Requests:
             for at, side in enumerate(rows.side):
                 if side != _CLIENT:
                     continue
-                request = rows.values[at]
+                request, key = rows.values[at], rows.key[at]
+                # Where there is one of this name, it may be given up before its engine takes it.
+                alone = asked[key] == len(scheduled.get(key, ())) == 1
                 others = [
                     one
-                    for one in scheduled.get(rows.key[at], ())
-                    if one not in taken and _serves(telling[one[0]][1], recorded, one[1], request)
+                    for one in scheduled.get(key, ())
+                    if one not in taken
+                    if _serves(telling[one[0]][1], recorded, one[1], request, late=alone)
                 ]
                 if len(others) == 1:
                     taken.add(others[0])
@@ -78,7 +88,11 @@ class Requests:
         for place, (index, recorded) in enumerate(telling):
             rows = recorded.journal.requests
             for at, side in enumerate(rows.side):
-                if side != _CLIENT and (place, at) not in taken:
+                if side == _CLIENT or (place, at) in taken:
+                    continue
+                if rows.key[at] and asked[rows.key[at]]:
+                    self.sides += 1
+                else:
                     self._add(index, recorded, at, rows.values[at])
 
     def _add(self, index: int, recorded: Recorded, at: int, request: Request) -> None:
@@ -137,8 +151,18 @@ class Requests:
         return start_ns <= request.start_ns and request.end_ns <= end_ns
 
 
-def _serves(scheduler: Recorded, client: Recorded, at: int, request: Request) -> bool:
-    """Whether request ``at`` of a scheduler's process can be that of a client's process."""
+def _serves(
+    scheduler: Recorded, client: Recorded, at: int, request: Request, *, late: bool
+) -> bool:
+    """Whether request ``at`` of a scheduler's process can be that of a client's process.
+
+    Args:
+        scheduler: One process.
+        client: The other, or the same.
+        at: Which of the scheduler's.
+        request: The client's.
+        late: Whether it may begin when nobody waits for it any more.
+    """
     if scheduler is not client:
         ours, theirs = client.header, scheduler.header
         child = theirs.clock == ours.clock and theirs.ppid == ours.pid and theirs.host == ours.host
@@ -147,7 +171,7 @@ def _serves(scheduler: Recorded, client: Recorded, at: int, request: Request) ->
         if theirs.clock != ours.clock:
             return True
     start_ns = scheduler.journal.requests.values[at].start_ns
-    return request.start_ns <= start_ns <= request.end_ns
+    return request.start_ns <= start_ns and (late or start_ns <= request.end_ns)
 
 
 def _both(client: Request, scheduler: Request) -> Request:

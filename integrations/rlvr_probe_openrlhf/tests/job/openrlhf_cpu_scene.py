@@ -49,7 +49,7 @@ class Service:
             await asyncio.sleep(60)
         if prompt == "slow":
             await asyncio.sleep(0.3)
-        return web.json_response({"rewards": 0.5})
+        return web.json_response({"rewards": [0.5]})
 
 
 class Engine:
