@@ -33,7 +33,17 @@ UNSOUND = 1
 UNABLE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("run", "show", "stuck", "convert", "validate", "export", "doctor", "sidecar")
+COMMANDS = (
+    "run",
+    "show",
+    "characterize",
+    "stuck",
+    "convert",
+    "validate",
+    "export",
+    "doctor",
+    "sidecar",
+)
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
