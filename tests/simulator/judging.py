@@ -30,6 +30,9 @@ Outcome = Literal["right", "silent", "missed", "wrong", "false alarm"]
 """``silent`` is right too; ``wrong``: something else is named before what costs most; ``false
 alarm``: something is named that was not planted, where nothing is clear."""
 
+_NATURAL: Final = "long_tail"
+"""What an analysis may say of a sound run: it was not planted, and takes nothing away."""
+
 _TOOLS: Final = 2.0 / 0.3
 """Latency of the slowest tool by that of the fastest, as runs without a fault are drawn."""
 
@@ -107,7 +110,7 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
     clear = [
         one for one in faults if one["saved_gpu_ns"] >= NOISE * total and told_apart(truth, one)
     ]
-    causes = [one for one in named if one[0] in KINDS]
+    causes = [one for one in named if one[0] != _NATURAL]
     first = causes[0] if causes else None
     large = [one for one in faults[:1] if one["saved_gpu_ns"] >= NOISE * total]
     outcome: Outcome

@@ -100,6 +100,41 @@ def test_without_devices_a_hot_rank_is_a_slow_one(tmp_path: Path) -> None:
     assert named(tmp_path / "run") == ["slow_rank"]
 
 
+def test_a_reward_function_that_takes_long_is_named_though_it_is_parallel(tmp_path: Path) -> None:
+    drawn = scenario(2)
+    lengths = replace(drawn.lengths, reward_s=(0.1, 12.0, 0.1))
+    simulate(replace(drawn, lengths=lengths), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        first, *_ = find_causes(tables)
+        [[seconds]] = tables.sql.execute(
+            "SELECT sum(s) FROM (SELECT max(end_ns - start_ns) / 1e9 AS s FROM reward_call"
+            f" WHERE function = '{drawn.functions[1]}' GROUP BY batch_id)"
+        ).fetchall()
+    assert (first.kind, first.where) == ("slow_reward", {"function": drawn.functions[1]})
+    assert first.gpu_s == pytest.approx(drawn.ranks * seconds, rel=0.05)
+
+
+def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Path) -> None:
+    drawn = scenario(2)
+    simulate(drawn, tmp_path / "run", again=False)
+    late_ns, stage = 4_000_000_000, "ref_logprob"
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            f"UPDATE span SET end_ns = end_ns + {late_ns} WHERE process = 1 AND name = '{stage}'"
+        )
+        first, *_ = find_causes(tables)
+        assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": stage})
+        # Somebody else was longer by less than that in some steps.
+        assert 0.6 < first.gpu_s * 1e9 / (late_ns * drawn.steps * drawn.ranks) <= 1.0
+
+
+def test_a_source_without_times_has_no_causes(tmp_path: Path) -> None:
+    simulate(replace(scenario(2), steps=2), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute("UPDATE step SET start_ns = NULL, end_ns = NULL")
+        assert find_causes(tables) == []
+
+
 def named(folder: Path) -> list[str]:
     with open_tables(folder, threads=1) as tables:
         return [one.kind for one in find_causes(tables) if one.kind != "long_tail"]

@@ -15,6 +15,7 @@ from rlvr_probe.analysis.causes.clocks import clock_skew
 from rlvr_probe.analysis.causes.filters import aggressive_filter
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.laps import lay_out
+from rlvr_probe.analysis.causes.late import late_ranks
 from rlvr_probe.analysis.causes.movement import slow_weight_sync
 from rlvr_probe.analysis.causes.queues import queues
 from rlvr_probe.analysis.causes.ranks import slow_ranks
@@ -25,8 +26,16 @@ from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["KINDS", "Cause", "Extent", "Saving", "find_causes"]
 
+
+def _ranks(run: Run) -> list[Cause]:
+    """A rank that is slow in everything is not told for each part again."""
+    slow = slow_ranks(run)
+    told = {one.where.get("rank") for one in slow}
+    return slow + [one for one in late_ranks(run) if one.where["rank"] not in told]
+
+
 _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
-    slow_ranks,
+    _ranks,
     stragglers,
     serial_rewards,
     slow_tools,

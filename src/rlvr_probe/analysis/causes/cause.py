@@ -14,7 +14,7 @@ __all__ = ["KINDS", "Cause", "Extent", "Saving"]
 KINDS: Final = (
     "slow_rank", "thermal_throttling", "straggler", "serial_reward", "slow_tool",
     "slow_weight_sync", "aggressive_filter", "starving_trainer", "waiting_rollout", "clock_skew",
-    "long_tail",
+    "slow_reward", "long_tail",
 )  # fmt: skip
 """Everything that may be named."""
 

@@ -47,6 +47,14 @@ class Run:
         """Whether nothing is to be said of it."""
         return self.share(saving) < NOISE
 
+    def worst_steps(self, saving: Saving, count: int) -> list[str]:
+        """The first of the steps that it cost most, in words."""
+        return [
+            f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])} of all"
+            f" {self.extent.gpus} GPUs"
+            for step in saving.worst_steps[:count]
+        ]
+
     def cause(
         self,
         kind: str,
@@ -75,11 +83,7 @@ class Run:
         error_s = None if error is None else gpus * error / 1e9
         steps = saving.worst_steps
         if worst is None:
-            worst = (
-                f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])} of all"
-                f" {gpus} GPUs"
-                for step in steps[:_WORST]
-            )
+            worst = self.worst_steps(saving, _WORST)
         return Cause(
             kind=kind,
             title=f"{title}: {per_cent(share)} of GPU time",

@@ -68,15 +68,15 @@ WITH rollout AS (
       ON c.process = r.process AND c.start_ns >= r.start_ns AND c.end_ns <= r.end_ns
 ), single AS (
     SELECT DISTINCT t.step_id, t.process, u.start_ns, u.end_ns
-    FROM kept_trajectory AS t JOIN turn AS u USING (trajectory_id)
+    FROM turn AS u JOIN kept_trajectory AS t USING (trajectory_id)
     WHERE NOT t.own_times AND t.mode = 'train' AND t.step_id IS NOT NULL
 )
 FROM summed UNION ALL FROM single
 """
 """Engine calls of ranks that generate their own rows, one call after another."""
 
-_LAPS: Final = """
-CREATE OR REPLACE TEMP TABLE cause_lap AS
+_PARTS: Final = """
+CREATE OR REPLACE TEMP TABLE cause_part AS
 WITH worked AS (
     SELECT step_id, process, stage, ns FROM cause_work WHERE NOT together
 ), generated AS (
@@ -89,23 +89,32 @@ WITH worked AS (
 ), verified AS (
     SELECT b.step_id, c.process, sum(c.end_ns - c.start_ns)::BIGINT AS ns
     FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+    JOIN kept_span AS s ON s.step_id = b.step_id AND s.process = c.process
+                       AND s.name = 'reward' AND s.mode IS DISTINCT FROM 'eval'
+                       AND c.start_ns >= s.start_ns AND c.end_ns <= s.end_ns
     WHERE b.mode = 'train' AND NOT b.queued
     GROUP BY ALL
-), parts AS (
-    SELECT step_id, CASE WHEN NOT EXISTS (FROM generated) THEN stage
-                         WHEN stage = 'weight_sync' THEN 'rollout'
-                         WHEN stage IN ('old_logprob', 'ref_logprob', 'values') THEN 'reward'
-                         ELSE stage END AS lap,
-           process, ns AS own_ns, 0 AS tool_ns, 0 AS reward_ns
-    FROM worked
-    UNION ALL SELECT step_id, 'rollout', process, ns, 0, 0 FROM generated
-    UNION ALL SELECT step_id, 'rollout', process, 0, ns, 0 FROM tools
-    UNION ALL SELECT step_id, 'reward', process, 0, 0, ns FROM verified
-    WHERE EXISTS (FROM generated)
 )
-SELECT step_id, lap, process, sum(own_ns)::BIGINT AS own_ns, sum(tool_ns)::BIGINT AS tool_ns,
-       sum(reward_ns)::BIGINT AS reward_ns
-FROM parts GROUP BY ALL
+SELECT step_id,
+       CASE WHEN NOT EXISTS (FROM generated) THEN stage
+            WHEN stage = 'weight_sync' THEN 'rollout'
+            WHEN stage IN ('old_logprob', 'ref_logprob', 'values') THEN 'reward'
+            ELSE stage END AS lap,
+       stage, 'own' AS part, process, ns
+FROM worked
+UNION ALL SELECT step_id, 'rollout', 'generation', 'own', process, ns FROM generated
+UNION ALL SELECT step_id, 'rollout', 'tools', 'tool', process, ns FROM tools
+UNION ALL SELECT step_id, 'reward', 'reward functions', 'reward', process, ns FROM verified
+"""
+"""What each rank took for each part of a lap."""
+
+_LAPS: Final = """
+CREATE OR REPLACE TEMP TABLE cause_lap AS
+SELECT step_id, lap, process,
+       coalesce(sum(ns) FILTER (part = 'own'), 0)::BIGINT AS own_ns,
+       coalesce(sum(ns) FILTER (part = 'tool'), 0)::BIGINT AS tool_ns,
+       coalesce(sum(ns) FILTER (part = 'reward'), 0)::BIGINT AS reward_ns
+FROM cause_part GROUP BY ALL
 """
 
 _HIDDEN: Final = """
@@ -171,7 +180,7 @@ def lay_out(tables: Tables) -> Extent | None:
     Returns:
         The GPU time that causes are shares of; None of a source without steps that have times.
     """
-    for made in (_WORK, _CALLS, _LAPS, _HIDDEN, _PATHS, _HOT):
+    for made in (_WORK, _CALLS, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
         tables.sql.execute(made)
     gpus, begin_ns, end_ns, steps = tables.sql.execute(_EXTENT).fetchall()[0]
     if begin_ns is None or end_ns is None or end_ns <= begin_ns:

@@ -61,8 +61,9 @@ WITH tokens AS (
                 AS x
     FROM taken AS t JOIN line USING (stage)
 ), apart AS (
-    SELECT step_id, stage, process, rank,
-           x - median(x) OVER (PARTITION BY step_id, stage) AS x,
+    SELECT step_id, stage, process, rank, ranks,
+           -- Of two ranks the median lies between both.
+           (x - median(x) OVER (PARTITION BY step_id, stage)) * if(ranks = 2, 2, 1) AS x,
            stage IN ('weight_sync', 'update_weights', 'save_checkpoint', 'load_checkpoint')
            AS fixed_size
     FROM second
@@ -149,7 +150,9 @@ def _paces(run: Run) -> list[_Pace]:
     found = list[_Pace]()
     for row in rows:
         others = [one - usual for process, one in normal.items() if process != row["process"]]
-        spread = math.sqrt(sum(one**2 for one in others) / len(others)) if others else 0.0
+        # One peer alone has no spread.
+        several = len(others) > 1
+        spread = math.sqrt(sum(one**2 for one in others) / len(others)) if several else 0.0
         error = (row["spread"] or 0.0) / math.sqrt(row["laps"])
         slower = row["slower"] - usual
         sigmas = slower / (math.hypot(spread, error) or 1e-9)

@@ -7,6 +7,9 @@ more than nine in ten of these took, and looks for the last trajectory again.
 Where a rank calls a function for all of its rows, parallel work shows in how much longer a call
 takes for more rows: with enough workers at a time hardly, one after another in proportion. The
 slope of that in logarithms tells how many there are; the replay takes :data:`PARALLEL` instead.
+
+A function that is neither, and that much of the GPU time waits for, is told as slow: the replay
+leaves it out.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.thresholds import PARALLEL, SERIAL
+from rlvr_probe.analysis.causes.thresholds import PARALLEL, REWARD_SHARE, SERIAL
 from rlvr_probe.analysis.causes.words import seconds
 
 __all__ = ["serial_rewards"]
@@ -30,18 +33,19 @@ _FEW: Final = 8
 
 _QUEUED: Final = """
 WITH verified AS (
-    SELECT v.trajectory_id, v.function, t.batch_id, t.step_id, v.end_ns - v.start_ns AS ns,
-           row_number() OVER (PARTITION BY t.batch_id, v.function ORDER BY v.start_ns) AS place
+    SELECT v.trajectory_id, v.function, t.batch_id, v.start_ns, v.end_ns - v.start_ns AS ns
     FROM verification AS v JOIN cause_path AS t USING (trajectory_id)
+), early AS (
+    SELECT function, unnest(min_by(ns, start_ns, 2)) AS ns
+    FROM verified GROUP BY batch_id, function
 ), alone AS (
-    SELECT function, quantile_cont(ns, 0.9) FILTER (place <= 2) AS usual_ns
-    FROM verified GROUP BY function
+    SELECT function, quantile_cont(ns, 0.9) AS usual_ns FROM early GROUP BY function
 ), shorter AS (
     SELECT trajectory_id, sum(greatest(ns - usual_ns, 0)) AS ns
-    FROM verified JOIN alone USING (function) GROUP BY trajectory_id
+    FROM verified JOIN alone USING (function) WHERE ns > usual_ns GROUP BY trajectory_id
 ), batches AS (
-    SELECT step_id, max(end_ns) - max(end_ns - ns) AS ns
-    FROM cause_path JOIN shorter USING (trajectory_id) GROUP BY step_id, batch_id
+    SELECT step_id, max(end_ns) - max(end_ns - coalesce(ns, 0)) AS ns
+    FROM cause_path LEFT JOIN shorter USING (trajectory_id) GROUP BY step_id, batch_id
 )
 SELECT step_id, sum(ns)::DOUBLE AS ns FROM batches GROUP BY step_id ORDER BY step_id
 """
@@ -76,9 +80,47 @@ FROM cause_lap WHERE lap = 'reward' GROUP BY step_id ORDER BY step_id
 """
 
 
+_SPENT: Final = """
+SELECT function, count(*) AS calls, median(ns) AS ns, max(ns) AS longest_ns, sum(ns) AS total_ns
+FROM (
+    SELECT c.function, c.end_ns - c.start_ns AS ns
+    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+    WHERE b.mode = 'train' AND NOT b.queued
+    UNION ALL
+    SELECT v.function, v.end_ns - v.start_ns AS ns
+    FROM verification AS v JOIN cause_path USING (trajectory_id)
+)
+WHERE function IS NOT NULL GROUP BY function ORDER BY total_ns DESC LIMIT 2
+"""
+
+_WITHOUT: Final = """
+WITH called AS (
+    SELECT b.step_id, c.process, sum(c.end_ns - c.start_ns) AS ns
+    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+    WHERE b.mode = 'train' AND NOT b.queued AND c.function = $function GROUP BY ALL
+), laps AS (
+    SELECT l.step_id,
+           max(l.own_ns + l.reward_ns)
+           - max(l.own_ns + l.reward_ns - least(l.reward_ns, coalesce(c.ns, 0))) AS ns
+    FROM cause_lap AS l LEFT JOIN called AS c USING (step_id, process)
+    WHERE l.lap = 'reward' GROUP BY l.step_id
+), verified AS (
+    SELECT trajectory_id, sum(end_ns - start_ns) AS ns FROM verification
+    WHERE function = $function GROUP BY trajectory_id
+), paths AS (
+    SELECT p.step_id, max(p.end_ns) - max(p.end_ns - coalesce(v.ns, 0)) AS ns
+    FROM cause_path AS p LEFT JOIN verified AS v USING (trajectory_id)
+    GROUP BY p.step_id, p.batch_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM laps UNION ALL FROM paths)
+GROUP BY step_id ORDER BY step_id
+"""
+"""Wall time of each step without a reward function."""
+
+
 def serial_rewards(run: Run) -> list[Cause]:
-    """Verification one after another, if GPUs wait for it."""
-    return _queued(run) or _in_batches(run)
+    """Verification one after another, if GPUs wait for it; else functions that just take long."""
+    return _queued(run) or _in_batches(run) or _long(run)
 
 
 def _queued(run: Run) -> list[Cause]:
@@ -124,6 +166,24 @@ def _in_batches(run: Run) -> list[Cause]:
     )
     where = {"function": str(functions[0]["function"])}
     return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+
+
+def _long(run: Run) -> list[Cause]:
+    """Functions that all GPUs wait for long, however many verifications there are at a time."""
+    found = list[Cause]()
+    for row in run.ask(_SPENT).dicts:
+        answer = run.ask(_WITHOUT, function=row["function"])
+        saving = Saving(dict(answer.rows))
+        if run.share(saving) < REWARD_SHARE:
+            continue
+        title = f"GPUs wait for reward function {row['function']}, {seconds(row['ns'])} a call"
+        worst = [
+            f"{row['calls']:,} calls in training, the longest {seconds(row['longest_ns'])}",
+            *run.worst_steps(saving, 2),
+        ]
+        where = {"function": str(row["function"])}
+        found.append(run.cause("slow_reward", saving, title, answer, where=where, worst=worst))
+    return found
 
 
 def _length(rows: float, workers: float) -> float:

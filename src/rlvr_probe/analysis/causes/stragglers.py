@@ -25,12 +25,13 @@ from rlvr_probe.analysis.figures import Answer, Evidence
 __all__ = ["stragglers"]
 
 _LAST: Final = """
-WITH ranked AS (
-    SELECT *, row_number() OVER (PARTITION BY batch_id ORDER BY end_ns DESC) AS place
-    FROM cause_path
+WITH batches AS (
+    SELECT step_id, batch_id, max_by(trajectory_id, end_ns) AS trajectory_id,
+           max(end_ns, 2) AS ends
+    FROM cause_path GROUP BY ALL
 )
-SELECT a.step_id, a.trajectory_id, (a.end_ns - b.end_ns)::DOUBLE AS ns
-FROM ranked AS a JOIN ranked AS b USING (batch_id) WHERE a.place = 1 AND b.place = 2
+SELECT step_id, trajectory_id, (ends[1] - ends[2])::DOUBLE AS ns
+FROM batches WHERE len(ends) = 2
 """
 """Of trajectories on their own: how much later than all others of its batch the last one ended."""
 

@@ -10,10 +10,10 @@ from typing import Final
 
 __all__ = [
     "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "HOT_MIN", "HOT_NOISE",
-    "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "PARALLEL", "RARE", "SERIAL", "SLOW_MIN",
-    "SLOW_SIGMAS", "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE",
-    "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_RATIO",
-    "TOOL_SHARE",
+    "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "PARALLEL", "RARE", "REWARD_SHARE",
+    "SERIAL", "SLOW_MIN", "SLOW_SIGMAS", "STAGE_MIN", "STAGE_USUAL", "STARVED", "STARVED_OFTEN",
+    "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL",
+    "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
@@ -30,6 +30,12 @@ HOT_MIN: Final = 0.015
 
 HOT_NOISE: Final = 0.0075
 """As :data:`NOISE`, there: that it was hot is no estimate."""
+
+STAGE_MIN: Final = 0.1
+"""As :data:`SLOW_MIN`, of one stage alone, in the median of its steps."""
+
+STAGE_USUAL: Final = 0.05
+"""The same, in four of five steps at least: what is due to longer samples is in some only."""
 
 TAIL: Final = (10, 20, 50)
 """Longest trajectories, beside the one in question, from which the tail of lengths is told."""
@@ -49,6 +55,10 @@ another. Natural up to 0.78, with 16 at a time."""
 
 PARALLEL: Final = 16
 """Verifications at a time that a serial reward function is compared with."""
+
+REWARD_SHARE: Final = 0.055
+"""Share of the GPU time that waits for a reward function that is not serial. Natural up to
+0.042."""
 
 TOOL_RATIO: Final = 6.7
 """Median latency of a tool, by that of the fastest other one. Natural up to 6.7."""
@@ -97,6 +107,7 @@ EMPTY_USUAL: Final = 0.12
 CONFIDENCE: Final = {
     "slow_rank": 0.97, "thermal_throttling": 0.99, "straggler": 0.9, "serial_reward": 0.99,
     "slow_tool": 0.97, "slow_weight_sync": 0.97, "aggressive_filter": 0.99,
-    "starving_trainer": 0.99, "waiting_rollout": 0.97, "clock_skew": 0.99, "long_tail": 0.5,
+    "starving_trainer": 0.99, "waiting_rollout": 0.97, "clock_skew": 0.99, "slow_reward": 0.9,
+    "long_tail": 0.5,
 }  # fmt: skip
 """By kind: of the runs in which it was named first, the share in which it was what cost most."""

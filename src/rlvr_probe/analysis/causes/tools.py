@@ -25,7 +25,7 @@ _TRIED: Final = 2
 _TOOLS: Final = """
 SELECT c.tool, count(*) AS calls, median(c.end_ns - c.start_ns) AS ns,
        max(c.end_ns - c.start_ns) AS longest_ns, sum(c.end_ns - c.start_ns) AS total_ns,
-       list(c.trajectory_id ORDER BY c.end_ns - c.start_ns DESC)[:20] AS slowest
+       max_by(c.trajectory_id, c.end_ns - c.start_ns, 20) AS slowest
 FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
 WHERE t.mode = 'train' AND c.tool IS NOT NULL
 GROUP BY c.tool HAVING median(c.end_ns - c.start_ns) > 0 ORDER BY total_ns DESC
@@ -96,11 +96,7 @@ def _cause(
         title += f", {times(one['ns'] / fastest)} as long as {name}"
     worst = [
         f"{one['calls']:,} calls in training, the longest {seconds(one['longest_ns'])}",
-        *(
-            f"step {run.numbers.get(step, step)}: {seconds(saving.by_step[step])} of all"
-            f" {run.extent.gpus} GPUs"
-            for step in saving.worst_steps[:2]
-        ),
+        *run.worst_steps(saving, 2),
     ]
     evidence = {"trajectory": Evidence.of(dict.fromkeys(one["slowest"]), one["calls"])}
     where = {"tool": str(one["tool"])}

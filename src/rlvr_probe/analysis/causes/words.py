@@ -15,6 +15,8 @@ HELPS: Final = {
     " trajectories and train on them in the next one (partial or asynchronous rollout).",
     "serial_reward": "Verify in parallel: more workers or processes for this function, or a"
     " service; begin when a trajectory ends, not when a batch does.",
+    "slow_reward": "Make the function cheaper or cap its time; run it beside the next stage; verify"
+    " in parallel, or in a service.",
     "slow_tool": "Look at the service behind the tool; cap its time, add workers, cache its"
     " results; begin other trajectories while one waits.",
     "slow_weight_sync": "Move weights in larger buckets, over the fastest link, and only what"
@@ -40,6 +42,7 @@ REFUTED: Final = {
     " before it.",
     "serial_reward": "Calls with twice as many rows do not take longer, or nothing is queued while"
     " verification takes long.",
+    "slow_reward": "Its calls lie beside work of the GPUs: nobody waits for them.",
     "slow_tool": "Calls of this tool are meant to take that long: its work is larger than that of"
     " other tools.",
     "slow_weight_sync": "The size of the weights by the bandwidth of the link gives that time.",
