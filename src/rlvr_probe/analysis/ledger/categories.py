@@ -62,6 +62,7 @@ LAYERS: Final = (
     Layer("idle", "wait.update"),
     Layer("other", "work.other"),
     Layer("dispatch", "overhead.dispatch"),
+    Layer("unknown", "unaccounted"),
     Layer("wait.reward", "wait.reward"),
     Layer("wait.rollout", "wait.rollout"),
     Layer("full", "wait.update"),

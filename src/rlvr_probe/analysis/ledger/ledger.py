@@ -9,6 +9,7 @@ from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
 from rlvr_probe.analysis.ledger.hidden import find_hidden
 from rlvr_probe.analysis.ledger.moves import make_cells
+from rlvr_probe.analysis.ledger.notes import notes_of
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.ledger.queue import paint_queue
 from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
@@ -64,4 +65,4 @@ def make_ledger(tables: Tables) -> Ledger | None:
     found.update(
         sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
     )
-    return Ledger(places.gpus, begin_ns, end_ns, found, tuple(places.notes))
+    return Ledger(places.gpus, begin_ns, end_ns, found, (*places.notes, *notes_of(tables)))

@@ -48,7 +48,8 @@ GROUP BY told.process, told.step_id
 _PART = """
 CREATE OR REPLACE TEMP TABLE ledger_part AS
 WITH done AS (
-    SELECT gpu, span.process, span.id, span.start_ns, span.end_ns, rpc.process AS caller,
+    SELECT gpu, span.process, span.worker_group, span.start_ns, span.end_ns,
+           rpc.process AS caller,
            rpc.start_ns AS called_ns, rpc.end_ns AS result_ns, asked.waits
     FROM span JOIN gpu_process USING (process)
     LEFT JOIN rpc_rank ON rpc_rank.process = span.process AND rpc_rank.id = span.id
@@ -61,7 +62,8 @@ WITH done AS (
     FROM done LEFT JOIN (SELECT gpu, min(process) AS process FROM gpu_teller WHERE NOT own
                          GROUP BY gpu) told USING (gpu)
 )
-SELECT placed.gpu, placed.process, process.boot, placed.start_ns, placed.end_ns, called_ns,
+SELECT placed.gpu, placed.process, worker_group, process.boot, placed.start_ns,
+       placed.end_ns, called_ns,
        CASE WHEN waits THEN result_ns ELSE stage.end_ns END AS over_ns,
        CASE WHEN placed.at_ns < stage.end_ns THEN stage.stage END AS stage
 FROM placed JOIN process USING (process)
@@ -148,16 +150,29 @@ def paint_stages(tables: Tables) -> None:
         FROM ledger_cluster cluster JOIN ledger_stage stage USING (stage)
         WHERE {wait} IS NOT NULL
     """)
-    # GPUs that a stage did not call wait for those that it called.
+    # GPUs that a stage did not call wait for those that it called; of ranks of a group that was
+    # called and that told nothing, nobody knows.
     tables.sql.execute(f"""
         INSERT INTO paint
-        SELECT told.gpu, {wait}, cluster.first_ns, cluster.last_ns
-        FROM (SELECT DISTINCT stage, cluster, first_ns, last_ns FROM ledger_cluster) cluster
-        JOIN ledger_stage stage USING (stage) JOIN gpu_teller told USING (process)
-        ANTI JOIN ledger_cluster called
-            ON called.stage = cluster.stage AND called.cluster = cluster.cluster
-           AND called.gpu = told.gpu
-        WHERE {wait} IS NOT NULL
+        WITH called AS (
+            SELECT DISTINCT stage, cluster, first_ns, last_ns, worker_group
+            FROM ledger_cluster JOIN ledger_part USING (stage, gpu)
+        ), member AS (
+            SELECT DISTINCT worker_group, gpu FROM ledger_part
+        ), missed AS (
+            SELECT called.stage, cluster, first_ns, last_ns, told.gpu,
+                   bool_or(member.gpu IS NOT NULL) AS belongs
+            FROM called JOIN ledger_stage stage USING (stage)
+            JOIN gpu_teller told USING (process)
+            LEFT JOIN member ON member.worker_group = called.worker_group
+                AND member.gpu = told.gpu
+            GROUP BY called.stage, cluster, first_ns, last_ns, told.gpu
+        )
+        SELECT missed.gpu, CASE WHEN belongs THEN {NUMBER["unknown"]} ELSE {wait} END,
+               first_ns, last_ns
+        FROM missed JOIN ledger_stage stage USING (stage)
+        ANTI JOIN ledger_cluster here ON here.stage = missed.stage
+            AND here.cluster = missed.cluster AND here.gpu = missed.gpu
     """)
     # Between two steps that follow one another there is nothing that has no name, but in one of
     # which no stage was recorded nobody knows.
