@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_probe.analysis.chapters.ledger import ledger
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger, make_ledger
 from rlvr_probe.analysis.tables import Tables, open_tables
+from rlvr_probe.model import names
+from tests.journals import JournalFile
 from tests.simulator import Truth, scenario, simulate
 from tests.simulator.books import CATEGORIES as TRUE_CATEGORIES
 
@@ -28,11 +31,11 @@ def test_every_true_category_has_its_name() -> None:
 def test_the_ledger_is_that_of_the_books(tmp_path: Path, seed: int) -> None:
     truth = simulate(scenario(seed), tmp_path / "run", again=False)
     with open_tables(tmp_path / "run") as tables:
-        ledger = make_ledger(tables)
-    assert ledger is not None
-    assert len(ledger.gpus) == truth.gpus
-    assert sum(ledger.ns.values()) == truth.gpus * (ledger.end_ns - ledger.begin_ns)
-    errors = judged(ledger, truth)
+        made = make_ledger(tables)
+    assert made is not None
+    assert len(made.gpus) == truth.gpus
+    assert sum(made.ns.values()) == truth.gpus * (made.end_ns - made.begin_ns)
+    errors = judged(made, truth)
     assert max(errors.values(), key=abs) < 0.01, errors
 
 
@@ -48,18 +51,18 @@ def seconds_waited(tables: Tables) -> list[tuple[int, str, int, str, int | None,
 def test_who_was_waited_for_is_who_the_books_say(tmp_path: Path, seed: int) -> None:
     truth = simulate(scenario(seed), tmp_path / "run", again=False)
     with open_tables(tmp_path / "run") as tables:
-        ledger = make_ledger(tables)
+        made = make_ledger(tables)
         told = seconds_waited(tables)
-    assert ledger is not None
+    assert made is not None
     sums = Counter[str]()
     for _, barrier, gpu_ns, kind, _, _ in told:
         assert kind
         sums[barrier] += gpu_ns
     assert sums == Counter(
         {
-            barrier: ledger.ns[f"wait.{barrier}"]
+            barrier: made.ns[f"wait.{barrier}"]
             for barrier in ("rollout", "reward", "update", "refit")
-            if ledger.ns[f"wait.{barrier}"]
+            if made.ns[f"wait.{barrier}"]
         }
     )
     whole = agreed = 0
@@ -71,3 +74,35 @@ def test_who_was_waited_for_is_who_the_books_say(tmp_path: Path, seed: int) -> N
         agreed += wait["gpu_ns"] * (same and wait.get("rank") in (None, rank))
     # Ranks that are late by less than readings differ cannot be told apart.
     assert agreed >= 0.95 * whole
+
+
+@pytest.mark.parametrize("seed", [3, 12])
+def test_the_chapter_tells_the_ledger_by_step_gpu_and_barrier(tmp_path: Path, seed: int) -> None:
+    truth = simulate(scenario(seed), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run") as tables:
+        chapter = ledger(tables)
+    told = {(one.id, one.by.get("category")): one.value for one in chapter.figures}
+    whole = told["ledger.gpu_time", None]
+    assert told["ledger.gpus", None] == truth.gpus
+    assert isinstance(whole, float)
+    assert sum(told["ledger.share", name] for name in CATEGORIES) == pytest.approx(1.0)  # type: ignore[misc]
+    for name in CATEGORIES:
+        time_s = told["ledger.time", name]
+        assert told["ledger.share", name] == pytest.approx(time_s / whole)  # type: ignore[operator]
+        assert (told.get(("ledger.wall_time", name)) or 0) <= told["ledger.wall", None]  # type: ignore[operator]
+    series = {one.id: one for one in chapter.series}
+    steps, each = series["ledger.steps"], series["ledger.each_gpu"]
+    for one, count in ((steps, len(truth.steps_ns)), (each, truth.gpus)):
+        assert (len(one.rows), one.total) == (count, count)
+        first = one.columns.index(CATEGORIES[0])
+        assert sum(sum(row[first:]) for row in one.rows) == pytest.approx(whole)
+    assert series["ledger.barriers"].rows[0][2] > 0
+
+
+def test_a_source_without_steps_has_no_ledger_and_says_why(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path)
+    journal.event(names.SESSION, 0.5, session=0, framework="trl", rank=0, world_size=1)
+    journal.close()
+    with open_tables(tmp_path) as tables:
+        chapter = ledger(tables)
+    assert all(one.value is None and one.why for one in chapter.figures)

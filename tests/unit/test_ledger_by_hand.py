@@ -238,7 +238,12 @@ class Job:
     ) -> None:
         """``apart_s``: how much the clock of the second rank's own machine is ahead."""
         self.one = JournalFile(folder, 1, chunk=1_000)
-        facts = {"framework": "verl", "rank": 0, "world_size": 1, "accelerators": accelerators}
+        facts: dict[str, Any] = {
+            "framework": "verl",
+            "rank": 0,
+            "world_size": 1,
+            "accelerators": accelerators,
+        }
         self.one.event(names.SESSION, 0.5, session=0, resumed_step=0, **facts)
         owner = {"owner": key(1)}
         self.ranks = []

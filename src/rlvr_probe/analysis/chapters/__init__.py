@@ -15,6 +15,7 @@ from rlvr_probe.analysis.chapters import (
     flight,
     imbalance,
     integrals,
+    ledger,
     lengths,
     movement,
     occupancy,
@@ -29,6 +30,7 @@ from rlvr_probe.analysis.tables import Tables
 __all__ = ["CHAPTERS", "DEFINITIONS", "DERIVED", "SERIES", "make_chapters"]
 
 CHAPTERS: Final[dict[str, ChapterMaker]] = {
+    "ledger": ledger.ledger,
     "lengths": lengths.lengths,
     "occupancy": occupancy.occupancy,
     "imbalance": imbalance.imbalance,
@@ -41,7 +43,7 @@ CHAPTERS: Final[dict[str, ChapterMaker]] = {
 """By name, in the order of the report."""
 
 _MODULES: Final = (
-    lengths, occupancy, imbalance, rewards, tools, movement, devices, asynchronous,
+    ledger, lengths, occupancy, imbalance, rewards, tools, movement, devices, asynchronous,
 )  # fmt: skip
 DEFINITIONS: Final[tuple[Definition, ...]] = tuple(
     one for module in _MODULES for one in module.DEFINITIONS

@@ -80,13 +80,13 @@ def _serves(search: Search, attempt: int) -> bool:
 
 def _server(search: Search) -> bool:
     """Whether the engine is a server, on none of the GPUs of those who ask it."""
-    [[server]] = search.ask("SELECT coalesce(contains(engine, 'server'), false) FROM run")
+    [[server]] = search.ask("SELECT coalesce(bool_or(contains(engine, 'server')), false) FROM run")
     return bool(server)
 
 
 def _place(search: Search, attempt: int, engines: Sequence[int]) -> None:
     """Engines of which no device is known."""
-    [[size, beside]] = search.ask("SELECT rollout_tp, asynchronous FROM run")
+    [[size, beside]] = search.ask("SELECT any_value(rollout_tp), any_value(asynchronous) FROM run")
     free = _free(search)
     held = _largest(search, attempt)
     each = size or max(1, len(held) // len(engines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
@@ -19,6 +20,13 @@ from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["Ledger", "make_ledger"]
+
+
+_LARGE: Final = (
+    "paint", "painted", "ledger_call", "ledger_generated", "ledger_part", "barrier_own",
+    "tensor_read", "tensor_course",
+)  # fmt: skip
+"""What was made on the way, and is as large as the recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +73,7 @@ def make_ledger(tables: Tables) -> Ledger | None:
     found.update(
         sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
     )
-    return Ledger(places.gpus, begin_ns, end_ns, found, (*places.notes, *notes_of(tables)))
+    notes = (*places.notes, *notes_of(tables))
+    for name in _LARGE:
+        sql.execute(f"DROP TABLE IF EXISTS {name}")
+    return Ledger(places.gpus, begin_ns, end_ns, found, notes)

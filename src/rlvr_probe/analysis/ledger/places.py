@@ -65,7 +65,7 @@ def _missing(search: Search) -> None:
             search.gpu(f"rank {rank}", attempt).rank = rank
     if not found.controllers:
         return
-    [[size]] = search.ask("SELECT accelerators FROM run")
+    [[size]] = search.ask("SELECT any_value(accelerators) FROM run")
     for number in range(len(found.gpus), min(size or 0, 1 << 20)):
         search.gpu(f"accelerator {number}", min(found.controllers))
 
@@ -99,7 +99,9 @@ def find_places(tables: Tables) -> Places:
 
 
 def _tellers(tables: Tables, found: Places) -> None:
-    [[beside]] = tables.sql.execute("SELECT coalesce(asynchronous, false) FROM run").fetchall()
+    [[beside]] = tables.sql.execute(
+        "SELECT coalesce(any_value(asynchronous), false) FROM run"
+    ).fetchall()
     attempts = dict(tables.sql.execute("SELECT process, attempt FROM process").fetchall())
     served = {(attempt, gpu) for attempt, _, gpu in found.engines}
     rows = set[tuple[int, int, bool]]()

@@ -98,7 +98,7 @@ def find_rollout(tables: Tables) -> None:
     tables.sql.execute("""
         CREATE OR REPLACE TEMP TABLE ledger_home AS
         SELECT DISTINCT process FROM gpu_teller
-        WHERE own AND NOT (SELECT coalesce(contains(engine, 'server'), false) FROM run)
+        WHERE own AND NOT (SELECT coalesce(bool_or(contains(engine, 'server')), false) FROM run)
     """)
     for statement in (_CALL, _BUSY, _BATCH, _ROLLOUT):
         tables.sql.execute(statement)
