@@ -331,11 +331,7 @@ def test_rewards_that_run_at_once_queue_and_ask_again(tables: Tables) -> None:
         verify(tables, one, begin, end)
     verify(tables, ids[3], 8, 10, "g")
     # Workers of f took 1 s for each.
-    for number in range(3):
-        put(
-            tables, "span", step_id=0, process=9, id=number, parent=0, name="reward_fn",
-            start_ns=0, end_ns=SECOND, function="f", error="ValueError" if number else None,
-        )  # fmt: skip
+    put(tables, "reward_work", process=9, function="f", calls=3, took_s=3.0, errors=2)
 
     told = said([rewards(tables)])
 

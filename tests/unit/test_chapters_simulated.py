@@ -235,6 +235,26 @@ def test_reward_functions_take_what_they_take_in_plain_python(judged: Judged) ->
         assert together == pytest.approx(seconds / (busy[function] / 1e9))
 
 
+def test_queueing_for_reward_workers_is_told_from_their_work(judged: Judged) -> None:
+    told = judged.told
+    functions = {by["function"] for by in by_of(told, "rewards.function.calls")}
+    for function in functions:
+        work = [one for one in judged.trace.reward_work if one.function == function]
+        if not work:
+            assert judged.scenario.shape != "verl"
+            assert told.value("rewards.function.queue_share", function=function) is None
+            continue
+        calls, seconds = sum(one.calls for one in work), math.fsum(one.seconds for one in work)
+        waited = told.value("rewards.function.mean", function=function)
+        assert told.value("rewards.function.work", function=function) == pytest.approx(seconds)
+        share = told.value("rewards.function.queue_share", function=function)
+        assert share == pytest.approx(1 - seconds / calls / waited, abs=0.02)
+
+
+def by_of(told: Said, name: str) -> list[dict[str, str | int]]:
+    return [dict(by) for one, by in told.figures if one == name]
+
+
 def test_gpus_did_in_stages_what_the_trace_says(judged: Judged) -> None:
     found = [
         one

@@ -19,6 +19,7 @@ from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
 from rlvr_probe.trace.queues import place_queued
 from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.steps import build_steps
+from rlvr_probe.trace.sums import fine_totals, reward_work
 
 __all__ = ["build_trace", "read_run"]
 
@@ -96,7 +97,8 @@ def build_trace(loaded: Loaded, machine: Machine) -> Trace:
         unplaced=sorted(unplaced, key=lambda span: span.start_ns),
         unreached=unreached,
         unjoined_rpcs=loose["rpcs"],
-        totals=_totals(processes),
+        totals=fine_totals(processes),
+        reward_work=reward_work(processes),
         devices=devices,
         sidecars=[_process(i, one, clock, machine, devices) for i, one in enumerate(sidecars)],
         application_spans={
@@ -388,12 +390,3 @@ def _overflows(processes: Sequence[Recorded]) -> list[str]:
     if broken:
         notes.append(f"{broken} slots of the table of open spans are unreadable")
     return notes
-
-
-def _totals(processes: Sequence[Recorded]) -> dict[str, tuple[int, float]]:
-    totals = dict[str, tuple[int, int]]()
-    for one in processes:
-        for name, (count, duration_ns) in one.journal.totals.items():
-            before = totals.get(name, (0, 0))
-            totals[name] = (before[0] + count, before[1] + duration_ns)
-    return {name: (count, total / 1e9) for name, (count, total) in sorted(totals.items())}

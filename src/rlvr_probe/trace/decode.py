@@ -17,6 +17,7 @@ from rlvr_probe.model.schema import Column
 from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.trace.checks import BadRow, checked_hex, checked_id, checked_text
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
+from rlvr_probe.trace.elsewhere import WorkForOthers
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
 from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications, tells_one
 from rlvr_probe.trace.rows import (
@@ -74,6 +75,7 @@ class Journal:
         started: Actors that it asked for: id to class.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
+        elsewhere: Of these, calls of reward functions for other processes.
         reported: Rows the process itself dropped, by reason: running totals, the last one counts.
         skipped: Rows this reader could not use, by reason.
         finished: Ids among the watched ones whose span has finished.
@@ -108,6 +110,7 @@ class Journal:
     started: dict[str, str] = field(default_factory=dict)
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
+    elsewhere: WorkForOthers = field(default_factory=WorkForOthers)
     reported: dict[str, int] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     faults: dict[str, int] = field(default_factory=dict)
@@ -250,6 +253,8 @@ class RowDecoder:
             journal.tool_calls.add(start_ns, end_ns, parent, error, attributes)
         elif name == names.VERIFY.name:
             journal.verified.add(start_ns, end_ns, parent, attributes)
+        elif name == names.REWARD_FN.name:
+            journal.elsewhere.add(end_ns - start_ns, error, attributes)
 
     def _same(self, row: RpcRow) -> RpcRow:
         """``row`` with the one dict of all calls that say the same: they alternate in a step."""

@@ -15,64 +15,93 @@ from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS
 
-__all__ = ["TABLES", "integrate"]
+__all__ = ["MEANS", "RATES", "TABLES", "integrate"]
+
+MEANS: Final = (
+    "engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "utilization",
+    "memory_b", "power_w", "sm_clock_hz", "temperature_c",
+)  # fmt: skip
+"""Counters that have a mean."""
+
+RATES: Final = ("energy_j", "throttle_thermal_s", "throttle_power_s")
+"""Counters that count up."""
 
 _LEAVES: Final = tuple(one for one in ("step", *names.STAGES) if one != names.WAIT.name)
 _KINDS: Final = {
     kind: ", ".join(f"'{one.name}'" for one in COUNTERS if one.kind == kind)
     for kind in ("total", "window", "gauge")
 }
+_USED: Final = ", ".join(f"'{one}'" for one in (*MEANS, *RATES))
 _LIST: Final = ", ".join(f"'{one}'" for one in _LEAVES)
+
+
+def _islands(rows: str, keys: str) -> str:
+    """Intervals of ``rows`` by ``keys``, those that touch made one."""
+    return f"""
+        SELECT {keys}, min(scope) AS scope, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+        FROM (
+          SELECT *, sum(begins) OVER (
+            PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island
+          FROM (
+            SELECT *, coalesce(start_ns > max(end_ns) OVER (
+              PARTITION BY {keys} ORDER BY start_ns, end_ns
+              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)::INTEGER AS begins
+            FROM ({rows})
+          )
+        )
+        GROUP BY {keys}, island
+        """.strip()
+
+
+_SPANS: Final = f"""
+          SELECT step_id, name AS stage, owner, scope, span.start_ns, span.end_ns
+          FROM kept_span AS span JOIN works_on USING (process)
+          SEMI JOIN (SELECT step_id FROM kept_step WHERE done) USING (step_id)
+          WHERE name IN ({_LIST}) AND (name = 'eval' OR mode IS DISTINCT FROM 'eval')
+          """.strip()
 
 TABLES: Final = {
     "works_on": (
-        "GPUs of the stages of a process: those that it works on itself (process), else those of"
-        " its job (job), else all of its node (node)",
+        "whose GPUs the stages of a process are on: those that it works on itself (process), else"
+        " those of its job (job), else all of its node (node)",
         """
         WITH own AS (
-          SELECT device, process, attempt FROM device_process JOIN process USING (process)
+          SELECT DISTINCT process, attempt FROM device_process JOIN process USING (process)
           WHERE how = 'torch'
             OR process IN (SELECT process FROM device_process GROUP BY process HAVING count(*) = 1)
-        ), job AS (
-          SELECT DISTINCT device, process.process FROM process JOIN own USING (attempt)
-          WHERE process.process NOT IN (SELECT process FROM own)
-        ), node AS (
-          SELECT device, process.process FROM process JOIN device
-            ON CASE WHEN process.boot <> '' THEN device.boot = process.boot
-              ELSE device.host = process.host END
-          WHERE device.kind = 'gpu' AND device.parent IS NULL
-            AND process.process NOT IN (SELECT process FROM own UNION SELECT process FROM job)
         )
-        SELECT device, process, 'process' AS scope FROM own
-        UNION ALL SELECT device, process, 'job' FROM job
-        UNION ALL SELECT device, process, 'node' FROM node
+        SELECT process, scope,
+          CASE scope WHEN 'process' THEN 'process ' || process WHEN 'job' THEN 'job ' || attempt
+            ELSE 'node ' || CASE WHEN boot <> '' THEN boot ELSE host END END AS owner
+        FROM (
+          SELECT *, CASE WHEN process IN (SELECT process FROM own) THEN 'process'
+            WHEN attempt IN (SELECT attempt FROM own) THEN 'job' ELSE 'node' END AS scope
+          FROM process
+        )
+        """,
+    ),
+    "owned": (
+        "GPUs of an owner in works_on",
+        """
+        SELECT DISTINCT owner, device FROM (
+          SELECT 'process ' || process AS owner, device, process FROM device_process
+          UNION ALL
+          SELECT 'job ' || attempt, device, process FROM device_process JOIN process USING (process)
+        ) WHERE process IN (SELECT process FROM works_on WHERE scope = 'process')
+        UNION ALL
+        SELECT unnest(['node ' || boot, 'node ' || host]), device FROM device
+        WHERE kind = 'gpu' AND parent IS NULL
         """,
     ),
     "device_stage": (
         "a stage of a finished step on a GPU, once where processes share it",
-        f"""
-        WITH spans AS (
-          SELECT step_id, name AS stage, device, scope, span.start_ns, span.end_ns
-          FROM kept_span AS span JOIN works_on USING (process)
-          JOIN (SELECT step_id FROM kept_step WHERE done) USING (step_id)
-          JOIN device USING (device)
-          WHERE device.kind = 'gpu' AND name IN ({_LIST})
-            AND (name = 'eval' OR mode IS DISTINCT FROM 'eval')
-        ), islands AS (
-          SELECT *, sum(begins) OVER (
-            PARTITION BY step_id, stage, device ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING
-            ) AS island
-          FROM (
-            SELECT *, coalesce(start_ns > max(end_ns) OVER (
-              PARTITION BY step_id, stage, device ORDER BY start_ns, end_ns
-              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)::INTEGER AS begins
-            FROM spans
-          )
-        )
-        SELECT step_id, stage, device, min(scope) AS scope, min(start_ns) AS start_ns,
-          max(end_ns) AS end_ns
-        FROM islands GROUP BY step_id, stage, device, island
-        """,
+        _islands(
+            "SELECT step_id, stage, device, scope, start_ns, end_ns FROM ("
+            + _islands(_SPANS, "step_id, stage, owner")
+            + ") JOIN owned USING (owner) JOIN (SELECT device FROM device WHERE kind = 'gpu')"
+            " USING (device)",
+            "step_id, stage, device",
+        ),
     ),
     "counter_piece": (
         "a piece of time in which a counter of a device grew by an amount, and the sums before it",
@@ -80,7 +109,8 @@ TABLES: Final = {
         WITH pairs AS (
           SELECT device, counter, start_ns, end_ns, value,
             lag(end_ns) OVER line AS last_ns, lag(value) OVER line AS last
-          FROM reading WINDOW line AS (PARTITION BY device, counter ORDER BY end_ns)
+          FROM reading WHERE counter IN ({_USED})
+          WINDOW line AS (PARTITION BY device, counter ORDER BY end_ns)
         ), periods AS (
           SELECT device, counter, 5 * median(end_ns - last_ns) AS limit_ns
           FROM pairs GROUP BY device, counter
@@ -96,11 +126,10 @@ TABLES: Final = {
           FROM pairs JOIN periods USING (device, counter)
           WHERE counter IN ({_KINDS["window"]}) OR end_ns - last_ns <= limit_ns
         )
-        SELECT *, coalesce(sum(amount) OVER line, 0) AS amount_before,
-          coalesce(sum(end_ns - start_ns) OVER line, 0) AS covered_before
+        SELECT *, sum(amount) OVER line - amount AS amount_before,
+          sum((end_ns - start_ns)::DOUBLE) OVER line - (end_ns - start_ns) AS covered_before
         FROM pieces WHERE end_ns > start_ns AND amount >= 0
-        WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns
-          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
         """,
     ),
     "device_use": (

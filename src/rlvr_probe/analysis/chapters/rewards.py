@@ -37,8 +37,8 @@ _WORK: Final = (
     Definition(
         "rewards.function.work",
         "time in reward workers",
-        "Sum of the durations of the function in processes other than those that wait for it"
-        " (span reward_fn), evaluation included.",
+        "Sum of the durations of the function in processes that verify for others (reward_work),"
+        " evaluation included.",
         "s",
         "no other process recorded its work",
         by=("function",),
@@ -46,8 +46,8 @@ _WORK: Final = (
     Definition(
         "rewards.function.queue_share",
         "share of the time in queues",
-        "1 - mean duration in reward workers (span reward_fn) / mean duration as who waited for it"
-        " saw it (verification): queueing and the way there.",
+        "1 - mean duration in processes that verify for others (reward_work) / mean duration as who"
+        " waited for it saw it (verification): queueing and the way there.",
         "1",
         "no other process recorded its work",
         by=("function",),
@@ -73,7 +73,8 @@ _ATTEMPTS: Final = (
     Definition(
         "rewards.function.errors",
         "calls that raised",
-        "Number of calls that an exception ended (span reward_fn), evaluation included.",
+        "Number of calls that an exception ended (span reward_fn, reward_work), evaluation"
+        " included.",
         "1",
         "no call of it is a span",
         by=("function",),
@@ -180,18 +181,13 @@ def _work(tables: Tables, found: Found, names: list[str]) -> None:
         tables,
         """
         WITH waited AS (
-          SELECT function, avg(end_ns - start_ns) AS ns FROM verification GROUP BY function
-        ), worked AS (
-          SELECT function, avg(end_ns - start_ns) AS ns, sum(end_ns - start_ns) / 1e9 AS seconds,
-            arg_max(process, end_ns - start_ns, 5) AS processes
-          FROM kept_span WHERE name = 'reward_fn'
-            AND process NOT IN (SELECT DISTINCT process FROM verification)
-            AND process NOT IN (SELECT DISTINCT process FROM reward_call)
-          GROUP BY function
+          SELECT function, avg(end_ns - start_ns) / 1e9 AS mean
+          FROM verification GROUP BY function
         )
-        SELECT function, seconds AS work, 1 - worked.ns / nullif(waited.ns, 0) AS queue_share,
-          processes
-        FROM worked LEFT JOIN waited USING (function)
+        SELECT function, sum(took_s) AS work,
+          1 - sum(took_s) / sum(calls) / nullif(any_value(mean), 0) AS queue_share,
+          arg_max(process, took_s, 5) AS processes
+        FROM reward_work LEFT JOIN waited USING (function) GROUP BY function
         """,
     )
     told = {row["function"]: row for row in answer.dicts}
@@ -217,8 +213,12 @@ def _attempts(tables: Tables, found: Found, names: list[str]) -> None:
     errors = query(
         tables,
         """
-        SELECT function, count(error) AS errors FROM kept_span WHERE name = 'reward_fn'
-        GROUP BY function
+        SELECT function, sum(errors)::BIGINT AS errors FROM (
+          SELECT function, count(error) AS errors FROM kept_span WHERE name = 'reward_fn'
+          GROUP BY function
+          UNION ALL
+          SELECT function, errors FROM reward_work
+        ) GROUP BY function
         """,
     )
     told = {row["function"]: row for row in answer.dicts}

@@ -47,6 +47,13 @@ def fill_batches(bulk: Bulk, trace: Trace, steps: Sequence[Step], numbers: Numbe
         ),
     )  # fmt: skip
     bulk.add(
+        BY_NAME["reward_work"],
+        (
+            (one.process, one.function, one.calls, one.seconds, one.errors)
+            for one in trace.reward_work
+        ),
+    )
+    bulk.add(
         BY_NAME["request"],
         (
             (

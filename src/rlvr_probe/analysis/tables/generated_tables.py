@@ -180,6 +180,17 @@ GENERATED_TABLES: Final = (
         ),
     ),
     Table(
+        "reward_work",
+        "calls of a reward function by a process that verifies for others, all together",
+        (
+            PROCESS,
+            FUNCTION,
+            number("calls", "how many"),
+            seconds("took_s", "sum of their durations"),
+            number("errors", "how many an exception ended"),
+        ),
+    ),
+    Table(
         "reward",
         "what one reward function gave one trajectory",
         (

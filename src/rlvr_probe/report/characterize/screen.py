@@ -50,9 +50,7 @@ def lay_out_characterization(found: Characterization) -> list[Block]:
     notes = dict.fromkeys((*found.notes, *(note for one in found.chapters for note in one.notes)))
     blocks += [Line(f"note: {clean(note, 400)}", "quiet") for note in list(notes)[:_NOTES]]
     if len(notes) > _NOTES:
-        blocks.append(
-            Line(f"… and {len(notes) - _NOTES} notes more, in --json", "quiet")
-        )
+        blocks.append(Line(f"… and {len(notes) - _NOTES} notes more, in --json", "quiet"))
     return blocks
 
 
@@ -133,9 +131,7 @@ def _causes(found: Characterization) -> list[Block]:
                  f" what usually helps: {clean(cause.usually_helps, 300)}", "quiet")
         )  # fmt: skip
     if len(found.causes) > _CAUSES:
-        blocks.append(
-            Line(f"… and {len(found.causes) - _CAUSES} more, in --json", "quiet")
-        )
+        blocks.append(Line(f"… and {len(found.causes) - _CAUSES} more, in --json", "quiet"))
     return blocks
 
 
