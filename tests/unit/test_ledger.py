@@ -8,19 +8,13 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.chapters.ledger import ledger
-from rlvr_probe.analysis.ledger import CATEGORIES, Ledger, make_ledger
+from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from tests.journals import JournalFile
-from tests.simulator import Truth, scenario, simulate
+from tests.judging import errors_of
+from tests.simulator import scenario, simulate
 from tests.simulator.books import CATEGORIES as TRUE_CATEGORIES
-
-
-def judged(ledger: Ledger, truth: Truth) -> dict[str, float]:
-    """Error of each category as a share of the time of all GPUs; the sum of all at ``sum``."""
-    whole = truth.gpus * (truth.end_ns - truth.begin_ns)
-    errors = {name: (ledger.ns[name] - truth.ledger_ns.get(name, 0)) / whole for name in CATEGORIES}
-    return errors | {"sum": sum(map(abs, errors.values()))}
 
 
 def test_every_true_category_has_its_name() -> None:
@@ -35,7 +29,7 @@ def test_the_ledger_is_that_of_the_books(tmp_path: Path, seed: int) -> None:
     assert made is not None
     assert len(made.gpus) == truth.gpus
     assert sum(made.ns.values()) == truth.gpus * (made.end_ns - made.begin_ns)
-    errors = judged(made, truth)
+    errors = errors_of(made, truth)
     assert max(errors.values(), key=abs) < 0.01, errors
 
 

@@ -99,15 +99,33 @@ WITH one AS (
     SELECT step_id, gpu, category, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
            sum(end_ns - start_ns)::BIGINT AS ns
     FROM segment WHERE {_in("updates")} GROUP BY step_id, gpu, category
+), followed AS (
+    SELECT *, lag(end_ns) OVER (PARTITION BY gpu ORDER BY start_ns) AS previous_ns FROM one
+), edged AS (
+    SELECT followed.*, before.end_ns AS before_ns, inside.end_ns AS inside_ns,
+           coalesce(after.end_ns, last.end_ns) AS b_ns, before.tensor_ns AS before_tensor_ns,
+           inside.tensor_ns AS inside_tensor_ns, before.read_ns AS before_read_ns,
+           inside.read_ns AS inside_read_ns,
+           -- Of the last update the end may not have been read.
+           coalesce(after.tensor_ns, last.tensor_ns) AS b_tensor_ns,
+           coalesce(after.read_ns, last.read_ns) AS b_read_ns
+    FROM followed
+    ASOF LEFT JOIN tensor_read before
+        ON followed.gpu = before.gpu AND followed.start_ns >= before.end_ns
+    ASOF LEFT JOIN tensor_read inside
+        ON followed.gpu = inside.gpu AND followed.start_ns <= inside.end_ns
+    ASOF LEFT JOIN tensor_read after
+        ON followed.gpu = after.gpu AND followed.end_ns <= after.end_ns
+    ASOF JOIN tensor_read last ON followed.gpu = last.gpu AND followed.end_ns >= last.end_ns
 ), read AS (
-    -- Of the last update the end may not have been read.
-    SELECT one.*, first.end_ns AS a_ns, coalesce(after.end_ns, last.end_ns) AS b_ns,
-           coalesce(after.tensor_ns, last.tensor_ns) - first.tensor_ns AS tensor_ns,
-           coalesce(after.read_ns, last.read_ns) - first.read_ns AS read_ns
-    FROM one
-    ASOF JOIN tensor_read first ON one.gpu = first.gpu AND one.start_ns >= first.end_ns
-    ASOF LEFT JOIN tensor_read after ON one.gpu = after.gpu AND one.end_ns <= after.end_ns
-    ASOF JOIN tensor_read last ON one.gpu = last.gpu AND one.end_ns >= last.end_ns
+    -- A reading that the update before it ends in may be one of waiting: nobody waits when an
+    -- update begins, so that it can be left out.
+    SELECT step_id, gpu, category, b_ns,
+           CASE WHEN clean THEN before_ns ELSE inside_ns END AS a_ns,
+           b_tensor_ns - CASE WHEN clean THEN before_tensor_ns ELSE inside_tensor_ns END
+               AS tensor_ns,
+           b_read_ns - CASE WHEN clean THEN before_read_ns ELSE inside_read_ns END AS read_ns
+    FROM (SELECT *, coalesce(before_ns >= previous_ns, before_ns IS NOT NULL) AS clean FROM edged)
 ), spent AS (
     SELECT read.*, {", ".join(_between(kind, "a_ns", "b_ns") for kind in _KINDS)}
     FROM read
@@ -128,9 +146,9 @@ cannot be told from what they did before and after."""
 _HIDDEN = """
 CREATE OR REPLACE TEMP TABLE hidden_wait AS
 WITH compared AS (
-    SELECT *, max(level) OVER all_of_them AS most, count(level) OVER all_of_them AS known,
-           count(*) OVER all_of_them AS gpus
-    FROM tensor_busy WINDOW all_of_them AS (PARTITION BY step_id, category)
+    SELECT *, max(level) OVER of_update AS most, count(level) OVER of_update AS known,
+           count(*) OVER of_update AS gpus
+    FROM tensor_busy WINDOW of_update AS (PARTITION BY step_id, category)
 )
 SELECT step_id, gpu, category, level, (ns * (1 - level / most))::BIGINT AS ns
 FROM compared WHERE most > 0 AND known = gpus
