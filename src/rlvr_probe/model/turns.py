@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 from typing import overload
 
 from rlvr_probe.model.columns import RowIndex, SparseColumn
@@ -153,6 +154,12 @@ class LooseCallColumns(Sequence[LooseCall]):
 
     def __len__(self) -> int:
         return len(self._start)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they hold the same calls in the same order."""
+        if not isinstance(other, LooseCallColumns):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
 
 
 class TurnColumns(Mapping[int, tuple[Turn, ...]]):
