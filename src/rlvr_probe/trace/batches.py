@@ -80,6 +80,7 @@ def join_batches(
     skipped: Counter[str],
     loose: Counter[str],
     beside: Beside,
+    keyed: KeyedRows,
 ) -> dict[tuple[int, int], list[Batch]]:
     """Batches of one attempt by session and life, each in the order of step and ordinal.
 
@@ -90,9 +91,10 @@ def join_batches(
         skipped: Gets the rows that could not be joined, by reason.
         loose: Gets what was generated and never told by a trainer, by what it is.
         beside: Gets what engines did beside these batches.
+        keyed: Joins trajectories by their keys.
     """
     parts = dict[tuple[int, int, int, int, str], list[_Part]]()
-    keyed, joined = KeyedRows(clock), Joined(requests, beside.calls)
+    joined = Joined(requests, beside.calls)
     pending = list[_Pending]()
     for member in members:
         one = _parts(member, clock, keyed)

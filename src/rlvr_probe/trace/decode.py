@@ -19,7 +19,14 @@ from rlvr_probe.trace.checks import BadRow, checked_hex, checked_id, checked_tex
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
 from rlvr_probe.trace.elsewhere import WorkForOthers
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
-from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications, tells_one
+from rlvr_probe.trace.lone import (
+    KeyColumn,
+    LoneSpans,
+    LoneTurns,
+    ToolRows,
+    Verifications,
+    tells_one,
+)
 from rlvr_probe.trace.rows import (
     RpcRow,
     SelectedRow,
@@ -27,6 +34,7 @@ from rlvr_probe.trace.rows import (
     SpanRow,
     TrainedRow,
     TurnRow,
+    belongs_nowhere,
     rpc,
     selected,
     trained,
@@ -134,9 +142,17 @@ class _Definition:
 
 
 class RowDecoder:
-    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments."""
+    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments.
 
-    def __init__(self, mono_ns: int, watched: frozenset[int] = frozenset()) -> None:
+    Attributes:
+        keys: Makes a column for the keys of a batch.
+    """
+
+    def __init__(
+        self,
+        mono_ns: int,
+        watched: frozenset[int] = frozenset(),
+    ) -> None:
         """Start with no definitions.
 
         Args:
@@ -145,6 +161,7 @@ class RowDecoder:
         """
         self.journal = Journal()
         self._watched = watched
+        self.keys: Callable[[], KeyColumn] = KeyColumn
         self._decode = msgspec.json.Decoder().decode
         self._definitions: dict[int, _Definition] = {}
         self._last: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -213,7 +230,7 @@ class RowDecoder:
             journal.finished.add(span)
         if definition.name == names.RPC.name:
             journal.spans.append(self._same(rpc(start_ns, end_ns, span, parent, error, attributes)))
-        elif definition.kept and not _nowhere(definition.name, parent, attributes):
+        elif definition.kept and not belongs_nowhere(definition.name, parent, attributes):
             journal.spans.append(
                 SpanRow(
                     definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
@@ -272,7 +289,7 @@ class RowDecoder:
         if definition.name in DEVICE_EVENTS:
             journal.devices.event(definition.name, time_ns, values)
         elif definition.name == names.TRAJECTORIES.name:
-            found = trajectories(time_ns, parent, values)
+            found = trajectories(time_ns, parent, values, self.keys)
             (journal.trajectories if found.queue_group is None else journal.queued).append(found)
         elif definition.name == names.TRAINED.name:
             journal.taken.append(trained(time_ns, values))
@@ -373,19 +390,6 @@ class RowDecoder:
 
     def _seen(self, time: object) -> None:
         self.journal.last_ns = max(self.journal.last_ns, self._time(time))
-
-
-def _nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
-    """Whether a call of a reward function belongs to no batch of its process.
-
-    Where a process verifies for others, one by one, there can be a million.
-    """
-    return (
-        name == names.REWARD_FN.name
-        and not parent
-        and "batch" not in attributes
-        and "step" not in attributes
-    )
 
 
 def _attributes(definition: _Definition, row: list[Any], begin: int) -> dict[str, Any]:

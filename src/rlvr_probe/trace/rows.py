@@ -19,6 +19,7 @@ __all__ = [
     "SpanRow",
     "TrainedRow",
     "TurnRow",
+    "belongs_nowhere",
     "rpc",
     "selected",
     "trained",
@@ -100,6 +101,19 @@ class SelectedRow:
     used: Sequence[str] | None
     discarded: Sequence[str] | None
     reason: str | None
+
+
+def belongs_nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether a call of a reward function belongs to no batch of its process.
+
+    Where a process verifies for others, one by one, there can be a million.
+    """
+    return (
+        name == names.REWARD_FN.name
+        and not parent
+        and "batch" not in attributes
+        and "step" not in attributes
+    )
 
 
 def rpc(

@@ -11,6 +11,7 @@ from rlvr_probe.model.trace import Rpc, Span, Step
 from rlvr_probe.trace.attempts import life_at, world_size_of
 from rlvr_probe.trace.batches import Beside, Member, ancestors, join_batches
 from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.rows import RpcRow, SpanRow
 from rlvr_probe.trace.rpcs import join_rpcs
@@ -46,6 +47,7 @@ def build_steps(
     skipped: Counter[str],
     loose: Counter[str],
     beside: Beside,
+    keyed: KeyedRows,
 ) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
     """Steps of one attempt by session, life and number, its user spans, and what has no step.
 
@@ -62,6 +64,7 @@ def build_steps(
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
         beside: Gets what engines did beside the batches of its steps.
+        keyed: Joins trajectories by their keys.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -74,7 +77,7 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    joined_batches = join_batches(members, clock, requests, skipped, loose, beside)
+    joined_batches = join_batches(members, clock, requests, skipped, loose, beside, keyed)
     for (session, life), batches in joined_batches.items():
         for batch in batches:
             step = step_at((session, life, batch.step))
