@@ -15,7 +15,13 @@ import msgspec
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
 from rlvr_probe.model.turns import LooseCallColumns
-from rlvr_probe.trace.checks import BadRow, checked_hex, checked_id, checked_text
+from rlvr_probe.trace.checks import (
+    BadRow,
+    attributes_of,
+    checked_hex,
+    checked_id,
+    checked_text,
+)
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
 from rlvr_probe.trace.elsewhere import WorkForOthers
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
@@ -221,7 +227,7 @@ class RowDecoder:
         end_ns = start_ns + duration
         if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
             raise BadRow("duration")
-        attributes = _attributes(definition, row, Column.SPAN_ATTRIBUTES)
+        attributes = attributes_of(definition.attributes, row, Column.SPAN_ATTRIBUTES)
         journal = self.journal
         journal.last_ns = max(journal.last_ns, end_ns)
         if journal.opened:
@@ -284,7 +290,7 @@ class RowDecoder:
     def _event(self, definition: _Definition, row: list[Any]) -> None:
         time_ns = self._time(row[1])
         parent = checked_id(row[Column.EVENT_PARENT], 0)
-        values = _attributes(definition, row, Column.EVENT_ATTRIBUTES)
+        values = attributes_of(definition.attributes, row, Column.EVENT_ATTRIBUTES)
         journal = self.journal
         if definition.name in DEVICE_EVENTS:
             journal.devices.event(definition.name, time_ns, values)
@@ -390,15 +396,3 @@ class RowDecoder:
 
     def _seen(self, time: object) -> None:
         self.journal.last_ns = max(self.journal.last_ns, self._time(time))
-
-
-def _attributes(definition: _Definition, row: list[Any], begin: int) -> dict[str, Any]:
-    """Attributes that are known, by name; a hook whose reading failed gives none at all."""
-    values = row[begin:]
-    if values and len(values) != len(definition.attributes):
-        raise BadRow("attributes")
-    return {
-        name: value
-        for name, value in zip(definition.attributes, values, strict=False)
-        if value is not None
-    }

@@ -13,8 +13,17 @@ from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
 from rlvr_probe.model.given import GivenBatch
 from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.model.turns import Turn
 
-__all__ = ["Numbers", "fill_batch", "fill_batches"]
+__all__ = [
+    "Numbers",
+    "batch_row",
+    "call_rows",
+    "fill_batch",
+    "fill_batches",
+    "fill_engines",
+    "turn_row",
+]
 
 _Row = Sequence[Any]
 
@@ -35,6 +44,11 @@ def fill_batches(bulk: Bulk, trace: Trace, steps: Sequence[Step], numbers: Numbe
     for attempt in trace.attempts:
         for batch in attempt.untrained:
             fill_batch(bulk, batch, None, numbers)
+    fill_engines(bulk, trace)
+
+
+def fill_engines(bulk: Bulk, trace: Trace) -> None:
+    """Calls of engines that are no turn, and their requests."""
     bulk.add(
         BY_NAME["engine_call"],
         (
@@ -71,16 +85,7 @@ def fill_batch(
 ) -> None:
     """One batch with all that belongs to it; ``given`` is what else a workload says of it."""
     number, numbers.batch = numbers.batch, numbers.batch + 1
-    bulk.add(
-        BY_NAME["batch"],
-        [
-            (
-                number, step, batch.mode, batch.ordinal, None if given is None else given.number,
-                batch.policy_version, batch.group_size, batch.total, batch.rows, batch.queued,
-                batch.ragged, batch.whole,
-            )
-        ],
-    )  # fmt: skip
+    bulk.add(BY_NAME["batch"], [batch_row(number, step, batch, given)])
     first = numbers.trajectory
     lasting = Durations(given)
     for group in batch.groups():
@@ -105,6 +110,15 @@ def fill_batch(
     for shard in batch.shards:
         _fill_calls(bulk, shard, number, first)
         first += len(shard.response_tokens)
+
+
+def batch_row(number: int, step: int | None, batch: Batch, given: GivenBatch | None = None) -> _Row:
+    """Row of ``batch``."""
+    return (
+        number, step, batch.mode, batch.ordinal, None if given is None else given.number,
+        batch.policy_version, batch.group_size, batch.total, batch.rows, batch.queued,
+        batch.ragged, batch.whole,
+    )  # fmt: skip
 
 
 def _has_own_times(batch: Batch, one: Trajectory, place: int) -> bool | None:
@@ -133,18 +147,7 @@ def _fill_parts(
     bulk: Bulk, one: Trajectory, number: int, took_s: Mapping[int, float | None]
 ) -> None:
     """Turns, tool calls and rewards of one trajectory; ``took_s`` is of turns without a moment."""
-    bulk.add(
-        BY_NAME["turn"],
-        (
-            (
-                number, turn.index, turn.prompt_tokens, turn.response_tokens, turn.cached_tokens,
-                turn.start_ns, turn.end_ns,
-                took_s.get(turn.index, seconds_between(turn.start_ns, turn.end_ns)),
-                *_served(turn.request),
-            )
-            for turn in one.turns
-        ),
-    )  # fmt: skip
+    bulk.add(BY_NAME["turn"], (turn_row(number, turn, took_s) for turn in one.turns))
     bulk.add(
         BY_NAME["tool_call"],
         (
@@ -172,6 +175,16 @@ def _fill_parts(
     )
 
 
+def turn_row(number: int, turn: Turn, took_s: Mapping[int, float | None]) -> _Row:
+    """Row of ``turn``; ``took_s`` is of turns without a moment."""
+    return (
+        number, turn.index, turn.prompt_tokens, turn.response_tokens, turn.cached_tokens,
+        turn.start_ns, turn.end_ns,
+        took_s.get(turn.index, seconds_between(turn.start_ns, turn.end_ns)),
+        *_served(turn.request),
+    )  # fmt: skip
+
+
 def _served(request: Request | None) -> _Row:
     if request is None:
         return (None,) * 5
@@ -192,19 +205,14 @@ def _fill_calls(bulk: Bulk, shard: BatchShard, batch: int, first: int) -> None:
                 )  # fmt: skip
 
     bulk.add(BY_NAME["verification"], verified())
-    bulk.add(
-        BY_NAME["reward_call"],
-        (
-            (
-                batch,
-                call.process,
-                call.function,
-                call.start_ns,
-                call.end_ns,
-                seconds_between(call.start_ns, call.end_ns),
-                call.samples,
-            )
-            for call in shard.calls
-            if call.row is None
-        ),
-    )
+    bulk.add(BY_NAME["reward_call"], call_rows(shard, batch))
+
+
+def call_rows(shard: BatchShard, batch: int) -> Iterator[_Row]:
+    """Rows of ``reward_call``."""
+    for call in shard.calls:
+        if call.row is None:
+            yield (
+                batch, call.process, call.function, call.start_ns, call.end_ns,
+                seconds_between(call.start_ns, call.end_ns), call.samples,
+            )  # fmt: skip

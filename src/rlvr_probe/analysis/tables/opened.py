@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,13 +13,20 @@ import duckdb
 
 from rlvr_probe.analysis.tables.bulk import Bulk
 from rlvr_probe.analysis.tables.filling import fill
+from rlvr_probe.analysis.tables.journals import read_tables
 from rlvr_probe.analysis.tables.schema import TABLES, VIEWS
 from rlvr_probe.analysis.tables.workloads import fill_workload
 from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.trace.files import list_files
+from rlvr_probe.trace.left import Unfit
+from rlvr_probe.trace.load import Progress
 
 __all__ = ["Tables", "open_tables"]
+
+_LARGE_B: Final = 32 * 1024 * 1024
+"""Journals in all, bytes, above which it is worth it to leave their fine rows where they are."""
 
 _MEMORY: Final = "1500MB"
 """Of DuckDB; what does not fit goes to its temporary directory."""
@@ -42,44 +49,97 @@ class Tables:
 
 @contextmanager
 def open_tables(
-    source: Path | Trace | GivenWorkload, *, threads: int | None = None
+    source: Path | Trace | GivenWorkload,
+    *,
+    threads: int | None = None,
+    straight: bool | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Tables]:
     """The tables of ``source``, until the context is left.
 
     Args:
         source: A run folder, a folder of runs, of which the newest is taken, or what was read.
         threads: Of DuckDB; by default one for each core.
+        straight: Whether the fine rows of a run folder go straight from its files into the tables.
+            By default those of a large one do. The tables are the same.
+        progress: Called after each process with bytes read so far and bytes to read.
 
     Raises:
         RecordingError: There is no recording, or it cannot be read.
     """
-    if isinstance(source, Path):
-        source = read_run(find_run(source))
-    with tempfile.TemporaryDirectory(prefix="rlvr-probe-tables-") as name:
-        folder = Path(name)
-        with _connect(folder, threads) as sql:
-            bulk = Bulk(sql, folder)
-            if isinstance(source, Trace):
-                fill(bulk, source)
-            else:
-                fill_workload(bulk, source)
-            bulk.finish()
-            called = source.run if isinstance(source, Trace) else source.name
-            yield Tables(sql, called, tuple(source.notes))
+    with tempfile.TemporaryDirectory(prefix="rlvr-probe-tables-") as name, ExitStack() as stack:
+        opened = None
+        notes = list[str]()
+        if isinstance(source, Path):
+            run = find_run(source)
+            if _is_large(run) if straight is None else straight:
+                try:
+                    opened = _read_straight(stack, Path(name), run, threads, progress)
+                except Unfit as error:
+                    notes.append(f"read row by row, which takes longer: {error}")
+            source = read_run(run, progress=progress) if opened is None else source
+        if opened is None and not isinstance(source, Path):
+            opened = _fill(stack, Path(name), source, threads, notes)
+        assert opened is not None  # noqa: S101 - a path was read one way or the other
+        yield opened
+
+
+def _read_straight(
+    stack: ExitStack, folder: Path, run: Path, threads: int | None, progress: Progress | None
+) -> Tables:
+    """The tables of a run folder, whose fine rows stay where they are.
+
+    Raises:
+        Unfit: They cannot.
+    """
+    with ExitStack() as mine:
+        own = Path(mine.enter_context(tempfile.TemporaryDirectory(dir=folder)))
+        sql = mine.enter_context(_connect(own, threads, own / "tables.duckdb"))
+        trace = read_tables(sql, own, run, progress=progress)
+        stack.push(mine.pop_all())
+        return Tables(sql, trace.run, tuple(trace.notes))
+
+
+def _fill(
+    stack: ExitStack,
+    folder: Path,
+    source: Trace | GivenWorkload,
+    threads: int | None,
+    notes: Sequence[str],
+) -> Tables:
+    """The tables of what was read."""
+    sql = stack.enter_context(_connect(folder, threads))
+    bulk = Bulk(sql, folder)
+    if isinstance(source, Trace):
+        fill(bulk, source)
+        called = source.run
+    else:
+        fill_workload(bulk, source)
+        called = source.name
+    bulk.finish()
+    return Tables(sql, called, (*source.notes, *notes))
+
+
+def _is_large(run: Path) -> bool:
+    return list_files(run).size_b > _LARGE_B
 
 
 @contextmanager
-def _connect(folder: Path, threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database with the tables, empty, whose overflow goes to ``folder``."""
+def _connect(
+    folder: Path, threads: int | None, path: Path | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database with the tables, empty, in ``path`` or in memory; it may use ``folder``."""
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "temp_directory": str(folder / "overflow"),
+        "preserve_insertion_order": path is None,
+        "checkpoint_threshold": "1TB",
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
     if threads is not None:
         config["threads"] = threads
-    with duckdb.connect(":memory:", config=config) as sql:
+    with duckdb.connect(":memory:" if path is None else str(path), config=config) as sql:
         for table in TABLES:
             sql.execute(table.ddl)
         for name, query in VIEWS.items():
