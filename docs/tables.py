@@ -24,6 +24,7 @@ from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
 
 from rlvr_probe.analysis.chapters import CHAPTERS, DEFINITIONS, DERIVED, SERIES
 from rlvr_probe.analysis.chapters.distributions import FIGURES
+from rlvr_probe.analysis.ledger import MEANING
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
@@ -279,7 +280,14 @@ def derived_tables() -> str:
     return "\n".join(parts).rstrip()
 
 
+def ledger_table() -> str:
+    """Every category of the ledger."""
+    rows = [(f"`{name}`", meaning) for name, meaning in MEANING.items()]
+    return _table(("category", "of one GPU, the time"), rows)
+
+
 TABLES = {
+    "ledger": ledger_table,
     "figures": figures_table,
     "quantities": quantities_table,
     "derived": derived_tables,

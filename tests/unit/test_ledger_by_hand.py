@@ -118,6 +118,19 @@ def test_ranks_that_do_everything(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_whoever_asks_a_server_waits_for_it(tmp_path: Path) -> None:
+    one = Rank(tmp_path)
+    one.begin(engine="vllm-server")
+    one.stage(names.ROLLOUT, 1, 10, 16)
+    one.span(names.TURN, 11, 15, batch=7, samples=8, prompt_tokens=80, response_tokens=90)
+    one.stage(names.UPDATE_ACTOR, 1, 16, 20)
+    one.step(1, 10, 20)
+    one.close()
+    found = ledger_of(tmp_path)
+    assert seconds(found) == {"wait.rollout": 6.0, "work.update_actor": 4.0}
+    assert any("its GPUs are not in the ledger" in note for note in found.notes)
+
+
 def test_a_stage_in_another_one_is_taken_out_of_it(tmp_path: Path) -> None:
     one = Rank(tmp_path)
     one.begin()

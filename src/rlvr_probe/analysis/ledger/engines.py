@@ -37,7 +37,7 @@ def find_engines(search: Search, attempt: int) -> None:
             _serve(search, attempt, number, gpus, _training(search))
         else:
             left.append(number)
-    if not numbers and _serves(search, attempt):
+    if not numbers and (_server(search) or _serves(search, attempt)):
         left.append(SERVER)
     if left:
         _place(search, attempt, left)
@@ -65,8 +65,6 @@ def _owners(search: Search, attempt: int) -> dict[int, int]:
 def _serves(search: Search, attempt: int) -> bool:
     """Whether an engine that nobody numbers decoded for processes that have no GPU."""
     owned = sorted({one for gpu in search.found.gpus for one in gpu.processes})
-    if _server(search):
-        owned = []
     [[some]] = search.ask(
         "SELECT EXISTS (SELECT 1 FROM trajectory JOIN turn USING (trajectory_id)"
         " JOIN process USING (process) WHERE attempt = ?1 AND engine IS NULL"

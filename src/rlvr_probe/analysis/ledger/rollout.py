@@ -84,6 +84,11 @@ FROM ledger_stage stage JOIN ledger_batch batch USING (step_id, mode)
 WHERE stage.name = 'rollout' AND decoded_ns IS NOT NULL
   AND stage.process IN (SELECT process FROM gpu_teller WHERE NOT own)
 UNION
+-- Whoever asks a server waits for it.
+SELECT stage.stage, true FROM ledger_stage stage
+WHERE stage.name = 'rollout' AND NOT EXISTS (SELECT 1 FROM ledger_home)
+  AND stage.process IN (SELECT process FROM gpu_teller WHERE own)
+UNION
 SELECT DISTINCT stage.stage, true
 FROM ledger_stage stage JOIN ledger_home home USING (process)
 JOIN ledger_busy busy ON busy.engine = -2 - home.process AND busy.start_ns < stage.end_ns
