@@ -13,7 +13,7 @@ import pytest
 from rlvr_probe.analysis.causes import KINDS, Cause, Saving, find_causes
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.analysis.tables import TABLES, open_tables
 from tests.judged import Judged, draw, judged, score
 from tests.simulator import scenario, simulate
 from tests.simulator.judging import Score
@@ -133,6 +133,25 @@ def test_a_source_without_times_has_no_causes(tmp_path: Path) -> None:
     with open_tables(tmp_path / "run", threads=1) as tables:
         tables.sql.execute("UPDATE step SET start_ns = NULL, end_ns = NULL")
         assert find_causes(tables) == []
+
+
+@pytest.mark.parametrize("seed", [1, 36, 51])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
+    tmp_path: Path, seed: int, share: float
+) -> None:
+    """Rows are missing, and what may be unknown is: in every table, at random."""
+    simulate(replace(scenario(seed), steps=6), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(f"SELECT setseed({share})")
+        for table in TABLES:
+            if table.name not in ("run", "process", "step"):
+                tables.sql.execute(f"DELETE FROM {table.name} WHERE random() < {share}")
+            for column in table.names[1:]:
+                tables.sql.execute(
+                    f'UPDATE {table.name} SET "{column}" = NULL WHERE random() < {share / 10}'
+                )
+        assert all(one.gpu_s >= 0 for one in find_causes(tables))
 
 
 def named(folder: Path) -> list[str]:

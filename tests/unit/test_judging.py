@@ -81,7 +81,7 @@ def test_clocks_that_differ_have_to_be_named_somewhere() -> None:
     ("fault", "clear"),
     [
         (slow(0.2, size=0.5), True),
-        (slow(0.2, size=0.015), False),
+        (slow(0.2, size=0.03), False),
         (tool(0.2, size=15.0), True),
         (tool(0.2, size=3.0), False),
         ({"kind": "slow_weight_sync", "size": 1.5, "saved_gpu_ns": 1}, True),

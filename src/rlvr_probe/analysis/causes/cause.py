@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.analysis.figures import Evidence
 
@@ -56,6 +56,11 @@ class Saving:
     """
 
     by_step: Mapping[int, float]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any]]) -> Saving:
+        """Of rows that begin with a ``step_id`` and its time; what is not known saves nothing."""
+        return cls({row[0]: float(row[1]) for row in rows if None not in row[:2]})
 
     @property
     def wall_ns(self) -> float:

@@ -38,7 +38,7 @@ def aggressive_filter(run: Run) -> list[Cause]:
     if not thrown_away or kept >= FEW_KEPT * (kept + thrown_away):
         return []
     answer = run.ask(_AGAIN)
-    saving = Saving({step: ns for step, ns, _ in answer.rows})
+    saving = Saving.of(answer.rows)
     if run.is_noise(saving):
         return []
     rounds = sorted((-count, run.numbers.get(step, step)) for step, _, count in answer.rows)

@@ -131,26 +131,21 @@ GROUP BY ALL
 
 _PATHS: Final = """
 CREATE OR REPLACE TEMP TABLE cause_path AS
-WITH turns AS (
-    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS generated_ns,
-           max(end_ns) AS decoded_ns
-    FROM turn GROUP BY ALL
-), tools AS (
-    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS tool_ns FROM tool_call GROUP BY ALL
+WITH tools AS (
+    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS ns FROM tool_call GROUP BY ALL
 ), verified AS (
-    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS verify_ns FROM verification GROUP BY ALL
+    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS ns FROM verification GROUP BY ALL
 )
-SELECT t.trajectory_id, t.batch_id, t.step_id, t.engine, t.start_ns, t.end_ns,
-       t.response_tokens, u.generated_ns, u.decoded_ns, coalesce(o.tool_ns, 0) AS tool_ns,
-       coalesce(v.verify_ns, 0) AS verify_ns
+SELECT t.trajectory_id, t.batch_id, t.step_id, t.engine, t.end_ns,
+       coalesce(v.ns, 0) AS verify_ns,
+       greatest(0, t.end_ns - t.start_ns - coalesce(o.ns, 0) - coalesce(v.ns, 0)) AS generated_ns
 FROM kept_trajectory AS t
 JOIN kept_batch AS b USING (batch_id)
-JOIN turns AS u USING (trajectory_id)
 LEFT JOIN tools AS o USING (trajectory_id)
 LEFT JOIN verified AS v USING (trajectory_id)
 WHERE t.own_times AND t.mode = 'train' AND NOT b.queued
 """
-
+"""Trajectories that go their own way; ``generated_ns`` is neither tools nor verification."""
 
 _HOT: Final = """
 CREATE OR REPLACE TEMP TABLE cause_hot AS

@@ -65,7 +65,7 @@ def late_ranks(run: Run) -> list[Cause]:
     for row in rows:
         where = {"process": row["process"], "lap": row["lap"], "stage": row["stage"]}
         answer = run.ask(_REPLAY, **where)
-        saving = Saving(dict(answer.rows))
+        saving = Saving.of(answer.rows)
         if run.is_noise(saving):
             continue
         title = (

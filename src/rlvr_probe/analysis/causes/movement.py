@@ -38,7 +38,8 @@ WITH moved AS (
       AND name NOT IN (SELECT what FROM moved)
     GROUP BY ALL
 )
-SELECT step_id, what, ns FROM (FROM moved UNION ALL FROM spans) ORDER BY step_id
+SELECT step_id, what, ns FROM (FROM moved UNION ALL FROM spans)
+WHERE step_id IS NOT NULL AND ns IS NOT NULL ORDER BY step_id
 """
 """What each step took to move weights and to write a checkpoint: its fastest rank, so that a slow
 rank is not taken for slow weights."""
@@ -77,7 +78,7 @@ def slow_weight_sync(run: Run) -> list[Cause]:
     else:
         usual = SYNC_USUAL * run.extent.wall_ns / run.extent.steps
     answer = run.ask(_LEFT, usual=usual)
-    saving = Saving(dict(answer.rows))
+    saving = Saving.of(answer.rows)
     if run.is_noise(saving):
         return []
     return [run.cause("slow_weight_sync", saving, title, answer)]

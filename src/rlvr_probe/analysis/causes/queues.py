@@ -26,7 +26,9 @@ __all__ = ["queues"]
 _FETCHED: Final = """
 SELECT step_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
        max(end_ns - start_ns)::DOUBLE AS ns
-FROM kept_span WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
+FROM kept_span
+WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
+  AND start_ns IS NOT NULL AND end_ns IS NOT NULL
 GROUP BY step_id ORDER BY start_ns
 """
 """How long the trainer waited for the data of each step."""

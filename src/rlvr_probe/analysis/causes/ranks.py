@@ -210,4 +210,4 @@ def _replay(run: Run, one: _Pace, slower: float, steps: Sequence[int]) -> tuple[
         factor=math.exp(slower),
         steps=sorted(steps),
     )
-    return Saving(dict(answer.rows)), answer
+    return Saving.of(answer.rows), answer

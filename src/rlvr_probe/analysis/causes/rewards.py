@@ -31,6 +31,18 @@ simulator."""
 _FEW: Final = 8
 """Rows of a call from which on workers are busy at the same time."""
 
+_WAITED: Final = """
+WITH laps AS (
+    SELECT step_id, max(own_ns + reward_ns) - max(own_ns) AS ns
+    FROM cause_lap WHERE lap = 'reward' GROUP BY step_id
+), paths AS (
+    SELECT step_id, max(end_ns) - max(end_ns - verify_ns) AS ns
+    FROM cause_path GROUP BY step_id, batch_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM laps UNION ALL FROM paths) GROUP BY step_id
+"""
+"""Wall time of each step without any verification: no cause here costs more."""
+
 _QUEUED: Final = """
 WITH verified AS (
     SELECT v.trajectory_id, v.function, t.batch_id, v.start_ns, v.end_ns - v.start_ns AS ns
@@ -120,12 +132,14 @@ GROUP BY step_id ORDER BY step_id
 
 def serial_rewards(run: Run) -> list[Cause]:
     """Verification one after another, if GPUs wait for it; else functions that just take long."""
+    if run.is_noise(Saving.of(run.ask(_WAITED).rows)):
+        return []
     return _queued(run) or _in_batches(run) or _long(run)
 
 
 def _queued(run: Run) -> list[Cause]:
     answer = run.ask(_QUEUED)
-    saving = Saving(dict(answer.rows))
+    saving = Saving.of(answer.rows)
     if run.is_noise(saving):
         return []
     functions = run.ask(_FUNCTIONS).dicts
@@ -152,7 +166,7 @@ def _in_batches(run: Run) -> list[Cause]:
     workers = 1 + max(0.0, rows * (1 - growth) / (_LATE * growth))
     left = _length(rows, PARALLEL) / _length(rows, workers)
     answer = run.ask(_PARALLEL, left=min(1.0, left))
-    saving = Saving(dict(answer.rows))
+    saving = Saving.of(answer.rows)
     if run.is_noise(saving):
         return []
     worst = [
@@ -173,7 +187,7 @@ def _long(run: Run) -> list[Cause]:
     found = list[Cause]()
     for row in run.ask(_SPENT).dicts:
         answer = run.ask(_WITHOUT, function=row["function"])
-        saving = Saving(dict(answer.rows))
+        saving = Saving.of(answer.rows)
         if run.share(saving) < REWARD_SHARE:
             continue
         title = f"GPUs wait for reward function {row['function']}, {seconds(row['ns'])} a call"

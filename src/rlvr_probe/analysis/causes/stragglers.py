@@ -105,7 +105,9 @@ def stragglers(run: Run) -> list[Cause]:
         for row in run.ask(_ONE, trajectories=[row["trajectory_id"] for row in cost[:3]]).dicts
     }
     worst = cost[0]
-    one = facts[worst["trajectory_id"]]
+    one = facts.get(worst["trajectory_id"])
+    if one is None or not one["response_tokens"]:
+        return []
     longest = _longest(run, one["trajectory_id"])
     if not one["truncated"] and _expected(longest, one["response_tokens"]) < RARE:
         return _named(run, "straggler", cost[:1], facts, longest, answer)
@@ -147,7 +149,7 @@ def _named(
 def _longest(run: Run, trajectory: int) -> list[int]:
     """Lengths of the longest others, longest first."""
     answer = run.ask(_LENGTHS, trajectory=trajectory, count=max(TAIL) + 1)
-    return sorted(answer.row[0] or [], reverse=True)
+    return sorted((one for one in answer.row[0] or [] if one is not None), reverse=True)
 
 
 def _expected(longest: Sequence[int], tokens: int) -> float:

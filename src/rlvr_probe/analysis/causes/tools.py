@@ -79,7 +79,7 @@ def slow_tools(run: Run) -> list[Cause]:
 
 def _replay(run: Run, tool: str, left: float) -> tuple[Saving, Answer]:
     answer = run.ask(_REPLAY, tool=tool, left=left)
-    return Saving(dict(answer.rows)), answer
+    return Saving.of(answer.rows), answer
 
 
 def _cause(
