@@ -75,6 +75,7 @@ def test_the_chapter_tells_the_ledger_by_step_gpu_and_barrier(tmp_path: Path, se
     truth = simulate(scenario(seed), tmp_path / "run", again=False)
     with open_tables(tmp_path / "run") as tables:
         chapter = ledger(tables)
+        assert make_ledger(tables) == make_ledger(tables)
     told = {(one.id, one.by.get("category")): one.value for one in chapter.figures}
     whole = told["ledger.gpu_time", None]
     assert told["ledger.gpus", None] == truth.gpus

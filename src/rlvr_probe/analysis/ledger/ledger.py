@@ -14,7 +14,7 @@ from rlvr_probe.analysis.ledger.notes import notes_of
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.ledger.queue import paint_queue
 from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
-from rlvr_probe.analysis.ledger.search import Gpu
+from rlvr_probe.analysis.ledger.search import Gpu, insert
 from rlvr_probe.analysis.ledger.stages import find_stages, paint_stages
 from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
 from rlvr_probe.analysis.tables import Tables
@@ -50,9 +50,12 @@ class Ledger:
 def make_ledger(tables: Tables) -> Ledger | None:
     """The ledger; None of a recording without steps, or of a workload, which has no clock.
 
-    Makes the tables ``gpu``, ``segment``, ``ledger`` and ``barrier_wait``.
+    Makes the tables ``gpu``, ``segment``, ``ledger`` and ``barrier_wait``; once.
     """
     sql = tables.sql
+    made = _made(tables)
+    if made is not None:
+        return made
     places = find_places(tables)
     find_stages(tables)
     [[begin_ns, end_ns]] = sql.execute(
@@ -69,11 +72,37 @@ def make_ledger(tables: Tables) -> Ledger | None:
     find_hidden(tables)
     make_cells(tables)
     find_barriers(tables)
-    found = dict.fromkeys(CATEGORIES, 0)
-    found.update(
-        sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
-    )
     notes = (*places.notes, *notes_of(tables))
     for name in _LARGE:
         sql.execute(f"DROP TABLE IF EXISTS {name}")
-    return Ledger(places.gpus, begin_ns, end_ns, found, notes)
+    insert(tables, "ledger_note", "note VARCHAR", [(note,) for note in notes])
+    insert(tables, "ledger_span", "begin_ns BIGINT, end_ns BIGINT", [(begin_ns, end_ns)])
+    return _made(tables)
+
+
+def _made(tables: Tables) -> Ledger | None:
+    """The ledger that the tables hold; None if it was not made yet."""
+    sql = tables.sql
+    [[there]] = sql.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'ledger_span'"
+    ).fetchall()
+    if not there:
+        return None
+    [[begin_ns, end_ns]] = sql.execute("SELECT begin_ns, end_ns FROM ledger_span").fetchall()
+    processes = dict(
+        sql.execute(
+            "SELECT gpu, list(process ORDER BY process) FROM gpu_process GROUP BY gpu"
+        ).fetchall()
+    )
+    gpus = [
+        Gpu(*row, processes.get(row[0], []))
+        for row in sql.execute(
+            "SELECT gpu, key, device, process, rank, host, boot, part FROM gpu ORDER BY gpu"
+        ).fetchall()
+    ]
+    ns = dict.fromkeys(CATEGORIES, 0)
+    ns.update(
+        sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
+    )
+    notes = sql.execute("SELECT note FROM ledger_note").fetchall()
+    return Ledger(gpus, begin_ns, end_ns, ns, tuple(note for (note,) in notes))

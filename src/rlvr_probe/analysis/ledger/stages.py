@@ -12,7 +12,7 @@ __all__ = ["find_stages", "paint_stages"]
 _STAGES: Final = ", ".join(f"'{name}'" for name in (*STAGE_WORK, "wait"))
 
 _TOLD = """
-CREATE OR REPLACE TEMP VIEW ledger_span AS
+CREATE OR REPLACE TEMP VIEW ledger_recorded AS
 SELECT process, step_id, name, coalesce(mode, 'train') AS mode, wait_on, start_ns, end_ns
 FROM span WHERE step_id IS NOT NULL
 UNION ALL
@@ -28,7 +28,7 @@ _STAGE = f"""
 CREATE OR REPLACE TEMP TABLE ledger_stage AS
 SELECT row_number() OVER (ORDER BY told.process, told.start_ns, told.end_ns DESC) AS stage,
        told.process, told.step_id, told.name, mode, wait_on, told.start_ns, told.end_ns
-FROM ledger_span told JOIN step USING (step_id)
+FROM ledger_recorded told JOIN step USING (step_id)
 WHERE told.name IN ({_STAGES}) AND step.number >= 1
   AND told.process IN (SELECT process FROM gpu_teller)
 """
@@ -39,7 +39,7 @@ SELECT told.process, told.step_id, any_value(step.attempt) AS attempt,
        any_value(step.session) AS session, any_value(step.life) AS life,
        any_value(step.number) AS number, min(told.start_ns) AS start_ns,
        max(told.end_ns) AS end_ns, bool_or(told.name <> 'step') AS told
-FROM ledger_span told JOIN step USING (step_id)
+FROM ledger_recorded told JOIN step USING (step_id)
 WHERE step.number >= 1 AND told.process IN (SELECT process FROM gpu_teller)
 GROUP BY told.process, told.step_id
 """
