@@ -95,7 +95,7 @@ class Cause:
         share: The same as a share of the GPU time of the run, 0..1.
         low, high: 95 % interval of ``gpu_s``, from how much steps differ; None where a few steps
             are all there is.
-        confidence: Share of the judged recordings in which this kind, once named first, was right.
+        confidence: How likely this kind is right once it is named, by the judged recordings, 0..1.
         where: The place: ``rank``, ``gpu``, ``engine``, ``function``, ``tool``, ``step``,
             ``group``, ``sample``.
         evidence: Ids behind it by kind: ``step`` (step_id), ``trajectory``, ``process``,

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.causes.cause import Extent
+from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["lay_out"]
@@ -160,11 +161,7 @@ HAVING max(r.value) - min(r.value) > 0.05 * any_value(s.end_ns - s.start_ns) / 1
 """Steps during which a device of a process was held down by temperature: 5 % of the time."""
 
 _EXTENT: Final = """
-SELECT coalesce(
-           (SELECT nullif(count(*), 0) FROM device WHERE kind = 'gpu' AND parent IS NULL),
-           (SELECT accelerators FROM run),
-           (SELECT nullif(count(DISTINCT process), 0) FROM cause_work), 1),
-       min(start_ns), max(end_ns), count(*)
+SELECT (SELECT count(*) FROM gpu), min(start_ns), max(end_ns), count(*)
 FROM kept_step WHERE number > 0
 """
 
@@ -172,12 +169,19 @@ FROM kept_step WHERE number > 0
 def lay_out(tables: Tables) -> Extent | None:
     """Make the tables of this module, for as long as the connection is open.
 
+    And those of GPUs, where the ledger has not made them.
+
     Returns:
         The GPU time that causes are shares of; None of a source without steps that have times.
     """
+    [[known]] = tables.sql.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'gpu'"
+    ).fetchall()
+    if not known:
+        find_places(tables)
     for made in (_WORK, _CALLS, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
         tables.sql.execute(made)
     gpus, begin_ns, end_ns, steps = tables.sql.execute(_EXTENT).fetchall()[0]
     if begin_ns is None or end_ns is None or end_ns <= begin_ns:
         return None
-    return Extent(int(gpus), int(begin_ns), int(end_ns), int(steps))
+    return Extent(max(1, int(gpus)), int(begin_ns), int(end_ns), int(steps))

@@ -81,6 +81,9 @@ FROM told GROUP BY process, hot ORDER BY process, hot
 _REPLAY: Final = """
 WITH faster AS (
     SELECT step_id, $factor AS factor FROM (SELECT unnest($steps) AS step_id)
+), mine AS (
+    SELECT e.engine FROM engine_gpu AS e JOIN gpu_process AS p USING (gpu)
+    WHERE p.process = $process
 ), laps AS (
     SELECT step_id,
            max(own_ns + tool_ns + reward_ns)
@@ -94,7 +97,7 @@ WITH faster AS (
     FROM cause_hidden LEFT JOIN faster USING (step_id) GROUP BY step_id, stage
 ), paths AS (
     SELECT step_id,
-           max(end_ns) - max(end_ns - CASE WHEN engine = $engine
+           max(end_ns) - max(end_ns - CASE WHEN engine IN (FROM mine)
                              THEN generated_ns * (1 - 1 / coalesce(factor, 1)) ELSE 0 END) AS ns
     FROM cause_path LEFT JOIN faster USING (step_id) GROUP BY step_id, batch_id
 )
@@ -202,12 +205,5 @@ def _thermal(run: Run, one: _Pace, slower: float) -> list[Cause]:
 
 
 def _replay(run: Run, one: _Pace, slower: float, steps: Sequence[int]) -> tuple[Saving, Answer]:
-    [[width]] = run.tables.sql.execute("SELECT coalesce(rollout_tp, 1) FROM run").fetchall()
-    answer = run.ask(
-        _REPLAY,
-        process=one.process,
-        engine=one.rank // width,
-        factor=math.exp(slower),
-        steps=sorted(steps),
-    )
+    answer = run.ask(_REPLAY, process=one.process, factor=math.exp(slower), steps=sorted(steps))
     return Saving.of(answer.rows), answer
