@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from rlvr_probe_otlp import devices as otlp_devices
-from rlvr_probe_otlp import names as otlp
 from rlvr_probe_otlp.exporter import OTLPExporter
-from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
+from rlvr_probe_otlp.planning import devices as otlp_devices
+from rlvr_probe_otlp.planning import names as otlp
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
