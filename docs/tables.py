@@ -17,10 +17,10 @@ from dataclasses import fields
 from pathlib import Path
 from textwrap import dedent
 
-from rlvr_probe_otlp import devices as otlp_devices
-from rlvr_probe_otlp import names as otlp
 from rlvr_probe_otlp.exporter import OTLPExporter
-from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
+from rlvr_probe_otlp.planning import devices as otlp_devices
+from rlvr_probe_otlp.planning import names as otlp
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 
 from rlvr_probe.analysis.chapters import CHAPTERS, DEFINITIONS, DERIVED, SERIES
 from rlvr_probe.analysis.chapters.distributions import FIGURES

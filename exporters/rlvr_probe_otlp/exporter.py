@@ -12,11 +12,11 @@ from pathlib import Path
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.context import Limits
-from rlvr_probe_otlp.document import document
-from rlvr_probe_otlp.offsets import FILE, opened
-from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.planning.context import Limits
+from rlvr_probe_otlp.planning.document import document
+from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.settings import batch_size, destinations, disabled, histograms, temporality
+from rlvr_probe_otlp.wire.offsets import FILE, opened
 
 __all__ = ["OTLPExporter"]
 
@@ -111,8 +111,8 @@ class OTLPExporter:
             return
         size = batch_size(os.environ)
         try:
-            from rlvr_probe_otlp.delivery import deliver
-            from rlvr_probe_otlp.encoding import Encoder
+            from rlvr_probe_otlp.wire.delivery import deliver
+            from rlvr_probe_otlp.wire.encoding import Encoder
         except ImportError as error:
             raise _not_installed(error) from None
         plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))

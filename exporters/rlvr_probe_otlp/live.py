@@ -10,19 +10,19 @@ from typing import Final
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.answers import Verdict
-from rlvr_probe_otlp.choice import Choice
-from rlvr_probe_otlp.context import Limits
-from rlvr_probe_otlp.delivery import complaint, send
-from rlvr_probe_otlp.devices import DeviceUnits
-from rlvr_probe_otlp.encoding import Encoder
-from rlvr_probe_otlp.lane import Lane
-from rlvr_probe_otlp.metrics import Histograms, Meter, Temporality
-from rlvr_probe_otlp.offsets import FILE, Note, opened
-from rlvr_probe_otlp.outside import place_of
-from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.planning.choice import Choice
+from rlvr_probe_otlp.planning.context import Limits
+from rlvr_probe_otlp.planning.devices import DeviceUnits
+from rlvr_probe_otlp.planning.metrics import Histograms, Meter, Temporality
+from rlvr_probe_otlp.planning.outside import place_of
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.telemetry import Unit
 from rlvr_probe_otlp.settings import batch_size, destinations, histograms, temporality
-from rlvr_probe_otlp.telemetry import Unit
+from rlvr_probe_otlp.wire.answers import Verdict
+from rlvr_probe_otlp.wire.delivery import complaint, send
+from rlvr_probe_otlp.wire.encoding import Encoder
+from rlvr_probe_otlp.wire.lane import Lane
+from rlvr_probe_otlp.wire.offsets import FILE, Note, opened
 
 __all__ = ["LiveExport"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rlvr_probe.exceptions import ConfigError, ProbeError
 
 if TYPE_CHECKING:
-    from rlvr_probe_otlp.endpoint import Endpoint
+    from rlvr_probe_otlp.scraping.endpoint import Endpoint
 
 __all__ = ["VARIABLE", "PrometheusEndpoint", "address_of"]
 
@@ -35,7 +35,7 @@ class PrometheusEndpoint:
         Raises:
             ProbeError: It is no address, or another process has it.
         """
-        from rlvr_probe_otlp.endpoint import Endpoint
+        from rlvr_probe_otlp.scraping.endpoint import Endpoint
 
         host, port = address_of(environ.get(VARIABLE, ""))
         try:

@@ -7,8 +7,8 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from rlvr_probe.exceptions import ConfigError
-from rlvr_probe_otlp.connection import GRPC, PROTOCOLS, Destination, Signal, connect
-from rlvr_probe_otlp.metrics import Histograms, Temporality
+from rlvr_probe_otlp.planning.metrics import Histograms, Temporality
+from rlvr_probe_otlp.wire.connection import GRPC, PROTOCOLS, Destination, Signal, connect
 
 __all__ = ["batch_size", "destinations", "disabled", "histograms", "temporality"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from rlvr_probe_otlp.live import LiveExport
-from rlvr_probe_otlp.offsets import Offsets
+from rlvr_probe_otlp.wire.offsets import Offsets
 
 from rlvr_probe.trace.window import Window
 from tests.journals import BOOT, fake_proc

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-from rlvr_probe_otlp.exposition import REGISTRY, label_name, prometheus_name
-from rlvr_probe_otlp.telemetry import Point, Snapshot
+from rlvr_probe_otlp.planning.telemetry import Point, Snapshot
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, label_name, prometheus_name
 
 __all__ = ["CONTENT_TYPE", "page"]
 

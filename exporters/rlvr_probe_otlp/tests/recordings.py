@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe_otlp.context import Limits
-from rlvr_probe_otlp.document import document
-from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.telemetry import PlannedSpan, PlannedTrace
+from rlvr_probe_otlp.planning.context import Limits
+from rlvr_probe_otlp.planning.document import document
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan, PlannedTrace
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp import metrics
-from rlvr_probe_otlp.devices import DEVICE_ATTRIBUTES, DEVICE_METRICS, PERIOD_NS, SPAN_USE
-from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.telemetry import PlannedSpan, Point
+from rlvr_probe_otlp.planning import metrics
+from rlvr_probe_otlp.planning.devices import DEVICE_ATTRIBUTES, DEVICE_METRICS, PERIOD_NS, SPAN_USE
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point
 from rlvr_probe_otlp.tests.recordings import EPOCH_NS, PHASES, STEPS, gpu, gpus, read, text, truth
 
 from rlvr_probe.model.trace import Trace

@@ -14,12 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp import PrometheusEndpoint, endpoint
-from rlvr_probe_otlp.endpoint import FILE, Endpoint
-from rlvr_probe_otlp.exposition import CONTENT_TYPE, Board
-from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp import PrometheusEndpoint
+from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.prometheus import VARIABLE, address_of
-from rlvr_probe_otlp.serving import PATH
+from rlvr_probe_otlp.scraping import endpoint
+from rlvr_probe_otlp.scraping.endpoint import FILE, Endpoint
+from rlvr_probe_otlp.scraping.exposition import CONTENT_TYPE, Board
+from rlvr_probe_otlp.scraping.serving import PATH
 from rlvr_probe_otlp.tests.recordings import MADE, gpu, read
 from rlvr_probe_otlp.tests.test_window import given, grown
 

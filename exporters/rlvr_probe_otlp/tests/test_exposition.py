@@ -8,9 +8,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlvr_probe_otlp.exposition import REGISTRY, Board, label_name, prometheus_name
-from rlvr_probe_otlp.metrics import Meter, Metric
-from rlvr_probe_otlp.telemetry import Point
+from rlvr_probe_otlp.planning.metrics import Meter, Metric
+from rlvr_probe_otlp.planning.telemetry import Point
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, Board, label_name, prometheus_name
 
 SECONDS = "rl.loop.duration"
 LINE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (\S+)')

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp import sending
 from rlvr_probe_otlp.exporter import OTLPExporter
 from rlvr_probe_otlp.live import LiveExport
-from rlvr_probe_otlp.offsets import FILE
-from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.tests.collector import GONE, Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, received
+from rlvr_probe_otlp.wire import sending
+from rlvr_probe_otlp.wire.offsets import FILE
 
 from rlvr_probe import cli
 from rlvr_probe.exceptions import ConfigError, ProbeError

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp import OTLPExporter
-from rlvr_probe_otlp.telemetry import PlannedSpan
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan
+from rlvr_probe_otlp.planning.viewing import KIND
 from rlvr_probe_otlp.tests.phoenix import Phoenix, phoenix
 from rlvr_probe_otlp.tests.recordings import gpus, read, spans
-from rlvr_probe_otlp.viewing import KIND
 
 from tests.actors import Job
 from tests.journals import JournalFile, Training

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_otlp import exposition
-from rlvr_probe_otlp.metrics import Histograms
-from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.telemetry import Buckets, Point, Snapshot
+from rlvr_probe_otlp.planning.metrics import Histograms
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.telemetry import Buckets, Point, Snapshot
+from rlvr_probe_otlp.scraping import exposition
 from rlvr_probe_otlp.tests import native
 from rlvr_probe_otlp.tests.prometheus import Prometheus, pages, prometheus
 from rlvr_probe_otlp.tests.recordings import MADE, died, gpu, read

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp import live as otlp_live
-from rlvr_probe_otlp import sending
-from rlvr_probe_otlp.answers import Verdict, of_grpc, of_http, seconds_of
 from rlvr_probe_otlp.live import LiveExport
-from rlvr_probe_otlp.plan import Plan
+from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.tests.collector import Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import read
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, export
+from rlvr_probe_otlp.wire import sending
+from rlvr_probe_otlp.wire.answers import Verdict, of_grpc, of_http, seconds_of
 
 from rlvr_probe import cli
 from rlvr_probe.exceptions import ProbeError

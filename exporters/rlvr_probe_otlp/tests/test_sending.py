@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.telemetry import PlannedSpan, Snapshot
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Snapshot
 from rlvr_probe_otlp.tests.collector import Collector, attributes, grpc_collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE, planned, read
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_otlp import devices, names
-from rlvr_probe_otlp.exposition import REGISTRY, label_name, prometheus_name
+from rlvr_probe_otlp.planning import devices, names
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, label_name, prometheus_name
 from rlvr_probe_otlp.views import queries
 from rlvr_probe_otlp.views.dashboards import DASHBOARDS, FOLDER, dashboard, files
 

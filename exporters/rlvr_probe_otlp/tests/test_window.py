@@ -8,15 +8,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp import devices
-from rlvr_probe_otlp.choice import Choice
-from rlvr_probe_otlp.context import Limits
-from rlvr_probe_otlp.devices import DeviceUnits
-from rlvr_probe_otlp.metrics import Meter
-from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.telemetry import Unit
+from rlvr_probe_otlp.planning import devices
+from rlvr_probe_otlp.planning.choice import Choice
+from rlvr_probe_otlp.planning.context import Limits
+from rlvr_probe_otlp.planning.devices import DeviceUnits
+from rlvr_probe_otlp.planning.metrics import Meter
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.telemetry import Unit
+from rlvr_probe_otlp.planning.values import line, unit_value
 from rlvr_probe_otlp.tests.recordings import MADE, dead, read
-from rlvr_probe_otlp.values import line, unit_value
 
 from rlvr_probe.model import schema
 from rlvr_probe.model.trace import Step

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rlvr_probe_otlp.exposition import REGISTRY, prometheus_name
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 from rlvr_probe_otlp.views.gpus import GPUS
 from rlvr_probe_otlp.views.health import HEALTH
 from rlvr_probe_otlp.views.rewards import REWARDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe_otlp.exposition import label_name
+from rlvr_probe_otlp.scraping.exposition import label_name
 from rlvr_probe_otlp.views.queries import grown, held, rate, seconds_of_stages, short, taken, total
 from rlvr_probe_otlp.views.table import OUTPUT, TOKENS, Board, Panel, alarm, each, number
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe_otlp.exposition import label_name
+from rlvr_probe_otlp.scraping.exposition import label_name
 from rlvr_probe_otlp.views.queries import grown, total
 from rlvr_probe_otlp.views.table import Board, Panel, alarm, number
 

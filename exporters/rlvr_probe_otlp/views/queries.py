@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from rlvr_probe.model import names
-from rlvr_probe_otlp.devices import DEVICE_METRICS
-from rlvr_probe_otlp.exposition import REGISTRY, label_name, prometheus_name
-from rlvr_probe_otlp.metrics import Metric
-from rlvr_probe_otlp.names import duration_metric
+from rlvr_probe_otlp.planning.devices import DEVICE_METRICS
+from rlvr_probe_otlp.planning.metrics import Metric
+from rlvr_probe_otlp.planning.names import duration_metric
+from rlvr_probe_otlp.scraping.exposition import REGISTRY, label_name, prometheus_name
 
 __all__ = [
     "NOT_EVAL",

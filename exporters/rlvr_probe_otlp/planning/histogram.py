@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe_otlp.telemetry import Buckets, Snapshot
+from rlvr_probe_otlp.planning.telemetry import Buckets, Snapshot
 
 __all__ = ["ExplicitHistogram", "ExponentialHistogram", "bounds_of"]
 

@@ -6,17 +6,23 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.choice import Choice
-from rlvr_probe_otlp.context import Context, Limits
-from rlvr_probe_otlp.devices import DeviceUnits, use_of_spans
-from rlvr_probe_otlp.identifiers import trace_id
-from rlvr_probe_otlp.metrics import Histograms, Meter, Temporality, count_losses, count_step
-from rlvr_probe_otlp.nodes import Node, Use, nothing_used
-from rlvr_probe_otlp.outside import Beside, place, place_of, plan_outside
-from rlvr_probe_otlp.steps import extent_of, plan_step
-from rlvr_probe_otlp.telemetry import PlannedTrace, Unit
-from rlvr_probe_otlp.trajectories import link_to, plan_trajectories
-from rlvr_probe_otlp.values import fingerprint
+from rlvr_probe_otlp.planning.choice import Choice
+from rlvr_probe_otlp.planning.context import Context, Limits
+from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
+from rlvr_probe_otlp.planning.identifiers import trace_id
+from rlvr_probe_otlp.planning.metrics import (
+    Histograms,
+    Meter,
+    Temporality,
+    count_losses,
+    count_step,
+)
+from rlvr_probe_otlp.planning.nodes import Node, Use, nothing_used
+from rlvr_probe_otlp.planning.outside import Beside, place, place_of, plan_outside
+from rlvr_probe_otlp.planning.steps import extent_of, plan_step
+from rlvr_probe_otlp.planning.telemetry import PlannedTrace, Unit
+from rlvr_probe_otlp.planning.trajectories import link_to, plan_trajectories
+from rlvr_probe_otlp.planning.values import fingerprint
 
 __all__ = ["Plan", "plan_unit_traces"]
 

@@ -9,9 +9,9 @@ from typing import Final, Literal
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
-from rlvr_probe_otlp.names import allowed, duration_metric, known
-from rlvr_probe_otlp.telemetry import Attributes, Point, Value
+from rlvr_probe_otlp.planning.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
+from rlvr_probe_otlp.planning.names import allowed, duration_metric, known
+from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Value
 
 __all__ = [
     "METRICS",

@@ -31,10 +31,10 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.devices import DEVICE_METRICS
-from rlvr_probe_otlp.metrics import METRICS, Temporality
-from rlvr_probe_otlp.resources import process_resources, run_resource
-from rlvr_probe_otlp.telemetry import (
+from rlvr_probe_otlp.planning.devices import DEVICE_METRICS
+from rlvr_probe_otlp.planning.metrics import METRICS, Temporality
+from rlvr_probe_otlp.planning.resources import process_resources, run_resource
+from rlvr_probe_otlp.planning.telemetry import (
     Attributes,
     Buckets,
     PlannedSpan,

@@ -8,12 +8,19 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
 from rlvr_probe.model.turns import Turn
-from rlvr_probe_otlp.bounding import Placed, keep_longest
-from rlvr_probe_otlp.choice import Candidate
-from rlvr_probe_otlp.context import Context
-from rlvr_probe_otlp.names import SPANS, allowed, known
-from rlvr_probe_otlp.telemetry import Attributes, Kind, Link, PlannedSpan, PlannedTrace, Value
-from rlvr_probe_otlp.viewing import OF_TRAJECTORY, line, seen, title
+from rlvr_probe_otlp.planning.bounding import Placed, keep_longest
+from rlvr_probe_otlp.planning.choice import Candidate
+from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.names import SPANS, allowed, known
+from rlvr_probe_otlp.planning.telemetry import (
+    Attributes,
+    Kind,
+    Link,
+    PlannedSpan,
+    PlannedTrace,
+    Value,
+)
+from rlvr_probe_otlp.planning.viewing import OF_TRAJECTORY, line, seen, title
 
 __all__ = ["link_to", "plan_trajectories"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from rlvr_probe_otlp.plan import Plan
-from rlvr_probe_otlp.resources import process_resources, run_resource
-from rlvr_probe_otlp.values import line, unit_value
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.resources import process_resources, run_resource
+from rlvr_probe_otlp.planning.values import line, unit_value
 
 __all__ = ["SCHEMA_VERSION", "document"]
 

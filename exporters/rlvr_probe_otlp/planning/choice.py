@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.context import Context, Limits
-from rlvr_probe_otlp.identifiers import share_of
+from rlvr_probe_otlp.planning.context import Context, Limits
+from rlvr_probe_otlp.planning.identifiers import share_of
 
 __all__ = ["Candidate", "Choice", "candidates"]
 

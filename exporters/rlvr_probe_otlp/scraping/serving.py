@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from rlvr_probe_otlp.exposition import CONTENT_TYPE
+from rlvr_probe_otlp.scraping.exposition import CONTENT_TYPE
 
 __all__ = ["PATH", "PageServer"]
 

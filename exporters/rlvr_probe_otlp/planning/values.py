@@ -8,8 +8,15 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from rlvr_probe_otlp.names import LINKED
-from rlvr_probe_otlp.telemetry import Buckets, PlannedSpan, PlannedTrace, Point, Snapshot, Unit
+from rlvr_probe_otlp.planning.names import LINKED
+from rlvr_probe_otlp.planning.telemetry import (
+    Buckets,
+    PlannedSpan,
+    PlannedTrace,
+    Point,
+    Snapshot,
+    Unit,
+)
 
 __all__ = ["digest", "fingerprint", "line", "unit_value"]
 

@@ -11,12 +11,12 @@ from rlvr_probe.model.counters import COUNTERS, Pace
 from rlvr_probe.model.counters import Counter as DeviceCounter
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.context import Context
-from rlvr_probe_otlp.identifiers import trace_id
-from rlvr_probe_otlp.metrics import Metric, Temporality
-from rlvr_probe_otlp.names import known
-from rlvr_probe_otlp.nodes import Use
-from rlvr_probe_otlp.telemetry import Attributes, Point, Unit, Value
+from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.identifiers import trace_id
+from rlvr_probe_otlp.planning.metrics import Metric, Temporality
+from rlvr_probe_otlp.planning.names import known
+from rlvr_probe_otlp.planning.nodes import Use
+from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Unit, Value
 
 __all__ = [
     "DEVICE_ATTRIBUTES",

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlvr_probe_otlp.answers import Answer, Verdict
-from rlvr_probe_otlp.connection import Destination
-from rlvr_probe_otlp.encoding import Encoder
-from rlvr_probe_otlp.offsets import Offsets
-from rlvr_probe_otlp.sending import Sender
-from rlvr_probe_otlp.telemetry import PlannedSpan, Point, Unit
-from rlvr_probe_otlp.values import digest
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point, Unit
+from rlvr_probe_otlp.planning.values import digest
+from rlvr_probe_otlp.wire.answers import Answer, Verdict
+from rlvr_probe_otlp.wire.connection import Destination
+from rlvr_probe_otlp.wire.encoding import Encoder
+from rlvr_probe_otlp.wire.offsets import Offsets
+from rlvr_probe_otlp.wire.sending import Sender
 
 __all__ = ["Lane"]
 

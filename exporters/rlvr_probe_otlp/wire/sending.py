@@ -13,11 +13,11 @@ from google.protobuf.message import EncodeError
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
-from rlvr_probe_otlp.answers import Answer, Verdict
-from rlvr_probe_otlp.connection import Destination
-from rlvr_probe_otlp.encoding import Encoder
-from rlvr_probe_otlp.telemetry import PlannedSpan, Point
-from rlvr_probe_otlp.transport import Request, transport
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point
+from rlvr_probe_otlp.wire.answers import Answer, Verdict
+from rlvr_probe_otlp.wire.connection import Destination
+from rlvr_probe_otlp.wire.encoding import Encoder
+from rlvr_probe_otlp.wire.transport import Request, transport
 
 __all__ = ["Sender", "quiet"]
 

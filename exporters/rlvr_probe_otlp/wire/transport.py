@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metr
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from requests.auth import AuthBase
 
-from rlvr_probe_otlp.answers import Answer, Verdict, of_grpc, of_http, seconds_of
-from rlvr_probe_otlp.connection import GRPC, Destination
+from rlvr_probe_otlp.wire.answers import Answer, Verdict, of_grpc, of_http, seconds_of
+from rlvr_probe_otlp.wire.connection import GRPC, Destination
 
 __all__ = ["Request", "Transport", "transport"]
 

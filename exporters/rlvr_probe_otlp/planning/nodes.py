@@ -8,11 +8,18 @@ from dataclasses import dataclass, field, replace
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan, Rpc, Span
-from rlvr_probe_otlp.bounding import Placed, keep_longest, without_loops
-from rlvr_probe_otlp.context import Context
-from rlvr_probe_otlp.names import KINDS, SPANS, allowed, attributes_of
-from rlvr_probe_otlp.telemetry import Attributes, Kind, Link, PlannedSpan, PlannedTrace, Value
-from rlvr_probe_otlp.viewing import seen, title
+from rlvr_probe_otlp.planning.bounding import Placed, keep_longest, without_loops
+from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.names import KINDS, SPANS, allowed, attributes_of
+from rlvr_probe_otlp.planning.telemetry import (
+    Attributes,
+    Kind,
+    Link,
+    PlannedSpan,
+    PlannedTrace,
+    Value,
+)
+from rlvr_probe_otlp.planning.viewing import seen, title
 
 __all__ = ["Key", "Node", "Root", "Use", "node_of", "nothing_used", "plan_trace", "unfinished_node"]
 

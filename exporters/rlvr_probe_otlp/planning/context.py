@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.identifiers import span_id, trace_id
+from rlvr_probe_otlp.planning.identifiers import span_id, trace_id
 
 __all__ = ["Context", "Limits"]
 

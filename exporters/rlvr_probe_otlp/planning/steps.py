@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step
-from rlvr_probe_otlp.context import Context
-from rlvr_probe_otlp.names import LINKED, RANK_STEP, SPANS
-from rlvr_probe_otlp.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
-from rlvr_probe_otlp.telemetry import Link, PlannedTrace, Value
-from rlvr_probe_otlp.viewing import OF_STEP, line
+from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS
+from rlvr_probe_otlp.planning.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
+from rlvr_probe_otlp.planning.telemetry import Link, PlannedTrace, Value
+from rlvr_probe_otlp.planning.viewing import OF_STEP, line
 
 __all__ = ["extent_of", "plan_step"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rlvr_probe.model import names
-from rlvr_probe_otlp.telemetry import Kind, Value
+from rlvr_probe_otlp.planning.telemetry import Kind, Value
 
 __all__ = [
     "ATTRIBUTES",

@@ -1,0 +1,1 @@
+"""What goes out of a run: traces and metrics, as plain data."""

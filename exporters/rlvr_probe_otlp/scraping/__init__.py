@@ -1,0 +1,1 @@
+"""The endpoint that Prometheus scrapes."""

@@ -1,0 +1,1 @@
+"""How a plan reaches a collector: encoded, in batches, once."""
