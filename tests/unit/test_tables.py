@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.tables import TABLES, Tables, open_tables
+from rlvr_probe.analysis.tables import (
+    TABLES,
+    VIEWS,
+    Tables,
+    is_saved,
+    open_saved,
+    open_tables,
+    save_tables,
+)
+from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests.actors import Job
@@ -246,3 +255,37 @@ def test_what_was_not_recorded_is_null_and_never_0(tmp_path: Path) -> None:
         assert asked(tables, "SELECT DISTINCT own_times FROM trajectory") == [(False,)]
         assert asked(tables, "SELECT count(verify_s) FROM reward") == [(0,)]
         assert asked(tables, "SELECT count(*) FROM device") == [(0,)]
+
+
+def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
+    Job(tmp_path / "run", steps=2, turns=2).write()
+    with open_tables(tmp_path / "run") as tables:
+        every = {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES}
+        views = {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS}
+        notes = tables.notes
+        save_tables(tables, tmp_path / "saved")
+        with pytest.raises(RecordingError, match="is there already"):
+            save_tables(tables, tmp_path / "saved")
+    assert is_saved(tmp_path / "saved")
+    assert not is_saved(tmp_path / "run")
+    with open_saved(tmp_path / "saved") as tables:
+        assert {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES} == every
+        assert {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS} == views
+        assert (tables.source, tables.notes) == ("run", notes)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        (None, "holds no saved tables"),
+        ("{", "holds no saved tables"),
+        ("{}", "does not say that tables are saved"),
+        ('{"format": "rlvr-probe/tables", "version": 99}', "of version 99; expected 1"),
+        ('{"format": "rlvr-probe/tables", "version": 1}', "is missing"),
+    ],
+)
+def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path: Path) -> None:
+    if about is not None:
+        (tmp_path / "tables.json").write_text(about)
+    with pytest.raises(RecordingError, match=message), open_saved(tmp_path):
+        pass

@@ -23,7 +23,7 @@ from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.left import Unfit
 from rlvr_probe.trace.load import Progress
 
-__all__ = ["Tables", "open_tables"]
+__all__ = ["Tables", "connect", "open_tables"]
 
 _LARGE_B: Final = 32 * 1024 * 1024
 """Journals in all, bytes, above which it is worth it to leave their fine rows where they are."""
@@ -125,21 +125,41 @@ def _is_large(run: Path) -> bool:
 
 
 @contextmanager
+def connect(
+    threads: int | None, folder: Path | None = None, path: Path | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty database in ``path``, or in memory.
+
+    Args:
+        threads: Of DuckDB; by default one for each core.
+        folder: Private; what does not fit into memory goes there. By default one of its own.
+        path: File to make.
+    """
+    with ExitStack() as stack:
+        if folder is None:
+            made = tempfile.TemporaryDirectory(prefix="rlvr-probe-tables-")
+            folder = Path(stack.enter_context(made))
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": _MEMORY,
+            "temp_directory": str(folder / "overflow"),
+            "preserve_insertion_order": path is None,
+            # What is in a temporary file need not survive.
+            "checkpoint_threshold": "1TB",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        if threads is not None:
+            config["threads"] = threads
+        where = ":memory:" if path is None else str(path)
+        yield stack.enter_context(duckdb.connect(where, config=config))
+
+
+@contextmanager
 def _connect(
     folder: Path, threads: int | None, path: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database with the tables, empty, in ``path`` or in memory; it may use ``folder``."""
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": _MEMORY,
-        "temp_directory": str(folder / "overflow"),
-        "preserve_insertion_order": path is None,
-        "checkpoint_threshold": "1TB",
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    if threads is not None:
-        config["threads"] = threads
-    with duckdb.connect(":memory:" if path is None else str(path), config=config) as sql:
+    """A database with the tables, empty."""
+    with connect(threads, folder, path) as sql:
         for table in TABLES:
             sql.execute(table.ddl)
         for name, query in VIEWS.items():
