@@ -25,6 +25,8 @@ from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 from rlvr_probe.analysis.chapters import CHAPTERS, DEFINITIONS, DERIVED, SERIES
 from rlvr_probe.analysis.chapters.distributions import FIGURES
 from rlvr_probe.analysis.ledger import MEANING
+from rlvr_probe.analysis.tables import TABLES as ANALYSIS_TABLES
+from rlvr_probe.analysis.tables import VIEWS
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
@@ -262,6 +264,24 @@ def figures_table() -> str:
     return "\n".join(parts).rstrip()
 
 
+def analysis_tables() -> str:
+    """Every table of the analysis, with its columns."""
+    parts = []
+    for table in ANALYSIS_TABLES:
+        rows = [
+            (f"`{column.name}`", column.type, column.unit, column.meaning)
+            for column in table.columns
+        ]
+        parts.append(f"### {table.name}\n\n{table.meaning[0].upper()}{table.meaning[1:]}.\n")
+        parts.append(_table(("column", "type", "unit", "meaning"), rows) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def analysis_views() -> str:
+    """Every view over them."""
+    return _table(("view", "SQL"), [(f"`{name}`", f"`{query}`") for name, query in VIEWS.items()])
+
+
 def quantities_table() -> str:
     """The figures that every quantity has."""
     rows = [
@@ -289,6 +309,8 @@ def ledger_table() -> str:
 TABLES = {
     "ledger": ledger_table,
     "figures": figures_table,
+    "analysis_tables": analysis_tables,
+    "analysis_views": analysis_views,
     "quantities": quantities_table,
     "derived": derived_tables,
     "names": names_table,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -289,3 +292,14 @@ def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path:
         (tmp_path / "tables.json").write_text(about)
     with pytest.raises(RecordingError, match=message), open_saved(tmp_path):
         pass
+
+
+def test_the_documented_query_of_saved_tables_works(tmp_path: Path) -> None:
+    Job(tmp_path / "run", steps=2).write()
+    with open_tables(tmp_path / "run") as tables:
+        save_tables(tables, tmp_path / "tables")
+    page = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+    [command] = re.findall(r"^\$ python (.*)$", page.read_text("utf-8"), re.M)
+    line = ["bash", "-c", f"{sys.executable} {command}"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "count_star()" in done.stdout

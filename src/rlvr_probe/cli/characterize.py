@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from rlvr_probe.analysis.tables import Tables
+    from rlvr_probe.cli.progress import ReadingProgress
 
 __all__ = ["add_parser", "execute"]
 
@@ -33,7 +34,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "source",
         metavar="SOURCE",
         type=Path,
-        help="a run folder, a folder of runs: the newest, or a workload directory",
+        help="a run folder, a folder of runs: the newest, a workload directory, or saved tables",
     )
     parser.add_argument(
         "--slots",
@@ -42,6 +43,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="sequences that one engine decodes at once, if you know (vLLM: max_num_seqs)",
     )
     parser.add_argument("--json", metavar="FILE", help="write all of it, with queries; - to print")
+    parser.add_argument(
+        "--save",
+        metavar="DIR",
+        type=Path,
+        help="keep the tables as Parquet in DIR, which is made: a SOURCE that is read at once",
+    )
     parser.set_defaults(execute=execute, parser=parser)
 
 
@@ -58,8 +65,11 @@ def execute(args: argparse.Namespace) -> int:
 
     with _needed():
         from rlvr_probe.analysis.characterization import characterize
+        from rlvr_probe.analysis.tables import save_tables
         from rlvr_probe.report.characterize import lay_out_characterization, to_document
-    with _tables(args.source) as tables, ReadingProgress():
+    with ReadingProgress() as progress, _tables(args.source, progress) as tables:
+        if args.save is not None:
+            save_tables(tables, args.save)
         found = characterize(tables, slots=args.slots)
         if args.json is not None:
             text = json.dumps(to_document(found), allow_nan=False)
@@ -85,10 +95,15 @@ def _needed() -> Iterator[None]:
 
 
 @contextmanager
-def _tables(source: Path) -> Iterator[Tables]:
-    from rlvr_probe.analysis.tables import open_tables
+def _tables(source: Path, progress: ReadingProgress) -> Iterator[Tables]:
+    from rlvr_probe.analysis.tables import is_saved, open_saved, open_tables
     from rlvr_probe.cli.exporters import find_reader
 
+    if is_saved(source):
+        with open_saved(source) as tables:
+            yield tables
+        return
     reader = find_reader(source) if source.is_dir() else None
-    with open_tables(source if reader is None else reader.read(source)) as tables:
+    read = source if reader is None else reader.read(source)
+    with open_tables(read, progress=progress) as tables:
         yield tables

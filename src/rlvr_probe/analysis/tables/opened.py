@@ -31,6 +31,9 @@ _LARGE_B: Final = 32 * 1024 * 1024
 _MEMORY: Final = "1500MB"
 """Of DuckDB; what does not fit goes to its temporary directory."""
 
+_LESS_MEMORY: Final = "1200MB"
+"""The same beside what a large recording takes in Python."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tables:
@@ -140,7 +143,7 @@ def connect(
             made = tempfile.TemporaryDirectory(prefix="rlvr-probe-tables-")
             folder = Path(stack.enter_context(made))
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY,
+            "memory_limit": _MEMORY if path is None else _LESS_MEMORY,
             "temp_directory": str(folder / "overflow"),
             "preserve_insertion_order": path is None,
             # What is in a temporary file need not survive.
