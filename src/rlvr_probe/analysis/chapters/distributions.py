@@ -225,10 +225,11 @@ def _ends(
         return {}
     answer = _ask(tables, _ENDS, quantity, ends=asked)
     found = dict(zip(asked, answer.row[0], strict=True))
+    # Of a few samples the estimate itself may lie outside of both.
     return {
         name: (
-            None if low is None else float(found[low]),
-            None if high is None else float(found[high]),
+            None if low is None else min(float(found[low]), spread.quantiles[name]),
+            None if high is None else max(float(found[high]), spread.quantiles[name]),
         )
         for name, (low, high) in ranks.items()
     }

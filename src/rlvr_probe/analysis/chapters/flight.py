@@ -33,15 +33,18 @@ TABLES: Final = {
         """,
     ),
     "rollout": (
-        "a batch (or the run, where groups are generated for a queue) of which every trajectory has"
-        " such a turn: from the begin of its first turn to the end of its last one",
+        "a batch of which every trajectory has such a turn, or the run, where groups are generated"
+        " for a queue and 95 % have one: from the begin of its first turn to the end of its last"
+        " one",
         """
         SELECT unit, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
           sum(end_ns - start_ns)::DOUBLE AS slot_ns, any_value(trajectories) AS trajectories,
           CASE WHEN unit < 0 THEN $run_bins ELSE $bins END AS bins
         FROM decode
         JOIN (SELECT unit, count(*) AS trajectories FROM sample GROUP BY unit) USING (unit)
-        GROUP BY unit HAVING count(DISTINCT trajectory_id) = any_value(trajectories)
+        GROUP BY unit
+        HAVING count(DISTINCT trajectory_id)
+          >= CASE WHEN unit < 0 THEN 0.95 ELSE 1 END * any_value(trajectories)
         """,
     ),
     "flight": (

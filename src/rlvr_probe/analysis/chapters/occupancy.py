@@ -246,6 +246,12 @@ def _in_use(tables: Tables, found: Found, flight: Flight) -> None:
             "how many sequences an engine decodes at once was not recorded: slots are the most that"
             " were in use at a time, and occupancy is of these"
         )
+    [units] = query(tables, "SELECT count(DISTINCT unit) FROM sample").row
+    if units > flight.rollouts:
+        found.notes.append(
+            f"of {units:,} rollouts, {units - flight.rollouts:,} are left out: of some trajectory"
+            " no turn with a time of its own was recorded"
+        )
     answer = query(
         tables,
         """
