@@ -13,6 +13,7 @@ import pytest
 from rlvr_probe.analysis.causes import KINDS, Cause, Saving, find_causes
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED
+from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.analysis.tables import TABLES, open_tables
 from tests.judged import Judged, draw, judged, score
 from tests.simulator import scenario, simulate
@@ -126,6 +127,21 @@ def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Pat
         assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": stage})
         # Somebody else was longer by less than that in some steps.
         assert 0.6 < first.gpu_s * 1e9 / (late_ns * drawn.steps * drawn.ranks) <= 1.0
+
+
+def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path) -> None:
+    drawn = scenario(PLANTED["slow_tool"])
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        make_ledger(tables)
+        first, *_ = find_causes(tables)
+        worst = first.evidence["step"].ids[0]
+        [[trajectory]] = tables.sql.execute(
+            "SELECT arg_max(trajectory_id, gpu_ns) FROM barrier_wait WHERE step_id = ?", [worst]
+        ).fetchall()
+    told = next(one for one in first.worst if one.startswith("step "))
+    assert f"for trajectory {trajectory}, engine " in told
+    assert told.endswith(str(first.where["tool"]))
 
 
 def test_a_source_without_times_has_no_causes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rlvr_probe.analysis.causes.cause import Cause, Extent, Saving
+from rlvr_probe.analysis.causes.last import last_of
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.figures import Answer, Evidence, query
@@ -48,11 +49,13 @@ class Run:
         return self.share(saving) < NOISE
 
     def worst_steps(self, saving: Saving, count: int) -> list[str]:
-        """The first of the steps that it cost most, in words."""
+        """The first of the steps that it cost most, in words, and whom each waited for most."""
+        steps = list(saving.worst_steps[:count])
+        last = last_of(self.tables, steps)
         return [
             f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])} of all"
-            f" {self.extent.gpus} GPUs"
-            for step in saving.worst_steps[:count]
+            f" {self.extent.gpus} GPUs{last.get(step, '')}"
+            for step in steps
         ]
 
     def cause(
