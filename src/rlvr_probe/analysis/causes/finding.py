@@ -89,7 +89,7 @@ class Run:
             worst = self.worst_steps(saving, _WORST)
         return Cause(
             kind=kind,
-            title=f"{title}: {per_cent(share)} of GPU time",
+            title=f"{title}: {per_cent(share)} of GPU time" if gpu_s else title,
             gpu_s=gpu_s,
             share=share,
             low=None if error_s is None else max(0.0, gpu_s - error_s),
