@@ -26,6 +26,10 @@ heading "as a PolyTrace workload"
 "$probe" convert demo-out/runs --to polytrace --out demo-out/workload --force
 "$probe" validate demo-out/workload
 
+heading "where the GPU time went, and why"
+"$probe" characterize demo-out/runs --html demo-out/report.html
+echo "in a browser: demo-out/report.html"
+
 heading "try next"
 cat <<NEXT
   $probe show demo-out/runs --json

@@ -44,6 +44,9 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="write all of it, with queries; - to print")
     parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write a page for a browser, which loads nothing"
+    )
+    parser.add_argument(
         "--save",
         metavar="DIR",
         type=Path,
@@ -67,10 +70,13 @@ def execute(args: argparse.Namespace) -> int:
         from rlvr_probe.analysis.characterization import characterize
         from rlvr_probe.analysis.tables import save_tables
         from rlvr_probe.report.characterize import lay_out_characterization, to_document
+        from rlvr_probe.report.page import write_page
     with ReadingProgress() as progress, _tables(args.source, progress) as tables:
         if args.save is not None:
             save_tables(tables, args.save)
         found = characterize(tables, slots=args.slots)
+        if args.html is not None:
+            write_page(args.html, tables, found)
         if args.json is not None:
             text = json.dumps(to_document(found), allow_nan=False)
             if args.json == "-":
