@@ -177,8 +177,15 @@ def test_if_no_batch_is_whole_all_count_and_a_note_warns(tables: Tables) -> None
 def test_the_tail_index_of_a_pareto_is_its_exponent(tables: Tables) -> None:
     step(tables, 1)
     count, alpha = 4_000, 2.0
-    lengths_of = [(round(100 * (1 - (i + 0.5) / count) ** (-1 / alpha)),) for i in range(count)]
-    batch(tables, 0, lengths_of)
+    batch(tables, 0, [])
+    tables.sql.execute(
+        f"""
+        INSERT INTO trajectory BY NAME
+        SELECT i AS trajectory_id, 0 AS batch_id, 0 AS step_id, 'train' AS mode, i AS grp,
+          round(100 * (1 - (i + 0.5) / {count}) ** (-1 / {alpha})) AS response_tokens
+        FROM range({count}) drawn(i)
+        """
+    )
 
     # Without a cap, and with one that cuts a hundredth of all.
     tables.sql.execute("UPDATE run SET max_response_tokens = NULL")
@@ -527,6 +534,19 @@ def test_where_rollout_and_training_take_turns_nothing_lags(tables: Tables) -> N
     assert told.notes == (
         "rollout and training take turns: nothing is generated beside the training",
     )
+
+
+def test_a_workload_is_not_taken_for_a_synchronous_run(tables: Tables) -> None:
+    tables.sql.execute("UPDATE run SET kind = 'workload'")
+    step(tables, 1)
+    batch(tables, 0, [(10, 10)])
+
+    told = said(make_chapters(tables))
+
+    assert told.value("asynchronous.trainer_wait") is None
+    assert not any("take turns" in note for note in told.notes)
+    for what in ("which weights generated it", "readings of devices", "data and weights are moved"):
+        assert any(note.startswith("a workload") and what in note for note in told.notes)
 
 
 def test_every_figure_has_a_name_of_its_own_and_is_documented() -> None:

@@ -11,13 +11,14 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
-from rlvr_probe.analysis.chapters.samples import prepare
+from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "asynchronous"]
 
 _SYNCHRONOUS: Final = "rollout and training take turns: nothing is generated beside the training"
+_WORKLOAD: Final = "a workload does not say which weights generated it, or when"
 TRAINED: Final = """
     SELECT sample.*, step.step_id AS trained_id, step.number AS trained,
       step.number - 1 - coalesce(policy_version_min, policy_version) AS lag
@@ -97,6 +98,10 @@ def asynchronous(tables: Tables) -> Chapter:
     """What training beside rollout costs."""
     found = Found("asynchronous", "Asynchronous training")
     found.notes += prepare(tables)
+    if is_workload(tables):
+        found.notes.append(_WORKLOAD)
+        found.add(*(one.of(None, why=_WORKLOAD) for one in (_TRAINER, _ROLLOUT)))
+        return found.chapter()
     queued, lag = query(
         tables,
         """

@@ -11,7 +11,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.chapters.integrals import integrate
-from rlvr_probe.analysis.chapters.samples import prepare
+from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
@@ -184,8 +184,11 @@ def devices(tables: Tables) -> Chapter:
     prepare(tables)
     readings = query(tables, "SELECT count(*) FROM reading").row[0]
     if not readings:
-        found.add(_TIME["seconds"].of(None, why="no device was read: no sidecar ran"))
-        found.notes.append("no device was read: without a sidecar nothing is known of GPUs")
+        why = "no device was read: without a sidecar nothing is known of GPUs"
+        if is_workload(tables):
+            why = "a workload has no readings of devices"
+        found.add(_TIME["seconds"].of(None, why=why))
+        found.notes.append(why)
         return found.chapter()
     integrate(tables)
     _stages(tables, found)

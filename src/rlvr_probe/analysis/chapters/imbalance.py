@@ -14,7 +14,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, distribution
 from rlvr_probe.analysis.chapters.flight import observe, observed
-from rlvr_probe.analysis.chapters.samples import prepare
+from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
@@ -131,6 +131,10 @@ def imbalance(tables: Tables) -> Chapter:
     _replicas(tables, found)
     _ranks(tables, found, _STAGE, "stage", _STAGES, "process")
     _ranks(tables, found, _METHOD, "method", _CALLS, "rank")
+    if not is_workload(tables):
+        found.notes.append(
+            "which trajectories a rank trains on is not recorded: tokens are of who generated them"
+        )
     return found.chapter()
 
 

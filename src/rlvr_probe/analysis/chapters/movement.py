@@ -11,6 +11,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
+from rlvr_probe.analysis.chapters.samples import is_workload
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
@@ -129,6 +130,9 @@ def movement(tables: Tables) -> Chapter:
     known = spread.count and spread.mean is not None and told["seconds"]
     share = spread.count * (spread.mean or 0.0) / told["seconds"] if known else None
     found.add(_SYNC_SHARE.of(share, steps, evidence=evidence_of(step=told["steps"])))
+    if is_workload(tables):
+        found.notes.append("a workload does not say how data and weights are moved")
+        return found.chapter()
     found.notes.append(
         "resharding has no stage of its own: it is inside the calls and stages that do it"
     )

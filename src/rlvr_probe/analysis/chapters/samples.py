@@ -10,7 +10,7 @@ from typing import Final
 
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["VIEWS", "prepare"]
+__all__ = ["VIEWS", "is_workload", "prepare"]
 
 VIEWS: Final = {
     "sample_batch": (
@@ -51,3 +51,8 @@ def prepare(tables: Tables) -> list[str]:
     if whole:
         return [f"{what} and left out: what is missing of a batch is rather long than short"]
     return [f"{what}, and no other is: figures of lengths are rather too small"]
+
+
+def is_workload(tables: Tables) -> bool:
+    """Whether the source is a workload, which has lengths and knows no moments."""
+    return tables.sql.execute("SELECT kind FROM run").fetchall() == [("workload",)]
