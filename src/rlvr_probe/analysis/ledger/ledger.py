@@ -95,8 +95,8 @@ def _made(tables: Tables) -> Ledger | None:
         ).fetchall()
     )
     gpus = [
-        Gpu(*row, processes.get(row[0], []))
-        for row in sql.execute(
+        Gpu(gpu, key, device, process, rank, host, boot, part, processes.get(gpu, []))
+        for gpu, key, device, process, rank, host, boot, part in sql.execute(
             "SELECT gpu, key, device, process, rank, host, boot, part FROM gpu ORDER BY gpu"
         ).fetchall()
     ]
