@@ -9,7 +9,7 @@ that must not be used, is compressed or may still grow, its fine rows go to a fi
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -131,8 +131,14 @@ class LeavingReader:
         longest_b: The longest of these lines, bytes.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Put what needs a file of its own into ``folder``, which is private."""
+    def __init__(self, folder: Path, done: Callable[[LeftRows], object] = lambda _: None) -> None:
+        """Leave rows.
+
+        Args:
+            folder: Private; gets what needs a file of its own.
+            done: Called with what was left of each process.
+        """
+        self._done = done
         self.left: dict[str, LeftRows] = {}
         self.keys = folder / "keys.json"
         self.longest_b = 0
@@ -213,6 +219,7 @@ class LeavingReader:
             except OSError:
                 decoder.journal.skipped["unreadable_file"] += 1
         self.left[header.process] = left
+        self._done(left)
         return decoder.journal, seen
 
     def _segment(self, left: LeftRows, scan: _Scan, part: Segment, *, growing: bool) -> int:

@@ -80,12 +80,14 @@ class Stage:
     Attributes:
         columns: Name, type, and how it is made of ``$attribute``, the text of one; ``$batch`` is
             that or the parent.
+        numbers: Whether nothing but whole numbers is taken, which DuckDB parses faster.
         sound: What must hold besides the pattern, over the columns and ``checked``.
         checked: Further expressions for that, by name.
     """
 
     table: str
     columns: Sequence[tuple[str, str, str]]
+    numbers: bool = False
     sound: str = "true"
     checked: Sequence[tuple[str, str]] = ()
 
@@ -124,6 +126,7 @@ STAGES: Final[Mapping[str, Stage]] = {
                 f" range(1, len({_RUNS}) + 1, 2)))::BIGINT ELSE {_ONE_RUN} END",
             ),
         ),
+        False,
         "(oldest IS NULL) = (newest IS NULL) AND coalesce(oldest <= newest, true)"
         " AND (whole IS NULL OR (response IS NOT NULL AND whole = response))",
         (("whole", f"CASE WHEN {_SEVERAL} THEN list_sum({_RUNS})::BIGINT ELSE {_ONE_RUN} END"),),
@@ -138,6 +141,7 @@ STAGES: Final[Mapping[str, Stage]] = {
             ("response", "BIGINT", "try_cast($response_tokens AS BIGINT)"),
             ("cached", "BIGINT", "try_cast($cached_tokens AS BIGINT)"),
         ),
+        numbers=True,
     ),
     names.TOOL_CALL.name: Stage(
         "q_tool",
@@ -159,6 +163,7 @@ STAGES: Final[Mapping[str, Stage]] = {
             ("attempts", "BIGINT", "try_cast($attempts AS BIGINT)"),
             ("timeouts", "BIGINT", "try_cast($timeouts AS BIGINT)"),
         ),
+        False,
         "coalesce(isfinite(value), true)"
         " AND (timeouts IS NULL OR timeouts <= coalesce(attempts, 0))",
     ),
@@ -181,15 +186,16 @@ class Taken:
         stage: Where they go.
         prefix: What a row begins with.
         pattern: All of a usual one.
-        paths: JSON paths of what is taken.
-        columns: Expressions over ``s``, the list of what is taken, by name of the column; what is
-            only checked comes last.
+        values: Expression over ``line`` for the list ``s`` of what is taken.
+        head: Expressions over ``s`` for start, duration and id.
+        columns: The same by name of the column; what is only checked comes last.
     """
 
     stage: Stage
     prefix: str
     pattern: str
-    paths: Sequence[str]
+    values: str
+    head: tuple[str, str, str]
     columns: Mapping[str, str]
 
 
@@ -200,7 +206,7 @@ def taken(form: Form) -> Taken:
     place = {name: Column.SPAN_ATTRIBUTES + at for at, name in enumerate(form.attributes)}
     place = {name: at for name, at in place.items() if name in patterns}
     place |= {"parent": 4, "error": 5}
-    wanted = ["$[1]", "$[2]", "$[3]"]
+    wanted = list(range(16 + len(own))) if stage.numbers else [1, 2, 3]
     columns = {}
     every = ((name, made) for name, _, made in stage.columns)
     for name, made in (*every, *stage.checked):
@@ -210,16 +216,24 @@ def taken(form: Form) -> Taken:
             if word not in place:
                 made = made.replace(f"${word}", "NULL::VARCHAR")
                 continue
-            path = f"$[{place[word]}]"
-            if path not in wanted:
-                wanted.append(path)
-            made = made.replace(f"${word}", f"s[{wanted.index(path) + 1}]")
+            if place[word] not in wanted:
+                wanted.append(place[word])
+            made = made.replace(f"${word}", f"s[{wanted.index(place[word]) + 1}]")
         columns[name] = made
+
+    def whole(at: int) -> str:
+        return f"try_cast(s[{wanted.index(at) + 1}] AS BIGINT)"
+
+    paths = ", ".join(f"'$[{at}]'" for at in wanted)
+    values = f"json_extract_string(line, [{paths}])"
+    if stage.numbers:
+        values = """from_json(line, '["BIGINT"]')"""
     number = form.number
     return Taken(
         stage=stage,
         prefix=f"[{number},",
         pattern=",".join((rf"\[{number}", *_HEAD, *own)) + r"\]",
-        paths=wanted,
+        values=values,
+        head=(whole(1), whole(2), whole(3)),
         columns=columns,
     )

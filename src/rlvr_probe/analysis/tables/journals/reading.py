@@ -14,7 +14,7 @@ from rlvr_probe.analysis.tables.device_rows import fill_devices
 from rlvr_probe.analysis.tables.filling import fill_run, fill_steps, numbered
 from rlvr_probe.analysis.tables.journals.matching import LeftKeys, Places
 from rlvr_probe.analysis.tables.journals.placing import place
-from rlvr_probe.analysis.tables.journals.staging import stage
+from rlvr_probe.analysis.tables.journals.staging import Stager
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace.build import build_trace
 from rlvr_probe.trace.files import list_files
@@ -52,13 +52,14 @@ def read_tables(
     """
     machine = Machine() if machine is None else machine
     files = list_files(run)
-    reader = LeavingReader(folder)
-    loaded = load(files, machine, progress, reader.decode)
-    reader.close()
-    if files.spool is not None and not files.spool.exists():
-        raise Unfit("it was moved from a spool meanwhile")
+    stager = Stager(sql, folder)
     try:
-        stage(sql, folder, reader.left.values())
+        reader = LeavingReader(folder, stager.add)
+        loaded = load(files, machine, progress, reader.decode)
+        reader.close()
+        if files.spool is not None and not files.spool.exists():
+            raise Unfit("it was moved from a spool meanwhile")
+        stager.finish()
         _check_turns(sql, reader)
         places = Places(sql, folder, reader.left, reader.keys, reader.longest_b)
         trace = build_trace(loaded, machine, lambda clock: LeftKeys(clock, places))
@@ -72,6 +73,8 @@ def read_tables(
         _tidy(sql)
     except duckdb.Error as error:
         raise Unfit(f"DuckDB: {str(error).splitlines()[0]}") from error
+    finally:
+        stager.close()
     return trace
 
 

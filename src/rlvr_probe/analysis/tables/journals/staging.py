@@ -7,7 +7,8 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from rlvr_probe.trace.decode import Journal
 from rlvr_probe.trace.left import Form, KeyTexts, LeftRows, Unfit
 from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
 
-__all__ = ["stage"]
+__all__ = ["Stager"]
 
 _LINES: Final = (
     "read_csv({files}, columns = {{'line': 'VARCHAR'}}, delim = '\\x01', quote = '', escape = '',"
@@ -31,6 +32,9 @@ _LINES: Final = (
 )
 _LINE_B: Final = 8 * 1024 * 1024
 """Longest line of a usual journal, bytes."""
+
+_TOGETHER_B: Final = 256 * 1024 * 1024
+"""Journals that are taken together, bytes."""
 
 _PACK: Final = 1 << 40
 """Ids of spans from here on are unusual."""
@@ -52,48 +56,82 @@ class _Group:
     rows: int = 0
 
 
-def stage(sql: duckdb.DuckDBPyConnection, folder: Path, left: Iterable[LeftRows]) -> None:
-    """Make the tables, and take what was left.
+class Stager:
+    """Takes fine rows while others are still read: Python checks sums, DuckDB parses."""
 
-    The journals get what only fine rows tell of their processes: when they were last written to,
-    and what was open in the end.
+    def __init__(self, sql: duckdb.DuckDBPyConnection, folder: Path) -> None:
+        """Make the tables; ``folder`` is private."""
+        for one in STAGES.values():
+            sql.execute(one.ddl)
+        sql.execute(OPEN)
+        sql.execute("CREATE TABLE q_done (p INTEGER, span BIGINT)")
+        sql.execute(_KEYED.ddl)
+        self._sql = sql
+        self._folder = folder
+        self._beside = sql.cursor()
+        # A filter that is pushed down takes what it is over along, to be computed again.
+        self._beside.execute("SET disabled_optimizers = 'filter_pushdown'")
+        self._pool = ThreadPoolExecutor(1, "rlvr-probe-tables")
+        self._taken: list[Future[list[tuple[int, str]]]] = []
+        self._waiting: list[LeftRows] = []
+        self._size_b = 0
+        self._processes: list[LeftRows] = []
 
-    Raises:
-        Unfit: Not every row was found again, or one needs what only Python can join.
-    """
-    processes = list(left)
-    for one in STAGES.values():
-        sql.execute(one.ddl)
-    sql.execute(OPEN)
-    sql.execute("CREATE TABLE q_done (p INTEGER, span BIGINT)")
-    sql.execute(_KEYED.ddl)
-    groups = dict[frozenset[Form], _Group]()
-    for process in processes:
-        for file in process.files:
-            group = groups.setdefault(file.forms, _Group(file.forms, {}))
-            group.files[str(file.path)] = process
-            group.rows += file.rows
-    done = list[tuple[int, int]]()
-    # A filter that is pushed down takes what it is over along, to be computed again.
-    sql.execute("SET disabled_optimizers = 'filter_pushdown'")
-    for group in groups.values():
-        _take(sql, group, done)
-    sql.execute("RESET disabled_optimizers")
-    bulk = Bulk(sql, folder)
-    for process in processes:
-        _add_decoded(bulk, process)
-    bulk.add(_table("q_done", ()), done)
-    bulk.finish()
-    columns = [name for name, _, _ in STAGES[names.TRAJECTORY.name].columns]
-    made = ", ".join(
-        made.replace("$key", "key") if "$key" in made else name
-        for name, _, made in STAGES[names.TRAJECTORY.name].columns
-    )
-    sql.execute(
-        f"INSERT INTO q_trajectory (p, span, start_ns, end_ns, {', '.join(columns)})"
-        f" SELECT p, span, start_ns, end_ns, {made} FROM q_decoded"
-    )
-    _tell_journals(sql, processes)
+    def add(self, process: LeftRows) -> None:
+        """Take what was left of one process, soon."""
+        self._processes.append(process)
+        self._waiting.append(process)
+        self._size_b += sum(file.path.stat().st_size for file in process.files)
+        if self._size_b > _TOGETHER_B:
+            self._submit()
+
+    def finish(self) -> None:
+        """Wait until everything is taken, and add what only Python could decode.
+
+        The journals get what only fine rows tell of their processes: when they were last written
+        to, and what was open in the end.
+
+        Raises:
+            Unfit: Not every row was found again, or one needs what only Python can join.
+        """
+        self._submit()
+        done = list[tuple[int, int]]()
+        by_number = {one.number: one for one in self._processes}
+        for taken_rows in self._taken:
+            for number, line in taken_rows.result():
+                data = line.encode()
+                by_number[number].decoder.line(data)
+                done += _done(number, data)
+        bulk = Bulk(self._sql, self._folder)
+        for process in self._processes:
+            _add_decoded(bulk, process)
+        bulk.add(_table("q_done", ()), done)
+        bulk.finish()
+        columns = [name for name, _, _ in STAGES[names.TRAJECTORY.name].columns]
+        made = ", ".join(
+            made.replace("$key", "key") if "$key" in made else name
+            for name, _, made in STAGES[names.TRAJECTORY.name].columns
+        )
+        self._sql.execute(
+            f"INSERT INTO q_trajectory (p, span, start_ns, end_ns, {', '.join(columns)})"
+            f" SELECT p, span, start_ns, end_ns, {made} FROM q_decoded"
+        )
+        _tell_journals(self._sql, self._processes)
+
+    def close(self) -> None:
+        """Give up what was not taken yet."""
+        self._pool.shutdown(cancel_futures=True)
+        self._beside.close()
+
+    def _submit(self) -> None:
+        groups = dict[frozenset[Form], _Group]()
+        for process in self._waiting:
+            for file in process.files:
+                group = groups.setdefault(file.forms, _Group(file.forms, {}))
+                group.files[str(file.path)] = process
+                group.rows += file.rows
+        self._waiting, self._size_b = [], 0
+        self._taken += [self._pool.submit(_take, self._beside, group) for group in groups.values()]
 
 
 def _table(name: str, columns: Sequence[tuple[str, str, str]]) -> Table:
@@ -101,25 +139,24 @@ def _table(name: str, columns: Sequence[tuple[str, str, str]]) -> Table:
     return Table(name, "", (*(_HEAD if own else _HEAD[:2]), *own))
 
 
-def _take(sql: duckdb.DuckDBPyConnection, group: _Group, done: list[tuple[int, int]]) -> None:
-    """Take the rows of one group of files.
+def _take(sql: duckdb.DuckDBPyConnection, group: _Group) -> list[tuple[int, str]]:
+    """Take the rows of one group of files; process and line of those that are not as usual.
 
     Raises:
         Unfit: Not as many were found as there were.
     """
     sql.execute("CREATE OR REPLACE TEMP TABLE q_file (filename VARCHAR, p INTEGER, zero BIGINT)")
-    names_of = list(group.files)
+    paths = list(group.files)
     sql.execute(
         "INSERT INTO q_file SELECT unnest(?::VARCHAR[]), unnest(?::INTEGER[]), unnest(?::BIGINT[])",
         [
-            names_of,
-            [group.files[name].number for name in names_of],
-            [group.files[name].header.mono_ns for name in names_of],
+            paths,
+            [group.files[path].number for path in paths],
+            [group.files[path].header.mono_ns for path in paths],
         ],
     )
-    literal = "[" + ", ".join("'" + name.replace("'", "''") + "'" for name in names_of) + "]"
+    literal = "[" + ", ".join(map(_text, paths)) + "]"
     lines = _LINES.format(files=literal, longest=_LINE_B)
-    by_number = {one.number: one for one in group.files.values()}
     found = 0
     forms = sorted(group.forms, key=lambda one: one.number)
     usual = [_insert(taken(form), lines) for form in forms]
@@ -127,17 +164,12 @@ def _take(sql: duckdb.DuckDBPyConnection, group: _Group, done: list[tuple[int, i
         if found < group.rows:
             [[count]] = sql.execute(statement).fetchall()
             found += count
-    unusual = _unusual(forms, lines) if found < group.rows else []
-    for statement in unusual:
-        rows = sql.execute(statement)
-        while batch := rows.fetchmany(10_000):
-            for number, line in batch:
-                found += 1
-                data = line.encode()
-                by_number[number].decoder.line(data)
-                done += _done(number, data)
-    if found != group.rows:
-        raise Unfit(f"{found} of {group.rows} rows of trajectories were found again")
+    rest = list[tuple[int, str]]()
+    for statement in _unusual(forms, lines) if found < group.rows else ():
+        rest += sql.execute(statement).fetchall()
+    if found + len(rest) != group.rows:
+        raise Unfit(f"{found + len(rest)} of {group.rows} rows of trajectories were found again")
+    return rest
 
 
 def _text(pattern: str) -> str:
@@ -150,19 +182,16 @@ def _matches(how: Taken) -> str:
 
 def _columns(how: Taken, lines: str, *more: str) -> str:
     """A query of the columns of a stage, and what is only checked, for every usual row."""
+    start, duration, span = how.head
     head = (
         "p",
-        "try_cast(s[3] AS BIGINT) AS span",
-        "zero + try_cast(s[1] AS BIGINT) AS start_ns",
-        "zero + try_cast(s[1] AS BIGINT) + try_cast(s[2] AS BIGINT) AS end_ns",
+        f"{span} AS span",
+        f"zero + {start} AS start_ns",
+        f"zero + {start} + {duration} AS end_ns",
     )
     own = (f"{made} AS {name}" for name, made in how.columns.items())
-    paths = ", ".join(f"'{path}'" for path in how.paths)
     # What is no usual row may be no JSON: DuckDB is free to look at it before it is left out.
-    taken_of = (
-        f"CASE WHEN regexp_full_match(line, {_text(how.pattern)})"
-        f" THEN json_extract_string(line, [{paths}]) END"
-    )
+    taken_of = f"CASE WHEN regexp_full_match(line, {_text(how.pattern)}) THEN {how.values} END"
     return (
         f"SELECT {', '.join((*head, *own, *more))} FROM (SELECT filename, line, {taken_of} AS s"
         f" FROM {lines} WHERE starts_with(line, '{how.prefix}')) JOIN q_file USING (filename)"
