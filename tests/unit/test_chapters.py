@@ -549,6 +549,30 @@ def test_a_workload_is_not_taken_for_a_synchronous_run(tables: Tables) -> None:
         assert any(note.startswith("a workload") and what in note for note in told.notes)
 
 
+def test_of_very_many_rows_a_series_has_some_and_says_how_many_there_were(tables: Tables) -> None:
+    step(tables, 1)
+    for number in range(2):
+        batch(tables, number, [])
+    # Two batches of 1,500 replicas.
+    tables.sql.execute(
+        """
+        INSERT INTO trajectory BY NAME
+        SELECT i AS trajectory_id, i % 2 AS batch_id, 0 AS step_id, 'train' AS mode, i AS grp,
+          1 + i % 7 AS response_tokens, i // 2 AS engine
+        FROM range(3000) drawn(i)
+        """
+    )
+
+    told = said([imbalance(tables)])
+
+    one = told.series["imbalance.replica.by_batch"]
+    assert one.total == 3_000
+    assert {row["batch_id"] for row in told.rows(one.id)} == {0}
+    assert len(one.rows) == 1_500
+    # What is drawn is some of it; what is counted is all.
+    assert told.value("imbalance.replica.tokens.count") == 2
+
+
 def test_every_figure_has_a_name_of_its_own_and_is_documented() -> None:
     ids = [*(one.id for one in DEFINITIONS), *(one.id for one in SERIES)]
 

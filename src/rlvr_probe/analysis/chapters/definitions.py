@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.figures import Answer, Chapter, Evidence, Figure, Series
 
-__all__ = ["Definition", "Found", "SeriesDefinition", "evidence_of"]
+__all__ = ["MOST_ROWS", "Definition", "Found", "SeriesDefinition", "evidence_of"]
 
-_ROWS: Final = 2_000
+MOST_ROWS: Final = 2_000
 """Rows that a series shows; of more, every k-th."""
 
 
@@ -79,22 +79,26 @@ class SeriesDefinition:
     meaning: str
     units: Mapping[str, str]
 
-    def of(self, answer: Answer) -> Series:
+    def of(self, answer: Answer, total: int | None = None) -> Series:
         """The series, of many rows every k-th.
+
+        Args:
+            answer: Its rows.
+            total: How many there are, where the query gave some of them.
 
         Raises:
             ValueError: The query has other columns than these.
         """
         if answer.columns != tuple(self.units):
             raise ValueError(f"{self.id}: found {answer.columns}, expected {tuple(self.units)}")
-        every = math.ceil(len(answer.rows) / _ROWS) or 1
+        every = math.ceil(len(answer.rows) / MOST_ROWS) or 1
         return Series(
             id=self.id,
             title=self.title,
             meaning=self.meaning,
             units=self.units,
             rows=tuple(tuple(map(_told, row)) for row in answer.rows[::every]),
-            total=len(answer.rows),
+            total=len(answer.rows) if total is None else total,
             query=answer.query,
             inputs=answer.inputs,
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 from rlvr_probe.analysis.chapters.definitions import (
+    MOST_ROWS,
     Definition,
     Found,
     SeriesDefinition,
@@ -14,6 +16,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, distribution
 from rlvr_probe.analysis.chapters.flight import observe, observed
+from rlvr_probe.analysis.chapters.intervals import student
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
@@ -153,7 +156,7 @@ _CALLS: Final = """
     """
 _RANKS: Final = """
     SELECT what, count(*) AS units, avg(share) AS mean,
-      1.96 * stddev_samp(share) / sqrt(count(*)) AS half, sum(lost_s) AS lost_s,
+      stddev_samp(share) / sqrt(count(*)) AS error, sum(lost_s) AS lost_s,
       list(slowest) AS slowest, arg_max(unit, share, 5) AS worst
     FROM (
       SELECT what, unit, max(value) / avg(value) - 1 AS share, arg_max(member, value) AS slowest,
@@ -171,7 +174,8 @@ def _ranks(
     for told in answer.dicts:
         slowest = [who for who, _ in Counter(told["slowest"]).most_common(5)]
         worst = {"step": told["worst"]} if kind == "stage" else {}
-        half = told["half"]
+        error = told["error"]
+        half = None if error is None else student(told["units"] - 1) * error
         found.add(
             one.of(
                 told["mean"],
@@ -187,11 +191,13 @@ def _ranks(
 
 
 def _replicas(tables: Tables, found: Found) -> None:
+    [rows] = query(tables, "SELECT count(*) FROM replica_load").row
     answer = query(
         tables,
         """
         SELECT unit AS batch_id, step, member AS replica, trajectories, tokens, longest
-        FROM replica_load ORDER BY unit, member
+        FROM replica_load WHERE unit % $every = 0 ORDER BY unit, member
         """,
+        every=math.ceil(rows / MOST_ROWS) or 1,
     )
-    found.series.append(BY_BATCH.of(answer))
+    found.series.append(BY_BATCH.of(answer, rows))

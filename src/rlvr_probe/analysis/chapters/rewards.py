@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from rlvr_probe.analysis.chapters.calls import Calls
 from rlvr_probe.analysis.chapters.definitions import (
+    MOST_ROWS,
     Definition,
     Found,
     SeriesDefinition,
@@ -165,15 +167,17 @@ def _ranks(tables: Tables, found: Found) -> None:
         """,
     )
     found.add(_WAIT.of(answer.row[0], answer))
+    [rows] = query(tables, f"SELECT count(*) FROM ({_RANKS})").row
     answer = query(
         tables,
         f"""
         SELECT unit AS batch_id, step, process, seconds, samples FROM ({_RANKS})
-        ORDER BY unit, process
+        WHERE unit % $every = 0 ORDER BY unit, process
         """,
+        every=math.ceil(rows / MOST_ROWS) or 1,
     )
     if answer.rows:
-        found.series.append(_BY_PROCESS.of(answer))
+        found.series.append(_BY_PROCESS.of(answer, rows))
 
 
 def _work(tables: Tables, found: Found, names: list[str]) -> None:
