@@ -15,6 +15,8 @@ from tests.journals import JournalFile
 from tests.judging import errors_of
 from tests.simulator import scenario, simulate
 from tests.simulator.books import CATEGORIES as TRUE_CATEGORIES
+from tests.simulator.draws import Lengths
+from tests.unit.test_simulator import small
 
 
 def test_every_true_category_has_its_name() -> None:
@@ -101,3 +103,30 @@ def test_a_source_without_steps_has_no_ledger_and_says_why(tmp_path: Path) -> No
     with open_tables(tmp_path) as tables:
         chapter = ledger(tables)
     assert all(one.value is None and one.why for one in chapter.figures)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("shape", ["trl", "verl", "async"])
+def test_rollout_for_what_was_thrown_away_is_told_apart(
+    tmp_path: Path, shape: str, turns: int
+) -> None:
+    lengths = Lengths(median=300.0, cap=400, turns=turns, tool_s=(0.3, 0.3), reward_s=(0.4, 0.4))
+    one = small(
+        shape, lengths=lengths, mask_truncated=True, keep=0.8, generated=10, staleness=0, steps=6
+    )  # fmt: skip
+    truth = simulate(one, tmp_path / "run", again=False)
+    thrown = {
+        "trl": {"truncated"},
+        "verl": {"truncated", "filtered", "surplus"},
+        "async": {"truncated", "stale"},
+    }[shape]
+    assert {f"discarded.{why}" for why in thrown} == {
+        name for name, ns in truth.ledger_ns.items() if ns and name.startswith("discarded.")
+    }
+    with open_tables(tmp_path / "run") as tables:
+        made = make_ledger(tables)
+    assert made is not None
+    whole = truth.gpus * (truth.end_ns - truth.begin_ns)
+    for name, ns in truth.ledger_ns.items():
+        if name.startswith(("discarded.", "work.rollout")):
+            assert made.ns[name] == pytest.approx(ns, abs=whole // 2_000), name

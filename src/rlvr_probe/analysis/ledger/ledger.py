@@ -23,7 +23,7 @@ __all__ = ["Ledger", "make_ledger"]
 
 
 _LARGE: Final = (
-    "paint", "painted", "ledger_call", "ledger_generated", "ledger_part", "barrier_own",
+    "paint", "painted", "ledger_call", "ledger_part", "barrier_own",
     "tensor_read", "tensor_course",
 )  # fmt: skip
 """What was made on the way, and is as large as the recording."""

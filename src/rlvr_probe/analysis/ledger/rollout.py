@@ -12,26 +12,28 @@ CREATE OR REPLACE TEMP TABLE ledger_call AS
 WITH call AS (
     SELECT attempt, coalesce(engine, CASE WHEN home.process IS NULL THEN -1
                                           ELSE -2 - home.process END) AS engine,
-           batch_id, mode = 'eval' AS evaluates, turn.start_ns, turn.end_ns, trajectory_id
+           batch_id, mode = 'eval' AS evaluates, turn.start_ns, turn.end_ns, trajectory_id,
+           turn.response_tokens AS tokens
     FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
     LEFT JOIN ledger_home home USING (process)
     WHERE turn.start_ns IS NOT NULL
     UNION ALL
     SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
                                                 ELSE -2 - home.process END),
-           NULL, false, start_ns, end_ns, NULL
+           NULL, false, start_ns, end_ns, NULL, response_tokens
     FROM engine_call LEFT JOIN ledger_home home USING (process)
     LEFT JOIN engine_owner owner USING (attempt, process)
     UNION ALL
     SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
                                                 ELSE -2 - home.process END),
-           NULL, false, open_span.start_ns, open_span.start_ns + (age_s * 1e9)::BIGINT, NULL
+           NULL, false, open_span.start_ns, open_span.start_ns + (age_s * 1e9)::BIGINT, NULL,
+           NULL
     FROM open_span JOIN process USING (process) LEFT JOIN ledger_home home USING (process)
     LEFT JOIN engine_owner owner USING (attempt, process)
     WHERE name = 'turn' AND age_s IS NOT NULL
 )
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-       arg_max(trajectory_id, end_ns) AS last
+       arg_max(trajectory_id, end_ns) AS last, sum(tokens) AS tokens
 FROM call
 -- Those that begin in one second and last beyond it are one interval.
 GROUP BY attempt, engine, batch_id, evaluates, start_ns // 1000000000,
