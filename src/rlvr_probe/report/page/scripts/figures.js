@@ -56,7 +56,7 @@ function spreadTable(chapter, spread) {
   const there = COLUMNS.filter((name) => spread.some(([, members]) => members.some((one) => ending(definition(one).id) === name && one.value !== null)));
   const columns = there.length + 1;
   const known = spread.filter(([, members]) => members.some((one) => one.value !== null));
-  const name = (prefix) => readable(prefix.startsWith(`${chapter.name}.`) ? prefix.slice(chapter.name.length + 1) : prefix);
+  const name = (prefix) => readable((prefix.startsWith(`${chapter.name}.`) ? prefix.slice(chapter.name.length + 1) : prefix).replace(/_s$/, ""));
   const rows = known.map(([prefix, members]) => h("tr", {},
     h("th", { scope: "row", title: definition(members[0]).meaning }, name(prefix), h("div", { class: "interval" }, unitName(members))),
     there.map((column) => valueCell(members.find((one) => ending(definition(one).id) === column), columns))));
@@ -76,6 +76,18 @@ function named(kind, value) {
     typeof value === "number" ? `${kind} ${value}` : text.length > 24 ? `${text.slice(0, 5)}…${text.slice(-12)}` : text);
 }
 
+/** The category of the ledger that a value of `category` or `stage` is, for its colour. */
+function categoryOf(kind, value) {
+  if (kind === "category") return NAMES.has(value) ? value : null;
+  if (kind !== "stage") return null;
+  return ["work", "wait", "overhead"].map((one) => `${one}.${value}`).concat(value).find((one) => NAMES.has(one)) || null;
+}
+
+function coloured(kind, value) {
+  const category = categoryOf(kind, value);
+  return h("span", { style: { "white-space": "nowrap" } }, chip(colour(category)), kind === "category" ? categoryName(category) : value);
+}
+
 function byTable(members) {
   const names = Object.keys(members[0].by), columns = [], rows = new Map();
   for (const figure of members) {
@@ -88,7 +100,7 @@ function byTable(members) {
   const missing = columns.filter((id) => !used.includes(id));
   if (!used.length) return listed([[readable(beginning(columns[0])), `cannot be told: ${members[0].why}`]]);
   const make = (from, to) => [...rows].slice(from, to).map(([key, row]) => h("tr", {},
-    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS ? named(names[at], value) : NAMES.has(value) ? [chip(colour(value)), categoryName(value)] : value)),
+    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS ? named(names[at], value) : categoryOf(names[at], value) ? coloured(names[at], value) : value)),
     used.map((id) => valueCell(row.get(id), used.length + names.length, rows.size > 4))));
   const titles = new Map(members.map((one) => [definition(one).id, definition(one)]));
   const body = h("tbody", {}, make(0, SHOWN));
@@ -103,7 +115,7 @@ function restTable(rest) {
   const rows = known.map((figure) => {
     const is = definition(figure);
     return h("tr", {}, h("th", { scope: "row" }, /^(mean|count|longest|shortest|\d+ % quantile)$/.test(is.title) ? `${readable(ending(beginning(is.id)))}: ${is.title}` : is.title),
-      valueCell(figure, 3), h("td", { class: "quiet small" }, is.meaning.split(/[:(]/)[0].trim()));
+      valueCell(figure, 3), h("td", { class: "quiet small wide-only" }, is.meaning.split(/[:(]/)[0].trim()));
   });
   return known.length ? h("div", { class: "scroll" }, h("table", { class: "rest" }, h("tbody", {}, rows))) : null;
 }

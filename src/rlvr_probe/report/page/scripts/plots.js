@@ -6,6 +6,7 @@ function plot({ height = 190, xs, low, high, log = false, unit, share = false, y
   const box = h("div", { class: "plot" });
   const first = xs[0], last = xs[xs.length - 1];
   const span = last - first || 1;
+  const entire = xs.every((one) => Number.isInteger(one));
   const levels = log ? logTicks(low, high) : (unit === "s" ? timeTicks : ticks)(low, high, (height - 38) / 36);
   // The topmost line of the grid is not below what is drawn.
   if (!log && !(share && high === 1) && levels.length > 1 && levels[levels.length - 1] < high * 0.999) {
@@ -25,7 +26,7 @@ function plot({ height = 190, xs, low, high, log = false, unit, share = false, y
     }
     root.append(s("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: MARGIN.top + tall, y2: MARGIN.top + tall }));
     const every = bars ? Math.max(1, Math.ceil(xs.length / (inner / 48))) : 0;
-    const marks = bars ? xs.map((_, at) => at).filter((at) => at % every === 0) : ticks(first, last, inner / 80).filter((one) => one >= first && one <= last);
+    const marks = bars ? xs.map((_, at) => at).filter((at) => at % every === 0) : ticks(first, last, inner / 80).filter((one) => one >= first && one <= last && (!entire || Number.isInteger(one)));
     for (const mark of marks) {
       const at = bars ? x(null, mark) : x(mark);
       root.append(s("text", { x: at, y: height - MARGIN.bottom + 15, "text-anchor": "middle" }, xText(bars ? xs[mark] : mark)));

@@ -65,7 +65,7 @@ function charts(found, draw, take, series, apart) {
     panels.set(key, [...(panels.get(key) || []), name]);
   }
   const made = [...panels.values()].map((names) => h("div", {}, panels.size > 1 ? h("p", { class: "quiet small" }, panelName(names, found)) : null,
-    draw(names, found.unitOf(names[0]), `${names.every((name) => take(name).every((one) => one === null || (one >= 0 && one <= 1))) ? "share " : ""}${series.id}`)));
+    draw(names, found.unitOf(names[0]), `${names.every((name) => !QUANTILES.includes(name) && take(name).every((one) => one === null || (one >= 0 && one <= 1))) ? "share " : ""}${series.id}`)));
   return h("div", {}, panels.size > 1 ? h("div", { class: "grid" }, made) : made,
     constant.length ? h("p", { class: "quiet small" }, `Everywhere: ${constant.join(", ")}.`) : null);
 }
