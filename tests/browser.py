@@ -1,6 +1,6 @@
 """A real headless Chromium, driven over a pipe: no port, no driver, no library.
 
-It is the one of the machine. Where there is none, tests that need it are skipped, and say so.
+It is the one of the machine, or else Debian's, unpacked beside the tests.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.debian import program
 
 __all__ = ["Browser", "Page", "browser"]
 
 _NAMES = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome")
+_SHELL = "usr/lib/chromium/chromium-headless-shell"
 _PATIENCE_S = 240.0
 """Of one question; the machine may be busy."""
 
@@ -178,18 +179,27 @@ class Page:
         return [url for url in asked if not url.startswith("data:")]
 
 
+def _chromium() -> tuple[Path, dict[str, str]]:
+    """The one of the machine, or Debian's; and where it finds libraries."""
+    there = next(filter(None, map(shutil.which, _NAMES)), None)
+    if there is not None:
+        return Path(there), {}
+    shell = program("chromium-headless-shell", _SHELL, needs=True)
+    root = shell.parents[len(Path(_SHELL).parts) - 1]
+    folders = [*map(str, root.glob("usr/lib/*-linux-gnu*"))]
+    return shell, {"LD_LIBRARY_PATH": os.pathsep.join(folders)} if folders else {}
+
+
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
     """One without a window, whose profile is in ``folder``."""
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
-    if program is None:
-        pytest.skip(f"this machine has no Chromium: none of {', '.join(_NAMES)}")
+    chromium, libraries = _chromium()
     there, here = os.pipe(), os.pipe()
     # Chromium reads commands from descriptor 3 and answers on 4.
     os.set_inheritable(there[0], True)
     os.set_inheritable(here[1], True)
     command = [
-        "/bin/sh", "-c", f'exec 3<&{there[0]} 4>&{here[1]} && exec "$@"', "sh", program,
+        "/bin/sh", "-c", f'exec 3<&{there[0]} 4>&{here[1]} && exec "$@"', "sh", str(chromium),
         "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-sandbox",
         "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
         "--disable-background-networking", "--disable-component-update", "--disable-extensions",
@@ -197,7 +207,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            pass_fds=(there[0], here[1]),
+            pass_fds=(there[0], here[1]), env={**os.environ, **libraries},
         )  # fmt: skip
     os.close(there[0])
     os.close(here[1])

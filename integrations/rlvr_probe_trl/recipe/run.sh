@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train a tiny model with TRL, record it, and turn the recording into a workload: `make demo`.
+# Train a tiny model with TRL, record it, turn the recording into a workload and a report: `make demo`.
 # Works from any directory; arguments go to the training script (recipe/grpo.py --help).
 set -euo pipefail
 
