@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,16 @@ __all__ = ["Browser", "Page", "browser"]
 
 _NAMES = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome")
 _SHELL = "usr/lib/chromium/chromium-headless-shell"
+_START = """
+import os, sys
+os.dup2(int(sys.argv[1]), 100)
+os.dup2(int(sys.argv[2]), 101)
+os.dup2(100, 3)
+os.dup2(101, 4)
+os.closerange(100, 102)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Chromium reads commands from descriptor 3 and answers on 4; these may be others' before."""
 _PATIENCE_S = 240.0
 """Of one question; the machine may be busy."""
 
@@ -195,11 +206,8 @@ def browser(folder: Path) -> Iterator[Browser]:
     """One without a window, whose profile is in ``folder``."""
     chromium, libraries = _chromium()
     there, here = os.pipe(), os.pipe()
-    # Chromium reads commands from descriptor 3 and answers on 4.
-    os.set_inheritable(there[0], True)
-    os.set_inheritable(here[1], True)
     command = [
-        "/bin/sh", "-c", f'exec 3<&{there[0]} 4>&{here[1]} && exec "$@"', "sh", str(chromium),
+        sys.executable, "-c", _START, str(there[0]), str(here[1]), str(chromium),
         "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-sandbox",
         "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
         "--disable-background-networking", "--disable-component-update", "--disable-extensions",
