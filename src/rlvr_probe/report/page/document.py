@@ -87,7 +87,8 @@ def _run(tables: Tables, told: Mapping[str, Any]) -> dict[str, Any]:
         "trajectories": "SELECT count(*) FROM kept_trajectory WHERE mode IS DISTINCT FROM 'eval'",
         "tokens": "SELECT sum(response_tokens)::BIGINT FROM kept_trajectory"
         " WHERE mode IS DISTINCT FROM 'eval'",
-        "steps": "SELECT count(*) FROM kept_step WHERE number >= 1",
+        "steps": "SELECT count(*) FROM kept_step"
+        " WHERE number >= 1 OR (SELECT kind FROM run) = 'workload'",
         "processes": "SELECT count(*) FROM process",
         "hosts": "SELECT count(DISTINCT host) FROM process WHERE host <> ''",
     }

@@ -10,6 +10,7 @@ const beginning = (id) => id.slice(0, Math.max(0, id.lastIndexOf(".")));
 
 function told(figure) {
   const is = definition(figure);
+  if (/^(cv|.*_over_p50)$/.test(ending(is.id)) && typeof figure.value === "number") return short(figure.value);
   if (COLUMNS.includes(ending(is.id)) && is.unit === "1" && typeof figure.value === "number" && !/share|idle|occupancy\.(mean|under)/.test(is.id)) return short(figure.value);
   return said(figure.value, is.unit, what(is));
 }

@@ -66,7 +66,7 @@ function ledgerTable(ledger, withMeaning) {
     for (const part of parts) if (part.gpu_s) rows.push(row(categoryName(part.name), colour(part.name), part.gpu_s, `time ${part.meaning}`, "", true));
   }
   rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, "All"), h("td", { class: "number" }, gpuNumber(total, total)), h("td", { class: "number" }, "100 %"),
-    h("td", { class: "wide-only" }), withMeaning && h("td", { class: "quiet small" }, `${whole(ledger.gpus)} GPUs x ${seconds(ledger.wall_s)}: every ns of every GPU is in one row`)));
+    h("td", { class: "wide-only" }), withMeaning && h("td", { class: "quiet small" }, `${whole(ledger.gpus)} ${ledger.gpus === 1 ? "GPU" : "GPUs"} x ${seconds(ledger.wall_s)}: every ns of every GPU is in one row`)));
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time of GPUs"), h("th", { scope: "col", class: "number" }, gpuUnit(total)[1]),
     h("th", { scope: "col", class: "number" }, "Share"), h("th", { class: "wide-only" }), withMeaning && h("th", { scope: "col" }, "What it is"))), h("tbody", {}, rows)));
 }

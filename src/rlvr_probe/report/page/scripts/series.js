@@ -79,7 +79,7 @@ function curved(found, across, names, take, unit, what) {
   const bands = [], curves = [];
   const has = (name) => names.includes(name);
   const alike = has("min") && has("max") && take("min").every((one, at) => one === take("max")[at]);
-  if (has("min") && has("max") && !alike) bands.push({ name: "least to most", low: take("min"), high: take("max"), fill: "var(--s-1)", opacity: 0.1 });
+  if (has("min") && has("max") && !alike) bands.push({ name: "least to most", low: take("min"), high: take("max"), fill: "var(--s-1)", opacity: 0.14 });
   const lowQ = has("p10") ? "p10" : "p50";
   if (has(lowQ) && has("p90") && !alike) bands.push({ name: `${lowQ === "p10" ? "P10" : "median"} to P90`, low: take(lowQ), high: take("p90"), fill: "var(--s-1)", opacity: 0.28 });
   const style = { p50: ["var(--s-1)", "2px"], mean: ["var(--s-2)", "1.6px", "5 3"], p99: ["var(--s-6)", "1.3px"], max: ["var(--s-8)", "1px", "1 3"] };

@@ -59,7 +59,8 @@ class Timeline {
       for (const [name, share] of parts) {
         const size = (MINI - 6) * share / 100;
         context.fillStyle = this.fills[name];
-        context.fillRect(this.gutter + at * wide, floor - size, wide + 0.4, size);
+        const left = Math.round(this.gutter + at * wide);
+        context.fillRect(left, floor - size, Math.round(this.gutter + (at + 1) * wide) - left || 1, size);
         floor -= size;
       }
     });
@@ -229,7 +230,7 @@ function timelinePanel() {
   const where = h("span", { class: "quiet small", role: "status" });
   made.moved = () => { where.textContent = `${moment(view.from / 1e6, view.span / 1e8)} to ${moment(view.to / 1e6, view.span / 1e8)}`; };
   const used = ledger.categories.filter((_, at) => ledger.gpu_s[at] > 0).map(([name]) => name);
-  const drawn = timeline.gpus.length < timeline.of ? `${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs are drawn, all are counted` : `${whole(timeline.of)} GPUs`;
+  const drawn = timeline.gpus.length < timeline.of ? `${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs are drawn, all are counted` : timeline.of === 1 ? "1 GPU" : `${whole(timeline.of)} GPUs`;
   return [card("What each GPU did", `${drawn}${timeline.exact_steps === null ? "" : `; ${whole(timeline.exact_steps)} of ${whole(ledger.steps)} steps interval by interval`}`, null,
     h("div", { class: "tools", style: { "margin-bottom": "8px" } }, h("span", { class: "joined" }, button("−", "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("◀", "earlier", () => view.pan(-0.5)), button("▶", "later", () => view.pan(0.5)), button("all", "show the whole run", () => view.set(0, view.end))),
       h("label", {}, "Step", field), h("button", { type: "button", class: "plain", on: { click: () => made.go(timeline.longest) } }, "longest step"), counters, where),
