@@ -237,6 +237,14 @@ def test_a_recording_of_nothing_has_a_page(tmp_path: Path) -> None:
     assert told["headline"][0].startswith("No training step was recorded")
 
 
+def test_a_page_into_no_folder_is_refused_before_the_work(
+    recorded: tuple[Path, Truth], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none" / "page.html"
+    assert cli.main(["characterize", str(recorded[0]), "--html", str(path)]) == cli.UNABLE
+    assert "does not exist; expected a folder" in capsys.readouterr().err
+
+
 def test_numbers_of_charts_have_six_digits() -> None:
     assert drawn([1 / 3, 2.0, 10**9, None, "a", 123456789.5]) == [
         0.333333, 2, 10**9, None, "a", 123457000,

@@ -71,6 +71,9 @@ def execute(args: argparse.Namespace) -> int:
         from rlvr_probe.analysis.tables import save_tables
         from rlvr_probe.report.characterize import lay_out_characterization, to_document
         from rlvr_probe.report.page import write_page
+    if args.html is not None and not args.html.absolute().parent.is_dir():
+        # Before minutes of work, not after them.
+        raise ProbeError(f"{args.html.parent} does not exist; expected a folder to write into")
     with ReadingProgress() as progress, _tables(args.source, progress) as tables:
         if args.save is not None:
             save_tables(tables, args.save)

@@ -85,7 +85,9 @@ def chosen_steps(
         "SELECT step_id, end_ns - start_ns FROM step WHERE number >= 1 ORDER BY start_ns, step_id"
     ).fetchall()
     order = [step for step, _ in steps if step in cost]
-    longest = sorted(order, key=lambda step: -dict(steps)[step])
+    took = dict(steps)
+    longest = sorted(order, key=lambda step: -took[step])
+    place = {step: at for at, step in enumerate(order)}
     named = (
         one for cause in causes for one in (cause.evidence["step"].ids if "step" in cause.evidence
                                             else ())[:5]
@@ -102,4 +104,4 @@ def chosen_steps(
             break
         left -= cost[step]
         found.append(step)
-    return sorted(found, key=order.index)
+    return sorted(found, key=lambda step: place[step])

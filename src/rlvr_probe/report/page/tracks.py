@@ -37,7 +37,7 @@ _OVER: Final = """
 WITH piece AS (
     SELECT gpu, category, start_ns, end_ns, (start_ns - $begin) // $width AS a,
            (end_ns - 1 - $begin) // $width AS z
-    FROM segment JOIN page_gpu USING (gpu)
+    FROM page_segment
 ), cut AS (
     SELECT gpu, category, start_ns, end_ns, unnest(range(a, z + 1)) AS bin FROM piece
 )
@@ -70,7 +70,11 @@ def timeline_of(tables: Tables, ledger: Ledger, causes: Sequence[Cause]) -> dict
     sql.execute("CREATE OR REPLACE TEMP TABLE page_gpu (gpu INTEGER)")
     sql.execute("INSERT INTO page_gpu SELECT unnest(?::INTEGER[])", [gpus])
     begin, end = ledger.begin_ns, ledger.end_ns
-    [[count]] = sql.execute("SELECT count(*) FROM segment JOIN page_gpu USING (gpu)").fetchall()
+    sql.execute(
+        "CREATE OR REPLACE TEMP TABLE page_segment AS"
+        " SELECT segment.* FROM segment JOIN page_gpu USING (gpu)"
+    )
+    [[count]] = sql.execute("SELECT count(*) FROM page_segment").fetchall()
     steps = sql.execute(
         "SELECT step_id, number, coalesce(step_start_ns, start_ns) AS begin_ns,"
         " coalesce(step_end_ns, end_ns) FROM step WHERE number >= 1 ORDER BY begin_ns"
@@ -114,15 +118,14 @@ def _windows(
         return [(None, begin, end)]
     cost = dict(
         tables.sql.execute(
-            "SELECT step_id, count(*) FROM segment JOIN page_gpu USING (gpu)"
-            " WHERE step_id IS NOT NULL GROUP BY step_id"
+            "SELECT step_id, count(*) FROM page_segment WHERE step_id IS NOT NULL GROUP BY step_id"
         ).fetchall()
     )
     found = list[tuple[int | None, int, int]]()
     over = begin
     for step in chosen_steps(tables, causes, cost, _EXACT):
         [[first, last]] = tables.sql.execute(
-            "SELECT min(start_ns), max(end_ns) FROM segment WHERE step_id = ?", [step]
+            "SELECT min(start_ns), max(end_ns) FROM page_segment WHERE step_id = ?", [step]
         ).fetchall()
         first, last = max(first, over, begin), min(last, end)
         if first < last:
@@ -138,7 +141,7 @@ def _exact(
     place = {name: at for at, name in enumerate(CATEGORIES)}
     lines: dict[int, list[int]] = {gpu: [] for gpu in gpus}
     for gpu, one, two, category in tables.sql.execute(
-        "SELECT gpu, start_ns, end_ns, category FROM segment JOIN page_gpu USING (gpu)"
+        "SELECT gpu, start_ns, end_ns, category FROM page_segment"
         " WHERE end_ns > $first AND start_ns < $last ORDER BY gpu, start_ns",
         {"first": first, "last": last},
     ).fetchall():
