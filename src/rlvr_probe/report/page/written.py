@@ -41,7 +41,7 @@ def write_page(path: Path, tables: Tables, told: Characterization) -> None:
 
 def page_text(told: dict[str, Any]) -> str:
     """The page of a document."""
-    files = resources.files(__package__)
+    files = resources.files("rlvr_probe.report.page")
     style = files.joinpath("page.css").read_text(encoding="utf-8")
     parts = [
         files.joinpath("scripts").joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS

@@ -120,8 +120,8 @@ class Timeline {
     context.globalAlpha = 0.55;
     const first = Math.max(0, Math.floor(this.view.from / width)), last = Math.min(flight.length - 1, Math.ceil(this.view.to / width));
     for (let at = first; at <= last; at += 1) {
-      const size = tall * flight[at] / most, left = Math.max(this.gutter, this.x(at * width));
-      if (size) context.fillRect(left, top + tall - size, Math.min(this.width, this.x((at + 1) * width)) - left + 0.3, size);
+      const size = tall * flight[at] / most, left = Math.round(Math.max(this.gutter, this.x(at * width)));
+      if (size) context.fillRect(left, top + tall - size, Math.max(1, Math.round(Math.min(this.width, this.x((at + 1) * width))) - left), size);
     }
     context.globalAlpha = 1;
     context.fillStyle = this.line;
