@@ -56,6 +56,9 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     """
     shared = _Shared()
     ledger, causes = told.ledger, told.causes
+    if ledger is not None and not sum(ledger.ns.values()):
+        # Steps that took no time at all.
+        ledger = None
     first, second = headline(ledger, causes, told.kind)
     found: dict[str, Any] = {
         "source": told.source,

@@ -25,7 +25,8 @@ SELECT bar, category, sum(ns) / 1e9 AS gpu_s
 FROM ledger JOIN page_step USING (step_id) GROUP BY bar, category"""
 _MAP: Final = """\
 SELECT gpu // $lines AS line, bar, min(share) AS share
-FROM (SELECT gpu, bar, coalesce(sum(ns) FILTER (starts_with(category, 'wait.')), 0) / sum(ns)
+FROM (SELECT gpu, bar, coalesce(sum(ns) FILTER (starts_with(category, 'wait.')), 0)
+          / nullif(sum(ns), 0)
           AS share
       FROM ledger JOIN page_step USING (step_id) GROUP BY gpu, bar)
 GROUP BY line, bar ORDER BY line, bar"""
