@@ -55,7 +55,14 @@ SERIES: Final[tuple[SeriesDefinition, ...]] = tuple(
 )
 """Every series that there can be."""
 
-DERIVED: Final = {**samples.VIEWS, **flight.TABLES, **integrals.TABLES}
+DERIVED: Final = {
+    **samples.VIEWS,
+    **flight.TABLES,
+    **imbalance.TABLES,
+    **rewards.TABLES,
+    **tools.TABLES,
+    **integrals.TABLES,
+}
 """What chapters make of the tables before they ask: by name, what a row is, and the query."""
 
 

@@ -102,6 +102,12 @@ class Calls:
         )
 
     @property
+    def tables(self) -> dict[str, tuple[str, str]]:
+        """What its figures are also made of, by name: what a row is, and the query."""
+        what = f"calls by batch, step and {self.by}, and how long any of them was open"
+        return {self._table: (what, _UNITS.replace("$rows", self.rows))}
+
+    @property
     def _table(self) -> str:
         return f"{self.by}_time"
 
@@ -124,9 +130,8 @@ class Calls:
         if not answer.rows:
             found.add(named["time"].of(None, answer))
             return []
-        tables.sql.execute(
-            f"CREATE OR REPLACE TEMP TABLE {self._table} AS {_UNITS.replace('$rows', self.rows)}"
-        )
+        for name, (_, sql) in self.tables.items():
+            tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
         union = query(
             tables, f"SELECT name, sum(busy), sum(placed) FROM {self._table} GROUP BY name"
         )

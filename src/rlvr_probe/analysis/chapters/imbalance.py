@@ -21,7 +21,7 @@ from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["DEFINITIONS", "SERIES", "imbalance"]
+__all__ = ["DEFINITIONS", "SERIES", "TABLES", "imbalance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,15 @@ _LOAD: Final = """
       arg_max(trajectory_id, response_tokens) AS trajectory_id
     FROM sample WHERE unit >= 0 AND $member IS NOT NULL GROUP BY unit, $member
     """
+
+TABLES: Final = {
+    f"{name}_load": (
+        f"responses that each {name} generated of a batch",
+        _LOAD.replace("$member", member),
+    )
+    for name, member in (("replica", "coalesce(engine, process)"), ("worker", "process"))
+}
+"""By name: what a row is, and the query that makes it."""
 
 
 def _tokens(name: str, column: str, what: str) -> _Load:
@@ -122,10 +131,8 @@ def imbalance(tables: Tables) -> Chapter:
     """How unevenly work is spread."""
     found = Found("imbalance", "Imbalance")
     found.notes += prepare(tables)
-    for name, member in (("replica", "coalesce(engine, process)"), ("worker", "process")):
-        tables.sql.execute(
-            f"CREATE OR REPLACE TEMP TABLE {name}_load AS {_LOAD.replace('$member', member)}"
-        )
+    for name, (_, sql) in TABLES.items():
+        tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
     if not observed(tables):
         observe(tables, None)
     for load in _LOADS:

@@ -18,7 +18,7 @@ from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["DEFINITIONS", "SERIES", "rewards"]
+__all__ = ["DEFINITIONS", "SERIES", "TABLES", "rewards"]
 
 _CALLS: Final = Calls(
     "rewards.function",
@@ -125,6 +125,7 @@ DEFINITIONS: Final = (
     *_CALLS.definitions, *_WORK, *_ATTEMPTS, *_SKEW.definitions, _WAIT, _TRAJECTORY,
 )  # fmt: skip
 SERIES: Final = (_CALLS.series, _BY_PROCESS)
+TABLES: Final = _CALLS.tables
 
 
 def rewards(tables: Tables) -> Chapter:

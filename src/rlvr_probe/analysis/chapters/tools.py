@@ -15,7 +15,7 @@ from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["DEFINITIONS", "SERIES", "tools"]
+__all__ = ["DEFINITIONS", "SERIES", "TABLES", "tools"]
 
 _CALLS: Final = Calls(
     "tools.tool",
@@ -90,6 +90,7 @@ DEFINITIONS: Final = (
     _STATUS, _ERRORS,
 )  # fmt: skip
 SERIES: Final = (_CALLS.series, *(each.series for each in _QUANTITIES if each.by_step))
+TABLES: Final = _CALLS.tables
 
 
 def tools(tables: Tables) -> Chapter:
