@@ -36,10 +36,10 @@ TABLES: Final = {
         "a batch of which every trajectory has such a turn, or the run, where groups are generated"
         " for a queue and 95 % have one: from the begin of its first turn to the end of its last"
         " one",
-        """
+        f"""
         SELECT unit, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
           sum(end_ns - start_ns)::DOUBLE AS slot_ns, any_value(trajectories) AS trajectories,
-          CASE WHEN unit < 0 THEN $run_bins ELSE $bins END AS bins
+          CASE WHEN unit < 0 THEN {_RUN_BINS} ELSE {BINS} END AS bins
         FROM decode
         JOIN (SELECT unit, count(*) AS trajectories FROM sample GROUP BY unit) USING (unit)
         GROUP BY unit
@@ -49,10 +49,10 @@ TABLES: Final = {
     ),
     "flight": (
         "mean number of sequences in flight in each of the equal pieces of the time of a rollout,"
-        " by engine where the number of its slots is known",
+        " by engine where the number of its slots is known (each_engine; else 0)",
         """
         WITH turns AS (
-          SELECT unit, $engine AS engine, (decode.start_ns - begin_ns) * per_ns AS a,
+          SELECT unit, each_engine AS engine, (decode.start_ns - begin_ns) * per_ns AS a,
             (decode.end_ns - begin_ns) * per_ns AS z
           FROM decode JOIN (
             SELECT unit, start_ns AS begin_ns, bins / (end_ns - start_ns) AS per_ns FROM rollout
@@ -107,8 +107,7 @@ def observe(tables: Tables, slots: int | None) -> Flight:
     """
     engine = "0" if slots is None else "engine"
     for name, (_, sql) in TABLES.items():
-        text = sql.replace("$engine", engine).replace("$run_bins", str(_RUN_BINS))
-        text = text.replace("$bins", str(BINS))
+        text = sql.replace("each_engine", engine)
         tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {text}")
     if slots is not None:
         tables.sql.execute(f"UPDATE flight SET active = least(active, {slots})")
