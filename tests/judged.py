@@ -42,7 +42,7 @@ def judged(seed: int, folder: Path) -> Judged:
     truth = simulate(scenario(seed), folder / "run")
     with open_tables(folder / "run", threads=1) as tables:
         causes = find_causes(tables)
-    return Judged(truth, causes, judge(truth, [(one.kind, one.where) for one in causes]))
+    return Judged(truth, causes, judge(truth, [(one.kind, one.where, one.gpu_s) for one in causes]))
 
 
 def draw(count: int) -> list[int]:

@@ -23,8 +23,8 @@ __all__ = ["NOISE", "Named", "Score", "Verdict", "judge", "told_apart"]
 NOISE: Final = 0.01
 """Share of the GPU time of a run that a fault has to save, to be missed."""
 
-Named = tuple[str, Mapping[str, str | int]]
-"""Kind and place of a cause, as an analysis names them."""
+Named = tuple[str, Mapping[str, str | int], float]
+"""Kind and place of a cause, as an analysis names them, and what it costs, GPU-seconds."""
 
 Outcome = Literal["right", "silent", "missed", "wrong", "false alarm"]
 """``silent`` is right too; ``wrong``: something else is named before what costs most; ``false
@@ -68,6 +68,7 @@ class Verdict:
         named: Kind that was named first; empty for silence.
         largest: Kind of the fault that saves most, clear or not; empty if that is below noise.
         found: Whether that one was named first.
+        size: What was said that the fault named first costs, by what it does; None if none is.
     """
 
     seed: int
@@ -78,6 +79,7 @@ class Verdict:
     named: str
     largest: str = ""
     found: bool = False
+    size: float | None = None
 
     @property
     def right(self) -> bool:
@@ -126,6 +128,7 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
     first = causes[0] if causes else None
     large = [one for one in faults[:1] if one["saved_gpu_ns"] >= NOISE * total]
     outcome: Outcome
+    size = None
     if first is None:
         outcome = "missed" if clear else "silent"
     else:
@@ -136,8 +139,10 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
             outcome = "wrong"
         else:
             outcome = "right"
+            if found["saved_gpu_ns"] >= NOISE * total:
+                size = first[2] * 1e9 / found["saved_gpu_ns"]
     kinds = tuple(one["kind"] for one in faults)
-    if "clock_skew" in kinds and "clock_skew" not in (kind for kind, _ in causes):
+    if "clock_skew" in kinds and "clock_skew" not in (one[0] for one in causes):
         outcome = "missed"
     expected = clear[0]["kind"] if clear else ""
     return Verdict(
@@ -145,12 +150,13 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
         named="" if first is None else first[0],
         largest=large[0]["kind"] if large else "",
         found=first is not None and any(_is(truth, one, first) for one in large),
+        size=size,
     )  # fmt: skip
 
 
 def _is(truth: Truth, fault: Mapping[str, Any], cause: Named) -> bool:
     """Whether a cause is that fault, in its place."""
-    kind, where = cause
+    kind, where, _ = cause
     if kind != fault["kind"]:
         return False
     scenario = truth.scenario
@@ -232,6 +238,14 @@ class Score:
                 found[one.largest] = named + one.found, count + 1
         return dict(found)
 
+    def sizes(self) -> dict[str, list[float]]:
+        """By kind that was rightly named first, sorted: the cost that was said by the true one."""
+        found = defaultdict[str, list[float]](list)
+        for one in self.verdicts:
+            if one.size is not None:
+                found[one.named].append(one.size)
+        return {kind: sorted(sizes) for kind, sizes in found.items()}
+
     def confusion(self) -> Counter[tuple[str, str]]:
         """How often what was to be named, or planted, was named as what."""
         return Counter(
@@ -247,11 +261,12 @@ class Score:
             f" {self.false_alarms_clean:.1%} of those without any"
         ]
         clear, precise, found = self.clear(), self.precision(), self.found()
+        sizes = self.sizes()
         for kind, (right, count) in self.by_kind().items():
             lines.append(
                 f"  {kind:20} {right:4} of {count:4} right; clear {_of(clear.get(kind))};"
                 f" of all above noise {_of(found.get(kind))}; named first"
-                f" {_of(precise.get(kind))}"
+                f" {_of(precise.get(kind))}; said by true cost {_spread(sizes.get(kind))}"
             )
         lines += [
             f"  seed {one.seed} ({one.shape}): {one.outcome}; to be named"
@@ -265,6 +280,14 @@ class Score:
 
 def _of(pair: tuple[int, int] | None) -> str:
     return "-" if pair is None else f"{pair[0]} of {pair[1]}"
+
+
+def _spread(sizes: Sequence[float] | None) -> str:
+    """Median of sorted numbers, and what eight of ten lie between."""
+    if not sizes:
+        return "-"
+    tenth = len(sizes) // 10
+    return f"{sizes[len(sizes) // 2]:.2f} ({sizes[tenth]:.2f} to {sizes[-1 - tenth]:.2f})"
 
 
 def _share(found: Iterable[bool]) -> float:

@@ -37,28 +37,36 @@ def tool(share: float, size: float = 9.0) -> dict[str, Any]:
 
 
 def test_the_fault_in_its_place_is_right() -> None:
-    assert judge(truth(slow(0.2)), [("slow_rank", {"rank": 3})]).outcome == "right"
-    assert judge(truth(slow(0.2)), [("slow_rank", {"rank": 2})]).outcome == "wrong"
-    assert judge(truth(slow(0.2)), [("slow_tool", {"tool": "math_tool"})]).outcome == "wrong"
+    assert judge(truth(slow(0.2)), [("slow_rank", {"rank": 3}, 100.0)]).outcome == "right"
+    assert judge(truth(slow(0.2)), [("slow_rank", {"rank": 2}, 100.0)]).outcome == "wrong"
+    assert judge(truth(slow(0.2)), [("slow_tool", {"tool": "math_tool"}, 100.0)]).outcome == "wrong"
     assert judge(truth(slow(0.2)), []).outcome == "missed"
 
 
 def test_the_one_that_saves_more_comes_first() -> None:
     both = truth(slow(0.2), tool(0.3, size=15.0))
-    assert judge(both, [("slow_tool", {"tool": "code_tool"})]).outcome == "right"
-    assert judge(both, [("slow_rank", {"rank": 3})]).outcome == "wrong"
+    assert judge(both, [("slow_tool", {"tool": "code_tool"}, 100.0)]).outcome == "right"
+    assert judge(both, [("slow_rank", {"rank": 3}, 100.0)]).outcome == "wrong"
+
+
+def test_what_it_costs_is_told_by_what_it_does() -> None:
+    assert judge(truth(slow(0.2)), [("slow_rank", {"rank": 3}, 100.0)]).size == 0.5
+    assert judge(truth(slow(0.2)), [("slow_rank", {"rank": 2}, 100.0)]).size is None
+    both = [judge(truth(slow(0.2)), [("slow_rank", {"rank": 3}, size)]) for size in (300.0, 100.0)]
+    assert Score(both).sizes() == {"slow_rank": [0.5, 1.5]}
+    assert "said by true cost 1.50 (0.50 to 1.50)" in Score(both).told()
 
 
 def test_below_noise_silence_is_right_and_another_name_a_false_alarm() -> None:
     little = truth(slow(NOISE / 2))
     assert judge(little, []).outcome == "silent"
-    assert judge(little, [("slow_rank", {"rank": 3})]).outcome == "right"
-    assert judge(little, [("straggler", {"batch": 0, "group": 1})]).outcome == "false alarm"
-    assert judge(truth(), [("serial_reward", {})]).outcome == "false alarm"
+    assert judge(little, [("slow_rank", {"rank": 3}, 100.0)]).outcome == "right"
+    assert judge(little, [("straggler", {"batch": 0, "group": 1}, 100.0)]).outcome == "false alarm"
+    assert judge(truth(), [("serial_reward", {}, 100.0)]).outcome == "false alarm"
 
 
 def test_what_is_no_fault_is_no_alarm() -> None:
-    assert judge(truth(), [("long_tail", {})]).outcome == "silent"
+    assert judge(truth(), [("long_tail", {}, 100.0)]).outcome == "silent"
 
 
 def test_what_cannot_be_told_apart_is_counted_as_well() -> None:
@@ -66,14 +74,14 @@ def test_what_cannot_be_told_apart_is_counted_as_well() -> None:
     verdict = judge(hidden, [])
     assert (verdict.outcome, verdict.expected) == ("silent", "")
     assert (verdict.largest, verdict.found) == ("slow_tool", False)
-    assert judge(hidden, [("slow_tool", {"tool": "code_tool"})]).found
+    assert judge(hidden, [("slow_tool", {"tool": "code_tool"}, 100.0)]).found
     assert Score([verdict]).found() == {"slow_tool": (0, 1)}
 
 
 def test_clocks_that_differ_have_to_be_named_somewhere() -> None:
     skewed = truth(slow(0.2), {"kind": "clock_skew", "size": 2.0, "saved_gpu_ns": 0})
-    rank = ("slow_rank", {"rank": 3})
-    assert judge(skewed, [rank, ("clock_skew", {})]).outcome == "right"
+    rank = ("slow_rank", {"rank": 3}, 100.0)
+    assert judge(skewed, [rank, ("clock_skew", {}, 100.0)]).outcome == "right"
     assert judge(skewed, [rank]).outcome == "missed"
 
 
@@ -102,8 +110,8 @@ def test_a_straggler_is_one_trajectory_of_one_step() -> None:
         "step": 4, "group_number": 45, "sample": 2,
     }  # fmt: skip
     place = {"step": 4, "batch": 1, "group": 3, "sample": 2}
-    assert judge(truth(planted), [("straggler", place)]).outcome == "right"
-    assert judge(truth(planted), [("straggler", place | {"sample": 3})]).outcome == "wrong"
+    assert judge(truth(planted), [("straggler", place, 100.0)]).outcome == "right"
+    assert judge(truth(planted), [("straggler", place | {"sample": 3}, 100.0)]).outcome == "wrong"
 
 
 def test_a_score_counts_what_is_right_by_kind() -> None:
