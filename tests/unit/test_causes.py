@@ -144,6 +144,50 @@ def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path
     assert told.endswith(str(first.where["tool"]))
 
 
+@pytest.mark.parametrize(
+    ("change", "kind", "where"),
+    [
+        (
+            "UPDATE tool_call SET end_ns = start_ns + 30 * (end_ns - start_ns)"
+            " WHERE tool = 'code_tool' AND trajectory_id IN"
+            " (SELECT trajectory_id FROM trajectory WHERE step_id >= 12)",
+            "slow_tool",
+            {"tool": "code_tool"},
+        ),
+        (
+            "UPDATE reward_call SET end_ns = start_ns + 20 * (end_ns - start_ns)"
+            " WHERE function = 'math_reward' AND batch_id IN"
+            " (SELECT batch_id FROM batch WHERE step_id >= 12)",
+            "slow_reward",
+            {"function": "math_reward"},
+        ),
+        (
+            "UPDATE span SET end_ns = start_ns + 6 * (end_ns - start_ns)"
+            " WHERE name = 'weight_sync' AND step_id >= 12",
+            "slow_weight_sync",
+            {},
+        ),
+    ],
+)
+def test_what_takes_longer_than_it_did_is_named_with_the_step_it_began_in(
+    tmp_path: Path, change: str, kind: str, where: dict[str, str]
+) -> None:
+    drawn = replace(scenario(34), eval_every=0, checkpoint_every=0)
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        assert [one for one in find_causes(tables) if one.kind != "long_tail"] == []
+        # What encloses it goes on as long, which no replay looks at.
+        tables.sql.execute(
+            "UPDATE span SET end_ns = end_ns + 100_000_000_000 WHERE name = 'reward'"
+        )
+        tables.sql.execute(change)
+        first, *_ = (one for one in find_causes(tables) if one.kind != "long_tail")
+        [[since]] = tables.sql.execute("SELECT number FROM step WHERE step_id = 12").fetchall()
+    assert (first.kind, first.where) == (kind, where)
+    assert f"since step {since}," in first.title
+    assert min(first.evidence["step"].ids) >= 12
+
+
 def test_a_source_without_times_has_no_causes(tmp_path: Path) -> None:
     simulate(replace(scenario(2), steps=2), tmp_path / "run", again=False)
     with open_tables(tmp_path / "run", threads=1) as tables:

@@ -14,6 +14,7 @@ from rlvr_probe.analysis.causes.cause import KINDS, Cause, Extent, Saving
 from rlvr_probe.analysis.causes.clocks import clock_skew
 from rlvr_probe.analysis.causes.filters import aggressive_filter
 from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.grown import grown
 from rlvr_probe.analysis.causes.laps import lay_out
 from rlvr_probe.analysis.causes.late import late_ranks
 from rlvr_probe.analysis.causes.movement import slow_weight_sync
@@ -60,4 +61,12 @@ def find_causes(tables: Tables) -> list[Cause]:
         return []
     run = Run.of(tables, extent)
     found = [cause for find in _FINDERS for cause in find(run)]
+    named = {(cause.kind, *sorted(cause.where.items())) for cause in found}
+    serial = any(cause.kind == "serial_reward" for cause in found)
+    found += [
+        cause
+        for cause in grown(run)
+        if (cause.kind, *sorted(cause.where.items())) not in named
+        and not (serial and cause.kind == "slow_reward")
+    ]
     return sorted(found, key=lambda one: (one.kind in _NATURAL, -one.gpu_s))

@@ -20,8 +20,9 @@ from rlvr_probe.analysis.causes.thresholds import (
     SYNC_USUAL_OF_CHECKPOINT,
 )
 from rlvr_probe.analysis.causes.words import seconds, times
+from rlvr_probe.analysis.figures import Answer
 
-__all__ = ["slow_weight_sync"]
+__all__ = ["moved_by_step", "replay_weights", "slow_weight_sync"]
 
 _MOVED: Final = """
 WITH moved AS (
@@ -55,11 +56,20 @@ SELECT step_id, greatest(ns - $usual, 0)::DOUBLE AS ns FROM moved ORDER BY step_
 """Wall time of each step, had weights moved in the usual time, ns."""
 
 
+def moved_by_step(run: Run, what: str) -> list[tuple[int, float]]:
+    """``step_id`` and ns of moving weights (``weight_sync``), or of a ``checkpoint``."""
+    return [(step, ns) for step, told, ns in run.ask(_MOVED).rows if told == what]
+
+
+def replay_weights(run: Run, usual_ns: float) -> Answer:
+    """Wall time of each step, ns, that weights which move in that time would save."""
+    return run.ask(_LEFT, usual=float(usual_ns))
+
+
 def slow_weight_sync(run: Run) -> list[Cause]:
     """Weights that take long to move, by the time of a checkpoint or by their share of the run."""
-    rows = run.ask(_MOVED).rows
-    moved = sorted(ns for _, what, ns in rows if what == "weight_sync")
-    saved = sorted(ns for _, what, ns in rows if what == "checkpoint")
+    moved = sorted(ns for _, ns in moved_by_step(run, "weight_sync"))
+    saved = sorted(ns for _, ns in moved_by_step(run, "checkpoint"))
     if not moved:
         return []
     typical = moved[len(moved) // 2]
@@ -77,7 +87,7 @@ def slow_weight_sync(run: Run) -> list[Cause]:
         return []
     else:
         usual = SYNC_USUAL * run.extent.wall_ns / run.extent.steps
-    answer = run.ask(_LEFT, usual=usual)
+    answer = replay_weights(run, usual)
     saving = Saving.of(answer.rows)
     if run.is_noise(saving):
         return []

@@ -21,8 +21,9 @@ from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import PARALLEL, REWARD_SHARE, SERIAL
 from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.figures import Answer
 
-__all__ = ["serial_rewards"]
+__all__ = ["replay_function", "serial_rewards"]
 
 _LATE: Final = 1.3
 """Longest of several verifications at a time, by their mean: of log-normal times as in the
@@ -107,7 +108,7 @@ WHERE function IS NOT NULL GROUP BY function ORDER BY total_ns DESC LIMIT 2
 
 _WITHOUT: Final = """
 WITH called AS (
-    SELECT b.step_id, c.process, sum(c.end_ns - c.start_ns) AS ns
+    SELECT b.step_id, c.process, (1 - $left) * sum(c.end_ns - c.start_ns) AS ns
     FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
     WHERE b.mode = 'train' AND NOT b.queued AND c.function = $function GROUP BY ALL
 ), laps AS (
@@ -117,7 +118,7 @@ WITH called AS (
     FROM cause_lap AS l LEFT JOIN called AS c USING (step_id, process)
     WHERE l.lap = 'reward' GROUP BY l.step_id
 ), verified AS (
-    SELECT trajectory_id, sum(end_ns - start_ns) AS ns FROM verification
+    SELECT trajectory_id, (1 - $left) * sum(end_ns - start_ns) AS ns FROM verification
     WHERE function = $function GROUP BY trajectory_id
 ), paths AS (
     SELECT p.step_id, max(p.end_ns) - max(p.end_ns - coalesce(v.ns, 0)) AS ns
@@ -127,7 +128,7 @@ WITH called AS (
 SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM laps UNION ALL FROM paths)
 GROUP BY step_id ORDER BY step_id
 """
-"""Wall time of each step without a reward function."""
+"""Wall time of each step, were calls of a reward function so much shorter."""
 
 
 def serial_rewards(run: Run) -> list[Cause]:
@@ -186,7 +187,7 @@ def _long(run: Run) -> list[Cause]:
     """Functions that all GPUs wait for long, however many verifications there are at a time."""
     found = list[Cause]()
     for row in run.ask(_SPENT).dicts:
-        answer = run.ask(_WITHOUT, function=row["function"])
+        answer = replay_function(run, row["function"], 0.0)
         saving = Saving.of(answer.rows)
         if run.share(saving) < REWARD_SHARE:
             continue
@@ -198,6 +199,11 @@ def _long(run: Run) -> list[Cause]:
         where = {"function": str(row["function"])}
         found.append(run.cause("slow_reward", saving, title, answer, where=where, worst=worst))
     return found
+
+
+def replay_function(run: Run, function: str, left: float) -> Answer:
+    """Wall time of each step, ns, that calls of that share of their time would save."""
+    return run.ask(_WITHOUT, function=function, left=left)
 
 
 def _length(rows: float, workers: float) -> float:

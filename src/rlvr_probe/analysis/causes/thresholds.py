@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "HOT_MIN", "HOT_NOISE",
-    "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "PARALLEL", "RARE", "REWARD_SHARE",
-    "SERIAL", "SLOW_MIN", "SLOW_SIGMAS", "STAGE_MIN", "STAGE_USUAL", "STARVED", "STARVED_OFTEN",
-    "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL",
-    "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_RATIO", "TOOL_SHARE",
+    "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN", "GROWN_USUAL", "HOT_MIN",
+    "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "PARALLEL", "RARE",
+    "REWARD_SHARE", "SERIAL", "SLOW_MIN", "SLOW_SIGMAS", "STAGE_MIN", "STAGE_USUAL", "STARVED",
+    "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
+    "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
@@ -25,6 +25,13 @@ SLOW_MIN: Final = 0.03
 
 SLOW_SIGMAS: Final = 3.0
 """Of the spread between the other ranks, that a slow one is away from them."""
+
+GROWN: Final = 1.6
+"""What takes that much longer in the last third of the steps than in the first has grown. Natural
+up to 1.4."""
+
+GROWN_USUAL: Final = 1.25
+"""By that factor a step is longer than those of the first third."""
 
 HOT_MIN: Final = 0.015
 """As :data:`SLOW_MIN`, where counters of the GPU say that it was held down by temperature."""

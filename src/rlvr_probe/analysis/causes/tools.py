@@ -17,7 +17,7 @@ from rlvr_probe.analysis.causes.thresholds import TOOL_RATIO, TOOL_SHARE
 from rlvr_probe.analysis.causes.words import seconds, times
 from rlvr_probe.analysis.figures import Answer, Evidence
 
-__all__ = ["slow_tools"]
+__all__ = ["replay_tool", "slow_tools"]
 
 _TRIED: Final = 2
 """Tools that are replayed, those first that most time was spent in."""
@@ -64,10 +64,12 @@ def slow_tools(run: Run) -> list[Cause]:
     for one in tools[:_TRIED]:
         others = [row["ns"] for row in tools if row is not one]
         left = min([*others, one["ns"]]) / one["ns"] if others else 0.0
-        saving, answer = _replay(run, one["tool"], left)
+        answer = replay_tool(run, one["tool"], left)
+        saving = Saving.of(answer.rows)
         slow = bool(others) and left <= 1 / TOOL_RATIO
         if not slow:
-            whole, whole_answer = _replay(run, one["tool"], 0.0)
+            whole_answer = replay_tool(run, one["tool"], 0.0)
+            whole = Saving.of(whole_answer.rows)
             if run.share(whole) < TOOL_SHARE:
                 continue
             if run.is_noise(saving):
@@ -77,9 +79,9 @@ def slow_tools(run: Run) -> list[Cause]:
     return found
 
 
-def _replay(run: Run, tool: str, left: float) -> tuple[Saving, Answer]:
-    answer = run.ask(_REPLAY, tool=tool, left=left)
-    return Saving.of(answer.rows), answer
+def replay_tool(run: Run, tool: str, left: float) -> Answer:
+    """Wall time of each step, ns, that calls of ``tool`` of that share of their time would save."""
+    return run.ask(_REPLAY, tool=tool, left=left)
 
 
 def _cause(
