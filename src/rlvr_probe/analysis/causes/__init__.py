@@ -50,6 +50,10 @@ _NATURAL: Final = ("long_tail",)
 """What belongs to the workload: told behind the causes, however large it is."""
 
 
+def _place(cause: Cause) -> tuple[object, ...]:
+    return cause.kind, *sorted(cause.where.items())
+
+
 def find_causes(tables: Tables) -> list[Cause]:
     """What made GPUs wait, most expensive first; nothing that is below noise.
 
@@ -61,12 +65,10 @@ def find_causes(tables: Tables) -> list[Cause]:
         return []
     run = Run.of(tables, extent)
     found = [cause for find in _FINDERS for cause in find(run)]
-    named = {(cause.kind, *sorted(cause.where.items())) for cause in found}
-    serial = any(cause.kind == "serial_reward" for cause in found)
-    found += [
-        cause
-        for cause in grown(run)
-        if (cause.kind, *sorted(cause.where.items())) not in named
-        and not (serial and cause.kind == "slow_reward")
-    ]
+    past = grown(run)
+    if any(cause.kind == "serial_reward" for cause in found):
+        past = [cause for cause in past if cause.kind != "slow_reward"]
+    # What a thing was in the same run says more than what others of its kind are.
+    better = {_place(cause) for cause in past}
+    found = [*past, *(cause for cause in found if _place(cause) not in better)]
     return sorted(found, key=lambda one: (one.kind in _NATURAL, -one.gpu_s))
