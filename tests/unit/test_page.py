@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +30,28 @@ from tests.hostile import HOSTILE
 from tests.simulator import scenario, simulate
 from tests.simulator.truth import Truth
 from tests.synthetic import SECOND, Process
+
+FREQUENT = (
+    "work-rollout", "work-old-logprob", "work-ref-logprob", "work-update-actor", "work-weight-sync",
+    "wait-rollout", "wait-reward", "wait-update", "wait-refit", "bubble", "overhead-data", "eval",
+    "checkpoint", "discarded-filtered",
+)  # fmt: skip
+"""Categories that are often beside one another; others are shades of these."""
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0.
+EYES = {
+    "all colours": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+}
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "rlvr_probe" / "report" / "page"
 
@@ -132,6 +156,30 @@ def test_every_category_has_a_colour_in_both_themes_and_a_name() -> None:
     for category in CATEGORIES:
         assert len(re.findall(rf"--k-{re.sub('[._]', '-', category)}: #", style)) == 2
         assert f'["{category}", ' in names
+
+
+def seen(colour: str, eye: tuple[tuple[float, float, float], ...]) -> tuple[float, float, float]:
+    """What an eye sees of a colour, in CIELAB."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    light = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    r, g, b = (sum(w * one for w, one in zip(row, light, strict=True)) for row in eye)
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089
+    fx, fy, fz = (max(one, 0.0) ** (1 / 3) if one > 0.008856 else 7.787 * max(one, 0.0) + 16 / 116
+                  for one in (x, y, z))  # fmt: skip
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_who_confuses_colours_can_tell_categories_apart(eye: str) -> None:
+    style = (SOURCES / "page.css").read_text(encoding="utf-8")
+    light, _, dark = style.partition(":root[data-dark]")
+    for theme in (light, dark):
+        colours = dict(re.findall(r"--k-([\w-]+): (#\w{6})", theme))
+        for one, other in itertools.combinations(FREQUENT, 2):
+            far = math.dist(seen(colours[one], EYES[eye]), seen(colours[other], EYES[eye]))
+            assert far > 15, f"{one} and {other}"
 
 
 def test_the_ledger_of_the_page_is_the_truth(page: str, recorded: tuple[Path, Truth]) -> None:
