@@ -60,6 +60,8 @@ def place(bulk: Bulk, places: Places, trace: Trace, steps: Sequence[Step]) -> Co
         steps: At the place that is their number.
     """
     sql = places.sql
+    sql.execute("DROP TABLE IF EXISTS q_row")
+    sql.execute("DROP TABLE q_trajectory")
     for table in (_SHARD, _CHOSEN):
         sql.execute(table.ddl)
     _add_batches(bulk, places, trace, steps)

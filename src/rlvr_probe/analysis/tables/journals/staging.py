@@ -61,6 +61,8 @@ class Stager:
 
     def __init__(self, sql: duckdb.DuckDBPyConnection, folder: Path) -> None:
         """Make the tables; ``folder`` is private."""
+        # These are read once or twice: to compress them takes a fifth of the time.
+        sql.execute("SET force_compression = 'uncompressed'")
         for one in STAGES.values():
             sql.execute(one.ddl)
         sql.execute(OPEN)
@@ -116,6 +118,7 @@ class Stager:
             f"INSERT INTO q_trajectory (p, span, start_ns, end_ns, {', '.join(columns)})"
             f" SELECT p, span, start_ns, end_ns, {made} FROM q_decoded"
         )
+        self._sql.execute("RESET force_compression")
         _tell_journals(self._sql, self._processes)
 
     def close(self) -> None:
