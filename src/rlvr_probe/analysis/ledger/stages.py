@@ -45,22 +45,28 @@ GROUP BY told.process, told.step_id
 """
 """Of each process that tells of stages, from when to when it was at a step."""
 
+_CALLED = """
+CREATE OR REPLACE TEMP TABLE ledger_called AS
+SELECT gpu, span.process, span.worker_group, span.start_ns, span.end_ns,
+       rpc.process AS caller,
+       rpc.start_ns AS called_ns, rpc.end_ns AS result_ns, asked.waits
+FROM span JOIN gpu_process USING (process)
+LEFT JOIN rpc_rank ON rpc_rank.process = span.process AND rpc_rank.id = span.id
+LEFT JOIN rpc USING (rpc_id)
+LEFT JOIN span asked ON asked.process = rpc.process AND asked.id = rpc.id
+WHERE span.side = 'worker'
+"""
+"""What each rank did of a call; a table, as these joins are thought to be far larger than they are,
+and what follows them would be planned for that: of thousands of ranks it would never end."""
+
 _PART = """
 CREATE OR REPLACE TEMP TABLE ledger_part AS
-WITH done AS (
-    SELECT gpu, span.process, span.worker_group, span.start_ns, span.end_ns,
-           rpc.process AS caller,
-           rpc.start_ns AS called_ns, rpc.end_ns AS result_ns, asked.waits
-    FROM span JOIN gpu_process USING (process)
-    LEFT JOIN rpc_rank ON rpc_rank.process = span.process AND rpc_rank.id = span.id
-    LEFT JOIN rpc USING (rpc_id)
-    LEFT JOIN span asked ON asked.process = rpc.process AND asked.id = rpc.id
-    WHERE span.side = 'worker'
-), placed AS (
+WITH placed AS (
     -- A call that was not joined is placed by its own time.
     SELECT done.*, coalesce(caller, told.process) AS teller, coalesce(called_ns, start_ns) AS at_ns
-    FROM done LEFT JOIN (SELECT gpu, min(process) AS process FROM gpu_teller WHERE NOT own
-                         GROUP BY gpu) told USING (gpu)
+    FROM ledger_called done
+    LEFT JOIN (SELECT gpu, min(process) AS process FROM gpu_teller WHERE NOT own
+               GROUP BY gpu) told USING (gpu)
 )
 SELECT placed.gpu, placed.process, worker_group, process.boot, placed.start_ns,
        placed.end_ns, called_ns,
@@ -110,7 +116,7 @@ CASE WHEN last_ns - near_ns > (SELECT 2 * coalesce(max(width_ns), 0) FROM ledger
 
 def find_stages(tables: Tables) -> None:
     """Make ``ledger_stage``, ``ledger_window`` and what ranks did in calls."""
-    for statement in (_TOLD, _STAGE, _WINDOW, _PART, _CLUSTER, _CLOCK):
+    for statement in (_TOLD, _STAGE, _WINDOW, _CALLED, _PART, _CLUSTER, _CLOCK):
         tables.sql.execute(statement)
 
 
