@@ -25,7 +25,7 @@ from rlvr_probe.trace.load import Progress
 
 __all__ = ["Tables", "connect", "open_tables"]
 
-_LARGE_B: Final = 32 * 1024 * 1024
+_LARGE_B: Final = 8 * 1024 * 1024
 """Journals in all, bytes, above which it is worth it to leave their fine rows where they are."""
 
 _MEMORY: Final = "1500MB"
