@@ -55,14 +55,14 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def _analysis(figures: dict[str, Any] | None) -> list[tuple[str, str, str, str]]:
     bar = f"{analysis.BAR_S:g} s, {analysis.BAR_B / 2**30:g} GiB"
-    whats = (
+    questions = (
         "characterizing ten million trajectories on two cores",
         "characterizing 2,048 processes with 100 steps",
     )
     if figures is None:
-        return [(what, bar, "not measured", "not known") for what in whats]
+        return [(what, bar, "not measured", "not known") for what in questions]
     found = []
-    for what, case in zip(whats, (figures["cases"][-1], figures["processes"]), strict=True):
+    for what, case in zip(questions, (figures["cases"][-1], figures["processes"]), strict=True):
         seconds, memory_b = case["tables_s"] + case["figures_s"], case["memory_b"]
         met = seconds <= analysis.BAR_S and memory_b <= analysis.BAR_B
         found.append((what, bar, f"{seconds:.0f} s, {memory_b / 2**30:.2f} GiB", _met(met)))

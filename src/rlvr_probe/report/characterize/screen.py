@@ -9,6 +9,7 @@ from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.ledger import Ledger
 from rlvr_probe.report.document import Block, Column, Line, bar, clean, duration, grid
+from rlvr_probe.report.document import seconds as digits
 
 __all__ = ["lay_out_characterization"]
 
@@ -86,7 +87,7 @@ def _counts(found: Characterization) -> str:
 
 def _gpu_time(seconds: float) -> str:
     hours = seconds / 3600
-    return f"{hours:,.1f} GPU-hours" if hours >= 1 else f"{seconds:,.0f} GPU-seconds"
+    return f"{hours:,.1f} GPU-hours" if hours >= 1 else f"{digits(seconds)} GPU-seconds"
 
 
 def _ledger(ledger: Ledger) -> list[Block]:
