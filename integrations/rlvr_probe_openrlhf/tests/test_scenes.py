@@ -62,16 +62,24 @@ def test_retries_and_timeouts_are_told_apart_and_the_rewards_are_those_without_t
     bare, _ = play(tmp_path / "without", recorded=False)
     assert printed == bare
     assert printed["rewards"] == {
-        **{manner: [0.5] for manner in ("good", "slow", "500", "hang")},
+        **{manner: [0.5] for manner in ("good", "slow", "500", "hang", "half")},
         "dead": None,
     }
-    assert printed["asked"] == {"good": 1, "slow": 1, "500": 2, "hang": 2, "dead": 5}
+    assert printed["asked"] == {
+        "good": 1,
+        "slow": 1,
+        "500": 2,
+        "hang": 2,
+        "half": 2,
+        "dead": 5,
+    }
     told = sorted(
         (row["attempts"], row["timeouts"], row["value"], row["error"])
         for row in rows
         if row["value"] is not None
     )
-    assert told == [(1, 0, 0.5, None), (1, 0, 0.5, None), (2, 0, 0.5, None), (2, 1, 0.5, None)]
+    late = [(2, 1, 0.5, None)] * 2
+    assert told == [(1, 0, 0.5, None), (1, 0, 0.5, None), (2, 0, 0.5, None), *late]
     [dead] = [row for row in rows if row["value"] is None]
     assert (dead["attempts"], dead["timeouts"], dead["error"]) == (5, 0, "RuntimeError")
     assert {row["function"] for row in rows} == {"reward_service"}

@@ -34,7 +34,10 @@ aiohttp.ClientTimeout = timeout  # type: ignore[assignment, misc]
 
 
 class Service:
-    """Does to each prompt what it says: ``good``, ``slow``, ``500``, ``hang``, ``dead``."""
+    """Does to each prompt what it says: ``good``, ``slow``, ``500``, ``hang``, ``half``, ``dead``.
+
+    Of ``half`` the head of the answer comes in time, and the rest does not.
+    """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -46,6 +49,10 @@ class Service:
         if prompt == "dead" or (prompt == "500" and first):
             return web.Response(status=500)
         if prompt == "hang" and first:
+            await asyncio.sleep(60)
+        if prompt == "half" and first:
+            begun = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await begun.prepare(request)
             await asyncio.sleep(60)
         if prompt == "slow":
             await asyncio.sleep(0.3)
@@ -85,7 +92,7 @@ async def main() -> None:
     _, port = runner.addresses[0]
     executor = agent.SingleTurnAgentExecutor(f"http://127.0.0.1:{port}/")
     params = SimpleNamespace(max_tokens=16, logprobs=None)
-    prompts = ["good", "slow", "500", "hang", "dead"]
+    prompts = ["good", "slow", "500", "hang", "half", "dead"]
     found = await asyncio.gather(
         *(executor.execute(prompt, "", params, 64, Tokenizer(), Engine()) for prompt in prompts)
     )
