@@ -107,9 +107,12 @@ def _tell(
     rows = [(one, one.lengths) for one in samples if one.lengths is not None]
     if not rows:
         raise LookupError("a batch of unknown lengths")
+    prompts = names
     if len(rows) < total:
         places = groups or [row // size for row in range(total)]
-        groups = [at for at, one in zip(places, samples, strict=True) if one.lengths is not None]
+        left = [at for at, one in zip(places, samples, strict=True) if one.lengths is not None]
+        numbers = {at: number for number, at in enumerate(dict.fromkeys(left))}
+        groups, prompts = [numbers[at] for at in left], [names[at] for at in numbers]
     known = [one for one, _ in rows]
     actors = [_actor_id(one) for one in attribute(generator, "vllm_engines") or ()]
     keys = [None if one.task is None else f"{one.task}/{one.place}" for one in known]
@@ -118,7 +121,7 @@ def _tell(
     cuts = [one.truncated for one in known]
     columns: dict[str, Any] = {
         "groups": groups,
-        "prompts": names,
+        "prompts": prompts,
         "keys": keys if any(keys) else None,
         "engines": [engine_of(actors, one.actor) for one in known],
         "loss_runs": runs if any(one.runs for one in lengths) else None,

@@ -121,6 +121,22 @@ def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path:
     assert values == [0.5] * 3
 
 
+def test_a_prompt_all_of_whose_samples_are_of_another_shape_is_missing(tmp_path: Path) -> None:
+    body = """
+    one, other = answer("a", 3, 4), answer("b", 5, 6)
+    for response in one.responses:
+        response["action_ranges"] = [("what", "is this")]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one, other]])).fit()
+    """
+    place = "rlvr_probe_openrlhf.generation._answered: LookupError"
+    trace = play(tmp_path, body, faults={place: 2})
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert (batch.rows, batch.total) == (2, 4)
+    [group] = batch.groups()
+    assert [one.response_tokens for one in group.trajectories] == [5, 6]
+    assert list(batch.prompts()) == [(0, "b")]
+
+
 def test_a_step_that_fails_is_told_and_ends_nothing_else(tmp_path: Path) -> None:
     body = """
     maker = RemoteExperienceMaker(ValueError("secret"))

@@ -10,12 +10,12 @@ __all__ = ["index_first_axis", "pad_input", "rearrange", "unpad_input"]
 
 
 def index_first_axis(*_: Any) -> Any:
-    raise NotImplementedError
+    raise RuntimeError("no job here packs its samples")
 
 
 def pad_input(*_: Any) -> Any:
-    raise NotImplementedError
+    raise RuntimeError("no job here packs its samples")
 
 
 def unpad_input(*_: Any) -> Any:
-    raise NotImplementedError
+    raise RuntimeError("no job here packs its samples")
