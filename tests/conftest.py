@@ -20,8 +20,11 @@ of TRL, which are collected into the same process, set one of them."""
 for _name in [name for name in os.environ if name.startswith(_READ)]:
     del os.environ[_name]
 
-# No process of a test gets a sidecar, unless the test wants one. Modules of tests copy this.
-os.environ["RLVR_PROBE_SIDECAR"] = "0"
+GIVEN = {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
+"""No process of a test gets a sidecar, or records less because the disk is nearly full, unless the
+test wants that. Modules of tests copy this."""
+
+os.environ.update(GIVEN)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,8 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Swallowed errors fail the test; the environment starts without what the probe reads in it."""
     for name in [name for name in os.environ if name.startswith(_READ)]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("RLVR_PROBE_SIDECAR", "0")
+    for name, value in GIVEN.items():
+        monkeypatch.setenv(name, value)
     guard.reset()
     guard.set_strict(True)
     yield
@@ -47,8 +51,8 @@ def record(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
     made: list[Recorder] = []
 
     def make(**settings: object) -> Recorder:
-        given = {"out": tmp_path / "runs", "flush_s": 0.01, "sidecar": False, **settings}
-        config = Config.from_environ({}, **given)
+        given = {"out": tmp_path / "runs", "flush_s": 0.01, **settings}
+        config = Config.from_environ(GIVEN, **given)
         made.append(Recorder(config, "run"))
         return made[-1]
 

@@ -45,6 +45,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         "PATH": os.defpath,
         "RLVR_PROBE_OUT": str(tmp_path / "out"),
         "RLVR_PROBE_SIDECAR": "0",
+        "RLVR_PROBE_FREE_B": "0",
     }
 
 

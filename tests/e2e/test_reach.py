@@ -36,6 +36,7 @@ def environ(folder: Path, tmp_path: Path) -> dict[str, str]:
         "PYTHONPATH": str(folder),
         "HOME": str(tmp_path / "home"),
         "RLVR_PROBE_SIDECAR": "0",
+        "RLVR_PROBE_FREE_B": "0",
     }
 
 

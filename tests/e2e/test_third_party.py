@@ -44,6 +44,7 @@ def environ(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(site),
         "HOME": str(folder),
         "RLVR_PROBE_SIDECAR": "0",
+        "RLVR_PROBE_FREE_B": "0",
     }
 
 

@@ -29,7 +29,8 @@ def run(code: str, *options: str, **environment: str) -> str:
     environ = {name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name}
     # Without site, and so without the start-up hook: its folders are what it would have added.
     path = os.pathsep.join(sys.path) if "-S" in options else ""
-    environ |= {"PYTHONPATH": path, "RLVR_PROBE_SIDECAR": "0", **environment}
+    environ |= {"PYTHONPATH": path, "RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
+    environ |= environment
     done = subprocess.run(
         [sys.executable, *options, "-c", code],
         env=environ,

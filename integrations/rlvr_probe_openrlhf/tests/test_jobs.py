@@ -362,5 +362,6 @@ def values(run: Finished) -> dict[str, Any]:
             for line in run.truth.metrics
         ],
         "weights": [line["digest"] for line in run.truth.weights],
-        "served": [(line["prompt"], line["output"]) for line in run.truth.requests],
+        # Which of several at once ends first is the machine's.
+        "served": sorted((line["prompt"], line["output"]) for line in run.truth.requests),
     }

@@ -22,7 +22,7 @@ def play(folder: Path, *, recorded: bool) -> tuple[dict[str, Any], list[dict[str
     environ |= {"OPENRLHF_CPU": "1", "PYTHONPATH": str(JOB), "DS_ACCELERATOR": "cpu"}
     environ |= {"OPENRLHF_CPU_BOOKS": str(folder), "PYTHONWARNINGS": "ignore"}
     environ |= {"RLVR_PROBE_OUT": str(folder / "out"), "OMP_NUM_THREADS": "1"}
-    environ |= {"RLVR_PROBE_SIDECAR": "0"}
+    environ |= {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
     environ |= {} if recorded else {"RLVR_PROBE_DISABLED": "1"}
     done = subprocess.run(
         [str(python("0.11.2")), str(JOB / "openrlhf_cpu_scene.py")],

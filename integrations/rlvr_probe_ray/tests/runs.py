@@ -184,6 +184,7 @@ def environment(**variables: str) -> dict[str, str]:
         "PYTHONPATH": str(TESTS),
         "BARE_PYTHON": str(bare_python()),
         "RLVR_PROBE_SIDECAR": "0",
+        "RLVR_PROBE_FREE_B": "0",
         **variables,
     }
 

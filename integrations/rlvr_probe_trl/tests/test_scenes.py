@@ -25,7 +25,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Tra
     script = Path(__file__).with_name("scenes.py")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script), str(out)],
-        env=kept | {"RLVR_PROBE_SIDECAR": "0"},
+        env=kept | {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"},
         capture_output=True,
         text=True,
         check=False,

@@ -61,7 +61,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
 def _play(name: str, version: str, folder: Path) -> Played:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("RLVR_PROBE")}
     environ |= {"RLVR_PROBE": "1", "RLVR_PROBE_OUT": str(folder / "recordings")}
-    environ |= {"RLVR_PROBE_SIDECAR": "0"}
+    environ |= {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
     environ |= {"VERL_CPU_DEVICE": "1", "PYTHONPATH": str(JOB)}
     done = subprocess.run(
         [str(python(version)), str(SCENE), name, str(folder)],

@@ -44,7 +44,12 @@ def play(release: str, script: str, out: Path) -> Played:
     folder, dependencies = releases.run(release)
     path = os.pathsep.join(map(str, (folder, dependencies)))
     environ = {name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name}
-    environ |= {"PYTHONPATH": path, "RLVR_PROBE_OUT": str(out), "RLVR_PROBE_SIDECAR": "0"}
+    environ |= {
+        "PYTHONPATH": path,
+        "RLVR_PROBE_OUT": str(out),
+        "RLVR_PROBE_SIDECAR": "0",
+        "RLVR_PROBE_FREE_B": "0",
+    }
     environ |= {"RLVR_PROBE_OWN_SHARE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     command = [sys.executable, str(HERE / script)]
     done = subprocess.run(

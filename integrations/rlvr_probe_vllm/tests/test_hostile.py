@@ -96,7 +96,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def requests(tmp_path: Path, engine: None) -> Any:
     """Attached; called, it detaches and gives what was recorded."""
-    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run", own_share=1))
+    rlvr_probe.attach(
+        config=Config.from_environ({}, out=tmp_path, run_id="run", free_b=0, own_share=1)
+    )
 
     def read() -> list[Request]:
         rlvr_probe.detach()
@@ -227,7 +229,7 @@ def test_a_request_that_was_there_before_the_probe_is_no_request_of_its(
     asked, served, one = processor(), scheduler(), SimpleNamespace(request_id="a", **STATE)
     asked.add_request(one)
     served.add_request(one)
-    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run"))
+    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run", free_b=0))
     assert served._free_request(one) == "freed"
     assert asked._update_stats_from_finished(one, "stop", None) == "finished"
     rlvr_probe.detach()
@@ -281,7 +283,7 @@ def test_an_error_of_ours_anywhere_does_not_reach_the_engine(
     fields = {name: getattr(points[at], name) for name in HookPoint.__dataclass_fields__}
     points[at] = HookPoint(**{**fields, part: failing(part)})
     monkeypatch.setattr(VllmAdapter, "hook_points", lambda *_: points)
-    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run"))
+    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run", free_b=0))
     asked, served = processor(), scheduler()
     one, other = (SimpleNamespace(request_id=name, **STATE) for name in "ab")
     assert [asked.add_request(request) for request in (one, other)] == ["added"] * 2
@@ -301,7 +303,7 @@ def test_an_object_that_raises_when_it_is_looked_at_costs_its_record_only(
     engine: None, tmp_path: Path
 ) -> None:
     guard.set_strict(False)
-    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run"))
+    rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run", free_b=0))
 
     class Hostile:
         request_id = "a"
