@@ -12,6 +12,7 @@ import rlvr_probe
 from rlvr_probe import guard, hooks
 from rlvr_probe.config import Config
 from rlvr_probe.recorder import Recorder
+from tests.surroundings import ROOMY
 
 _READ = ("RLVR_PROBE", "OTEL_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Of the machine that the tests run on, these would be in what they record, or send it away. Tests
@@ -20,7 +21,7 @@ of TRL, which are collected into the same process, set one of them."""
 for _name in [name for name in os.environ if name.startswith(_READ)]:
     del os.environ[_name]
 
-GIVEN = {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
+GIVEN = {"RLVR_PROBE_SIDECAR": "0", **ROOMY}
 """No process of a test gets a sidecar, or records less because the disk is nearly full, unless the
 test wants that. Modules of tests copy this."""
 

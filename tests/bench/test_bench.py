@@ -7,6 +7,7 @@ import math
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +59,9 @@ def test_a_queue_that_is_full_drops_and_every_drop_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from rlvr_probe.config import Config
-    from tests.bench import rate
+    from tests.bench import rate, variants
 
-    small = Config.from_environ
-    monkeypatch.setattr(
-        Config,
-        "from_environ",
-        lambda environ, **given: small(environ, queue_rows=50, **given),
-    )
+    monkeypatch.setattr(variants, "Config", partial(Config, queue_rows=50))
     found = rate._sustain(1e9, 0.3)
     assert found["dropped"] > 0
     assert found["called"] == found["written"] + found["dropped"]

@@ -253,8 +253,8 @@ def main() -> None:
     """Train, and write what every step took."""
     chosen = options()
     with tempfile.TemporaryDirectory() as scratch:
-        # The guard would make a toy record less: what is measured is the whole cost.
-        config = Config(out=Path(scratch) / "runs", own_share=1.0, sidecar=chosen.sidecar)
+        # The guard, or a full disk, would make a toy record less: measured is the whole cost.
+        config = Config(out=Path(scratch) / "runs", own_share=1.0, sidecar=chosen.sidecar, free_b=0)
         attachment = rlvr_probe.attach(config=config)
         recorder = _recorder()
         beside = Beside(attachment.folder) if chosen.sidecar else None

@@ -59,11 +59,11 @@ class Recording:
 def recording() -> Iterator[Recording]:
     """A recorder with the settings that users get, its hooks active, in a folder of its own.
 
-    But for the guard, which would pass over a function that does nothing but be recorded, and for
-    the sidecar, whose readings would be counted with what was called.
+    But for the guard, which would pass over a function that does nothing but be recorded, for the
+    sidecar, whose readings would be counted with what was called, and for the room on the disk.
     """
     with tempfile.TemporaryDirectory() as folder:
-        config = Config.from_environ({"RLVR_PROBE_SIDECAR": "0"}, out=Path(folder), own_share=1.0)
+        config = Config(out=Path(folder), own_share=1.0, sidecar=False, free_b=0)
         recorder = Recorder(config, "bench")
         probe = HookProbe(recorder, Patches())
         hooks.activate(recorder, probe)

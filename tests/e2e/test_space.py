@@ -22,6 +22,7 @@ from tests.jobs import Job, wait_for
 MIB = 1 << 20
 
 ENVIRON = {**os.environ, "RLVR_PROBE_RUN_ID": "run"}
+del ENVIRON["RLVR_PROBE_FREE_B"]  # these are the tests of it
 
 MAKE = """
 from rlvr_probe.adapter import HookPoint

@@ -350,7 +350,10 @@ def test_a_file_server_that_does_not_answer_is_not_waited_for(
     assert found == Storage(str(tmp_path), reason="its file system did not answer within 0.2 s")
 
 
-def test_a_disk_with_less_room_than_has_to_stay_free_is_a_problem(look: Examine) -> None:
+def test_a_disk_with_less_room_than_has_to_stay_free_is_a_problem(
+    look: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RLVR_PROBE_FREE_B")
     free = look().storage
     assert free is not None
     assert free.size_b is not None
@@ -583,6 +586,7 @@ def test_an_armed_shell_is_examined_without_a_recording(tmp_path: Path, site: Pa
         "RLVR_PROBE": "1",
         "RLVR_PROBE_FRAMEWORKS": "toyrl",
         "RLVR_PROBE_RUN_ID": "mine",
+        "RLVR_PROBE_FREE_B": "0",
         "TOKEN": SECRET,
     }
     for arguments in ((), ("--json",)):

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from importlib import metadata
 
+from tests.surroundings import surroundings
+
 GROUPS = {"vllm.general_plugins": ["rlvr_probe"]}
 """Groups of frameworks that we are in, with our names there."""
 
@@ -26,10 +28,10 @@ ALONE = "print(sorted(name for name in set(sys.modules) - before[1] if 'rlvr_pro
 
 
 def run(code: str, *options: str, **environment: str) -> str:
-    environ = {name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name}
+    environ = surroundings()
     # Without site, and so without the start-up hook: its folders are what it would have added.
     path = os.pathsep.join(sys.path) if "-S" in options else ""
-    environ |= {"PYTHONPATH": path, "RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
+    environ |= {"PYTHONPATH": path, "RLVR_PROBE_SIDECAR": "0"}
     environ |= environment
     done = subprocess.run(
         [sys.executable, *options, "-c", code],

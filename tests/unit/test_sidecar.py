@@ -83,7 +83,7 @@ def writers(folder: Path) -> Writers:
 def sidecar(folder: Path, hz: float = 0.0, beat: Callable[[], object] | None = None) -> Sidecar:
     lock = Lock.take(folder)
     assert isinstance(lock, Lock)
-    return Sidecar(folder, Config(gpu_hz=hz), lock, SIGNALS, last_s=120.0, beat=beat)
+    return Sidecar(folder, Config(gpu_hz=hz, free_b=0), lock, SIGNALS, last_s=120.0, beat=beat)
 
 
 def run(one: Sidecar) -> str:
@@ -309,7 +309,7 @@ def test_its_journal_is_of_no_rank_and_of_no_other_process(
 ) -> None:
     for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_JOB_ID"):
         monkeypatch.setenv(variable, "3")
-    log = Log(folder, Config())
+    log = Log(folder, Config(free_b=0))
     log.begin("run-1")
     log.end("exit")
     [path] = folder.glob("*.jsonl")
@@ -325,7 +325,7 @@ def test_its_journal_is_of_no_rank_and_of_no_other_process(
 
 
 def test_a_deleted_run_is_not_made_again(folder: Path) -> None:
-    log = Log(folder, Config())
+    log = Log(folder, Config(free_b=0))
     log.begin("run-1")
     for path in folder.iterdir():
         path.unlink()

@@ -191,7 +191,7 @@ def test_rows_that_find_no_room_are_counted_and_stages_are_written(
     record: Make, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bookkeeping, "OPEN_AFTER_NS", 1)
-    recorder = record()
+    recorder = record(free_b=10 * GIB)
     turn, stage = recorder.define(names.TURN, ()), recorder.define(names.ROLLOUT, ())
     lengths, user = recorder.define(names.TRAJECTORIES, ()), recorder.define(names.USER, ())
     session = recorder.define(names.SESSION, ())

@@ -20,6 +20,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
+from tests.surroundings import surroundings
 
 __all__ = [
     "EVALUATED",
@@ -240,8 +241,7 @@ def _arguments(scenario: Scenario, folder: Path, assets: Path, service: str) -> 
 
 def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     """Variables of a job that records into ``folder/recordings``."""
-    dropped = ("RLVR_PROBE", "PYTEST_", "RAY_", "OPENRLHF_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    dropped = ("PYTEST_", "RAY_", "OPENRLHF_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     given = {
         "PYTHONPATH": str(JOB),
         "PYTHONHASHSEED": "0",
@@ -270,4 +270,4 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     for assignment in scenario.environment:
         name, _, value = assignment.partition("=")
         given[name] = value
-    return kept | given
+    return surroundings(*dropped) | given

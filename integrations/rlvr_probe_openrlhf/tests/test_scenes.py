@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,19 @@ import pytest
 from rlvr_probe_openrlhf.tests.environments import python
 from rlvr_probe_openrlhf.tests.runs import JOB
 
+from tests.surroundings import surroundings
+
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1500)]
 
 
 def play(folder: Path, *, recorded: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the scene printed, and the rows of its ``verify`` spans."""
-    dropped = ("RLVR_PROBE", "OPENRLHF_", "PYTHONPATH")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    dropped = ("OPENRLHF_", "PYTHONPATH")
+    environ = surroundings(*dropped)
     environ |= {"OPENRLHF_CPU": "1", "PYTHONPATH": str(JOB), "DS_ACCELERATOR": "cpu"}
     environ |= {"OPENRLHF_CPU_BOOKS": str(folder), "PYTHONWARNINGS": "ignore"}
     environ |= {"RLVR_PROBE_OUT": str(folder / "out"), "OMP_NUM_THREADS": "1"}
-    environ |= {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
+    environ |= {"RLVR_PROBE_SIDECAR": "0"}
     environ |= {} if recorded else {"RLVR_PROBE_DISABLED": "1"}
     done = subprocess.run(
         [str(python("0.11.2")), str(JOB / "openrlhf_cpu_scene.py")],

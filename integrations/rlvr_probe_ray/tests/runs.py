@@ -21,6 +21,7 @@ from typing import Any
 from rlvr_probe_verl.tests import environments
 
 from tests import wheels
+from tests.surroundings import surroundings
 
 __all__ = [
     "Cluster",
@@ -174,17 +175,15 @@ def drive(
 
 def environment(**variables: str) -> dict[str, str]:
     """What drivers and clusters inherit."""
-    given = {name: value for name, value in os.environ.items() if not name.startswith("RLVR_PROBE")}
     # Its token would be of the machine's other clusters, too.
     return {
-        **given,
+        **surroundings(),
         "RAY_AUTH_MODE": "disabled",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(TESTS),
         "BARE_PYTHON": str(bare_python()),
         "RLVR_PROBE_SIDECAR": "0",
-        "RLVR_PROBE_FREE_B": "0",
         **variables,
     }
 

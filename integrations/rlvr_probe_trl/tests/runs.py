@@ -21,6 +21,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import trainings
+from tests.surroundings import surroundings
 from tests.watched import wait_for_the_end_of_its_sidecar, watched
 
 __all__ = [
@@ -227,8 +228,6 @@ def run_script(script: Path, folder: Path, arguments: str) -> str:
 
 def environment(folder: Path, scenario: Scenario) -> dict[str, str]:
     """Variables of a training that records into ``folder/recordings``."""
-    ours = ("RLVR_PROBE", "PYTEST_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     given = {
         "RLVR_PROBE_OUT": str(folder / "recordings"),
         "OMP_NUM_THREADS": "1",
@@ -241,4 +240,4 @@ def environment(folder: Path, scenario: Scenario) -> dict[str, str]:
     for assignment in scenario.environment:
         name, _, value = assignment.format(folder=folder).partition("=")
         given[name] = value
-    return kept | given
+    return surroundings("PYTEST_") | given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
+from tests.surroundings import surroundings
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
@@ -21,11 +21,10 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Trace]:
     out = tmp_path_factory.mktemp("scenes")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RLVR_PROBE")}
     script = Path(__file__).with_name("scenes.py")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script), str(out)],
-        env=kept | {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"},
+        env=surroundings() | {"RLVR_PROBE_SIDECAR": "0"},
         capture_output=True,
         text=True,
         check=False,

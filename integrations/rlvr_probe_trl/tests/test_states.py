@@ -34,7 +34,7 @@ class Attached:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.recorder = Recorder(Config(out=folder, sidecar=False), "run")
+        self.recorder = Recorder(Config(out=folder, sidecar=False, free_b=0), "run")
         self.patches = Patches()
         self.probe = HookProbe(self.recorder, self.patches)
         hooks.activate(self.recorder, self.probe)

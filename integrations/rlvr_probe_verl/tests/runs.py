@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
+from tests.surroundings import surroundings
 from tests.watched import watched
 from tests.wheels import numbers
 
@@ -281,8 +281,7 @@ def _agent_loops(scenario: Scenario) -> list[str]:
 
 def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     """Variables of a job that records into ``folder/recordings``."""
-    dropped = ("RLVR_PROBE", "PYTEST_", "RAY_", "VERL_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    dropped = ("PYTEST_", "RAY_", "VERL_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     given = {
         "PYTHONPATH": str(JOB),
         "PYTHONHASHSEED": "0",
@@ -317,4 +316,4 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     for assignment in scenario.environment:
         name, _, value = assignment.partition("=")
         given[name] = value
-    return kept | given
+    return surroundings(*dropped) | given

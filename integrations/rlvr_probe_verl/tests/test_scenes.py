@@ -6,7 +6,6 @@ Scenes are played by ``scene.py`` in an environment with that release of verl.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rlvr_probe_verl.tests.runs import JOB
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
+from tests.surroundings import surroundings
 
 # The first test may have to make the environment, a gigabyte.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -59,9 +59,9 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
 
 
 def _play(name: str, version: str, folder: Path) -> Played:
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("RLVR_PROBE")}
+    environ = surroundings()
     environ |= {"RLVR_PROBE": "1", "RLVR_PROBE_OUT": str(folder / "recordings")}
-    environ |= {"RLVR_PROBE_SIDECAR": "0", "RLVR_PROBE_FREE_B": "0"}
+    environ |= {"RLVR_PROBE_SIDECAR": "0"}
     environ |= {"VERL_CPU_DEVICE": "1", "PYTHONPATH": str(JOB)}
     done = subprocess.run(
         [str(python(version)), str(SCENE), name, str(folder)],

@@ -18,6 +18,7 @@ from rlvr_probe_vllm.tests import releases
 from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
+from tests.surroundings import surroundings
 from tests.wheels import numbers
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1200)]
@@ -43,12 +44,11 @@ Played = tuple[Any, Path]
 def play(release: str, script: str, out: Path) -> Played:
     folder, dependencies = releases.run(release)
     path = os.pathsep.join(map(str, (folder, dependencies)))
-    environ = {name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name}
+    environ = surroundings()
     environ |= {
         "PYTHONPATH": path,
         "RLVR_PROBE_OUT": str(out),
         "RLVR_PROBE_SIDECAR": "0",
-        "RLVR_PROBE_FREE_B": "0",
     }
     environ |= {"RLVR_PROBE_OWN_SHARE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     command = [sys.executable, str(HERE / script)]
