@@ -22,6 +22,7 @@ from rlvr_probe import cli
 from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.trace import find_run, read_run
 from tests.jobs import Job, wait_for
+from tests.surroundings import surroundings
 
 pytestmark = pytest.mark.conformance
 
@@ -81,7 +82,7 @@ class Training(Job):
         self.process = self.start(
             self._body.format(stop=str(self.stop), sleep=sleep),
             env={
-                **os.environ, "RLVR_PROBE_SIDECAR": "1", "RLVR_PROBE_GPU_HZ": "0",
+                **surroundings(), "RLVR_PROBE_SIDECAR": "1", "RLVR_PROBE_GPU_HZ": "0",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
                 **environ,
             },

@@ -19,6 +19,7 @@ from rlvr_probe_otlp.prometheus import VARIABLE
 
 from rlvr_probe.election import holder, lock_path, open_lock
 from tests.jobs import wait_for
+from tests.surroundings import surroundings
 
 pytestmark = pytest.mark.conformance
 
@@ -81,7 +82,7 @@ def running(folder: Path, **environ: str) -> Iterator[Job]:
     program = str(Path(sys.executable).with_name("rlvr-probe"))
     process = subprocess.Popen(
         [program, "run", "--", sys.executable, "train.py"],
-        cwd=folder, env={**os.environ, **switched, **environ},
+        cwd=folder, env={**surroundings(), **switched, **environ},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.surroundings import surroundings
 
 HEAD = """
 import asyncio, sys, threading
@@ -105,7 +106,7 @@ def play(folder: Path, body: str) -> Rows:
     done = subprocess.run(
         [sys.executable, "job.py"],
         cwd=folder,
-        env=os.environ | {"RLVR_PROBE_OWN_SHARE": "1", "RLVR_PROBE_SIDECAR": "0"},
+        env=surroundings() | {"RLVR_PROBE_OWN_SHARE": "1", "RLVR_PROBE_SIDECAR": "0"},
         capture_output=True,
         text=True,
         check=False,

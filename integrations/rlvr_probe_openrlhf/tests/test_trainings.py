@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from rlvr_probe_openrlhf.tests import pretend
 
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
+from tests.surroundings import surroundings
 
 
 def play(
@@ -24,7 +24,7 @@ def play(
     script.write_text(pretend.script(folder / "out", body))
     done = subprocess.run(
         [sys.executable, str(script)],
-        env=os.environ | {"PYTHONPATH": str(folder / "site"), "RLVR_PROBE_OWN_SHARE": "1"},
+        env=surroundings() | {"PYTHONPATH": str(folder / "site"), "RLVR_PROBE_OWN_SHARE": "1"},
         cwd=folder,
         capture_output=True,
         text=True,

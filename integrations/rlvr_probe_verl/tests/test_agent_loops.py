@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pytest
 from rlvr_probe_verl.tests.environments import python
 
 from rlvr_probe.reading import digest
+from tests.surroundings import surroundings
 
 # The first test may have to make the environment, a gigabyte.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -111,7 +111,7 @@ def runs(folder: Path) -> Callable[[str], Run]:
             timeout=900,
             check=False,
             cwd=out,
-            env={**os.environ, **variables},
+            env=surroundings() | variables,
         )
         assert done.returncode == 0, done.stderr[-4000:]
         return Run(out, release)
