@@ -60,7 +60,8 @@ class Scenario:
         model: Rewards come from a model, and values from a critic; there is no evaluation, which
             OpenRLHF could not score.
         service: Rewards come from a service, which hangs, answers 500 or is slow.
-        fixed: One request after the other, so that each run takes answers in the same order.
+        fixed: One request after the other: most runs take answers in the same order.
+        again: Number among jobs that are the same otherwise.
         arguments: More of OpenRLHF's.
         environment: More variables, as ``NAME=value``.
         exit_status: What the driver ends with.
@@ -77,6 +78,7 @@ class Scenario:
     model: bool = False
     service: bool = False
     fixed: bool = False
+    again: int = 0
     arguments: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     exit_status: int = 0
