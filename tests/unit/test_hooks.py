@@ -12,11 +12,13 @@ import gc
 import inspect
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -376,6 +378,66 @@ def test_a_class_pickled_by_value_keeps_its_hook(sink: Sink) -> None:
     copy = cloudpickle.loads(cloudpickle.dumps(module.Worker))
     assert copy().work([1, 2, 3]) == [1, 2, 3]
     assert spans(sink) == [(None, 3)]
+
+
+KINDS = """
+import asyncio, contextlib, functools, inspect, sys
+async def whole(x):
+    return x
+@functools.wraps(whole)
+def either(x):
+    there = sys._getframe(1).f_code.co_flags & inspect.CO_COROUTINE
+    return whole(x) if there else asyncio.run(whole(x))
+class Worker:
+    def work(self, xs):
+        return xs
+    async def later(self, xs):
+        return xs
+    def each(self, xs):
+        yield from xs
+    async def stream(self, xs):
+        for x in xs:
+            yield x
+    @contextlib.contextmanager
+    def held(self):
+        yield 5
+    def __call__(self, xs):
+        return xs
+"""
+
+ELSEWHERE = """
+import asyncio, importlib.util, pickle, sys
+sys.path.insert(0, sys.argv[1])
+assert importlib.util.find_spec("rlvr_probe") is None
+Worker, either = pickle.load(sys.stdin.buffer)
+async def streamed():
+    return [x async for x in Worker().stream([4])]
+async def waited():
+    return await either(5)
+with Worker().held() as held:
+    print(Worker().work([1]), asyncio.run(Worker().later([2])), list(Worker().each([3])),
+          asyncio.run(streamed()), held, Worker.tool([6]), asyncio.run(waited()), either(7))
+"""
+
+
+def test_a_class_that_went_by_value_runs_where_there_is_no_probe(tmp_path: Path) -> None:
+    """As an actor of Ray does on a node whose Python has no rlvr-probe."""
+    module = types.ModuleType("__generated__")
+    exec(KINDS, vars(module))
+    worker = module.Worker
+    for name in ("work", "later", "each", "stream", "held"):
+        setattr(worker, name, wrap(getattr(worker, name), Hook(POINT)))
+    worker.tool = wrap(worker(), Hook(POINT))
+    worker.__module__ = "__main__"
+    (tmp_path / "cloudpickle").symlink_to(Path(cloudpickle.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", ELSEWHERE, str(tmp_path)],
+        input=cloudpickle.dumps((worker, wrap(module.either, Hook(POINT)))),
+        capture_output=True,
+        check=False,
+    )
+    assert done.stderr == b""
+    assert done.stdout.split(b"\n")[0] == b"[1] [2] [3] [4] 5 [6] 5 7"
 
 
 class Base:

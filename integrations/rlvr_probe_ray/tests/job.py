@@ -202,8 +202,16 @@ def elsewhere(folder: Path, address: str) -> tuple[list[Any], Any]:
     ray.init(address=address, runtime_env={"env_vars": {"THEIRS": "9"}})
     bare = {"py_executable": os.environ["BARE_PYTHON"]}
     counter = remote(Counter).options(runtime_env=bare).remote(1)
+    from rlvr_probe.adapter import HookPoint
+    from rlvr_probe.hooks import Hook, wrap
+
+    # As an integration hooks a class that goes by value.
+    hooked = type("Hooked", (Counter,), {"add": wrap(Counter.add, Hook(HookPoint("add")))})
+    hooked.__module__ = "__main__"
+    other = remote(hooked).options(runtime_env=bare).remote(1)
     results, kept = few()
-    return [*results, ray.get(counter.add.remote(1))], (*kept, counter)
+    results += [ray.get(counter.add.remote(1)), ray.get(other.add.remote(1))]
+    return results, (*kept, counter, other)
 
 
 def client(folder: Path, address: str) -> tuple[list[Any], Any]:

@@ -150,8 +150,8 @@ def test_actors_are_reached_where_ray_was_initialised_before_the_probe(
 
 def test_a_worker_without_the_package_runs_and_is_named(running: Cluster, tmp_path: Path) -> None:
     driver = drive("elsewhere", tmp_path, running.address)
-    assert driver.said["results"] == [2, "9", 4, 2]
-    assert driver.unreached == ["Counter"]
+    assert driver.said["results"] == [2, "9", 4, 2, 2]
+    assert driver.unreached == ["Counter", "Hooked"]
     whole(driver, "driver", "Counter", "Counter", "task")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from rlvr_probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
 from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = [
+    "TRAVELS",
     "Hook",
     "Keywords",
     "LiveCall",
@@ -28,6 +30,7 @@ __all__ = [
     "forget",
     "keywords",
     "leave",
+    "loaded",
     "recorder",
 ]
 
@@ -50,8 +53,25 @@ def recorder() -> Recorder | None:
     return _recorder
 
 
-def _idle() -> Hook:
-    return Hook(HookPoint(""))
+TRAVELS = "(exec(source, values), values['found'])[1]"
+"""What ``eval`` makes of an object that may be loaded where this package is not.
+
+A class that goes to another node by value takes its wrappers along. A Python there without this
+package, or with another release of it, has to load the class all the same. ``source`` are
+statements that leave the object in ``found`` and raise nothing, ``values`` names of theirs."""
+
+_LOADED = """
+try:
+    from rlvr_probe.hooks.calls import loaded
+    found = loaded(data)
+except Exception:
+    found = None
+"""
+
+
+def loaded(data: bytes) -> Hook:
+    """The hook of what :meth:`Hook.__reduce__` has packed."""
+    return Hook(*pickle.loads(data))  # noqa: S301 - part of a pickle itself
 
 
 class Hook:
@@ -100,10 +120,12 @@ class Hook:
         self.account = recorder.account(self.place)
         return self.account
 
-    # An error of ours must not fail a user's pickling: the copy then records nothing.
-    @guard.fail_open("hooks.pickle", (_idle, ()))
+    # An error of ours must not fail a user's pickling: the copy is then none, and records nothing.
+    @guard.fail_open("hooks.pickle", (type(None), ()))
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Hook, (self.point, self.method, self.begin, self.constant))
+        given = (self.point, self.method, self.begin, self.constant)
+        values = {"data": pickle.dumps(given)}
+        return (eval, (TRAVELS, {"source": _LOADED, "values": values}))
 
 
 class LiveCall(Call):

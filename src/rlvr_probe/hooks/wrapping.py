@@ -2,9 +2,10 @@
 
 Wrappers are plain closures: Ray silently drops wrapt proxies of classes pickled by value, and a
 closure that carries only a :class:`Hook` travels. The recorder is found at call time, through
-:mod:`rlvr_probe.hooks.calls`, never through a cell. Each kind of callable keeps its kind: sync,
-async, generator, async generator, context manager; signature, result, exception and laziness pass
-through.
+:mod:`rlvr_probe.hooks.calls`, never through a cell. All that a wrapper uses of this package it
+reaches through :data:`CALLS`, so that it can also be loaded where there is none. Each kind of
+callable keeps its kind: sync, async, generator, async generator, context manager; signature,
+result, exception and laziness pass through.
 """
 
 from __future__ import annotations
@@ -19,9 +20,19 @@ from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks.calls import Hook, Keywords, LiveCall, enter, forget, keywords, leave
+from rlvr_probe.hooks.calls import (
+    TRAVELS,
+    Hook,
+    Keywords,
+    LiveCall,
+    enter,
+    forget,
+    keywords,
+    leave,
+)
+from rlvr_probe.hooks.standins import AsyncStandIn, StandIn
 
-__all__ = ["find_hook", "has_hook", "wrap"]
+__all__ = ["CALLS", "find_hook", "has_hook", "wrap"]
 
 Function = Callable[..., Any]
 
@@ -104,7 +115,7 @@ def _function(original: Function, hook: Hook) -> Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            call = enter(hook, args, kwargs, True)
+            call = CALLS.enter(hook, args, kwargs, True)
         except _EXHAUSTED:
             call = None
         if call is None:
@@ -112,18 +123,18 @@ def _function(original: Function, hook: Hook) -> Function:
         try:
             try:
                 if changes:
-                    given = keywords(hook, call, original)
-                    kwargs = given if type(given) is Keywords else kwargs
+                    given = CALLS.keywords(hook, call, original)
+                    kwargs = given if type(given) is CALLS.Keywords else kwargs
                 result = original(*args, **kwargs)
             except BaseException as error:
-                leave(hook, call, None, error)
+                CALLS.leave(hook, call, None, error)
                 raise
-            leave(hook, call, result, None)
+            CALLS.leave(hook, call, result, None)
             if makes:
-                made = _made(hook, call, result)
-                result = made.function if type(made) is _Made else result
+                made = CALLS.made(hook, call, result)
+                result = made.function if type(made) is CALLS.Made else result
         except BaseException:
-            forget(call)
+            CALLS.forget(call)
             raise
         return result
 
@@ -136,7 +147,7 @@ def _coroutine(original: Function, hook: Hook) -> Function:
     @functools.wraps(original)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            call = enter(hook, args, kwargs, True)
+            call = CALLS.enter(hook, args, kwargs, True)
         except _EXHAUSTED:
             call = None
         if call is None:
@@ -144,18 +155,18 @@ def _coroutine(original: Function, hook: Hook) -> Function:
         try:
             try:
                 if changes:
-                    given = keywords(hook, call, original)
-                    kwargs = given if type(given) is Keywords else kwargs
+                    given = CALLS.keywords(hook, call, original)
+                    kwargs = given if type(given) is CALLS.Keywords else kwargs
                 result = await original(*args, **kwargs)
             except BaseException as error:
-                leave(hook, call, None, error)
+                CALLS.leave(hook, call, None, error)
                 raise
-            leave(hook, call, result, None)
+            CALLS.leave(hook, call, result, None)
             if makes:
-                made = _made(hook, call, result)
-                result = made.function if type(made) is _Made else result
+                made = CALLS.made(hook, call, result)
+                result = made.function if type(made) is CALLS.Made else result
         except BaseException:
-            forget(call)
+            CALLS.forget(call)
             raise
         return result
 
@@ -175,10 +186,18 @@ def _either(original: Function, hook: Hook) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not sys._getframe(1).f_code.co_flags & inspect.CO_COROUTINE:
             return called(*args, **kwargs)
-        result = _to_a_coroutine(original, args, kwargs)
+
+        async def caller() -> Any:
+            return original(*args, **kwargs)
+
+        result = None
+        try:
+            caller().send(None)  # awaits nothing, so it ends
+        except StopIteration as end:
+            result = end.value
         if not inspect.iscoroutine(result):
             return result
-        recorded = _recorded(result, hook, args, kwargs)
+        recorded = CALLS.recorded(result, hook, args, kwargs)
         return recorded if inspect.iscoroutine(recorded) else result
 
     return wrapper
@@ -192,18 +211,6 @@ def _recorded(result: Any, hook: Hook, args: Any, kwargs: Any) -> Any:
         return await result
 
     return _coroutine(awaited, hook)(*args, **kwargs)
-
-
-def _to_a_coroutine(function: Function, args: Any, kwargs: Any) -> Any:
-    """What ``function`` returns if it is a coroutine that calls it."""
-
-    async def caller() -> Any:
-        return function(*args, **kwargs)
-
-    try:
-        caller().send(None)  # awaits nothing, so it ends
-    except StopIteration as end:
-        return end.value
 
 
 class _Made:
@@ -234,6 +241,37 @@ def _made(hook: Hook, call: LiveCall, result: Any) -> _Made | None:
     return _Made(wrapper)
 
 
+_THERE = """
+try:
+    from rlvr_probe.hooks.wrapping import CALLS as found
+except Exception:
+    from types import SimpleNamespace
+    found = SimpleNamespace(enter=lambda *_: None, recorded=lambda coroutine, *_: coroutine)
+"""
+
+
+class _Calls:
+    """What wrappers use of this package. Loaded by a Python without it, it records nothing."""
+
+    __slots__ = ()
+
+    enter = staticmethod(enter)
+    leave = staticmethod(leave)
+    forget = staticmethod(forget)
+    keywords = staticmethod(keywords)
+    recorded = staticmethod(_recorded)
+    made = staticmethod(_made)
+    Keywords = Keywords
+    Made = _Made
+
+    # Nothing that could fail a user's pickling.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (eval, (TRAVELS, {"source": _THERE, "values": {}}))
+
+
+CALLS = _Calls()
+
+
 def _plain(value: Any, depth: int = 4) -> bool:
     """Whether any process can read ``value`` from a pickle."""
     if isinstance(value, (tuple, list, dict)) and depth:
@@ -246,7 +284,7 @@ def _generator(original: Function, hook: Hook, switch: bool) -> Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         try:
-            call = enter(hook, args, kwargs, switch, False)
+            call = CALLS.enter(hook, args, kwargs, switch, False)
         except _EXHAUSTED:
             call = None
         if call is None:
@@ -255,11 +293,11 @@ def _generator(original: Function, hook: Hook, switch: bool) -> Function:
             try:
                 result = yield from original(*args, **kwargs)
             except BaseException as error:
-                leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
+                CALLS.leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
                 raise
-            leave(hook, call, result, None)
+            CALLS.leave(hook, call, result, None)
         except BaseException:
-            forget(call)
+            CALLS.forget(call)
             raise
         return result
 
@@ -270,7 +308,7 @@ def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
     @functools.wraps(original)
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         try:
-            call = enter(hook, args, kwargs, switch, False)
+            call = CALLS.enter(hook, args, kwargs, switch, False)
         except _EXHAUSTED:
             call = None
         stream = original(*args, **kwargs)
@@ -293,16 +331,18 @@ def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
         except BaseException as error:
             if call is not None:
                 try:
-                    leave(hook, call, None, None if isinstance(error, GeneratorExit) else error)
+                    CALLS.leave(
+                        hook, call, None, None if isinstance(error, GeneratorExit) else error
+                    )
                 except BaseException:
-                    forget(call)
+                    CALLS.forget(call)
                     raise
             raise
         if call is not None:
             try:
-                leave(hook, call, None, None)
+                CALLS.leave(hook, call, None, None)
             except BaseException:
-                forget(call)
+                CALLS.forget(call)
                 raise
 
     return wrapper
@@ -313,52 +353,10 @@ def _object(original: Any, hook: Hook) -> Any:
     waits = inspect.iscoroutinefunction(type(original).__call__)
     call = (_coroutine if waits else _function)(original.__call__, hook)
     _require_callable(call)
-    stand_in = object.__new__(_AsyncStandIn if waits else _StandIn)
+    stand_in = object.__new__(AsyncStandIn if waits else StandIn)
     object.__setattr__(stand_in, "_rlvr_probe_call", call)
     object.__setattr__(stand_in, "_rlvr_probe_original", original)
     return stand_in
-
-
-_OWN = frozenset({"_rlvr_probe_original", "_rlvr_probe_call", "__call__", "__reduce_ex__"})
-
-
-class _StandIn:
-    __slots__ = ("__weakref__", "_rlvr_probe_call", "_rlvr_probe_original")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return object.__getattribute__(self, "_rlvr_probe_call")(*args, **kwargs)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _OWN:
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_rlvr_probe_original"), name)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(object.__getattribute__(self, "_rlvr_probe_original"), name)
-
-    def __eq__(self, other: object) -> bool:
-        return bool(object.__getattribute__(self, "_rlvr_probe_original") == other)
-
-    def __hash__(self) -> int:
-        return hash(object.__getattribute__(self, "_rlvr_probe_original"))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(object.__getattribute__(self, "_rlvr_probe_original"), name, value)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # A copy in another process is the user's own object.
-        return (_same, (object.__getattribute__(self, "_rlvr_probe_original"),))
-
-
-class _AsyncStandIn(_StandIn):
-    __slots__ = ()
-
-    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return await object.__getattribute__(self, "_rlvr_probe_call")(*args, **kwargs)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def find_hook(function: Any) -> tuple[Hook, Any] | None:
@@ -367,7 +365,7 @@ def find_hook(function: Any) -> tuple[Hook, Any] | None:
     Looks into the closure: an attribute would be copied by ``functools.wraps`` onto functions of
     others, and a wrapper that came by value from another process has its closure, too.
     """
-    if type(function) in (_StandIn, _AsyncStandIn):
+    if type(function) in (StandIn, AsyncStandIn):
         function = object.__getattribute__(function, "_rlvr_probe_call")
     code = getattr(function, "__code__", None)
     if code is None:
