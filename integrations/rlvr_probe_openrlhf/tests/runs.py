@@ -60,8 +60,7 @@ class Scenario:
         model: Rewards come from a model, and values from a critic; there is no evaluation, which
             OpenRLHF could not score.
         service: Rewards come from a service, which hangs, answers 500 or is slow.
-        fixed: One request after the other: most runs take answers in the same order.
-        again: Number among jobs that are the same otherwise.
+        fixed: One request after the other, so that each run takes answers in the same order.
         arguments: More of OpenRLHF's.
         environment: More variables, as ``NAME=value``.
         exit_status: What the driver ends with.
@@ -78,7 +77,6 @@ class Scenario:
     model: bool = False
     service: bool = False
     fixed: bool = False
-    again: int = 0
     arguments: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     exit_status: int = 0
@@ -260,7 +258,7 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
         "OPENRLHF_CPU_BOOKS": str(folder / "books"),
         "OPENRLHF_CPU_RAY": str(ray),
         "OPENRLHF_CPU_SEED": "42",
-        "OPENRLHF_CPU_SLOTS": "1" if scenario.fixed else "8",
+        "OPENRLHF_CPU_IN_ORDER": "1" if scenario.fixed else "",
         "RLVR_PROBE_OUT": str(folder / "recordings"),
     }
     if scenario.how == "attach":

@@ -1,7 +1,8 @@
 """The engine: how many tokens a request gives, and which, follows from its prompt and its turn.
 
-Requests wait for one of a few slots, in their order; a prompt that begins as another one did finds
-whole blocks of it cached. Times are those that vLLM tells of a request.
+Requests wait for one of a few slots, in the order in which they come or in that of their prompts; a
+prompt that begins as another one did finds whole blocks of it cached. Times are those that vLLM
+tells of a request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,10 @@ from openrlhf_cpu_books import write
 
 _BLOCK = 16
 _SECONDS_PER_TOKEN = 0.004
+_APART_S = 0.5
+
+_Request = tuple[list[int], int]
+"""Ids of its prompt, and its number among those of that prompt."""
 
 
 @dataclass
@@ -43,6 +49,54 @@ class OutputProcessor:
         return self.open
 
 
+class _Slots:
+    """A few at once, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(8)
+
+    @asynccontextmanager
+    async def take(self, request: _Request) -> AsyncIterator[None]:
+        async with self._free:
+            yield
+
+
+class _InOrder:
+    """One after the other, prompts in an order of their own and far apart.
+
+    Ray starts the tasks that ask in no fixed order, and a trainer takes answers as they come: here
+    they come in the same order in every job.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[_Request] = []
+        self._taken: _Request | None = None
+        self._last: list[int] = []
+        self._since = 0.0
+
+    @asynccontextmanager
+    async def take(self, request: _Request) -> AsyncIterator[None]:
+        self._waiting.append(request)
+        self._since = time.monotonic()
+        try:
+            while not self._is_next(request):  # noqa: ASYNC110 - some of it is time that passes
+                await asyncio.sleep(_SECONDS_PER_TOKEN)
+            self._taken, self._last = request, request[0]
+            yield
+        finally:
+            self._waiting.remove(request)
+            if self._taken == request:
+                self._taken, self._since = None, time.monotonic()
+
+    def _is_next(self, request: _Request) -> bool:
+        if self._taken is not None:
+            return False
+        same = [one for one in self._waiting if one[0] == self._last]
+        if same:
+            return request == min(same)
+        return request == min(self._waiting) and time.monotonic() - self._since > _APART_S
+
+
 @dataclass
 class AsyncLLM:
     args: Any
@@ -53,7 +107,7 @@ class AsyncLLM:
 
         self._engine = int(self.args.seed) - int(os.environ["OPENRLHF_CPU_SEED"])
         self._tokenizer = AutoTokenizer.from_pretrained(self.args.model)
-        self._slots = asyncio.Semaphore(int(os.environ.get("OPENRLHF_CPU_SLOTS", "8")))
+        self._slots = _InOrder() if os.environ.get("OPENRLHF_CPU_IN_ORDER") else _Slots()
         self._running = asyncio.Event()
         self._running.set()
         self._asked: Counter[tuple[int, ...]] = Counter()
@@ -108,7 +162,7 @@ class AsyncLLM:
         if count < most:
             tokens[-1] = self._tokenizer.eos_token_id
         try:
-            async with self._slots:
+            async with self._slots.take((ids, number)):
                 stats.scheduled_ts = time.monotonic()
                 version, cached = self._version, self._cached(ids)
                 for at in range(count):
