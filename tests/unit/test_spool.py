@@ -288,7 +288,7 @@ def test_a_chunk_longer_than_what_is_read_at_once_is_copied_in_one(tmp_path: Pat
     assert (tmp_path / "copy").read_bytes() == made.path.read_bytes()
 
 
-@pytest.mark.parametrize("cut", [0, 100, 2_000])
+@pytest.mark.parametrize("cut", [0, 100, 2_000, -10, -1])
 def test_who_takes_over_goes_on_where_the_last_one_ended(tmp_path: Path, cut: int) -> None:
     source, target = journal(tmp_path, 100), tmp_path / "copy"
     data = source.read_bytes()

@@ -95,7 +95,8 @@ class Copy:
         else:
             if same_b < there_b:
                 os.ftruncate(self._fd, same_b)
-            self.done_b = same_b
+            # A sum of which a part is there would not be found in the rest.
+            self.done_b = _last_end(source, same_b)
 
     def _write(self, data: bytes) -> None:
         view, done = memoryview(data), 0
@@ -175,6 +176,22 @@ def _read(fd: int, begin_b: int, *, whole: bool) -> bytes:
             end = data.find(b"\n", at + 1) + 1 if at >= 0 else 0
         if end or len(data) < size_b:
             return data[:end]
+        size_b *= 2
+
+
+def _last_end(fd: int, end_b: int) -> int:
+    """Where the last chunk ends that is whole before ``end_b``."""
+    size_b = SLICE_B
+    while True:
+        begin_b = max(0, end_b - size_b)
+        data = os.pread(fd, end_b - begin_b, begin_b)
+        at = len(data)
+        while (at := data.rfind(_SUM, 0, at)) >= 0:
+            end = data.find(b"\n", at + 1) + 1
+            if end:
+                return begin_b + end
+        if not begin_b:
+            return 0
         size_b *= 2
 
 
