@@ -169,11 +169,7 @@ def _read(fd: int, begin_b: int, *, whole: bool) -> bytes:
         data = os.pread(fd, size_b, begin_b)
         if whole:
             return data
-        at = data.rfind(_SUM)
-        end = data.find(b"\n", at + 1) + 1 if at >= 0 else 0
-        if not end and at > 0:  # the last sum is not there in full
-            at = data.rfind(_SUM, 0, at)
-            end = data.find(b"\n", at + 1) + 1 if at >= 0 else 0
+        end = _end_in(data)
         if end or len(data) < size_b:
             return data[:end]
         size_b *= 2
@@ -184,15 +180,20 @@ def _last_end(fd: int, end_b: int) -> int:
     size_b = SLICE_B
     while True:
         begin_b = max(0, end_b - size_b)
-        data = os.pread(fd, end_b - begin_b, begin_b)
-        at = len(data)
-        while (at := data.rfind(_SUM, 0, at)) >= 0:
-            end = data.find(b"\n", at + 1) + 1
-            if end:
-                return begin_b + end
-        if not begin_b:
-            return 0
+        end = _end_in(os.pread(fd, end_b - begin_b, begin_b))
+        if end or not begin_b:
+            return begin_b + end
         size_b *= 2
+
+
+def _end_in(data: bytes) -> int:
+    """Where the last chunk ends that is whole in ``data``; 0 if none is."""
+    at = len(data)
+    while (at := data.rfind(_SUM, 0, at)) >= 0:
+        end = data.find(b"\n", at + 1) + 1
+        if end:  # or the last sum is not there in full
+            return end
+    return 0
 
 
 def _common(one: int, other: int) -> int:
