@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.surroundings import ROOMY
+
 LAUNCHER = str(Path(sys.executable).with_name("rlvr-probe"))
 PYTHON = sys.executable
 
@@ -45,7 +47,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         "PATH": os.defpath,
         "RLVR_PROBE_OUT": str(tmp_path / "out"),
         "RLVR_PROBE_SIDECAR": "0",
-        "RLVR_PROBE_FREE_B": "0",
+        **ROOMY,
     }
 
 

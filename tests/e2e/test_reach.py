@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import toy
+from tests.surroundings import ROOMY
 
 LAUNCHER = str(Path(sys.executable).with_name("rlvr-probe"))
 PYTHON = sys.executable
@@ -36,7 +37,7 @@ def environ(folder: Path, tmp_path: Path) -> dict[str, str]:
         "PYTHONPATH": str(folder),
         "HOME": str(tmp_path / "home"),
         "RLVR_PROBE_SIDECAR": "0",
-        "RLVR_PROBE_FREE_B": "0",
+        **ROOMY,
     }
 
 

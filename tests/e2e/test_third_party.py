@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_readme import differences, shown
+from tests.surroundings import ROOMY
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
@@ -44,7 +45,7 @@ def environ(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(site),
         "HOME": str(folder),
         "RLVR_PROBE_SIDECAR": "0",
-        "RLVR_PROBE_FREE_B": "0",
+        **ROOMY,
     }
 
 

@@ -21,7 +21,7 @@ from rlvr_probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
 from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = [
-    "TRAVELS",
+    "REBUILD",
     "Hook",
     "Keywords",
     "LiveCall",
@@ -30,7 +30,7 @@ __all__ = [
     "forget",
     "keywords",
     "leave",
-    "loaded",
+    "rebuilt",
     "recorder",
 ]
 
@@ -53,8 +53,8 @@ def recorder() -> Recorder | None:
     return _recorder
 
 
-TRAVELS = "(exec(source, values), values['found'])[1]"
-"""What ``eval`` makes of an object that may be loaded where this package is not.
+REBUILD = "(exec(source, values), values['found'])[1]"
+"""Expression by which a pickle rebuilds an object where this package may not be.
 
 A class that goes to another node by value takes its wrappers along. A Python there without this
 package, or with another release of it, has to load the class all the same. ``source`` are
@@ -62,14 +62,14 @@ statements that leave the object in ``found`` and raise nothing, ``values`` name
 
 _LOADED = """
 try:
-    from rlvr_probe.hooks.calls import loaded
-    found = loaded(data)
+    from rlvr_probe.hooks.calls import rebuilt
+    found = rebuilt(data)
 except Exception:
     found = None
 """
 
 
-def loaded(data: bytes) -> Hook:
+def rebuilt(data: bytes) -> Hook:
     """The hook of what :meth:`Hook.__reduce__` has packed."""
     return Hook(*pickle.loads(data))  # noqa: S301 - part of a pickle itself
 
@@ -125,7 +125,7 @@ class Hook:
     def __reduce__(self) -> tuple[Any, ...]:
         given = (self.point, self.method, self.begin, self.constant)
         values = {"data": pickle.dumps(given)}
-        return (eval, (TRAVELS, {"source": _LOADED, "values": values}))
+        return (eval, (REBUILD, {"source": _LOADED, "values": values}))
 
 
 class LiveCall(Call):

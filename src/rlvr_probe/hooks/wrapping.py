@@ -21,7 +21,7 @@ from typing import Any
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.hooks.calls import (
-    TRAVELS,
+    REBUILD,
     Hook,
     Keywords,
     LiveCall,
@@ -266,7 +266,7 @@ class _Calls:
 
     # Nothing that could fail a user's pickling.
     def __reduce__(self) -> tuple[Any, ...]:
-        return (eval, (TRAVELS, {"source": _THERE, "values": {}}))
+        return (eval, (REBUILD, {"source": _THERE, "values": {}}))
 
 
 CALLS = _Calls()
