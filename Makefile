@@ -21,7 +21,7 @@ TORCH  := $(shell grep '^torch==' requirements/dev.in)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## train a tiny model, record it, write and validate a PolyTrace workload
+demo: $(READY) ## train a tiny model, record it, write a PolyTrace workload and a report
 	integrations/rlvr_probe_trl/recipe/run.sh $(ARGS)
 
 test: $(READY) ## every test that needs neither a GPU nor a server

@@ -15,12 +15,18 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from textwrap import dedent
 
 from rlvr_probe_otlp.exporter import OTLPExporter
 from rlvr_probe_otlp.planning import devices as otlp_devices
 from rlvr_probe_otlp.planning import names as otlp
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 
+from rlvr_probe.analysis.chapters import CHAPTERS, DEFINITIONS, DERIVED, SERIES
+from rlvr_probe.analysis.chapters.distributions import FIGURES
+from rlvr_probe.analysis.ledger import MEANING
+from rlvr_probe.analysis.tables import TABLES as ANALYSIS_TABLES
+from rlvr_probe.analysis.tables import VIEWS
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
@@ -226,7 +232,87 @@ def otlp_metrics_table() -> str:
     return _table(("metric", "unit", "kind", "in Prometheus", "meaning"), rows)
 
 
+def figures_table() -> str:
+    """Every quantity, figure and series of every chapter."""
+    parts = []
+    for chapter in CHAPTERS:
+        parts.append(f"### {chapter}\n")
+        figures = [one for one in DEFINITIONS if one.id.split(".")[0] == chapter]
+        quantities = [
+            (f"`{one.id.removesuffix('.mean')}`", one.unit, one.title.partition(":")[0],
+             one.quantity)
+            for one in figures
+            if one.quantity and one.id.endswith(".mean")
+        ]  # fmt: skip
+        others = [
+            (f"`{one.id}`", one.unit, ", ".join(one.by), one.title, one.meaning)
+            for one in figures
+            if not one.quantity
+        ]
+        series = [
+            (f"`{one.id}`", ", ".join(f"`{name}`" for name in one.units), one.meaning)
+            for one in SERIES
+            if one.id.split(".")[0] == chapter
+        ]
+        if quantities:
+            parts.append(_table(("quantity", "unit", "title", "meaning"), quantities) + "\n")
+        if others:
+            heads = ("figure", "unit", "for each", "title", "meaning")
+            parts.append(_table(heads, others) + "\n")
+        if series:
+            parts.append(_table(("series", "columns", "meaning"), series) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def analysis_tables() -> str:
+    """Every table of the analysis, with its columns."""
+    parts = []
+    for table in ANALYSIS_TABLES:
+        rows = [
+            (f"`{column.name}`", column.type, column.unit, column.meaning)
+            for column in table.columns
+        ]
+        parts.append(f"### {table.name}\n\n{table.meaning[0].upper()}{table.meaning[1:]}.\n")
+        parts.append(_table(("column", "type", "unit", "meaning"), rows) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def analysis_views() -> str:
+    """Every view over them."""
+    return _table(("view", "SQL"), [(f"`{name}`", f"`{query}`") for name, query in VIEWS.items()])
+
+
+def quantities_table() -> str:
+    """The figures that every quantity has."""
+    rows = [
+        (f"`{name}`", unit or "its own", title, f"{meaning} ...")
+        for name, (title, meaning, unit) in FIGURES.items()
+    ]
+    return _table(("end of the id", "unit", "title", "meaning"), rows)
+
+
+def derived_tables() -> str:
+    """What the chapters make before they ask."""
+    parts = []
+    for name, (meaning, sql) in DERIVED.items():
+        text = dedent(sql).strip()
+        parts.append(f"### {name}\n\n{meaning[0].upper()}{meaning[1:]}.\n\n```sql\n{text}\n```\n")
+    return "\n".join(parts).rstrip()
+
+
+def ledger_table() -> str:
+    """Every category of the ledger."""
+    rows = [(f"`{name}`", meaning) for name, meaning in MEANING.items()]
+    return _table(("category", "of one GPU, the time"), rows)
+
+
 TABLES = {
+    "ledger": ledger_table,
+    "figures": figures_table,
+    "analysis_tables": analysis_tables,
+    "analysis_views": analysis_views,
+    "quantities": quantities_table,
+    "derived": derived_tables,
     "names": names_table,
     "attributes": attributes_table,
     "counters": counters_table,

@@ -30,25 +30,27 @@ _failed: dict[str, str] = {}
 """What went wrong, by package: it is tried once per test run."""
 
 
-def program(package: str, path: str) -> Path:
-    """A program of a package, with whatever it needs on the machine already.
+def program(package: str, path: str, *, needs: bool = False) -> Path:
+    """A program of a package.
 
     Args:
         package: Its name in Debian.
         path: Of the program in it, for example ``usr/bin/prometheus``.
+        needs: Whether packages that it needs, and that the machine does not have, are unpacked
+            into the same folder. Otherwise it has whatever it needs on the machine already.
     """
     if None in map(shutil.which, ("apt-get", "dpkg")) or not _KEYRING.exists():
         pytest.skip("this machine is no Debian: it has no apt-get, or not Debian's keys")
 
     def fill(folder: Path, listed: Path) -> None:
         try:
-            _download(package, folder, ())
+            _download(package, folder, (), needs)
         except subprocess.CalledProcessError:
             # The lists of this machine are old, or not there.
-            _download(package, folder, _own_lists(listed.parent))
-        (archive,) = folder.glob("*.deb")
-        subprocess.run(["dpkg", "-x", archive, folder], check=True, timeout=120)
-        archive.unlink()
+            _download(package, folder, _own_lists(listed.parent), needs)
+        for archive in folder.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", archive, folder], check=True, timeout=120)
+            archive.unlink()
 
     if package not in _failed:
         try:
@@ -72,8 +74,13 @@ def _is_there() -> bool:
         return False
 
 
-def _download(package: str, folder: Path, options: tuple[str, ...]) -> None:
-    _apt(*options, "download", package, folder=folder)
+def _download(package: str, folder: Path, options: tuple[str, ...], needs: bool) -> None:
+    packages = [package]
+    if needs:
+        asked = ("--simulate", "--no-install-recommends", "install", package)
+        plan = _apt(*options, *asked, folder=folder)
+        packages = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
+    _apt(*options, "download", *packages, folder=folder)
 
 
 def _own_lists(folder: Path) -> tuple[str, ...]:
@@ -94,7 +101,10 @@ def _own_lists(folder: Path) -> tuple[str, ...]:
     return options
 
 
-def _apt(*arguments: str, folder: Path) -> None:
+def _apt(*arguments: str, folder: Path) -> str:
     # What apt-get's own user may not read is downloaded by this one.
     command = ["apt-get", "--quiet", "-o", "APT::Sandbox::User=", *_PATIENCE, *arguments]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, text=True, timeout=600
+    )
+    return done.stdout

@@ -123,6 +123,12 @@ class Process:
         time -= self._zero_ns
         self.rows.append((self._definition(name, values), time, parent, *values.values()))
 
+    def open(self, name: Name, start: int, parent: int = 0) -> None:
+        """A span that has not ended."""
+        number = self._definition(name, ())
+        start -= self._zero_ns
+        self.rows.append(("open", number, start, self.next_span(), parent))
+
     def flush(self) -> int:
         """Write what waits; how many rows."""
         count, rows = len(self.rows), self.rows

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr_probe.exporter import Problem, Written
+from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.workload import Workload
 from rlvr_probe_polytrace.layout import FLAVORS, STEP_NAME
+from rlvr_probe_polytrace.restore import read_workload
 from rlvr_probe_polytrace.validation import validate_directory
 from rlvr_probe_polytrace.writer import write_workload
 
@@ -68,3 +70,14 @@ class PolyTraceExporter:
             ValidationError: It cannot be read, or holds no step file.
         """
         return validate_directory(directory, steps, response_cap)
+
+    def read(self, directory: Path) -> GivenWorkload:
+        """Everything in ``directory``, whoever collected it; ``x_rlvr`` is used where it is there.
+
+        Args:
+            directory: Read as a stream; nothing in it is trusted.
+
+        Raises:
+            ValidationError: It cannot be read, holds no step file, or a record breaks the format.
+        """
+        return read_workload(directory)

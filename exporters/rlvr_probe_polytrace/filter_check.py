@@ -11,9 +11,9 @@ from rlvr_probe_polytrace.layout import PACKED, step_file
 from rlvr_probe_polytrace.reading import FileReader
 from rlvr_probe_polytrace.sums import StepSums
 
-__all__ = ["FilterCheck"]
+__all__ = ["FILTER_KEYS", "FilterCheck"]
 
-_KEYS = {
+FILTER_KEYS = {
     "workload_step": COUNT,
     "trainer_step": LENGTH,
     "gen_batch_index": LENGTH,
@@ -54,7 +54,7 @@ class FilterCheck:
         """
         for line, record in reader.records():
             place = Place(self._findings, reader.name, line)
-            if not place.check(record, _KEYS):
+            if not place.check(record, FILTER_KEYS):
                 continue
             step = integer(record, "workload_step")
             if step in self.steps:

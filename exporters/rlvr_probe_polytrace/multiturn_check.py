@@ -27,9 +27,9 @@ from rlvr_probe_polytrace.layout import MAX_COUNT
 from rlvr_probe_polytrace.reading import FileReader
 from rlvr_probe_polytrace.sums import Share, StepSums
 
-__all__ = ["check_multiturn"]
+__all__ = ["MULTITURN_KEYS", "TOOL_KEYS", "TURN_KEYS", "check_multiturn"]
 
-_KEYS = {
+MULTITURN_KEYS = {
     "step": COUNT,
     "prompt_group_id": COUNT,
     "sample_id": COUNT,
@@ -48,7 +48,7 @@ _KEYS = {
     "tool_call_count": COUNT,
     "validate": FLAG,
 }
-_TURN = {
+TURN_KEYS = {
     "turn": COUNT,
     "generation_prompt_len": LENGTH,
     "prompt_tokens": LENGTH,
@@ -63,7 +63,7 @@ _TURN = {
     "tool_call_count": COUNT,
     "engine_latency_s": SECONDS,
 }
-_TOOL = {
+TOOL_KEYS = {
     "turn": COUNT,
     "tool_name": TEXT,
     "query_count": COUNT,
@@ -94,7 +94,7 @@ def check_multiturn(
     whole = True
     for line, record in reader.records():
         place = Place(findings, reader.name, line)
-        if not place.check(record, _KEYS):
+        if not place.check(record, MULTITURN_KEYS):
             whole = False
             continue
         group, sample = integer(record, "prompt_group_id"), integer(record, "sample_id")
@@ -137,8 +137,8 @@ def check_multiturn(
 def _check_trajectory(place: Place, record: Mapping[str, object], step: int) -> None:
     place.equal(record, "step", step, " as in the file name")
     place.equal(record, "validate", False, ": validation is no workload")
-    turns = _objects(place, record, "turns", _TURN)
-    calls = _objects(place, record, "tool_calls", _TOOL)
+    turns = _objects(place, record, "turns", TURN_KEYS)
+    calls = _objects(place, record, "tool_calls", TOOL_KEYS)
     if turns is None or calls is None:
         return
     place.equal(record, "turn_count", len(turns), ", the length of turns")

@@ -11,9 +11,9 @@ from rlvr_probe_polytrace.findings import Findings
 from rlvr_probe_polytrace.reading import FileReader
 from rlvr_probe_polytrace.sums import Share, StepSums
 
-__all__ = ["Limits", "check_packed"]
+__all__ = ["PACKED_KEYS", "Limits", "check_packed"]
 
-_KEYS = {
+PACKED_KEYS = {
     "step": COUNT,
     "rank": COUNT,
     "dp_rank": COUNT,
@@ -47,7 +47,7 @@ def check_packed(reader: FileReader, step: int, limits: Limits, findings: Findin
     indices: dict[int, set[int]] = {}
     for line, record in reader.records():
         place = Place(findings, reader.name, line)
-        if not place.check(record, _KEYS):
+        if not place.check(record, PACKED_KEYS):
             found.sound = False
             continue
         dp_rank, local_index = integer(record, "dp_rank"), integer(record, "local_index")

@@ -9,9 +9,9 @@ from rlvr_probe_polytrace.findings import Findings
 from rlvr_probe_polytrace.reading import FileReader
 from rlvr_probe_polytrace.sums import StepSums
 
-__all__ = ["check_rewards"]
+__all__ = ["REWARD_KEYS", "check_rewards"]
 
-_KEYS = {
+REWARD_KEYS = {
     "step": COUNT,
     "rank": COUNT,
     "tp_rank": COUNT,
@@ -33,7 +33,7 @@ def check_rewards(
     whole = True
     for line, record in reader.records():
         place = Place(findings, reader.name, line)
-        if not place.check(record, _KEYS):
+        if not place.check(record, REWARD_KEYS):
             whole = False
             continue
         place.equal(record, "step", step, " as in the file name")

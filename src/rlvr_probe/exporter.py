@@ -1,10 +1,12 @@
 """Contract of a destination: one folder under ``exporters/`` and one entry-point line.
 
 A :class:`WorkloadExporter` turns a :class:`~rlvr_probe.model.workload.Workload` into files
-(``rlvr-probe convert``) and judges such files (``rlvr-probe validate``). A :class:`TraceExporter`
-hands a :class:`~rlvr_probe.model.trace.Trace` to tools that show one (``rlvr-probe export``), and a
-:class:`LiveExporter` does so while the run goes on. It imports only this module, the model and the
-exceptions, and runs offline: it raises early and says what to do.
+(``rlvr-probe convert``) and judges such files (``rlvr-probe validate``). If it is a
+:class:`WorkloadReader` too, such files can be looked at without a recording.
+
+A :class:`TraceExporter` hands a :class:`~rlvr_probe.model.trace.Trace` to tools that show one
+(``rlvr-probe export``), and a :class:`LiveExporter` does so while the run goes on. It imports only
+this module, the model and the exceptions, and runs offline: it raises early and says what to do.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.workload import Workload
 
@@ -24,6 +27,7 @@ __all__ = [
     "Problem",
     "TraceExporter",
     "WorkloadExporter",
+    "WorkloadReader",
     "Written",
 ]
 
@@ -117,6 +121,35 @@ class WorkloadExporter(Protocol):
 
         Raises:
             ValidationError: It cannot be read at all.
+        """
+        ...
+
+
+@runtime_checkable
+class WorkloadReader(Protocol):
+    """A workload format that can be read, whoever wrote it.
+
+    Attributes:
+        name: What messages call it, for example ``polytrace``.
+    """
+
+    name: str
+
+    def recognizes(self, directory: Path) -> bool:
+        """Whether ``directory`` looks like this format, cheaply, from its file names."""
+        ...
+
+    def read(self, directory: Path) -> GivenWorkload:
+        """Everything in ``directory`` that says what was generated and how long it took.
+
+        What the files do not say is absent, and its notes say so; a value that stands for an
+        unknown one is unknown.
+
+        Args:
+            directory: Nothing in it is trusted.
+
+        Raises:
+            ValidationError: It cannot be read, or a record breaks the format.
         """
         ...
 

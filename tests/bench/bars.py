@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench import conversion, rate, slowdown
+from tests.bench import analysis, conversion, rate, slowdown
 from tests.bench.report import table
 
 __all__ = ["judge", "tables"]
@@ -49,7 +49,24 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
             f"{growth:.2f}",
             _met(growth <= GROWTH),
         ),
+        *_analysis(figures.get("analysis")),
     ]
+
+
+def _analysis(figures: dict[str, Any] | None) -> list[tuple[str, str, str, str]]:
+    bar = f"{analysis.BAR_S:g} s, {analysis.BAR_B / 2**30:g} GiB"
+    questions = (
+        "characterizing ten million trajectories on two cores",
+        "characterizing 2,048 processes with 100 steps",
+    )
+    if figures is None:
+        return [(what, bar, "not measured", "not known") for what in questions]
+    found = []
+    for what, case in zip(questions, (figures["cases"][-1], figures["processes"]), strict=True):
+        seconds, memory_b = case["tables_s"] + case["figures_s"], case["memory_b"]
+        met = seconds <= analysis.BAR_S and memory_b <= analysis.BAR_B
+        found.append((what, bar, f"{seconds:.0f} s, {memory_b / 2**30:.2f} GiB", _met(met)))
+    return found
 
 
 def _slowdown(what: str, figures: dict[str, Any] | None) -> tuple[str, str, str, str]:

@@ -1,6 +1,6 @@
 """``make bench``: what the probe costs, as tables and as JSON.
 
-    make bench                              everything, about 23 minutes on an idle machine
+    make bench                              everything, about 40 minutes on an idle machine
     make bench ARGS="--only event rate"     some of it; each family also runs by itself
     make bench ARGS="--write-docs"          and into docs/explanation/overhead.md and overhead.json
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import (
+    analysis,
     bars,
     beside,
     columns,
@@ -42,6 +43,7 @@ FAMILIES = {
     "columns": columns,
     "startup": startup,
     "conversion": conversion,
+    "analysis": analysis,
     "sampling": sampling,
     "live": live,
     "slowdown": slowdown,

@@ -91,6 +91,12 @@ def test_all_that_was_written_is_converted(tmp_path: Path) -> None:
     assert all(case["memory_b"] < 100_000_000 for case in cases)
 
 
+def test_every_recorded_trajectory_is_characterized(tmp_path: Path) -> None:
+    figures = quick("analysis", tmp_path)
+    assert [case["trajectories"] for case in figures["cases"]] == [2_000, 20_000]
+    assert figures["processes"]["rows"] > 0
+
+
 @pytest.mark.conformance
 def test_a_real_training_is_recorded_in_some_blocks_and_not_in_others(tmp_path: Path) -> None:
     for one in quick("slowdown", tmp_path)["trainings"].values():
@@ -171,9 +177,14 @@ def test_each_bar_can_be_missed() -> None:
     worse["rate"] |= {"held_per_s": 199_000, "uncounted": 1}
     worse["conversion"]["cases"][-1]["memory_b"] = 400e6
     worse["conversion"]["cases"][-2]["write_s"] *= 2
+    case = {"tables_s": 50.0, "figures_s": 11.0, "memory_b": 1 << 30}
+    worse["analysis"] = {
+        "cases": [case],
+        "processes": case | {"tables_s": 1.0, "memory_b": 3 << 30},
+    }
     for family in ("slowdown", "beside"):
         worse[family] = {"trainings": {"small": slowdown.summary(blocks(6.0))}}
-    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 7
+    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 9
 
 
 # ---------------------------------------------------------------- documentation

@@ -358,6 +358,37 @@ def test_a_key_that_two_processes_tell_is_joined_with_neither(tmp_path: Path) ->
     assert trace.lost == {"unjoined_trajectories": 1}
 
 
+@pytest.mark.parametrize(
+    ("key_of_both", "start_s", "end_s", "joined"),
+    [
+        # Its clock is a little ahead, or behind: it ends after its lengths were told.
+        ("-/0/1", 2, 5.01, True),
+        ("-/0/1", 0.99, 3, True),
+        # It is of another rollout, which has the same key.
+        ("-/0/1", 5.1, 7, False),
+        ("-/0/1", 0.1, 0.9, False),
+        ("a/0/1", 5.1, 7, True),
+    ],
+)
+def test_a_key_of_one_rollout_is_joined_across_clocks_if_most_of_it_was_in_it(
+    tmp_path: Path, key_of_both: str, start_s: float, end_s: float, joined: bool
+) -> None:
+    journal = JournalFile(tmp_path, 1)
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)
+    where: dict[str, Any] = {"session": 0, "step": 1, "mode": "train"}
+    journal.event(
+        names.TRAJECTORIES, 5, parent=9, **where, batch=9, offset=0, total=1, group_size=1,
+        prompt_tokens=[1], response_tokens=[2], keys=[key_of_both],
+    )  # fmt: skip
+    journal.span(names.ROLLOUT, 1, 5.1, span=9, **where)
+    journal.close()
+    boot = "00000000-0000-4000-8000-000000000002"
+    worker = JournalFile(tmp_path, 2, header={"owner": key(1), "boot": boot})
+    worker.span(names.TRAJECTORY, start_s, end_s, key=key_of_both)
+    worker.close()
+    assert read_run(tmp_path).lost == ({} if joined else {"unjoined_trajectories": 1})
+
+
 def test_trajectories_that_no_trainer_told_of_are_noted_and_not_lost(tmp_path: Path) -> None:
     journal = JournalFile(tmp_path, 1)
     journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)

@@ -194,3 +194,23 @@ def in_two_parts(journal: JournalFile, group: int, **more: Any) -> None:
             queue_group=group, offset=offset, total=2, group_size=2, prompt_tokens=[5],
             response_tokens=[3], **more,
         )  # fmt: skip
+
+
+def test_what_was_never_trained_on_is_kept_apart_with_all_that_belongs_to_it(
+    tmp_path: Path,
+) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]))
+    worker(tmp_path, (5, 1), (6, 0), (7, 2))
+    [attempt] = read_run(tmp_path).attempts
+    assert [batch.ordinal for batch in attempt.untrained] == [1, 2]
+    assert all(batch.queued and batch.complete for batch in attempt.untrained)
+    samples = [
+        sample
+        for batch in attempt.untrained
+        for group in batch.groups()
+        for sample in group.trajectories
+    ]
+    assert [[len(one.turns), len(one.tool_calls), len(one.rewards)] for one in samples] == [
+        [1, 1, 1]
+    ] * 4
+    assert len(attempt.loose_calls) == 0

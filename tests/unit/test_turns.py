@@ -264,3 +264,27 @@ def test_turns_of_a_batch_in_two_parts_are_counted_as_not_joined(tmp_path: Path)
     journal.span(names.STEP, 0.1, 1.5, session=0, step=1)
     journal.close()
     assert read_run(tmp_path).lost == {"unjoined_turns": 2}
+
+
+def test_an_engine_call_that_tells_a_sum_is_kept_beside_the_trajectories(tmp_path: Path) -> None:
+    conversation = Conversation(tmp_path)
+    conversation.turn(1, samples=4, prompt_tokens=22, response_tokens=36)
+    trace = conversation.read()
+    [attempt] = trace.attempts
+    assert [
+        (one.process, one.end_ns - one.start_ns, one.samples, one.response_tokens)
+        for one in attempt.loose_calls
+    ] == [(0, NS // 2, 4, 36)]
+    assert [one.turns for one in rows(trace)] == [()] * 4
+
+
+def test_a_turn_of_a_batch_that_was_never_finished_is_kept_beside_them(tmp_path: Path) -> None:
+    conversation = Conversation(tmp_path)
+    conversation.turn(
+        1, samples=4, turn=0, prompt_tokens=[5, 5, 6, 6], response_tokens=[3, 4, 4, 2]
+    )
+    conversation.batch = conversation.journal.next_span()
+    conversation.turn(2, samples=2, turn=0, prompt_tokens=[5, 5], response_tokens=[3, 4])
+    conversation.turn(3, samples=1, rows=3, turn=2, prompt_tokens=24, response_tokens=2)
+    [attempt] = conversation.read().attempts
+    assert [(one.samples, one.response_tokens) for one in attempt.loose_calls] == [(2, 7), (1, 2)]

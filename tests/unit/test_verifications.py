@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model import names
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
@@ -80,3 +81,25 @@ def test_counts_of_requests_that_cannot_be_are_counted(
     journal.span(names.VERIFY, 1, 2, batch=1, function="service", **broken)
     journal.close()
     assert read_run(tmp_path).lost == {"bad_row": 1}
+
+
+def test_what_a_process_verified_for_others_is_summed_by_function(tmp_path: Path) -> None:
+    record(tmp_path, {"value": 1.0})
+    worker = JournalFile(tmp_path, 3, header={"owner": read_run(tmp_path).processes[0].key})
+    worker.span(names.REWARD_FN, 5, 7, function="service", samples=1)
+    worker.span(names.REWARD_FN, 8, 9, function="service", samples=1, error="TimeoutError")
+    worker.span(names.REWARD_FN, 9, 13, function="other", samples=1)
+    worker.close()
+
+    trace = read_run(tmp_path)
+
+    told = {one.function: (one.calls, one.seconds, one.errors) for one in trace.reward_work}
+    assert told == {"service": (2, 3.0, 1), "other": (1, 4.0, 0)}
+    assert {trace.processes[one.process].pid for one in trace.reward_work} == {
+        max(process.pid for process in trace.processes)
+    }
+    with open_tables(trace) as tables:
+        rows = tables.sql.execute(
+            "SELECT function, calls, took_s, errors FROM reward_work ORDER BY function"
+        ).fetchall()
+    assert rows == [("other", 1, 4.0, 0), ("service", 2, 3.0, 1)]

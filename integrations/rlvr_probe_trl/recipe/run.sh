@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train a tiny model with TRL, record it, and turn the recording into a workload: `make demo`.
+# Train a tiny model with TRL, record it, turn the recording into a workload and a report: `make demo`.
 # Works from any directory; arguments go to the training script (recipe/grpo.py --help).
 set -euo pipefail
 
@@ -25,6 +25,10 @@ heading "what was recorded"
 heading "as a PolyTrace workload"
 "$probe" convert demo-out/runs --to polytrace --out demo-out/workload --force
 "$probe" validate demo-out/workload
+
+heading "where the GPU time went, and why"
+"$probe" characterize demo-out/runs --html demo-out/report.html
+echo "in a browser: demo-out/report.html"
 
 heading "try next"
 cat <<NEXT

@@ -1,4 +1,4 @@
-"""The command line: ``rlvr-probe run | show | convert | validate | export | doctor | sidecar``.
+"""The command line: ``rlvr-probe COMMAND``, one of :data:`COMMANDS`.
 
 Each command is a module with ``add_parser(subparsers)`` and ``execute(args) -> int``. What a
 command needs is imported when it is executed, so that ``run`` starts fast.
@@ -8,7 +8,7 @@ Exit codes, the same for every command but ``run``, which passes on that of its 
 ====  =========================================================================================
 0     done
 1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that a
-      recording would miss
+      recording would miss, ``stuck`` something that takes too long
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
       in the way, a full disk, a collector that does not answer, or does not take everything
 130   interrupted
@@ -33,13 +33,24 @@ UNSOUND = 1
 UNABLE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("run", "show", "convert", "validate", "export", "doctor", "sidecar")
+COMMANDS = (
+    "run",
+    "show",
+    "characterize",
+    "stuck",
+    "convert",
+    "validate",
+    "export",
+    "doctor",
+    "sidecar",
+)
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
-something that a recording would miss); 2 it could not be done (wrong usage, no such recording,
-nothing to convert, a folder in the way, a full disk, a collector that does not answer or does
-not take everything); 130 interrupted. 'run' exits with the code of its command."""
+something that a recording would miss, stuck something that takes too long); 2 it could not
+be done (wrong usage, no such recording, nothing to convert, a folder in the way, a full disk,
+a collector that does not answer or does not take everything); 130 interrupted. 'run' exits
+with the code of its command."""
 
 
 class _Version(argparse.Action):

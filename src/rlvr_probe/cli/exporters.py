@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.exporter import TraceExporter, WorkloadExporter
+from rlvr_probe.exporter import TraceExporter, WorkloadExporter, WorkloadReader
 
-__all__ = ["all_exporters", "find_exporter", "find_trace_exporter"]
+__all__ = ["all_exporters", "find_exporter", "find_reader", "find_trace_exporter"]
 
 GROUP = "rlvr_probe.exporters"
 
@@ -47,6 +48,23 @@ def all_exporters() -> list[WorkloadExporter]:
     found = _installed()
     loaded = (_load(name, found) for name in sorted(found))
     return [exporter for exporter in loaded if isinstance(exporter, WorkloadExporter)]
+
+
+def find_reader(directory: Path) -> WorkloadReader | None:
+    """The format of the workload in ``directory``; None if no installed one recognizes it.
+
+    Raises:
+        ProbeError: An exporter cannot be loaded, two share a name, or two recognize it.
+    """
+    found = _installed()
+    loaded = (_load(name, found) for name in sorted(found))
+    readers = [
+        one for one in loaded if isinstance(one, WorkloadReader) and one.recognizes(directory)
+    ]
+    if len(readers) > 1:
+        names = " and ".join(one.name for one in readers)
+        raise ProbeError(f"{directory} looks like {names}: keep one workload per directory")
+    return readers[0] if readers else None
 
 
 def _installed() -> dict[str, list[EntryPoint]]:

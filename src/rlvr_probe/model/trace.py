@@ -14,12 +14,14 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.requests import Request
+from rlvr_probe.model.turns import LooseCall
 
 __all__ = [
     "Attempt",
     "OpenSpan",
     "Process",
     "ProcessState",
+    "RewardWork",
     "Rpc",
     "Session",
     "Span",
@@ -129,6 +131,22 @@ class Process:
         """UUIDs of devices that it surely works on: of several that it may use, nobody knows."""
         told = self.devices or ()
         return told if self.devices_how == "torch" or len(told) == 1 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RewardWork:
+    """Calls of one reward function by a process that verifies for others, all together.
+
+    Nothing says for whom each was: how long they wait is in the verifications of those.
+    """
+
+    process: int
+    function: str
+    calls: int
+    seconds: float
+    """Sum of their durations, s."""
+    errors: int
+    """How many an exception ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +295,11 @@ class Attempt:
     """Requests of its inference engines, as far as their engines or their turns tell of them."""
     unjoined_requests: int = 0
     """How many of them belong to no turn that is known."""
+    untrained: list[Batch] = field(default_factory=list)
+    """Batches that were generated for a queue and never trained on; their step is not known."""
+    loose_calls: Sequence[LooseCall] = ()
+    """Calls of inference engines that are no turn of a trajectory that is known: they tell of many
+    trajectories in one sum, or of one that was never finished or never told by a trainer."""
 
     @property
     def last_step(self) -> Step | None:
@@ -310,6 +333,8 @@ class Trace:
     """Calls of worker groups that are known from one side only, or not from every rank."""
     totals: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Count and summed duration, s, of the finer spans (turns, tool calls), by name."""
+    reward_work: list[RewardWork] = field(default_factory=list)
+    """What processes that verify for others did, by process and function."""
     devices: list[DeviceSeries] = field(default_factory=list)
     """What was read of the devices of all nodes, by host and by their number there."""
     sidecars: list[Process] = field(default_factory=list)

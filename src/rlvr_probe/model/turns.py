@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 from typing import overload
 
 from rlvr_probe.model.columns import RowIndex, SparseColumn
@@ -12,6 +13,8 @@ from rlvr_probe.model.requests import Request
 
 __all__ = [
     "EngineCall",
+    "LooseCall",
+    "LooseCallColumns",
     "RewardCall",
     "RewardCallColumns",
     "ToolCall",
@@ -98,6 +101,65 @@ class EngineCall:
     start_ns: int
     end_ns: int
     request: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LooseCall:
+    """One call of the inference engine that is no turn of a trajectory that is known.
+
+    It tells of many trajectories in one sum, or its trajectory was never finished or never told.
+    """
+
+    process: int
+    start_ns: int
+    end_ns: int
+    samples: int | None
+    """Trajectories in it."""
+    response_tokens: int | None
+    """Tokens that they generated in it."""
+
+
+class LooseCallColumns(Sequence[LooseCall]):
+    """Such calls; one is made when it is asked for."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self._process = array("I")
+        self._start, self._end = array("q"), array("q")
+        self._samples, self._tokens = SparseColumn(), SparseColumn()
+
+    def append(self, call: LooseCall) -> None:
+        """Take a call."""
+        self._process.append(call.process)
+        self._start.append(call.start_ns)
+        self._end.append(call.end_ns)
+        self._samples.append(call.samples)
+        self._tokens.append(call.response_tokens)
+
+    @overload
+    def __getitem__(self, at: int) -> LooseCall: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[LooseCall]: ...
+    def __getitem__(self, at: int | slice) -> LooseCall | Sequence[LooseCall]:
+        """The call at ``at``, or those of a slice."""
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        return LooseCall(
+            self._process[at],
+            self._start[at],
+            self._end[at],
+            self._samples[at],
+            self._tokens[at],
+        )
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they hold the same calls in the same order."""
+        if not isinstance(other, LooseCallColumns):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
 
 
 class TurnColumns(Mapping[int, tuple[Turn, ...]]):

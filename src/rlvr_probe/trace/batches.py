@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
+from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.trace.attempts import life_at
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.decode import Journal
@@ -19,7 +20,7 @@ from rlvr_probe.trace.rows import SpanRow
 from rlvr_probe.trace.selection import mark_selected
 from rlvr_probe.trace.turns import Joined, Joining, join_turns, join_verifications
 
-__all__ = ["Member", "ancestors", "join_batches"]
+__all__ = ["Beside", "Member", "ancestors", "join_batches"]
 
 _DEPTH = 16
 """Nesting of coarse spans beyond which a chain of parents is nonsense."""
@@ -32,6 +33,19 @@ class Member:
     index: int
     rank: int | None
     recorded: Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What engines did beside the batches of an attempt's steps.
+
+    Attributes:
+        calls: Calls that are no turn of a trajectory that is known.
+        untrained: Batches that were generated for a queue and never trained on.
+    """
+
+    calls: LooseCallColumns = field(default_factory=LooseCallColumns)
+    untrained: list[Batch] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +79,8 @@ def join_batches(
     requests: Requests,
     skipped: Counter[str],
     loose: Counter[str],
+    beside: Beside,
+    keyed: KeyedRows,
 ) -> dict[tuple[int, int], list[Batch]]:
     """Batches of one attempt by session and life, each in the order of step and ordinal.
 
@@ -74,9 +90,11 @@ def join_batches(
         requests: Of the attempt: those of turns are joined with them.
         skipped: Gets the rows that could not be joined, by reason.
         loose: Gets what was generated and never told by a trainer, by what it is.
+        beside: Gets what engines did beside these batches.
+        keyed: Joins trajectories by their keys.
     """
     parts = dict[tuple[int, int, int, int, str], list[_Part]]()
-    keyed, joined = KeyedRows(clock), Joined(requests)
+    joined = Joined(requests, beside.calls)
     pending = list[_Pending]()
     for member in members:
         one = _parts(member, clock, keyed)
@@ -106,10 +124,14 @@ def join_batches(
     for (session, life, step, ordinal, mode), found in sorted(
         parts.items(), key=lambda item: item[0]
     ):
-        batch = _batch(mode, step, ordinal, found, skipped)
+        batch = _batch(mode, max(0, step), ordinal, found, skipped)
+        if step < 0:
+            beside.untrained.append(batch)
+            continue
         batches.setdefault((session, life), []).append(batch)
         if mode == "train":
             training.setdefault((session, life, step), []).append(batch)
+    beside.untrained.reverse()
     selected = (
         ((row.session, life_at(member.recorded, row.session, row.time_ns), row.step), row)
         for member in members
@@ -182,11 +204,8 @@ def _parts(member: Member, clock: RunClock, keyed: KeyedRows) -> _Pending:
 def _add_rewards(member: Member, pending: _Pending, skipped: Counter[str]) -> None:
     """Give the shards of one process the values that it told of them."""
     journal, alone = member.recorded.journal, pending.alone
-    untrained = {row.batch for row in journal.queued} - alone.keys()
     for reward in journal.rewards:
         shard_of = alone.get(reward.batch)
-        if reward.batch in untrained:
-            continue
         if shard_of is None:
             skipped["unjoined_rewards"] += 1
         elif len(reward.values) != len(shard_of.response_tokens):

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
+from rlvr_probe.trace import remarks
 from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
-from rlvr_probe.trace.batches import Member
+from rlvr_probe.trace.batches import Beside, Member
 from rlvr_probe.trace.clock import RunClock, align
 from rlvr_probe.trace.devices import devices_of, join_devices
 from rlvr_probe.trace.endings import settle
 from rlvr_probe.trace.files import list_files
+from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
 from rlvr_probe.trace.queues import place_queued
 from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.steps import build_steps
+from rlvr_probe.trace.sums import fine_totals, reward_work
 
 __all__ = ["build_trace", "read_run"]
 
@@ -48,12 +51,15 @@ def read_run(
     return build_trace(loaded, machine)
 
 
-def build_trace(loaded: Loaded, machine: Machine) -> Trace:
+def build_trace(
+    loaded: Loaded, machine: Machine, keyed: Callable[[RunClock], KeyedRows] = KeyedRows
+) -> Trace:
     """The trace of what was read; uses up the rows.
 
     Args:
         loaded: What the processes of one run left behind, or as much of it as is needed.
         machine: This machine.
+        keyed: Makes what joins the trajectories of an attempt by their keys.
     """
     clock = align(loaded.recorded)
     processes = [one for one in loaded.recorded if not one.is_sidecar]
@@ -65,7 +71,9 @@ def build_trace(loaded: Loaded, machine: Machine) -> Trace:
     untrained = 0
     loose = Counter[str]()
     for index, launch in enumerate(launches):
-        attempt, marked, apart, left = _attempt(index, launch, processes, clock, loose)
+        attempt, marked, apart, left = _attempt(
+            index, launch, processes, clock, loose, keyed(clock)
+        )
         untrained += left
         attempts.append(attempt)
         user += marked
@@ -85,18 +93,19 @@ def build_trace(loaded: Loaded, machine: Machine) -> Trace:
         lost=_lost(loaded),
         notes=[
             *notes,
-            *_not_reached(unreached),
-            *_untrained(untrained),
-            *_loose(loose),
-            *_reduced(processes),
-            *_overflows(processes),
+            *remarks.not_reached(unreached),
+            *remarks.untrained(untrained),
+            *remarks.loose(loose),
+            *remarks.reduced(processes),
+            *remarks.overflows(processes),
             *clock.notes,
             *loaded.notes,
         ],
         unplaced=sorted(unplaced, key=lambda span: span.start_ns),
         unreached=unreached,
         unjoined_rpcs=loose["rpcs"],
-        totals=_totals(processes),
+        totals=fine_totals(processes),
+        reward_work=reward_work(processes),
         devices=devices,
         sidecars=[_process(i, one, clock, machine, devices) for i, one in enumerate(sidecars)],
         application_spans={
@@ -114,13 +123,17 @@ def _attempt(
     processes: Sequence[Recorded],
     clock: RunClock,
     loose: Counter[str],
+    keyed: KeyedRows,
 ) -> tuple[Attempt, list[Span], list[Span], int]:
     members = [Member(i, _rank(processes[i], processes), processes[i]) for i in launch.members]
     skipped = Counter[str]()
     left = place_queued(members, clock)
     requests = Requests(((member.index, member.recorded) for member in members), clock)
     loose["requests"] += requests.sides
-    steps, user, unplaced, rpcs = build_steps(index, members, clock, requests, skipped, loose)
+    beside = Beside()
+    steps, user, unplaced, rpcs = build_steps(
+        index, members, clock, requests, skipped, loose, beside, keyed
+    )
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
     sessions = list[Session]()
@@ -140,6 +153,8 @@ def _attempt(
         rpcs=rpcs,
         requests=requests.found,
         unjoined_requests=requests.unjoined,
+        untrained=beside.untrained,
+        loose_calls=beside.calls,
     )
     return attempt, user, unplaced, left
 
@@ -296,99 +311,3 @@ def _unreached(processes: Sequence[Recorded]) -> dict[str, int]:
 def _class(role: str) -> str:
     """Name of a class without what it was made in."""
     return role.rpartition(".")[2]
-
-
-def _not_reached(unreached: Mapping[str, int]) -> list[str]:
-    if not unreached:
-        return []
-    actors = ", ".join(
-        f"{count} {role or 'of a class unknown'}" for role, count in unreached.items()
-    )
-    return [
-        f"{sum(unreached.values())} actors were started and recorded nothing: {actors}; is"
-        " rlvr-probe installed where they run?"
-    ]
-
-
-def _loose(loose: Counter[str]) -> list[str]:
-    notes = list[str]()
-    if loose["rpcs"]:
-        notes.append(
-            f"{loose['rpcs']} calls of worker groups are known from one side only, or not from"
-            " every rank at its time: they are not joined"
-        )
-    if loose["requests"]:
-        notes.append(
-            f"{loose['requests']} requests are known of who asked and of an engine that scheduled"
-            " them, and of which is which nobody can tell: counted once, as asked for"
-        )
-    if loose["trajectories"]:
-        notes.append(
-            f"{loose['trajectories']} trajectories were generated and no trainer told of them: not"
-            " counted"
-        )
-    return notes
-
-
-def _untrained(count: int) -> list[str]:
-    if not count:
-        return []
-    return [f"{count} trajectories were generated for a queue and never trained on: not counted"]
-
-
-def _reduced(processes: Sequence[Recorded]) -> list[str]:
-    left = {
-        "stages": "no turns and tool calls",
-        "spans": "no turns, tool calls, lengths and rewards",
-        "off": "nothing",
-    }
-    causes = {
-        "own_time": "the probe took too much of its time",
-        "budget": "the files of the run on its node reached their budget",
-        "low_space": "the file system had little room left",
-    }
-    found = dict[str, list[int]]()
-    for index, one in enumerate(processes):
-        journal = one.journal
-        if journal.level in left:
-            cause = causes.get(journal.level_reason.partition(" ")[0], journal.level_reason)
-            what = f"recorded {left[journal.level]} from some time on"
-            found.setdefault(f"{what}: {cause}" if cause else what, []).append(index)
-        for place in journal.muted:
-            what = f"read nothing at {place} from some time on: it took too much of the time"
-            found.setdefault(what, []).append(index)
-    return [
-        f"process {indices[0]} {what}"
-        if len(indices) == 1
-        else f"{len(indices)} processes, the first is {indices[0]}, {what}"
-        for what, indices in found.items()
-    ]
-
-
-def _overflows(processes: Sequence[Recorded]) -> list[str]:
-    notes = list[str]()
-    without = sum(one.table is None and one.state != "exited" for one in processes)
-    if without:
-        notes.append(f"{without} processes have no table of open spans (on a network file system?)")
-    damaged = sum(one.table.damaged for one in processes if one.table is not None)
-    if damaged:
-        notes.append(
-            f"{damaged} tables of open spans are damaged: when these processes were last alive is"
-            " known from their journals alone"
-        )
-    missed = sum(one.table.overflow for one in processes if one.table is not None)
-    if missed:
-        notes.append(f"{missed} spans found no free slot in the table of open spans")
-    broken = sum(one.table.bad_slots for one in processes if one.table is not None)
-    if broken:
-        notes.append(f"{broken} slots of the table of open spans are unreadable")
-    return notes
-
-
-def _totals(processes: Sequence[Recorded]) -> dict[str, tuple[int, float]]:
-    totals = dict[str, tuple[int, int]]()
-    for one in processes:
-        for name, (count, duration_ns) in one.journal.totals.items():
-            before = totals.get(name, (0, 0))
-            totals[name] = (before[0] + count, before[1] + duration_ns)
-    return {name: (count, total / 1e9) for name, (count, total) in sorted(totals.items())}

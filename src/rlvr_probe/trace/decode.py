@@ -14,10 +14,25 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
-from rlvr_probe.trace.checks import BadRow, checked_hex, checked_id, checked_text
+from rlvr_probe.model.turns import LooseCallColumns
+from rlvr_probe.trace.checks import (
+    BadRow,
+    attributes_of,
+    checked_hex,
+    checked_id,
+    checked_text,
+)
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, DeviceRows, UsedRow, used
+from rlvr_probe.trace.elsewhere import WorkForOthers
 from rlvr_probe.trace.generated import RewardRow, TrajectoryRow, rewards, trajectories
-from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
+from rlvr_probe.trace.lone import (
+    KeyColumn,
+    LoneSpans,
+    LoneTurns,
+    ToolRows,
+    Verifications,
+    tells_one,
+)
 from rlvr_probe.trace.rows import (
     RpcRow,
     SelectedRow,
@@ -25,10 +40,12 @@ from rlvr_probe.trace.rows import (
     SpanRow,
     TrainedRow,
     TurnRow,
+    belongs_nowhere,
     rpc,
     selected,
     trained,
     turn,
+    whole_call,
 )
 from rlvr_probe.trace.served import RequestRows
 
@@ -62,7 +79,8 @@ class Journal:
         taken: What a trainer took from one.
         selected: Which prompts a trainer kept.
         alone: Its trajectory spans.
-        turns: Engine calls of several trajectories; those of one are in ``lone_turns``.
+        turns: Engine calls of several trajectories; those of one are in ``lone_turns``, and those
+            that do not tell their trajectories apart in ``whole_calls``.
         requests: What it tells of requests of an inference engine.
         applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
@@ -71,6 +89,7 @@ class Journal:
         started: Actors that it asked for: id to class.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
+        elsewhere: Of these, calls of reward functions for other processes.
         reported: Rows the process itself dropped, by reason: running totals, the last one counts.
         skipped: Rows this reader could not use, by reason.
         finished: Ids among the watched ones whose span has finished.
@@ -91,6 +110,7 @@ class Journal:
     selected: list[SelectedRow] = field(default_factory=list)
     alone: LoneSpans = field(default_factory=LoneSpans)
     turns: list[TurnRow] = field(default_factory=list)
+    whole_calls: LooseCallColumns = field(default_factory=LooseCallColumns)
     lone_turns: LoneTurns = field(default_factory=LoneTurns)
     requests: RequestRows = field(default_factory=RequestRows)
     verified: Verifications = field(default_factory=Verifications)
@@ -104,6 +124,7 @@ class Journal:
     started: dict[str, str] = field(default_factory=dict)
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
+    elsewhere: WorkForOthers = field(default_factory=WorkForOthers)
     reported: dict[str, int] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     faults: dict[str, int] = field(default_factory=dict)
@@ -127,9 +148,17 @@ class _Definition:
 
 
 class RowDecoder:
-    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments."""
+    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments.
 
-    def __init__(self, mono_ns: int, watched: frozenset[int] = frozenset()) -> None:
+    Attributes:
+        keys: Makes a column for the keys of a batch.
+    """
+
+    def __init__(
+        self,
+        mono_ns: int,
+        watched: frozenset[int] = frozenset(),
+    ) -> None:
         """Start with no definitions.
 
         Args:
@@ -138,6 +167,7 @@ class RowDecoder:
         """
         self.journal = Journal()
         self._watched = watched
+        self.keys: Callable[[], KeyColumn] = KeyColumn
         self._decode = msgspec.json.Decoder().decode
         self._definitions: dict[int, _Definition] = {}
         self._last: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -197,7 +227,7 @@ class RowDecoder:
         end_ns = start_ns + duration
         if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
             raise BadRow("duration")
-        attributes = _attributes(definition, row, Column.SPAN_ATTRIBUTES)
+        attributes = attributes_of(definition.attributes, row, Column.SPAN_ATTRIBUTES)
         journal = self.journal
         journal.last_ns = max(journal.last_ns, end_ns)
         if journal.opened:
@@ -206,7 +236,7 @@ class RowDecoder:
             journal.finished.add(span)
         if definition.name == names.RPC.name:
             journal.spans.append(self._same(rpc(start_ns, end_ns, span, parent, error, attributes)))
-        elif definition.kept and not _nowhere(definition.name, parent, attributes):
+        elif definition.kept and not belongs_nowhere(definition.name, parent, attributes):
             journal.spans.append(
                 SpanRow(
                     definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
@@ -230,11 +260,13 @@ class RowDecoder:
         """A span of one trajectory, or of an engine call."""
         journal = self.journal
         if name == names.TURN.name:
-            if _of_one(attributes):
+            if tells_one(attributes):
                 journal.lone_turns.add(span, start_ns, end_ns, parent, attributes)
             else:
                 found = turn(start_ns, end_ns, parent, attributes)
-                if found is not None:
+                if found is None:
+                    journal.whole_calls.append(whole_call(start_ns, end_ns, attributes))
+                else:
                     journal.turns.append(found)
         elif name == names.REQUEST.name:
             journal.requests.add(start_ns, end_ns, parent, attributes)
@@ -244,6 +276,8 @@ class RowDecoder:
             journal.tool_calls.add(start_ns, end_ns, parent, error, attributes)
         elif name == names.VERIFY.name:
             journal.verified.add(start_ns, end_ns, parent, attributes)
+        elif name == names.REWARD_FN.name:
+            journal.elsewhere.add(end_ns - start_ns, error, attributes)
 
     def _same(self, row: RpcRow) -> RpcRow:
         """``row`` with the one dict of all calls that say the same: they alternate in a step."""
@@ -256,12 +290,12 @@ class RowDecoder:
     def _event(self, definition: _Definition, row: list[Any]) -> None:
         time_ns = self._time(row[1])
         parent = checked_id(row[Column.EVENT_PARENT], 0)
-        values = _attributes(definition, row, Column.EVENT_ATTRIBUTES)
+        values = attributes_of(definition.attributes, row, Column.EVENT_ATTRIBUTES)
         journal = self.journal
         if definition.name in DEVICE_EVENTS:
             journal.devices.event(definition.name, time_ns, values)
         elif definition.name == names.TRAJECTORIES.name:
-            found = trajectories(time_ns, parent, values)
+            found = trajectories(time_ns, parent, values, self.keys)
             (journal.trajectories if found.queue_group is None else journal.queued).append(found)
         elif definition.name == names.TRAINED.name:
             journal.taken.append(trained(time_ns, values))
@@ -362,37 +396,3 @@ class RowDecoder:
 
     def _seen(self, time: object) -> None:
         self.journal.last_ns = max(self.journal.last_ns, self._time(time))
-
-
-def _nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
-    """Whether a call of a reward function belongs to no batch of its process.
-
-    Where a process verifies for others, one by one, there can be a million.
-    """
-    return (
-        name == names.REWARD_FN.name
-        and not parent
-        and "batch" not in attributes
-        and "step" not in attributes
-    )
-
-
-def _of_one(attributes: Mapping[str, Any]) -> bool:
-    """Whether an engine call is told as that of one trajectory, in numbers and not in lists."""
-    given = [attributes.get(name) for name in ("turn", "prompt_tokens", "response_tokens")]
-    rest = [attributes.get(name, 0) for name in ("rows", "cached_tokens", "samples")]
-    return (
-        all(type(value) is int for value in (*given, *rest)) and attributes.get("samples", 1) == 1
-    )
-
-
-def _attributes(definition: _Definition, row: list[Any], begin: int) -> dict[str, Any]:
-    """Attributes that are known, by name; a hook whose reading failed gives none at all."""
-    values = row[begin:]
-    if values and len(values) != len(definition.attributes):
-        raise BadRow("attributes")
-    return {
-        name: value
-        for name, value in zip(definition.attributes, values, strict=False)
-        if value is not None
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -66,8 +66,13 @@ class RewardRow:
     verify_s: Sequence[float | None] | None
 
 
-def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> TrajectoryRow:
-    """The columns of a batch.
+def trajectories(
+    time_ns: int,
+    parent: int,
+    values: Mapping[str, Any],
+    keys: Callable[[], KeyColumn] = KeyColumn,
+) -> TrajectoryRow:
+    """The columns of a batch; ``keys`` makes the one that holds them.
 
     Raises:
         BadRow, or what a column of other values raises: It breaks the schema.
@@ -122,7 +127,7 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
         spans=spans,
         queue_group=None if queued is None else checked_id(queued, 0),
         weight_version=None if version is None else checked_id(version, 0),
-        keys=_keys(values.get("keys"), len(response_tokens)),
+        keys=_keys(values.get("keys"), len(response_tokens), keys),
         groups=groups,
         prompts=name_list(values.get("prompts"), number),
         engines=engines,
@@ -157,11 +162,11 @@ def _loss_runs(given: object, response_tokens: Sequence[int]) -> Sequence[Sequen
     return RaggedColumn(map(loss_runs_of, given, response_tokens))
 
 
-def _keys(given: object, rows: int) -> KeyColumn | None:
+def _keys(given: object, rows: int, column: Callable[[], KeyColumn]) -> KeyColumn | None:
     found = name_list(given, rows, known=False)
     if found is None:
         return None
-    keys = KeyColumn()
+    keys = column()
     for key in found:
         keys.append(key)
     return keys

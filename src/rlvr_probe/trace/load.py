@@ -6,7 +6,7 @@ import io
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +23,22 @@ from rlvr_probe.trace.lines import Lines
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.opentable import Table, read_table
 
-__all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]
+__all__ = [
+    "Decode",
+    "Loaded",
+    "Progress",
+    "Recorded",
+    "decode",
+    "load",
+    "read_beginning",
+    "read_segment",
+]
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
+
+Decode = Callable[[Header, Sequence[Segment], frozenset[int], Machine], tuple[Journal, int]]
+"""Makes a :class:`Journal` of the segments of a process, as :func:`decode` does."""
 
 _HEADER_LIMIT_B: Final = 64 * 1024
 """A header and its sum take about 1 KB."""
@@ -85,8 +97,19 @@ class Loaded:
     notes: list[str] = field(default_factory=list)
 
 
-def load(files: RunFiles, machine: Machine, progress: Progress | None = None) -> Loaded:
+def load(
+    files: RunFiles,
+    machine: Machine,
+    progress: Progress | None = None,
+    decoding: Decode | None = None,
+) -> Loaded:
     """Read the files of a run.
+
+    Args:
+        files: Of the run.
+        machine: This machine.
+        progress: Called after each process.
+        decoding: In place of :func:`decode`.
 
     Raises:
         RecordingError: They belong to two runs, or are newer than this version can read.
@@ -104,7 +127,7 @@ def load(files: RunFiles, machine: Machine, progress: Progress | None = None) ->
         if header is not None:
             # The table before the journal: a span that ends in between is found as a finished row.
             table = _table(files, process)
-            loaded.recorded.append(_process(header, parts, table, machine))
+            loaded.recorded.append(_process(header, parts, table, machine, decoding or decode))
         elif any(part.size_b for part in parts):
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
             loaded.notes.append(f"journal of process {process} has no readable header: left out")
@@ -232,18 +255,36 @@ def read_beginning(path: Path) -> tuple[Header | None, str]:
     return header, decoder.journal.role
 
 
-def _process(
-    header: Header, parts: list[Segment], table: Table | None, machine: Machine
-) -> Recorded:
-    watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
+def decode(
+    header: Header, parts: Sequence[Segment], watched: frozenset[int], machine: Machine
+) -> tuple[Journal, int]:
+    """All rows of a process, and how many lines its files held, as far as can be told.
+
+    Args:
+        header: Of the process.
+        parts: Its files.
+        watched: Span ids of its open-span table.
+        machine: This machine.
+    """
     decoder = RowDecoder(header.mono_ns, watched)
-    journal = decoder.journal
     seen = 0
     for part in parts:
         try:
-            seen += _segment(decoder, part)
+            seen += read_segment(decoder, part)
         except OSError:
-            journal.skipped["unreadable_file"] += 1
+            decoder.journal.skipped["unreadable_file"] += 1
+    return decoder.journal, seen
+
+
+def _process(
+    header: Header,
+    parts: list[Segment],
+    table: Table | None,
+    machine: Machine,
+    decoding: Decode,
+) -> Recorded:
+    watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
+    journal, seen = decoding(header, parts, watched, machine)
     ended = journal.ended or (table is not None and table.ended)
     state = machine.state(header, ended)
     if state == "running":
@@ -269,7 +310,7 @@ def _growing(parts: list[Segment]) -> bool:
         return False
 
 
-def _segment(decoder: RowDecoder, part: Segment) -> int:
+def read_segment(decoder: RowDecoder, part: Segment) -> int:
     """Decode one file, whose header was read before; lines that it held, as far as can be told."""
     with part.open() as file:
         chunks = Chunks(Lines(file, file.size_b))

@@ -15,7 +15,7 @@ from rlvr_probe.model.requests import RequestColumns
 from rlvr_probe.trace.checks import BadRow, checked_id, checked_text, loss_runs_of
 from rlvr_probe.trace.served import SERVED, digest_of, served
 
-__all__ = ["KeyColumn", "LoneSpans", "LoneTurns", "ToolRows", "Verifications"]
+__all__ = ["KeyColumn", "LoneSpans", "LoneTurns", "ToolRows", "Verifications", "tells_one"]
 
 _NO_KEY: Final = (0, 0, 0)
 _TOKENS_MAX: Final = 1 << 32
@@ -116,6 +116,15 @@ class LoneSpans:
 
     def __len__(self) -> int:
         return len(self.span)
+
+
+def tells_one(attributes: Mapping[str, Any]) -> bool:
+    """Whether an engine call is told as that of one trajectory, in numbers and not in lists."""
+    given = [attributes.get(name) for name in ("turn", "prompt_tokens", "response_tokens")]
+    rest = [attributes.get(name, 0) for name in ("rows", "cached_tokens", "samples")]
+    return (
+        all(type(value) is int for value in (*given, *rest)) and attributes.get("samples", 1) == 1
+    )
 
 
 @dataclass(slots=True)

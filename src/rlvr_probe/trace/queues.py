@@ -23,6 +23,8 @@ _Placed = tuple[int, int, int]
 def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     """Place the queued trajectories of one attempt where they were first trained on.
 
+    What was never trained on is at a step below 0, which is no step.
+
     Args:
         members: Processes of the attempt.
         clock: Clock of the run.
@@ -51,8 +53,14 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
                 if _same(waiting[place], waiting[made[-1]]):
                     first.setdefault(place, at)
     synced = _synced(members, clock)
+    numbers = dict[tuple[int, int], int]()
     for place, (time_ns, member, row) in enumerate(waiting):
-        if place in first:
+        if place not in first:
+            # Parts of one group have one number; another group of its number another one.
+            below = numbers.setdefault((member.index, row.batch or -place), -1 - len(numbers))
+            unplaced = replace(row, step=below, ordinal=row.queue_group or 0)
+            member.recorded.journal.trajectories.append(unplaced)
+        else:
             _, session, step = first[place]
             known = () if row.weight_version is None else synced.get(row.weight_version, ())
             before = [at for at in known if at[0] <= time_ns]

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from rlvr_probe.model import names
+from rlvr_probe.model.turns import LooseCall
 from rlvr_probe.trace.checks import BadRow, checked_id, checked_text, column_of, name_list
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "SpanRow",
     "TrainedRow",
     "TurnRow",
+    "belongs_nowhere",
     "rpc",
     "selected",
     "trained",
     "turn",
+    "whole_call",
 ]
 
 
@@ -100,6 +103,19 @@ class SelectedRow:
     reason: str | None
 
 
+def belongs_nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether a call of a reward function belongs to no batch of its process.
+
+    Where a process verifies for others, one by one, there can be a million.
+    """
+    return (
+        name == names.REWARD_FN.name
+        and not parent
+        and "batch" not in attributes
+        and "step" not in attributes
+    )
+
+
 def rpc(
     start_ns: int, end_ns: int, span: int, parent: int, error: str | None, values: dict[str, Any]
 ) -> RpcRow:
@@ -151,6 +167,15 @@ def selected(time_ns: int, values: Mapping[str, Any]) -> SelectedRow:
         discarded=name_list(values.get("discarded")),
         reason=None if reason is None else checked_text(reason),
     )
+
+
+def whole_call(start_ns: int, end_ns: int, values: Mapping[str, Any]) -> LooseCall:
+    """An engine call that tells of its trajectories in one sum."""
+    samples, tokens = (
+        value if type(value) is int and 0 <= value < 1 << 63 else None
+        for value in (values.get("samples"), values.get("response_tokens"))
+    )
+    return LooseCall(0, start_ns, end_ns, samples, tokens)
 
 
 def turn(start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]) -> TurnRow | None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Rpc, Span, Step
 from rlvr_probe.trace.attempts import life_at, world_size_of
-from rlvr_probe.trace.batches import Member, ancestors, join_batches
+from rlvr_probe.trace.batches import Beside, Member, ancestors, join_batches
 from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.rows import RpcRow, SpanRow
 from rlvr_probe.trace.rpcs import join_rpcs
@@ -45,6 +46,8 @@ def build_steps(
     requests: Requests,
     skipped: Counter[str],
     loose: Counter[str],
+    beside: Beside,
+    keyed: KeyedRows,
 ) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
     """Steps of one attempt by session, life and number, its user spans, and what has no step.
 
@@ -60,6 +63,8 @@ def build_steps(
         requests: Its requests, to be joined with turns.
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
+        beside: Gets what engines did beside the batches of its steps.
+        keyed: Joins trajectories by their keys.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -72,7 +77,8 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    for (session, life), batches in join_batches(members, clock, requests, skipped, loose).items():
+    joined_batches = join_batches(members, clock, requests, skipped, loose, beside, keyed)
+    for (session, life), batches in joined_batches.items():
         for batch in batches:
             step = step_at((session, life, batch.step))
             (step.evaluations if batch.mode == "eval" else step.batches).append(batch)
@@ -200,7 +206,11 @@ def _places(member: Member) -> list[_Place | None]:
     """Session and step of every span of a process: its own, else those of what is around."""
     journal = member.recorded.journal
     by_id = {span.id: span for span in journal.spans}
-    by_batch = {row.batch: (row.session, row.step) for row in journal.trajectories if row.batch}
+    by_batch = {
+        row.batch: (row.session, row.step)
+        for row in journal.trajectories
+        if row.batch and row.step >= 0
+    }
     sessions = {row.facts.get("session", 0) for row in journal.sessions}
     only = sessions.pop() if len(sessions) == 1 else 0
     default = only if type(only) is int else 0

@@ -9,7 +9,15 @@ from math import isnan
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn
-from rlvr_probe.model.turns import EngineCall, RewardCall, ToolCall, ToolColumns, TurnColumns
+from rlvr_probe.model.turns import (
+    EngineCall,
+    LooseCall,
+    LooseCallColumns,
+    RewardCall,
+    ToolCall,
+    ToolColumns,
+    TurnColumns,
+)
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 from rlvr_probe.trace.requests import Requests
@@ -26,6 +34,7 @@ class Joined:
     """What has been joined so far, by the identity of a shard: several processes add to one."""
 
     requests: Requests
+    loose: LooseCallColumns
     shards: dict[int, BatchShard] = field(default_factory=dict)
     turns: dict[int, TurnColumns] = field(default_factory=dict)
     tools: dict[int, ToolColumns] = field(default_factory=dict)
@@ -78,6 +87,21 @@ class Joining:
         """Shard of ``batch``, and the row in it: its own where it is a trajectory, else ``row``."""
         return self.places.get(batch) or (self.shards.get(batch), row)
 
+    def leave(
+        self, start_ns: int, end_ns: int, samples: int | None, response_tokens: int | None
+    ) -> None:
+        """Keep a call of the engine that no trajectory has; times of the process's clock, ns."""
+        at = self.clock.at
+        self.joined.loose.append(
+            LooseCall(
+                self.index,
+                at(self.recorded, start_ns),
+                at(self.recorded, end_ns),
+                samples,
+                response_tokens,
+            )
+        )
+
     def turns_of(self, shard: BatchShard) -> TurnColumns:
         """Where turns of this shard are gathered."""
         self.joined.shards[id(shard)] = shard
@@ -91,12 +115,16 @@ class Joining:
 def join_turns(one: Joining) -> None:
     """Add the turns and tool calls of a process to those that are joined.
 
-    Those of a batch that was never finished belong to no trajectory and are only counted.
+    Those of a batch that was never finished belong to no trajectory: they are loose calls, as are
+    those that tell of a batch as a whole.
     """
+    for whole in one.recorded.journal.whole_calls:
+        one.leave(whole.start_ns, whole.end_ns, whole.samples, whole.response_tokens)
     for row in one.recorded.journal.turns:
         shard, only = one.place(row.batch, None)
         if shard is None:
             one.skipped["unjoined_turns"] += row.batch in one.split
+            one.leave(row.start_ns, row.end_ns, len(row.turns), sum(row.response_tokens))
             continue
         call = _engine_call(row, only, len(shard.response_tokens), one.recorded, one.clock)
         if call is None:
@@ -114,6 +142,7 @@ def _join_lone(one: Joining) -> None:
         shard, local = one.place(batch, lone.row[at])
         if shard is None:
             one.skipped["unjoined_turns"] += batch in one.split
+            one.leave(lone.start_ns[at], lone.end_ns[at], 1, lone.response_tokens[at])
             continue
         if local is None:
             local = 0 if len(shard.response_tokens) == 1 else -1

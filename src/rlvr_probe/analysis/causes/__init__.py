@@ -1,0 +1,74 @@
+"""From lost GPU time backwards to what it was lost for: a ranked list of causes.
+
+A step waits for the last rank, that for its last call, that for its last trajectory, and that for a
+turn, a tool or a reward function. Each kind of cause is looked for where it would show, and what it
+costs is replayed: the same durations, but for the one in question, and the last looked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from rlvr_probe.analysis.causes.cause import KINDS, Cause, Extent, Saving
+from rlvr_probe.analysis.causes.clocks import clock_skew
+from rlvr_probe.analysis.causes.filters import aggressive_filter
+from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.grown import grown
+from rlvr_probe.analysis.causes.laps import lay_out
+from rlvr_probe.analysis.causes.late import late_ranks
+from rlvr_probe.analysis.causes.movement import slow_weight_sync
+from rlvr_probe.analysis.causes.queues import queues
+from rlvr_probe.analysis.causes.ranks import slow_ranks
+from rlvr_probe.analysis.causes.rewards import serial_rewards
+from rlvr_probe.analysis.causes.stragglers import stragglers
+from rlvr_probe.analysis.causes.tools import slow_tools
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["KINDS", "Cause", "Extent", "Saving", "find_causes"]
+
+
+def _ranks(run: Run) -> list[Cause]:
+    """A rank that is slow in everything is not told for each part again."""
+    slow = slow_ranks(run)
+    told = {one.where.get("rank") for one in slow}
+    return slow + [one for one in late_ranks(run) if one.where["rank"] not in told]
+
+
+_FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
+    _ranks,
+    stragglers,
+    serial_rewards,
+    slow_tools,
+    slow_weight_sync,
+    aggressive_filter,
+    queues,
+    clock_skew,
+)
+
+_NATURAL: Final = ("long_tail",)
+"""What belongs to the workload: told behind the causes, however large it is."""
+
+
+def _place(cause: Cause) -> tuple[object, ...]:
+    return cause.kind, *sorted(cause.where.items())
+
+
+def find_causes(tables: Tables) -> list[Cause]:
+    """What made GPUs wait, most expensive first; nothing that is below noise.
+
+    Args:
+        tables: Of a recording. Of a source without times of its steps there are no causes.
+    """
+    extent = lay_out(tables)
+    if extent is None:
+        return []
+    run = Run.of(tables, extent)
+    found = [cause for find in _FINDERS for cause in find(run)]
+    past = grown(run)
+    if any(cause.kind == "serial_reward" for cause in found):
+        past = [cause for cause in past if cause.kind != "slow_reward"]
+    # What a thing was in the same run says more than what others of its kind are.
+    better = {_place(cause) for cause in past}
+    found = [*past, *(cause for cause in found if _place(cause) not in better)]
+    return sorted(found, key=lambda one: (one.kind in _NATURAL, -one.gpu_s))

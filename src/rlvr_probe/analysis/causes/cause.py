@@ -1,0 +1,123 @@
+"""A cause of lost GPU time: what it is, what it costs, what says so, and what would refute it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rlvr_probe.analysis.figures import Evidence
+
+__all__ = ["KINDS", "Cause", "Extent", "Saving"]
+
+KINDS: Final = (
+    "slow_rank", "thermal_throttling", "straggler", "serial_reward", "slow_tool",
+    "slow_weight_sync", "aggressive_filter", "starving_trainer", "waiting_rollout", "clock_skew",
+    "slow_reward", "long_tail",
+)  # fmt: skip
+"""Everything that may be named."""
+
+_SURE: Final = 1.96
+"""Standard deviations on either side of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The GPU time that causes are shares of.
+
+    Attributes:
+        gpus: How many there are, whether they train or generate.
+        begin_ns, end_ns: Of the training, on the clock of the run.
+        steps: Trainer steps in it.
+    """
+
+    gpus: int
+    begin_ns: int
+    end_ns: int
+    steps: int
+
+    @property
+    def wall_ns(self) -> int:
+        """Wall time, ns."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def gpu_s(self) -> float:
+        """GPUs times wall time, s."""
+        return self.gpus * self.wall_ns / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Wall time that a run without the cause would not have needed, by step, ns.
+
+    Steps are a sample of steps: how much they differ is how sure their sum is.
+    """
+
+    by_step: Mapping[int, float]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any]]) -> Saving:
+        """Of rows that begin with a ``step_id`` and its time; what is not known saves nothing."""
+        return cls({row[0]: float(row[1]) for row in rows if None not in row[:2]})
+
+    @property
+    def wall_ns(self) -> float:
+        """Of all steps together."""
+        return math.fsum(self.by_step.values())
+
+    @property
+    def error_ns(self) -> float | None:
+        """Half of the 95 % interval of :attr:`wall_ns`; None of fewer than three steps."""
+        count = len(self.by_step)
+        if count < 3:
+            return None
+        mean = self.wall_ns / count
+        variance = math.fsum((one - mean) ** 2 for one in self.by_step.values()) / (count - 1)
+        return _SURE * math.sqrt(count * variance)
+
+    @property
+    def worst_steps(self) -> Sequence[int]:
+        """``step_id`` of those that it cost something, most first."""
+        cost = [step for step, ns in self.by_step.items() if ns > 0]
+        return sorted(cost, key=lambda step: (-self.by_step[step], step))
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing that would have saved GPU time, had it not been so.
+
+    Attributes:
+        kind: One of :data:`KINDS`.
+        title: What is wrong, where, and what it costs: one sentence.
+        gpu_s: GPU time that a run without it would have saved, s: GPUs times wall time.
+        share: The same as a share of the GPU time of the run, 0..1.
+        low, high: 95 % interval of ``gpu_s``, from how much steps differ; None where a few steps
+            are all there is.
+        confidence: How likely this kind is right once it is named, by the judged recordings, 0..1.
+        where: The place: ``rank``, ``gpu``, ``engine``, ``function``, ``tool``, ``step``,
+            ``group``, ``sample``.
+        evidence: Ids behind it by kind: ``step`` (step_id), ``trajectory``, ``process``,
+            ``device``.
+        worst: Worst cases, most expensive first: sentences.
+        usually_helps: What to try.
+        refuted_by: What to look at that would show it wrong.
+        query: The SQL that made the size of it.
+        inputs: Tables that it read.
+    """
+
+    kind: str
+    title: str
+    gpu_s: float
+    share: float
+    low: float | None
+    high: float | None
+    confidence: float
+    where: Mapping[str, str | int]
+    evidence: Mapping[str, Evidence]
+    worst: tuple[str, ...]
+    usually_helps: str
+    refuted_by: str
+    query: str
+    inputs: tuple[str, ...] = field(default=())

@@ -1,0 +1,105 @@
+"""Makes a cause of what a query found, unless it is below noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rlvr_probe.analysis.causes.cause import Cause, Extent, Saving
+from rlvr_probe.analysis.causes.last import last_of
+from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
+from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
+from rlvr_probe.analysis.figures import Answer, Evidence, query
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["Run"]
+
+_WORST = 3
+"""Worst cases that are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run whose laps are laid out, and how large it is.
+
+    Attributes:
+        numbers: What the trainer logs as the number of a step, by ``step_id``.
+    """
+
+    tables: Tables
+    extent: Extent
+    numbers: Mapping[int, int]
+
+    @classmethod
+    def of(cls, tables: Tables, extent: Extent) -> Run:
+        """The run of these tables."""
+        rows = tables.sql.execute("SELECT step_id, number FROM kept_step").fetchall()
+        return cls(tables, extent, dict(rows))
+
+    def ask(self, sql: str, **values: object) -> Answer:
+        """As :func:`rlvr_probe.analysis.figures.query`."""
+        return query(self.tables, sql, **values)
+
+    def share(self, saving: Saving) -> float:
+        """Of wall time, and so of the time of all GPUs, 0..1."""
+        return max(0.0, saving.wall_ns) / self.extent.wall_ns
+
+    def is_noise(self, saving: Saving) -> bool:
+        """Whether nothing is to be said of it."""
+        return self.share(saving) < NOISE
+
+    def worst_steps(self, saving: Saving, count: int) -> list[str]:
+        """The first of the steps that it cost most, in words, and whom each waited for most."""
+        steps = list(saving.worst_steps[:count])
+        last = last_of(self.tables, steps)
+        return [
+            f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])} of all"
+            f" {self.extent.gpus} GPUs{last.get(step, '')}"
+            for step in steps
+        ]
+
+    def cause(
+        self,
+        kind: str,
+        saving: Saving,
+        title: str,
+        answer: Answer,
+        *,
+        where: Mapping[str, str | int] | None = None,
+        evidence: Mapping[str, Evidence] | None = None,
+        worst: Iterable[str] | None = None,
+    ) -> Cause:
+        """What is told of it.
+
+        Args:
+            kind: What it is.
+            saving: By step.
+            title: What is wrong and where; its share is put behind it.
+            answer: The query that gave the saving.
+            where: The place.
+            evidence: Ids beside the steps.
+            worst: Worst cases; without them, the steps that it cost most.
+        """
+        gpus = self.extent.gpus
+        share, gpu_s = self.share(saving), gpus * max(0.0, saving.wall_ns) / 1e9
+        error = saving.error_ns
+        error_s = None if error is None else gpus * error / 1e9
+        steps = saving.worst_steps
+        if worst is None:
+            worst = self.worst_steps(saving, _WORST)
+        return Cause(
+            kind=kind,
+            title=f"{title}: {per_cent(share)} of GPU time" if gpu_s else title,
+            gpu_s=gpu_s,
+            share=share,
+            low=None if error_s is None else max(0.0, gpu_s - error_s),
+            high=None if error_s is None else gpu_s + error_s,
+            confidence=CONFIDENCE[kind],
+            where=dict(where or {}),
+            evidence={"step": Evidence.of(steps), **(evidence or {})},
+            worst=tuple(worst),
+            usually_helps=HELPS[kind],
+            refuted_by=REFUTED[kind],
+            query=answer.query,
+            inputs=answer.inputs,
+        )

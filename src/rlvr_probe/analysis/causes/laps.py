@@ -1,0 +1,187 @@
+"""What a run does between two barriers, by rank and by trajectory: what the causes replay.
+
+A *lap* is what one rank does from one barrier to the next. The step waits for the longest; with
+another duration of one of its parts another rank may be the longest. ``cause_lap`` has a row for
+each step, barrier and rank:
+
+*   ``own_ns`` is what its GPU worked, so that a faster GPU makes it shorter;
+*   ``tool_ns`` and ``reward_ns`` are what it waited for its own tools and reward functions.
+
+``cause_path`` has a row for each trajectory that goes its own way, from its start until it was
+verified. ``cause_hidden`` has the stages whose ranks end together, because a collective in them
+makes all wait for the last: how long each of them worked is not in its spans.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlvr_probe.analysis.causes.cause import Extent
+from rlvr_probe.analysis.ledger.places import find_places
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["lay_out"]
+
+_WORK: Final = """
+CREATE OR REPLACE TEMP TABLE cause_work AS
+WITH called AS (
+    SELECT rpc.step_id, rpc.method AS stage, r.process, r.rank,
+           sum(r.end_ns - r.start_ns)::BIGINT AS ns, max(r.end_ns) AS end_ns
+    FROM kept_rpc AS rpc JOIN rpc_rank AS r USING (rpc_id)
+    WHERE rpc.step_id IS NOT NULL
+    GROUP BY ALL
+), own AS (
+    SELECT s.step_id, s.name AS stage, s.process, p.rank,
+           sum(s.end_ns - s.start_ns)::BIGINT AS ns, max(s.end_ns) AS end_ns
+    FROM kept_span AS s JOIN process AS p USING (process)
+    WHERE s.name IN ('weight_sync', 'old_logprob', 'ref_logprob', 'values', 'update_actor',
+                     'update_critic')
+      AND s.mode IS DISTINCT FROM 'eval' AND s.step_id IS NOT NULL AND p.rank IS NOT NULL
+      AND NOT EXISTS (FROM called)
+    GROUP BY ALL
+), late AS (
+    SELECT *, end_ns - median(end_ns) OVER lap AS late_ns, count(*) OVER lap AS ranks
+    FROM (FROM called UNION ALL FROM own)
+    WINDOW lap AS (PARTITION BY step_id, stage)
+), steady AS (
+    SELECT *, abs(late_ns - median(late_ns) OVER (PARTITION BY stage, process)) AS off_ns
+    FROM late
+), held AS (
+    SELECT stage, quantile_cont(off_ns, 0.9) < 2e-3 * median(ns) AS together
+    FROM steady GROUP BY stage
+)
+SELECT step_id, stage, process, rank, ns, end_ns, ranks, together
+FROM late JOIN held USING (stage)
+"""
+"""What each rank took for each stage of a step.
+
+``together``: ranks end at the same time, but for what their clocks differ for good.
+"""
+
+_CALLS: Final = """
+CREATE OR REPLACE TEMP TABLE cause_call AS
+WITH rollout AS (
+    SELECT step_id, process, start_ns, end_ns FROM kept_span
+    WHERE name = 'rollout' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
+), summed AS (
+    SELECT r.step_id, c.process, c.start_ns, c.end_ns
+    FROM rollout AS r JOIN engine_call AS c
+      ON c.process = r.process AND c.start_ns >= r.start_ns AND c.end_ns <= r.end_ns
+), single AS (
+    SELECT DISTINCT t.step_id, t.process, u.start_ns, u.end_ns
+    FROM turn AS u JOIN kept_trajectory AS t USING (trajectory_id)
+    WHERE NOT t.own_times AND t.mode = 'train' AND t.step_id IS NOT NULL
+)
+FROM summed UNION ALL FROM single
+"""
+"""Engine calls of ranks that generate their own rows, one call after another."""
+
+_PARTS: Final = """
+CREATE OR REPLACE TEMP TABLE cause_part AS
+WITH worked AS (
+    SELECT step_id, process, stage, ns FROM cause_work WHERE NOT together
+), generated AS (
+    SELECT step_id, process, sum(end_ns - start_ns)::BIGINT AS ns FROM cause_call GROUP BY ALL
+), tools AS (
+    SELECT t.step_id, t.process, sum(c.end_ns - c.start_ns)::BIGINT AS ns
+    FROM kept_trajectory AS t JOIN tool_call AS c USING (trajectory_id)
+    WHERE NOT t.own_times AND t.mode = 'train'
+    GROUP BY ALL
+), verified AS (
+    SELECT b.step_id, c.process, sum(c.end_ns - c.start_ns)::BIGINT AS ns
+    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+    JOIN kept_span AS s ON s.step_id = b.step_id AND s.process = c.process
+                       AND s.name = 'reward' AND s.mode IS DISTINCT FROM 'eval'
+                       AND c.start_ns >= s.start_ns AND c.end_ns <= s.end_ns
+    WHERE b.mode = 'train' AND NOT b.queued
+    GROUP BY ALL
+)
+SELECT step_id,
+       CASE WHEN NOT EXISTS (FROM generated) THEN stage
+            WHEN stage = 'weight_sync' THEN 'rollout'
+            WHEN stage IN ('old_logprob', 'ref_logprob', 'values') THEN 'reward'
+            ELSE stage END AS lap,
+       stage, 'own' AS part, process, ns
+FROM worked
+UNION ALL SELECT step_id, 'rollout', 'generation', 'own', process, ns FROM generated
+UNION ALL SELECT step_id, 'rollout', 'tools', 'tool', process, ns FROM tools
+UNION ALL SELECT step_id, 'reward', 'reward functions', 'reward', process, ns FROM verified
+"""
+"""What each rank took for each part of a lap."""
+
+_LAPS: Final = """
+CREATE OR REPLACE TEMP TABLE cause_lap AS
+SELECT step_id, lap, process,
+       coalesce(sum(ns) FILTER (part = 'own'), 0)::BIGINT AS own_ns,
+       coalesce(sum(ns) FILTER (part = 'tool'), 0)::BIGINT AS tool_ns,
+       coalesce(sum(ns) FILTER (part = 'reward'), 0)::BIGINT AS reward_ns
+FROM cause_part GROUP BY ALL
+"""
+
+_HIDDEN: Final = """
+CREATE OR REPLACE TEMP TABLE cause_hidden AS
+SELECT h.step_id, h.stage, h.process, h.ns, sum(w.ns)::BIGINT AS weight_ns
+FROM cause_work AS h JOIN cause_work AS w USING (step_id, process)
+WHERE h.together AND h.ranks > 1 AND NOT w.together
+  AND (w.stage LIKE '%log_prob%' OR w.stage LIKE '%logprob%' OR w.stage LIKE '%values%')
+  AND h.stage LIKE 'update_%' AND h.stage <> 'update_weights'
+GROUP BY ALL
+"""
+"""Stages with a collective; their ranks' shares are taken to be those of their log-probabilities.
+"""
+
+_PATHS: Final = """
+CREATE OR REPLACE TEMP TABLE cause_path AS
+WITH tools AS (
+    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS ns FROM tool_call GROUP BY ALL
+), verified AS (
+    SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS ns FROM verification GROUP BY ALL
+)
+SELECT t.trajectory_id, t.batch_id, t.step_id, t.engine, t.end_ns,
+       coalesce(v.ns, 0) AS verify_ns,
+       greatest(0, t.end_ns - t.start_ns - coalesce(o.ns, 0) - coalesce(v.ns, 0)) AS generated_ns
+FROM kept_trajectory AS t
+JOIN kept_batch AS b USING (batch_id)
+LEFT JOIN tools AS o USING (trajectory_id)
+LEFT JOIN verified AS v USING (trajectory_id)
+WHERE t.own_times AND t.mode = 'train' AND NOT b.queued
+"""
+"""Trajectories that go their own way; ``generated_ns`` is neither tools nor verification."""
+
+_HOT: Final = """
+CREATE OR REPLACE TEMP TABLE cause_hot AS
+SELECT s.step_id, p.process
+FROM kept_step AS s
+JOIN reading AS r ON r.end_ns BETWEEN s.start_ns AND s.end_ns
+JOIN device_process AS p USING (device)
+WHERE r.counter = 'throttle_thermal_s'
+GROUP BY s.step_id, p.process
+HAVING max(r.value) - min(r.value) > 0.05 * any_value(s.end_ns - s.start_ns) / 1e9
+"""
+"""Steps during which a device of a process was held down by temperature: 5 % of the time."""
+
+_EXTENT: Final = """
+SELECT (SELECT count(*) FROM gpu), min(start_ns), max(end_ns), count(*)
+FROM kept_step WHERE number > 0
+"""
+
+
+def lay_out(tables: Tables) -> Extent | None:
+    """Make the tables of this module, for as long as the connection is open.
+
+    And those of GPUs, where the ledger has not made them.
+
+    Returns:
+        The GPU time that causes are shares of; None of a source without steps that have times.
+    """
+    [[known]] = tables.sql.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'gpu'"
+    ).fetchall()
+    if not known:
+        find_places(tables)
+    for made in (_WORK, _CALLS, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
+        tables.sql.execute(made)
+    gpus, begin_ns, end_ns, steps = tables.sql.execute(_EXTENT).fetchall()[0]
+    if begin_ns is None or end_ns is None or end_ns <= begin_ns:
+        return None
+    return Extent(max(1, int(gpus)), int(begin_ns), int(end_ns), int(steps))

@@ -1,0 +1,55 @@
+"""Whom a step waited for: from its most expensive barrier back to a rank, a trajectory, a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["last_of"]
+
+_LAST: Final = """
+SELECT step_id, barrier, gpu_ns, last_kind, rank, engine, trajectory_id, turn, name
+FROM barrier_wait
+WHERE step_id IN (SELECT unnest(?::INTEGER[])) AND gpu_ns > 0
+QUALIFY row_number() OVER (PARTITION BY step_id ORDER BY gpu_ns DESC) = 1
+"""
+
+
+def last_of(tables: Tables, steps: Sequence[int]) -> Mapping[int, str]:
+    """In words, by step, where the ledger has told of its barriers."""
+    [[known]] = tables.sql.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'barrier_wait'"
+    ).fetchall()
+    if not known or not steps:
+        return {}
+    done = tables.sql.execute(_LAST, [list(steps)])
+    columns = [one[0] for one in done.description or ()]
+    rows = [dict(zip(columns, row, strict=True)) for row in done.fetchall()]
+    return {row["step_id"]: _told(row) for row in rows}
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    who = _who(row)
+    waited = f"; {seconds(row['gpu_ns'])} of GPU time at its {row['barrier']} barrier"
+    return waited + (f", for {who}" if who else "")
+
+
+def _who(row: Mapping[str, Any]) -> str:
+    kind, name = row["last_kind"], row["name"]
+    parts = list[str]()
+    if row["trajectory_id"] is not None:
+        parts.append(f"trajectory {row['trajectory_id']}")
+        if row["engine"] is not None:
+            parts.append(f"engine {row['engine']}")
+    elif row["rank"] is not None:
+        parts.append(f"rank {row['rank']}")
+    if kind == "turn" and row["turn"] is not None:
+        parts.append(f"turn {row['turn']}")
+    elif kind in ("tool", "reward") and name is not None:
+        parts.append(str(name))
+    elif kind is not None and kind not in ("turn", "tool"):
+        parts.append(str(kind))
+    return ", ".join(parts)

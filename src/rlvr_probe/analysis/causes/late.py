@@ -1,0 +1,78 @@
+"""A rank that is longer than its peers in one part of every step, and not in others.
+
+A part is a stage, its generation, its tools or its reward functions. Samples of a rank may be
+longer by chance in some steps; a rank that is late in nearly all of them has a reason of its own.
+The replay gives it the mean of its peers in that part.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.thresholds import STAGE_MIN, STAGE_USUAL
+from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.figures import Evidence
+
+__all__ = ["late_ranks"]
+
+_FEW: Final = 5
+"""Steps from which on "nearly all" means something."""
+
+_LATE: Final = """
+WITH beside AS (
+    SELECT *, (sum(ns) OVER part_of - ns) / (count(*) OVER part_of - 1) AS others_ns
+    FROM cause_part
+    WINDOW part_of AS (PARTITION BY step_id, lap, stage)
+    QUALIFY count(*) OVER part_of > 1
+)
+SELECT b.process, any_value(coalesce(w.rank, p.rank, b.process)) AS rank, b.lap, b.stage, b.part,
+       count(DISTINCT b.step_id) AS steps,
+       median(ln(b.ns / b.others_ns)) AS later,
+       quantile_cont(ln(b.ns / b.others_ns), 0.2) AS usually,
+       median(b.ns - b.others_ns) AS ns
+FROM beside AS b JOIN process AS p USING (process)
+LEFT JOIN (SELECT DISTINCT process, rank FROM cause_work) AS w USING (process)
+WHERE b.ns > 0 AND b.others_ns > 0
+GROUP BY b.process, b.lap, b.stage, b.part
+HAVING count(DISTINCT b.step_id) >= $few AND later >= $least AND usually >= $often
+ORDER BY sum(b.ns - b.others_ns) DESC
+LIMIT 3
+"""
+"""By rank and part: how much longer it takes than its peers do in the mean, in logarithms."""
+
+_REPLAY: Final = """
+WITH excess AS (
+    SELECT step_id, process, greatest(0, ns - (whole_ns - ns) / (ranks - 1)) AS ns
+    FROM (SELECT step_id, process, ns, sum(ns) OVER step AS whole_ns, count(*) OVER step AS ranks
+          FROM cause_part WHERE lap = $lap AND stage = $stage
+          WINDOW step AS (PARTITION BY step_id))
+    WHERE process = $process AND ranks > 1
+)
+SELECT l.step_id,
+       (max(own_ns + tool_ns + reward_ns)
+        - max(own_ns + tool_ns + reward_ns - coalesce(e.ns, 0)))::DOUBLE AS ns
+FROM cause_lap AS l LEFT JOIN excess AS e USING (step_id, process)
+WHERE l.lap = $lap GROUP BY l.step_id ORDER BY l.step_id
+"""
+
+
+def late_ranks(run: Run) -> list[Cause]:
+    """Ranks that make others wait in one part of the steps."""
+    rows = run.ask(_LATE, few=_FEW, least=STAGE_MIN, often=STAGE_USUAL).dicts
+    found = list[Cause]()
+    for row in rows:
+        where = {"process": row["process"], "lap": row["lap"], "stage": row["stage"]}
+        answer = run.ask(_REPLAY, **where)
+        saving = Saving.of(answer.rows)
+        if run.is_noise(saving):
+            continue
+        title = (
+            f"rank {row['rank']} is {seconds(row['ns'])} a step later than its peers in"
+            f" {row['stage']}"
+        )
+        evidence = {"process": Evidence.of([row["process"]])}
+        place = {"rank": row["rank"], "stage": str(row["stage"])}
+        found.append(run.cause("slow_rank", saving, title, answer, where=place, evidence=evidence))
+    return found

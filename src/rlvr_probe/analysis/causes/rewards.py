@@ -1,0 +1,217 @@
+"""Reward functions that verify one after another while GPUs wait.
+
+Where trajectories are verified on their own, what queues is known: a verification takes longer than
+those that began first in their batch, for which nobody was before them. The replay gives each no
+more than nine in ten of these took, and looks for the last trajectory again.
+
+Where a rank calls a function for all of its rows, parallel work shows in how much longer a call
+takes for more rows: with enough workers at a time hardly, one after another in proportion. The
+slope of that in logarithms tells how many there are; the replay takes :data:`PARALLEL` instead.
+
+A function that is neither, and that much of the GPU time waits for, is told as slow: the replay
+leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.thresholds import PARALLEL, REWARD_SHARE, SERIAL
+from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.figures import Answer
+
+__all__ = ["replay_function", "serial_rewards"]
+
+_LATE: Final = 1.3
+"""Longest of several verifications at a time, by their mean: of log-normal times as in the
+simulator."""
+
+_FEW: Final = 8
+"""Rows of a call from which on workers are busy at the same time."""
+
+_WAITED: Final = """
+WITH laps AS (
+    SELECT step_id, max(own_ns + reward_ns) - max(own_ns) AS ns
+    FROM cause_lap WHERE lap = 'reward' GROUP BY step_id
+), paths AS (
+    SELECT step_id, max(end_ns) - max(end_ns - verify_ns) AS ns
+    FROM cause_path GROUP BY step_id, batch_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM laps UNION ALL FROM paths) GROUP BY step_id
+"""
+"""Wall time of each step without any verification: no cause here costs more."""
+
+_QUEUED: Final = """
+WITH verified AS (
+    SELECT v.trajectory_id, v.function, t.batch_id, v.start_ns, v.end_ns - v.start_ns AS ns
+    FROM verification AS v JOIN cause_path AS t USING (trajectory_id)
+), early AS (
+    SELECT function, unnest(min_by(ns, start_ns, 2)) AS ns
+    FROM verified GROUP BY batch_id, function
+), alone AS (
+    SELECT function, quantile_cont(ns, 0.9) AS usual_ns FROM early GROUP BY function
+), shorter AS (
+    SELECT trajectory_id, sum(greatest(ns - usual_ns, 0)) AS ns
+    FROM verified JOIN alone USING (function) WHERE ns > usual_ns GROUP BY trajectory_id
+), batches AS (
+    SELECT step_id, max(end_ns) - max(end_ns - coalesce(ns, 0)) AS ns
+    FROM cause_path LEFT JOIN shorter USING (trajectory_id) GROUP BY step_id, batch_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM batches GROUP BY step_id ORDER BY step_id
+"""
+"""Wall time of each step that nothing but queueing for verification took."""
+
+_FUNCTIONS: Final = """
+SELECT v.function, count(*) AS calls, median(v.end_ns - v.start_ns) AS ns,
+       max(v.end_ns - v.start_ns) AS longest_ns, sum(v.end_ns - v.start_ns) AS total_ns
+FROM verification AS v JOIN cause_path USING (trajectory_id) GROUP BY ALL ORDER BY total_ns DESC
+"""
+
+_CALLS: Final = """
+WITH rows AS (
+    SELECT t.batch_id, t.process, r.function, count(*) FILTER (r.value IS NOT NULL) AS rows
+    FROM reward AS r JOIN kept_trajectory AS t USING (trajectory_id)
+    JOIN kept_batch AS b USING (batch_id)
+    WHERE t.mode = 'train' AND NOT b.queued AND NOT t.own_times GROUP BY ALL
+), calls AS (
+    SELECT c.function, n.rows, (c.end_ns - c.start_ns) / 1e9 AS s
+    FROM reward_call AS c JOIN rows AS n USING (batch_id, process, function)
+    WHERE n.rows >= $few
+)
+SELECT function, count(*) AS calls, avg(rows) AS rows, avg(s) AS s, sum(s) AS total_s,
+       max(s) AS longest_s, regr_slope(s, rows) * avg(rows) / avg(s) AS growth
+FROM calls GROUP BY function HAVING count(DISTINCT rows) > 1 AND avg(s) > 0 ORDER BY total_s DESC
+"""
+"""By function: how much longer a call takes for more rows, in logarithms, at the mean."""
+
+_PARALLEL: Final = """
+SELECT step_id, (max(own_ns + reward_ns) - max(own_ns + $left * reward_ns))::DOUBLE AS ns
+FROM cause_lap WHERE lap = 'reward' GROUP BY step_id ORDER BY step_id
+"""
+
+
+_SPENT: Final = """
+SELECT function, count(*) AS calls, median(ns) AS ns, max(ns) AS longest_ns, sum(ns) AS total_ns
+FROM (
+    SELECT c.function, c.end_ns - c.start_ns AS ns
+    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+    WHERE b.mode = 'train' AND NOT b.queued
+    UNION ALL
+    SELECT v.function, v.end_ns - v.start_ns AS ns
+    FROM verification AS v JOIN cause_path USING (trajectory_id)
+)
+WHERE function IS NOT NULL GROUP BY function ORDER BY total_ns DESC LIMIT 2
+"""
+
+_WITHOUT: Final = """
+WITH called AS (
+    SELECT b.step_id, c.process, (1 - $left) * sum(c.end_ns - c.start_ns) AS ns
+    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+    WHERE b.mode = 'train' AND NOT b.queued AND c.function = $function GROUP BY ALL
+), laps AS (
+    SELECT l.step_id,
+           max(l.own_ns + l.reward_ns)
+           - max(l.own_ns + l.reward_ns - least(l.reward_ns, coalesce(c.ns, 0))) AS ns
+    FROM cause_lap AS l LEFT JOIN called AS c USING (step_id, process)
+    WHERE l.lap = 'reward' GROUP BY l.step_id
+), verified AS (
+    SELECT trajectory_id, (1 - $left) * sum(end_ns - start_ns) AS ns FROM verification
+    WHERE function = $function GROUP BY trajectory_id
+), paths AS (
+    SELECT p.step_id, max(p.end_ns) - max(p.end_ns - coalesce(v.ns, 0)) AS ns
+    FROM cause_path AS p LEFT JOIN verified AS v USING (trajectory_id)
+    GROUP BY p.step_id, p.batch_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM laps UNION ALL FROM paths)
+GROUP BY step_id ORDER BY step_id
+"""
+"""Wall time of each step, were calls of a reward function so much shorter."""
+
+
+def serial_rewards(run: Run) -> list[Cause]:
+    """Verification one after another, if GPUs wait for it; else functions that just take long."""
+    if run.is_noise(Saving.of(run.ask(_WAITED).rows)):
+        return []
+    return _queued(run) or _in_batches(run) or _long(run)
+
+
+def _queued(run: Run) -> list[Cause]:
+    answer = run.ask(_QUEUED)
+    saving = Saving.of(answer.rows)
+    if run.is_noise(saving):
+        return []
+    functions = run.ask(_FUNCTIONS).dicts
+    worst = [
+        f"{row['function']}: {row['calls']:,} verifications, {seconds(row['ns'])} each in the"
+        f" median and up to {seconds(row['longest_ns'])}, queueing included"
+        for row in functions[:3]
+    ]
+    title = f"GPUs waited for verifications that queued for reward function {_first(functions)}"
+    where = {"function": str(functions[0]["function"])}
+    return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+
+
+def _in_batches(run: Run) -> list[Cause]:
+    functions = run.ask(_CALLS, few=_FEW).dicts
+    total = sum(row["total_s"] for row in functions)
+    if not total:
+        return []
+    growth = sum(row["growth"] * row["total_s"] for row in functions) / total
+    if growth < SERIAL:
+        return []
+    rows = sum(row["rows"] * row["total_s"] for row in functions) / total
+    # A call of n rows on k workers takes n / k times one verification, and the end of the last.
+    workers = 1 + max(0.0, rows * (1 - growth) / (_LATE * growth))
+    left = _length(rows, PARALLEL) / _length(rows, workers)
+    answer = run.ask(_PARALLEL, left=min(1.0, left))
+    saving = Saving.of(answer.rows)
+    if run.is_noise(saving):
+        return []
+    worst = [
+        f"{row['function']}: {row['s']:.2g} s a call of {row['rows']:.0f} rows, up to"
+        f" {row['longest_s']:.2g} s"
+        for row in functions[:3]
+    ]
+    title = (
+        f"reward function {_first(functions)} verified about {workers:.0f} at a time while all"
+        " ranks waited"
+    )
+    where = {"function": str(functions[0]["function"])}
+    return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+
+
+def _long(run: Run) -> list[Cause]:
+    """Functions that all GPUs wait for long, however many verifications there are at a time."""
+    found = list[Cause]()
+    for row in run.ask(_SPENT).dicts:
+        answer = replay_function(run, row["function"], 0.0)
+        saving = Saving.of(answer.rows)
+        if run.share(saving) < REWARD_SHARE:
+            continue
+        title = f"GPUs wait for reward function {row['function']}, {seconds(row['ns'])} a call"
+        worst = [
+            f"{row['calls']:,} calls in training, the longest {seconds(row['longest_ns'])}",
+            *run.worst_steps(saving, 2),
+        ]
+        where = {"function": str(row["function"])}
+        found.append(run.cause("slow_reward", saving, title, answer, where=where, worst=worst))
+    return found
+
+
+def replay_function(run: Run, function: str, left: float) -> Answer:
+    """Wall time of each step, ns, that calls of that share of their time would save."""
+    return run.ask(_WITHOUT, function=function, left=left)
+
+
+def _length(rows: float, workers: float) -> float:
+    """What a call of ``rows`` takes with so many workers, by the time of one verification."""
+    return _LATE * (1 - 1 / workers) + rows / workers
+
+
+def _first(functions: Sequence[dict[str, Any]]) -> str:
+    """Name of the most expensive one, and how many there are beside it."""
+    name = str(functions[0]["function"])
+    return name if len(functions) == 1 else f"{name} and {len(functions) - 1} more"

@@ -1,0 +1,107 @@
+"""Tools that trajectories, and so GPUs, wait for.
+
+A recording tells how long calls take, not how long they should. A tool is compared with the fastest
+other one; and whatever others take, one that much of the GPU time waits for is told. The replay
+gives its calls the latency of that other tool, or none, and looks for the last trajectory, or the
+last rank, again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.thresholds import TOOL_RATIO, TOOL_SHARE
+from rlvr_probe.analysis.causes.words import seconds, times
+from rlvr_probe.analysis.figures import Answer, Evidence
+
+__all__ = ["replay_tool", "slow_tools"]
+
+_TRIED: Final = 2
+"""Tools that are replayed, those first that most time was spent in."""
+
+_TOOLS: Final = """
+SELECT c.tool, count(*) AS calls, median(c.end_ns - c.start_ns) AS ns,
+       max(c.end_ns - c.start_ns) AS longest_ns, sum(c.end_ns - c.start_ns) AS total_ns,
+       max_by(c.trajectory_id, c.end_ns - c.start_ns, 20) AS slowest
+FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
+WHERE t.mode = 'train' AND c.tool IS NOT NULL
+GROUP BY c.tool HAVING median(c.end_ns - c.start_ns) > 0 ORDER BY total_ns DESC
+"""
+
+_REPLAY: Final = """
+WITH mine AS (
+    SELECT trajectory_id, sum(end_ns - start_ns) AS ns FROM tool_call WHERE tool = $tool
+    GROUP BY ALL
+), paths AS (
+    SELECT p.step_id,
+           max(p.end_ns) - max(p.end_ns - (1 - $left) * coalesce(m.ns, 0)) AS ns
+    FROM cause_path AS p LEFT JOIN mine AS m USING (trajectory_id)
+    GROUP BY p.step_id, p.batch_id
+), ranks AS (
+    SELECT t.step_id, t.process, sum(m.ns) AS ns
+    FROM mine AS m JOIN kept_trajectory AS t USING (trajectory_id)
+    WHERE NOT t.own_times AND t.mode = 'train' GROUP BY ALL
+), laps AS (
+    SELECT l.step_id,
+           max(l.own_ns + l.tool_ns) - max(l.own_ns + l.tool_ns - (1 - $left) * coalesce(r.ns, 0))
+           AS ns
+    FROM cause_lap AS l LEFT JOIN ranks AS r USING (step_id, process)
+    WHERE l.lap = 'rollout' GROUP BY l.step_id
+)
+SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM paths UNION ALL FROM laps)
+GROUP BY step_id ORDER BY step_id
+"""
+"""Wall time of each step, were calls of a tool so much shorter."""
+
+
+def slow_tools(run: Run) -> list[Cause]:
+    """Tools that are slow beside others, or that much GPU time waits for."""
+    tools = run.ask(_TOOLS).dicts
+    found = list[Cause]()
+    for one in tools[:_TRIED]:
+        others = [row["ns"] for row in tools if row is not one]
+        left = min([*others, one["ns"]]) / one["ns"] if others else 0.0
+        answer = replay_tool(run, one["tool"], left)
+        saving = Saving.of(answer.rows)
+        slow = bool(others) and left <= 1 / TOOL_RATIO
+        if not slow:
+            whole_answer = replay_tool(run, one["tool"], 0.0)
+            whole = Saving.of(whole_answer.rows)
+            if run.share(whole) < TOOL_SHARE:
+                continue
+            if run.is_noise(saving):
+                saving, answer = whole, whole_answer
+        if not run.is_noise(saving):
+            found.append(_cause(run, one, tools, saving, answer))
+    return found
+
+
+def replay_tool(run: Run, tool: str, left: float) -> Answer:
+    """Wall time of each step, ns, that calls of ``tool`` of that share of their time would save."""
+    return run.ask(_REPLAY, tool=tool, left=left)
+
+
+def _cause(
+    run: Run,
+    one: Mapping[str, Any],
+    tools: Sequence[Mapping[str, Any]],
+    saving: Saving,
+    answer: Answer,
+) -> Cause:
+    title = f"tool {one['tool']} takes {seconds(one['ns'])} a call"
+    others = sorted((row["ns"], row["tool"]) for row in tools if row is not one)
+    if others:
+        fastest, name = others[0]
+        title += f", {times(one['ns'] / fastest)} as long as {name}"
+    worst = [
+        f"{one['calls']:,} calls in training, the longest {seconds(one['longest_ns'])}",
+        *run.worst_steps(saving, 2),
+    ]
+    evidence = {"trajectory": Evidence.of(dict.fromkeys(one["slowest"]), one["calls"])}
+    where = {"tool": str(one["tool"])}
+    return run.cause(
+        "slow_tool", saving, title, answer, where=where, evidence=evidence, worst=worst
+    )

@@ -1,0 +1,165 @@
+"""What each device did in each stage, from what was read of it, by integrals over time.
+
+Every counter is an amount that grows over pieces of time: what counts up by itself, a share times
+the window it is the mean of, a reading between two readings. What a device did from one moment to
+another is the difference of two sums, and how much of that time was read is known beside it. A
+reading is not extended beyond what it tells: a piece is left out where a counter went back, or
+where nothing was read for five periods.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.model import names
+from rlvr_probe.model.counters import COUNTERS
+
+__all__ = ["MEANS", "RATES", "TABLES", "integrate"]
+
+MEANS: Final = (
+    "engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "utilization",
+    "memory_b", "power_w", "sm_clock_hz", "temperature_c",
+)  # fmt: skip
+"""Counters that have a mean."""
+
+RATES: Final = ("energy_j", "throttle_thermal_s", "throttle_power_s")
+"""Counters that count up."""
+
+_LEAVES: Final = tuple(one for one in ("step", *names.STAGES) if one != names.WAIT.name)
+_KINDS: Final = {
+    kind: ", ".join(f"'{one.name}'" for one in COUNTERS if one.kind == kind)
+    for kind in ("total", "window", "gauge")
+}
+_USED: Final = ", ".join(f"'{one}'" for one in (*MEANS, *RATES))
+_LIST: Final = ", ".join(f"'{one}'" for one in _LEAVES)
+
+
+def _islands(rows: str, keys: str) -> str:
+    """Intervals of ``rows`` by ``keys``, those that touch made one."""
+    return f"""
+        SELECT {keys}, min(scope) AS scope, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+        FROM (
+          SELECT *, sum(begins) OVER (
+            PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island
+          FROM (
+            SELECT *, coalesce(start_ns > max(end_ns) OVER (
+              PARTITION BY {keys} ORDER BY start_ns, end_ns
+              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)::INTEGER AS begins
+            FROM ({rows})
+          )
+        )
+        GROUP BY {keys}, island
+        """.strip()
+
+
+_SPANS: Final = f"""
+          SELECT step_id, name AS stage, owner, scope, span.start_ns, span.end_ns
+          FROM kept_span AS span JOIN works_on USING (process)
+          SEMI JOIN (SELECT step_id FROM kept_step WHERE done) USING (step_id)
+          WHERE name IN ({_LIST}) AND (name = 'eval' OR mode IS DISTINCT FROM 'eval')
+          """.strip()
+
+TABLES: Final = {
+    "works_on": (
+        "whose GPUs the stages of a process are on: those that it works on itself (process), else"
+        " those of its job (job), else all of its node (node)",
+        """
+        WITH own AS (
+          SELECT DISTINCT process, attempt FROM device_process JOIN process USING (process)
+          WHERE how = 'torch'
+            OR process IN (SELECT process FROM device_process GROUP BY process HAVING count(*) = 1)
+        )
+        SELECT process, scope,
+          CASE scope WHEN 'process' THEN 'process ' || process WHEN 'job' THEN 'job ' || attempt
+            ELSE 'node ' || CASE WHEN boot <> '' THEN boot ELSE host END END AS owner
+        FROM (
+          SELECT *, CASE WHEN process IN (SELECT process FROM own) THEN 'process'
+            WHEN attempt IN (SELECT attempt FROM own) THEN 'job' ELSE 'node' END AS scope
+          FROM process
+        )
+        """,
+    ),
+    "owned": (
+        "GPUs of an owner in works_on",
+        """
+        SELECT DISTINCT owner, device FROM (
+          SELECT 'process ' || process AS owner, device, process FROM device_process
+          UNION ALL
+          SELECT 'job ' || attempt, device, process FROM device_process JOIN process USING (process)
+        ) WHERE process IN (SELECT process FROM works_on WHERE scope = 'process')
+        UNION ALL
+        SELECT unnest(['node ' || boot, 'node ' || host]), device FROM device
+        WHERE kind = 'gpu' AND parent IS NULL
+        """,
+    ),
+    "device_stage": (
+        "a stage of a finished step on a GPU, once where processes share it",
+        _islands(
+            "SELECT step_id, stage, device, scope, start_ns, end_ns FROM ("
+            + _islands(_SPANS, "step_id, stage, owner")
+            + ") JOIN owned USING (owner) JOIN (SELECT device FROM device WHERE kind = 'gpu')"
+            " USING (device)",
+            "step_id, stage, device",
+        ),
+    ),
+    "counter_piece": (
+        "a piece of time in which a counter of a device grew by an amount, and the sums before it",
+        f"""
+        WITH pairs AS (
+          SELECT device, counter, start_ns, end_ns, value,
+            lag(end_ns) OVER line AS last_ns, lag(value) OVER line AS last
+          FROM reading WHERE counter IN ({_USED})
+          WINDOW line AS (PARTITION BY device, counter ORDER BY end_ns)
+        ), periods AS (
+          SELECT device, counter, 5 * median(end_ns - last_ns) AS limit_ns
+          FROM pairs GROUP BY device, counter
+        ), pieces AS (
+          SELECT device, counter,
+            CASE WHEN counter IN ({_KINDS["window"]})
+              THEN greatest(start_ns, coalesce(last_ns, start_ns)) ELSE last_ns END AS start_ns,
+            end_ns,
+            CASE WHEN counter IN ({_KINDS["total"]}) THEN value - last
+              WHEN counter IN ({_KINDS["window"]}) THEN value
+                * (end_ns - greatest(start_ns, coalesce(last_ns, start_ns)))
+              ELSE (value + last) / 2 * (end_ns - last_ns) END AS amount
+          FROM pairs JOIN periods USING (device, counter)
+          WHERE counter IN ({_KINDS["window"]}) OR end_ns - last_ns <= limit_ns
+        )
+        SELECT *, sum(amount) OVER line - amount AS amount_before,
+          sum((end_ns - start_ns)::DOUBLE) OVER line - (end_ns - start_ns) AS covered_before
+        FROM pieces WHERE end_ns > start_ns AND amount >= 0
+        WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
+        """,
+    ),
+    "device_use": (
+        "by how much a counter of a GPU grew in a stage, and for how much of the time is known",
+        """
+        WITH counters AS (
+          SELECT DISTINCT device, counter FROM counter_piece
+        ), edges AS (
+          SELECT step_id, stage, device, start_ns AS edge_ns, -1 AS sign FROM device_stage
+          UNION ALL
+          SELECT step_id, stage, device, end_ns, 1 FROM device_stage
+        ), asked AS (
+          SELECT edges.*, counter FROM edges JOIN counters USING (device)
+        )
+        SELECT step_id, stage, asked.device, asked.counter,
+          sum(sign * (amount_before + amount
+            * least(1, (edge_ns - start_ns) / (end_ns - start_ns)))) AS amount,
+          sum(sign * (covered_before
+            + least(edge_ns - start_ns, end_ns - start_ns))) AS covered_ns
+        FROM asked ASOF JOIN counter_piece AS piece
+          ON asked.device = piece.device AND asked.counter = piece.counter
+          AND asked.edge_ns >= piece.start_ns
+        GROUP BY step_id, stage, asked.device, asked.counter
+        """,
+    ),
+}
+"""By name: what a row is, and the query that makes it."""
+
+
+def integrate(tables: Tables) -> None:
+    """Make the tables of :data:`TABLES`."""
+    for name, (_, sql) in TABLES.items():
+        tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")

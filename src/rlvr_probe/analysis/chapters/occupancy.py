@@ -1,0 +1,317 @@
+"""How full the decode slots of the engines were while there was rollout.
+
+Of turns whose times are their own, the sequences in flight at each moment are known. Where all
+responses of a call come back together, or there are no times, only lengths tell: if all responses
+begin at once, and a sequence is not slower the fewer there are, the slots are at least as full as
+the sum of lengths over their number times the longest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rlvr_probe.analysis.chapters.definitions import (
+    Definition,
+    Found,
+    SeriesDefinition,
+    evidence_of,
+)
+from rlvr_probe.analysis.chapters.distributions import Quantity, ask, distribution
+from rlvr_probe.analysis.chapters.flight import BINS, Flight, observe
+from rlvr_probe.analysis.chapters.intervals import mean_interval
+from rlvr_probe.analysis.chapters.samples import prepare
+from rlvr_probe.analysis.figures import Chapter, Figure, query
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["DEFINITIONS", "SERIES", "occupancy"]
+
+_NO_TIMES: Final = "no rollout of which every turn has a time of its own was recorded"
+_LENGTH_IDLE: Final = Quantity(
+    "occupancy.length_idle",
+    "slots that lengths leave idle",
+    "1 - sum(length) / (count x longest length) of the responses of every batch: the share of slots"
+    " that lengths alone leave idle (trajectory.response_tokens)",
+    "1",
+    "SELECT 1 - sum(response_tokens) / (count(*) * max(response_tokens)) AS value,"
+    " batch_id AS cluster, arg_max(trajectory_id, response_tokens) AS trajectory_id"
+    " FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0",
+    "no batch that was generated at once was recorded",
+)
+_TURN_S: Final = Quantity(
+    "occupancy.turn_s",
+    "duration of a turn",
+    "the duration of every turn of which there are several to a trajectory, the time in the"
+    " engine's queue included (turn.took_s)",
+    "s",
+    "SELECT took_s AS value, hash(batch_id, grp) AS cluster, trajectory_id, number AS step, unit"
+    " FROM turn JOIN sample USING (trajectory_id) WHERE own_times OR turn.start_ns IS NULL",
+    "no trajectory has several turns with times of their own",
+    by_step=True,
+)
+_TRAJECTORY_S: Final = Quantity(
+    "occupancy.trajectory_s",
+    "engine time of a trajectory",
+    "the sum of the durations of the turns of every trajectory (turn.took_s)",
+    "s",
+    "SELECT sum(took_s) AS value, hash(any_value(batch_id), any_value(grp)) AS cluster,"
+    " trajectory_id, any_value(number) AS step, any_value(unit) AS unit"
+    " FROM turn JOIN sample USING (trajectory_id) WHERE own_times OR turn.start_ns IS NULL"
+    " GROUP BY trajectory_id",
+    "no trajectory has several turns with times of their own",
+    by_step=True,
+)
+_SLOTS: Final = Definition(
+    "occupancy.slots",
+    "decode slots",
+    "Slots of one engine times engines, where the slots are given; else the most sequences that"
+    " were in flight at a time in the run (mean over a piece of time).",
+    "1",
+    _NO_TIMES,
+)
+_MEAN: Final = Definition(
+    "occupancy.mean",
+    "slots in use",
+    "Time of turns over slots times rollout time, from the begin of the first turn of a batch to"
+    " the end of the last one (turn.start_ns, turn.end_ns; without the time in the engine's queue"
+    " where that is known). Interval: Student's t over batches.",
+    "1",
+    _NO_TIMES,
+)
+_UNDER: Final = {
+    share: Definition(
+        f"occupancy.under_{round(share * 100)}",
+        f"time with under {share:.0%} of slots in use",
+        f"Share of rollout time in which fewer than {share:g} of the slots were in use, in"
+        f" {BINS} pieces of each rollout.",
+        "1",
+        _NO_TIMES,
+    )
+    for share in (0.1, 0.25, 0.5)
+}
+_LEAST: Final = Definition(
+    "occupancy.least",
+    "slots in use, at least",
+    "What lengths say if all responses of a call begin at once, and none gets slower as others end:"
+    " sum over engine calls of seconds x sum(length) / longest length, over slots x rollout time"
+    " (turn.response_tokens); without times, mean of 1 - occupancy.length_idle over batches.",
+    "1",
+    "no batch that was generated at once was recorded",
+)
+_MOST: Final = Definition(
+    "occupancy.most",
+    "slots in use, at most",
+    "Sum over engine calls of seconds x sequences, over slots x rollout time: every sequence is"
+    " taken to last as long as its call (turn.start_ns, turn.end_ns).",
+    "1",
+    "no engine call of several sequences with its time was recorded",
+)
+_QUEUE: Final = Definition(
+    "occupancy.queue_share",
+    "turn time in the engine's queue",
+    "Time from when the engine had a request until it first scheduled it, over the time of turns,"
+    " of turns of which both are known (turn.queue_s).",
+    "1",
+    "engines did not tell how long requests were in their queues",
+)
+DEFINITIONS: Final = (
+    *(one for each in (_LENGTH_IDLE, _TURN_S, _TRAJECTORY_S) for one in each.definitions),
+    _SLOTS, _MEAN, *_UNDER.values(), _LEAST, _MOST, _QUEUE,
+)  # fmt: skip
+
+BY_BATCH: Final = SeriesDefinition(
+    "occupancy.by_batch",
+    "slots in use by batch",
+    "Of each rollout: its time, time of turns, slots in use and shares of its time with few of them"
+    " (as occupancy.mean and occupancy.under_10).",
+    {
+        "unit": "", "step": "", "seconds": "s", "slot_seconds": "s", "trajectories": "1",
+        "mean": "1", "under_10": "1", "under_25": "1", "under_50": "1",
+    },
+)  # fmt: skip
+PROFILE: Final = SeriesDefinition(
+    "occupancy.profile",
+    "slots in use over the rollout",
+    "Mean over rollouts of the share of slots in use, by the share of the rollout's time that is"
+    " over.",
+    {"time": "1", "mean": "1", "p10": "1", "p90": "1"},
+)
+LENGTH_IDLE_BY_BATCH: Final = SeriesDefinition(
+    "occupancy.length_idle.by_batch",
+    "slots that lengths leave idle, by batch",
+    "As occupancy.length_idle.",
+    {"batch_id": "", "step": "", "length_idle": "1"},
+)
+SERIES: Final = (
+    BY_BATCH, PROFILE, LENGTH_IDLE_BY_BATCH, _TURN_S.series, _TRAJECTORY_S.series,
+)  # fmt: skip
+
+
+def occupancy(tables: Tables, *, slots: int | None = None) -> Chapter:
+    """How full the slots were.
+
+    Args:
+        tables: Of a recording or a workload.
+        slots: Sequences that one engine decodes at once, for example vLLM's ``max_num_seqs``. A
+            recording does not have it; without it, slots are the most that were ever in use.
+    """
+    found = Found("occupancy", "Decode slots")
+    found.notes += prepare(tables)
+    figures, _ = distribution(tables, _LENGTH_IDLE)
+    found.add(*figures)
+    _by_lengths(tables, found)
+    flight = observe(tables, slots)
+    if flight.rollouts:
+        _in_use(tables, found, flight)
+    else:
+        found.add(*(one.of(None) for one in (_SLOTS, _MEAN, *_UNDER.values())))
+        found.notes.append(
+            "turns have no times of their own: lengths only bound how full the slots were"
+        )
+        idle = next(one for one in figures if one.id.endswith(".mean"))
+        _bounds(tables, found, idle, slots)
+    _queue(tables, found)
+    if query(tables, "SELECT count(*) > 0 FROM turn WHERE turn > 0").row[0]:
+        ask(tables, found, _TURN_S)
+        ask(tables, found, _TRAJECTORY_S)
+    return found.chapter()
+
+
+def _bounds(tables: Tables, found: Found, idle: Figure, slots: int | None) -> None:
+    """Where all responses of a call come back together."""
+    answer = query(
+        tables,
+        """
+        WITH calls AS (
+          SELECT unit, process, turn.start_ns, turn.end_ns, count(*) AS sequences,
+            sum(turn.response_tokens) / nullif(max(turn.response_tokens), 0) AS least
+          FROM turn JOIN sample USING (trajectory_id)
+          WHERE NOT own_times AND turn.start_ns IS NOT NULL
+          GROUP BY unit, process, turn.start_ns, turn.end_ns
+        ), ranks AS (
+          SELECT unit, process, max(sequences) AS sequences,
+            sum((end_ns - start_ns) * least) AS least, sum((end_ns - start_ns) * sequences) AS most,
+            min(start_ns) AS start_ns, max(end_ns) AS end_ns
+          FROM calls GROUP BY unit, process
+        )
+        SELECT sum(least) / sum(slots) AS least, sum(most) / sum(slots) AS most
+        FROM (
+          SELECT coalesce($slots, sequences)::DOUBLE
+            * (max(end_ns) OVER (PARTITION BY unit) - min(start_ns) OVER (PARTITION BY unit))
+            AS slots, least, most
+          FROM ranks
+        )
+        """,
+        slots=slots,
+    )
+    [told] = answer.dicts
+    if told["least"] is not None:
+        found.add(_LEAST.of(told["least"], answer), _MOST.of(min(1.0, told["most"]), answer))
+        return
+    several = query(tables, "SELECT count(*) FROM turn WHERE turn > 0").row[0]
+    if several or idle.value is None:
+        why = "trajectories have several turns, whose times were not recorded" if several else ""
+        found.add(_LEAST.of(None, why=why), _MOST.of(None))
+        return
+    low, high = (None if end is None else min(1.0, 1 - end) for end in (idle.high, idle.low))
+    found.add(
+        replace(
+            _LEAST.of(1 - float(idle.value), low=low, high=high),
+            query=idle.query,
+            inputs=idle.inputs,
+        ),
+        _MOST.of(None),
+    )
+
+
+def _by_lengths(tables: Tables, found: Found) -> None:
+    answer = query(
+        tables,
+        """
+        SELECT batch_id, any_value(number) AS step,
+          1 - sum(response_tokens) / (count(*) * max(response_tokens)) AS length_idle
+        FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0
+        ORDER BY batch_id
+        """,
+    )
+    found.series.append(LENGTH_IDLE_BY_BATCH.of(answer))
+
+
+def _in_use(tables: Tables, found: Found, flight: Flight) -> None:
+    total = flight.total
+    told = query(tables, "SELECT max(active) FROM flight")
+    found.add(_SLOTS.of(total, told))
+    if flight.slots is None:
+        found.notes.append(
+            "how many sequences an engine decodes at once was not recorded: slots are the most that"
+            " were in use at a time, and occupancy is of these"
+        )
+    [units] = query(tables, "SELECT count(DISTINCT unit) FROM sample").row
+    if units > flight.rollouts:
+        found.notes.append(
+            f"of {units:,} rollouts, {units - flight.rollouts:,} are left out: of some trajectory"
+            " no turn with a time of its own was recorded"
+        )
+    answer = query(
+        tables,
+        """
+        SELECT unit, any_value(step.number) AS step,
+          any_value(rollout.end_ns - rollout.start_ns) / 1e9 AS seconds,
+          any_value(slot_ns) / 1e9 AS slot_seconds, any_value(rollout.trajectories) AS trajectories,
+          any_value(slot_ns / (rollout.end_ns - rollout.start_ns)) / $total AS mean,
+          count(*) FILTER (active < 0.1 * $total) / count(*) AS under_10,
+          count(*) FILTER (active < 0.25 * $total) / count(*) AS under_25,
+          count(*) FILTER (active < 0.5 * $total) / count(*) AS under_50
+        FROM (SELECT unit, bin, sum(active) AS active FROM flight GROUP BY unit, bin)
+        JOIN rollout USING (unit)
+        LEFT JOIN batch ON batch_id = unit LEFT JOIN step USING (step_id)
+        GROUP BY unit ORDER BY unit
+        """,
+        total=total,
+    )
+    rows = answer.dicts
+    found.series.append(BY_BATCH.of(answer))
+    emptiest = sorted(rows, key=lambda row: row["mean"])
+    steps = evidence_of(batch=(row["unit"] for row in emptiest if row["unit"] >= 0))
+    for one, weight in ((_MEAN, "mean"), *((one, _name(one)) for one in _UNDER.values())):
+        pairs = [(row["seconds"], row[weight]) for row in rows]
+        seconds = sum(length for length, _ in pairs)
+        mean = sum(length * share for length, share in pairs) / seconds
+        squares = sum((length * (share - mean)) ** 2 for length, share in pairs)
+        low, high = mean_interval(mean, squares, len(pairs), seconds)
+        low = None if low is None else max(0.0, low)
+        high = None if high is None else min(1.0, high)
+        found.add(one.of(mean, answer, low=low, high=high, evidence=steps))
+    _profile(tables, found, total)
+
+
+def _name(one: Definition) -> str:
+    return one.id.rpartition(".")[2]
+
+
+def _profile(tables: Tables, found: Found, total: float) -> None:
+    answer = query(
+        tables,
+        """
+        SELECT (bin + 0.5) / bins AS time, avg(active) / $total AS mean,
+          quantile_cont(active, 0.1) / $total AS p10, quantile_cont(active, 0.9) / $total AS p90
+        FROM (SELECT unit, bin, sum(active) AS active FROM flight GROUP BY unit, bin)
+        JOIN rollout USING (unit)
+        GROUP BY bin, bins ORDER BY bin
+        """,
+        total=total,
+    )
+    found.series.append(PROFILE.of(answer))
+
+
+def _queue(tables: Tables, found: Found) -> None:
+    answer = query(
+        tables,
+        """
+        SELECT sum(queue_s) / nullif(sum((turn.end_ns - turn.start_ns) / 1e9), 0) AS share,
+          arg_max(trajectory_id, queue_s, 20) AS longest
+        FROM turn WHERE queue_s IS NOT NULL AND turn.start_ns IS NOT NULL
+        """,
+    )
+    [told] = answer.dicts
+    found.add(_QUEUE.of(told["share"], answer, evidence=evidence_of(trajectory=told["longest"])))

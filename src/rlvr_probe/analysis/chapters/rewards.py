@@ -1,0 +1,241 @@
+"""Rewards: which functions take how long, whether they queue, and how many run at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from rlvr_probe.analysis.chapters.calls import Calls
+from rlvr_probe.analysis.chapters.definitions import (
+    MOST_ROWS,
+    Definition,
+    Found,
+    SeriesDefinition,
+    evidence_of,
+)
+from rlvr_probe.analysis.chapters.distributions import Quantity, ask
+from rlvr_probe.analysis.chapters.samples import prepare
+from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["DEFINITIONS", "SERIES", "TABLES", "rewards"]
+
+_CALLS: Final = Calls(
+    "rewards.function",
+    "function",
+    "the calls of a reward function for trajectories of training, as who waited for them saw them"
+    " (verification, reward_call)",
+    "SELECT function AS name, unit, number AS step,"
+    " (verification.end_ns - verification.start_ns) / 1e9 AS seconds,"
+    " verification.start_ns, verification.end_ns, 1 AS samples, trajectory_id,"
+    " verification.process FROM verification JOIN sample USING (trajectory_id)"
+    " UNION ALL"
+    " SELECT function, unit, number, took_s,"
+    " reward_call.start_ns, reward_call.end_ns, samples, NULL, reward_call.process"
+    " FROM reward_call JOIN sample_batch USING (batch_id)",
+    "no call of a reward function was recorded",
+)
+_WORK: Final = (
+    Definition(
+        "rewards.function.work",
+        "time in reward workers",
+        "Sum of the durations of the function in processes that verify for others (reward_work),"
+        " evaluation included.",
+        "s",
+        "no other process recorded its work",
+        by=("function",),
+    ),
+    Definition(
+        "rewards.function.queue_share",
+        "share of the time in queues",
+        "1 - mean duration in processes that verify for others (reward_work) / mean duration as who"
+        " waited for it saw it (verification): queueing and the way there.",
+        "1",
+        "no other process recorded its work",
+        by=("function",),
+    ),
+)
+_ATTEMPTS: Final = (
+    Definition(
+        "rewards.function.retries",
+        "requests beyond the first",
+        "Sum of verification.attempts - 1, of verifications by a service.",
+        "1",
+        "no service was asked, or its requests were not recorded",
+        by=("function",),
+    ),
+    Definition(
+        "rewards.function.timeouts",
+        "requests nobody answered in time",
+        "Sum of verification.timeouts, of verifications by a service.",
+        "1",
+        "no service was asked, or its requests were not recorded",
+        by=("function",),
+    ),
+    Definition(
+        "rewards.function.errors",
+        "calls that raised",
+        "Number of calls that an exception ended (span reward_fn, reward_work), evaluation"
+        " included.",
+        "1",
+        "no call of it is a span",
+        by=("function",),
+    ),
+)
+_TRAJECTORY: Final = Definition(
+    "rewards.trajectory_share",
+    "share of a trajectory's time",
+    "Sum of the durations of verifications over that of trajectories, where these have times of"
+    " their own (verification, trajectory).",
+    "1",
+    "no trajectory with times of its own was verified by itself",
+)
+_RANKS: Final = (
+    "SELECT unit, any_value(number) AS step, process, sum(took_s) AS seconds,"
+    " sum(samples) AS samples"
+    " FROM reward_call JOIN sample_batch USING (batch_id) WHERE unit >= 0 AND took_s IS NOT NULL"
+    " GROUP BY unit, process"
+)
+_SKEW: Final = Quantity(
+    "rewards.skew",
+    "slowest over fastest process of a reward",
+    "the longest over the shortest time that processes take for the reward functions of their parts"
+    " of a batch (reward_call)",
+    "1",
+    "SELECT max(seconds) / nullif(min(seconds), 0) AS value, unit AS cluster,"
+    f" NULL::BIGINT AS trajectory_id FROM ({_RANKS}) GROUP BY unit HAVING count(*) > 1",
+    "no two processes called reward functions for one batch",
+)
+_WAIT: Final = Definition(
+    "rewards.wait_share",
+    "share of reward time spent waiting for the slowest",
+    "1 - sum over batches of the mean over that of the longest time that processes take for the"
+    " reward functions of their parts of a batch (reward_call): what a barrier after them costs.",
+    "1",
+    "no two processes called reward functions for one batch",
+)
+_BY_PROCESS: Final = SeriesDefinition(
+    "rewards.by_process",
+    "reward functions by batch and process",
+    "Time that each process takes for the reward functions of its part of a batch, and trajectories"
+    " in it (reward_call).",
+    {"batch_id": "", "step": "", "process": "", "seconds": "s", "samples": "1"},
+)
+DEFINITIONS: Final = (
+    *_CALLS.definitions, *_WORK, *_ATTEMPTS, *_SKEW.definitions, _WAIT, _TRAJECTORY,
+)  # fmt: skip
+SERIES: Final = (_CALLS.series, _BY_PROCESS)
+TABLES: Final = _CALLS.tables
+
+
+def rewards(tables: Tables) -> Chapter:
+    """What verification takes."""
+    found = Found("rewards", "Rewards")
+    found.notes += prepare(tables)
+    names = [name for name in _CALLS.ask(tables, found) if name is not None]
+    _work(tables, found, names)
+    _attempts(tables, found, names)
+    ask(tables, found, _SKEW)
+    _ranks(tables, found)
+    answer = (
+        query(
+            tables,
+            """
+        SELECT (SELECT sum(seconds) FROM function_time) / nullif(sum((end_ns - start_ns) / 1e9), 0)
+        FROM sample
+        WHERE own_times AND EXISTS (FROM verification) AND NOT EXISTS (FROM reward_call)
+        """,
+        )
+        if names
+        else None
+    )
+    found.add(_TRAJECTORY.of(answer.row[0] if answer else None, answer))
+    if names:
+        found.notes.append(
+            "data sources are not recorded: where each has a reward function of its own, that tells"
+        )
+    return found.chapter()
+
+
+def _ranks(tables: Tables, found: Found) -> None:
+    answer = query(
+        tables,
+        f"""
+        SELECT 1 - sum(mean) / nullif(sum(most), 0) FROM (
+          SELECT avg(seconds) AS mean, max(seconds) AS most FROM ({_RANKS})
+          GROUP BY unit HAVING count(*) > 1
+        )
+        """,
+    )
+    found.add(_WAIT.of(answer.row[0], answer))
+    [rows] = query(tables, f"SELECT count(*) FROM ({_RANKS})").row
+    answer = query(
+        tables,
+        f"""
+        SELECT unit AS batch_id, step, process, seconds, samples FROM ({_RANKS})
+        WHERE unit % $every = 0 ORDER BY unit, process
+        """,
+        every=math.ceil(rows / MOST_ROWS) or 1,
+    )
+    if answer.rows:
+        found.series.append(_BY_PROCESS.of(answer, rows))
+
+
+def _work(tables: Tables, found: Found, names: list[str]) -> None:
+    answer = query(
+        tables,
+        """
+        WITH waited AS (
+          SELECT function, avg(end_ns - start_ns) / 1e9 AS mean
+          FROM verification GROUP BY function
+        )
+        SELECT function, sum(took_s) AS work,
+          1 - sum(took_s) / sum(calls) / nullif(any_value(mean), 0) AS queue_share,
+          arg_max(process, took_s, 5) AS processes
+        FROM reward_work LEFT JOIN waited USING (function) GROUP BY function
+        """,
+    )
+    told = {row["function"]: row for row in answer.dicts}
+    work, queue = _WORK
+    for name in names:
+        row = told.get(name, {})
+        by = {"function": name}
+        behind = evidence_of(process=dict.fromkeys(row.get("processes") or ()))
+        found.add(work.of(row.get("work"), answer, evidence=behind, by=by))
+        share = row.get("queue_share")
+        found.add(queue.of(None if share is None else max(0.0, share), answer, by=by))
+
+
+def _attempts(tables: Tables, found: Found, names: list[str]) -> None:
+    answer = query(
+        tables,
+        """
+        SELECT function, sum(attempts - 1)::BIGINT AS retries, sum(timeouts)::BIGINT AS timeouts,
+          list(trajectory_id) FILTER (timeouts > 0) AS late
+        FROM verification WHERE attempts IS NOT NULL GROUP BY function
+        """,
+    )
+    errors = query(
+        tables,
+        """
+        SELECT function, sum(errors)::BIGINT AS errors FROM (
+          SELECT function, count(error) AS errors FROM kept_span WHERE name = 'reward_fn'
+          GROUP BY function
+          UNION ALL
+          SELECT function, errors FROM reward_work
+        ) GROUP BY function
+        """,
+    )
+    told = {row["function"]: row for row in answer.dicts}
+    raised = dict(errors.rows)
+    retries, timeouts, failed = _ATTEMPTS
+    for name in names:
+        row = told.get(name, {})
+        by = {"function": name}
+        found.add(
+            retries.of(row.get("retries"), answer, by=by),
+            timeouts.of(
+                row.get("timeouts"), answer, evidence=evidence_of(trajectory=row.get("late")), by=by
+            ),
+            failed.of(raised.get(name), errors, by=by),
+        )

@@ -1,0 +1,102 @@
+"""All that the analysis says of one source: the ledger, causes, chapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.chapters import make_chapters
+from rlvr_probe.analysis.figures import Answer, Chapter, query
+from rlvr_probe.analysis.ledger import Ledger, make_ledger
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["Characterization", "Progress", "characterize"]
+
+Progress = Callable[[str], object]
+"""Called with what was done, in a word or two."""
+
+_COUNTS: Final = """
+SELECT (SELECT count(*) FROM kept_step WHERE done AND number >= 1) AS steps,
+       (SELECT count(*) FROM kept_trajectory WHERE mode = 'train') AS trajectories,
+       (SELECT count(*) FROM (SELECT DISTINCT batch_id, grp FROM kept_trajectory
+                              WHERE mode = 'train')) AS groups,
+       (SELECT sum(prompt_tokens)::BIGINT FROM kept_trajectory WHERE mode = 'train')
+           AS prompt_tokens,
+       (SELECT sum(response_tokens)::BIGINT FROM kept_trajectory WHERE mode = 'train')
+           AS response_tokens,
+       (SELECT count(*) FROM process) AS processes,
+       (SELECT sum(lost)::BIGINT FROM process) AS lost
+"""
+
+LEDGER_QUERY: Final = """
+SELECT category, sum(ns)::BIGINT AS ns FROM ledger GROUP BY category ORDER BY ns DESC
+"""
+STEPS_QUERY: Final = """
+SELECT step_id, category, sum(ns)::BIGINT AS ns FROM ledger GROUP BY ALL ORDER BY ALL
+"""
+WAITS_QUERY: Final = """
+SELECT * FROM barrier_wait ORDER BY gpu_ns DESC, step_id, barrier LIMIT 20
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Characterization:
+    """What is said of a source.
+
+    Attributes:
+        source: Run id, or name of the folder of a workload.
+        kind: ``recording`` or ``workload``.
+        facts: Of the training: the row of the table ``run``.
+        counts: Steps that were finished, trajectories, groups, tokens; of training alone.
+        ledger: None where there are no steps with times.
+        ledger_by_step, waits: What ``STEPS_QUERY`` and ``WAITS_QUERY`` gave; None without a ledger.
+        causes: Ranked.
+        chapters: In the order of the report.
+        notes: What a reader should know of the source, most important first.
+    """
+
+    source: str
+    kind: str
+    facts: Mapping[str, Any]
+    counts: Answer
+    ledger: Ledger | None
+    ledger_by_step: Answer | None
+    waits: Answer | None
+    causes: Sequence[Cause]
+    chapters: Sequence[Chapter]
+    notes: Sequence[str]
+
+
+def characterize(
+    tables: Tables, *, slots: int | None = None, progress: Progress = lambda _: None
+) -> Characterization:
+    """Ask everything; the tables get those of the ledger besides.
+
+    Args:
+        tables: Of a recording or a workload.
+        slots: Sequences that one engine decodes at once, where somebody knows.
+        progress: Told of what is done.
+    """
+    ledger = make_ledger(tables)
+    progress("ledger")
+    causes = () if ledger is None else tuple(find_causes(tables))
+    progress("causes")
+    chapters = list[Chapter]()
+    for chapter in make_chapters(tables, slots=slots):
+        chapters.append(chapter)
+        progress(chapter.title)
+    [facts] = query(tables, "SELECT * FROM run").dicts
+    return Characterization(
+        source=tables.source,
+        kind=facts["kind"],
+        facts=facts,
+        counts=query(tables, _COUNTS),
+        ledger=ledger,
+        ledger_by_step=None if ledger is None else query(tables, STEPS_QUERY),
+        waits=None if ledger is None else query(tables, WAITS_QUERY),
+        causes=causes,
+        chapters=tuple(chapters),
+        notes=(*tables.notes, *(() if ledger is None else ledger.notes)),
+    )

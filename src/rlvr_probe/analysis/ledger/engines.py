@@ -1,0 +1,165 @@
+"""Which GPUs a rollout engine has.
+
+Those of its own process; else those of the ranks, if there are as many as engines need and nothing
+is generated beside the training; else those that nobody works on and that showed activity; else
+GPUs of its own that nothing else is known of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+from rlvr_probe.analysis.ledger.search import Gpu, Search
+
+__all__ = ["find_engines"]
+
+SERVER = -1
+"""Number of an engine that nobody numbers: a server."""
+
+
+def find_engines(search: Search, attempt: int) -> None:
+    """Find those of the rollout engines of an attempt."""
+    numbers = [
+        number
+        for (number,) in search.ask(
+            "SELECT DISTINCT engine FROM trajectory JOIN process USING (process)"
+            " WHERE attempt = ? AND engine IS NOT NULL ORDER BY engine",
+            attempt,
+        )
+    ]
+    owners = _owners(search, attempt)
+    search.found.owners += [(attempt, *one) for one in owners.items()]
+    left = list[int]()
+    for number in numbers:
+        process = owners.get(number)
+        if process is not None and process in search.works:
+            gpus = search.put(process, "", None)
+            _serve(search, attempt, number, gpus, _training(search))
+        else:
+            left.append(number)
+    if not numbers and (_server(search) or _serves(search, attempt)):
+        left.append(SERVER)
+    if left:
+        _place(search, attempt, left)
+
+
+def _owners(search: Search, attempt: int) -> dict[int, int]:
+    """Process of each engine that told of a request which is a turn of one of its."""
+    [[some]] = search.ask("SELECT count(*) > 0 FROM request WHERE attempt = ?", attempt)
+    if not some:
+        return {}
+    return dict(
+        search.ask(
+            "SELECT engine, any_value(request.process) FROM request JOIN"
+            " (SELECT engine, arg_min(turn.start_ns, turn.start_ns) AS start_ns,"
+            " arg_min(turn.end_ns, turn.start_ns) AS end_ns FROM turn"
+            " JOIN trajectory USING (trajectory_id) WHERE engine IS NOT NULL GROUP BY engine)"
+            " first ON request.start_ns = first.start_ns AND request.end_ns = first.end_ns"
+            " WHERE request.attempt = ? GROUP BY engine HAVING count(DISTINCT request.process)"
+            " = 1",
+            attempt,
+        )
+    )
+
+
+def _serves(search: Search, attempt: int) -> bool:
+    """Whether an engine that nobody numbers decoded for processes that have no GPU."""
+    owned = sorted({one for gpu in search.found.gpus for one in gpu.processes})
+    [[some]] = search.ask(
+        "SELECT EXISTS (SELECT 1 FROM trajectory JOIN turn USING (trajectory_id)"
+        " JOIN process USING (process) WHERE attempt = ?1 AND engine IS NULL"
+        " AND NOT list_contains(?2::INTEGER[], process)) OR EXISTS (SELECT 1 FROM engine_call"
+        " WHERE attempt = ?1 AND NOT list_contains(?2::INTEGER[], process))",
+        attempt,
+        owned,
+    )
+    return bool(some)
+
+
+def _server(search: Search) -> bool:
+    """Whether the engine is a server, on none of the GPUs of those who ask it."""
+    [[server]] = search.ask("SELECT coalesce(bool_or(contains(engine, 'server')), false) FROM run")
+    return bool(server)
+
+
+def _place(search: Search, attempt: int, engines: Sequence[int]) -> None:
+    """Engines of which no device is known."""
+    [[size, beside]] = search.ask("SELECT any_value(rollout_tp), any_value(asynchronous) FROM run")
+    free = _free(search)
+    held = _largest(search, attempt)
+    each = size or max(1, len(held) // len(engines))
+    notes = search.found.notes
+    if engines != [SERVER] and len(held) == len(engines) * each and not beside:
+        gpus = held
+        notes.append(
+            "no device of a rollout engine was recorded: they are taken to be on the GPUs of"
+            " the ranks, as many as they need"
+        )
+    elif free and len(free) % len(engines) == 0:
+        each = len(free) // len(engines)
+        gpus = [search.gpu(f"device {device}", attempt) for device, _, _ in free]
+        for gpu, (device, host, boot) in zip(gpus, free, strict=True):
+            gpu.device, gpu.host, gpu.boot = device, host, boot
+        notes.append(
+            f"{len(free)} GPUs that no recorded process works on showed activity: they are"
+            " taken to be those of the rollout engine"
+        )
+    elif engines == [SERVER]:
+        notes.append("no device of the rollout engine was recorded: its GPUs are not in the ledger")
+        return
+    else:
+        gpus = [
+            search.gpu(f"engine {number} part {part}", attempt)
+            for number in engines
+            for part in range(each)
+        ]
+        notes.append(
+            f"no device of {len(engines)} rollout engines was recorded: each is taken to have"
+            f" {each} of its own"
+        )
+    trains = _training(search)
+    for at, number in enumerate(engines):
+        _serve(search, attempt, number, gpus[at * each : (at + 1) * each], trains)
+
+
+def _largest(search: Search, attempt: int) -> list[Gpu]:
+    """GPUs of the largest group of ranks of an attempt, by rank; or of ranks that are missing."""
+    groups = dict[str, list[Gpu]]()
+    for gpu in search.found.gpus:
+        here = [one for one in gpu.processes if search.processes[one].attempt == attempt]
+        if here:
+            groups.setdefault(search.processes[here[0]].role, []).append(gpu)
+        elif not gpu.processes and gpu.part == "train":
+            groups.setdefault("", []).append(gpu)
+    held = max(groups.values(), key=len, default=[])
+    return sorted(held, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.index))
+
+
+def _free(search: Search) -> list[tuple[int, str, str]]:
+    """Devices that nobody works on, and that showed activity."""
+    taken = {gpu.device for gpu in search.found.gpus}
+    return [
+        (device, host, boot)
+        for device, host, boot in search.ask(
+            "SELECT device, any_value(host), any_value(boot) FROM device JOIN reading"
+            " USING (device) WHERE kind = 'gpu' AND value > 0"
+            " AND counter IN ('sm_active', 'utilization') GROUP BY device ORDER BY device"
+        )
+        if device not in taken
+    ]
+
+
+def _serve(
+    search: Search, attempt: int, engine: int, gpus: Iterable[Gpu], training: Set[int]
+) -> None:
+    for gpu in gpus:
+        named = not gpu.key.startswith(("device", "engine"))
+        trains = named or not training.isdisjoint(gpu.processes)
+        gpu.part = "both" if trains else "rollout"
+        search.found.engines.append((attempt, engine, gpu.index))
+
+
+def _training(search: Search) -> set[int]:
+    """Processes of ranks."""
+    workers = search.numbers("SELECT DISTINCT process FROM span WHERE side = 'worker'")
+    return workers | {one for some in search.found.ranks.values() for one in some}

@@ -1,0 +1,108 @@
+"""Puts the ledger of a recording together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rlvr_probe.analysis.ledger.barriers import find_barriers
+from rlvr_probe.analysis.ledger.categories import CATEGORIES
+from rlvr_probe.analysis.ledger.hidden import find_hidden
+from rlvr_probe.analysis.ledger.moves import make_cells
+from rlvr_probe.analysis.ledger.notes import notes_of
+from rlvr_probe.analysis.ledger.places import find_places
+from rlvr_probe.analysis.ledger.queue import paint_queue
+from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
+from rlvr_probe.analysis.ledger.search import Gpu, insert
+from rlvr_probe.analysis.ledger.stages import find_stages, paint_stages
+from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["Ledger", "make_ledger"]
+
+
+_LARGE: Final = (
+    "paint", "painted", "ledger_call", "ledger_part", "barrier_own",
+    "tensor_read", "tensor_course",
+)  # fmt: skip
+"""What was made on the way, and is as large as the recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where the time of every GPU went.
+
+    Attributes:
+        gpus: All of them.
+        begin_ns, end_ns: From the begin of the first step to the end of the last.
+        ns: GPU time by category, every category; sums up to GPUs times what lies between.
+        notes: What cannot be told of this recording, and what was taken to be so.
+    """
+
+    gpus: Sequence[Gpu]
+    begin_ns: int
+    end_ns: int
+    ns: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def make_ledger(tables: Tables) -> Ledger | None:
+    """The ledger; None of a recording without steps, or of a workload, which has no clock.
+
+    Makes the tables ``gpu``, ``segment``, ``ledger`` and ``barrier_wait``; once.
+    """
+    sql = tables.sql
+    made = _made(tables)
+    if made is not None:
+        return made
+    places = find_places(tables)
+    find_stages(tables)
+    [[begin_ns, end_ns]] = sql.execute(
+        "SELECT min(start_ns), max(end_ns) FROM ledger_window"
+    ).fetchall()
+    if begin_ns is None:
+        return None
+    begin_paint(tables)
+    find_rollout(tables)
+    paint_stages(tables)
+    paint_rollout(tables)
+    paint_queue(tables)
+    sweep(tables, begin_ns, end_ns)
+    find_hidden(tables)
+    make_cells(tables)
+    find_barriers(tables)
+    notes = (*places.notes, *notes_of(tables))
+    for name in _LARGE:
+        sql.execute(f"DROP TABLE IF EXISTS {name}")
+    insert(tables, "ledger_note", "note VARCHAR", [(note,) for note in notes])
+    insert(tables, "ledger_span", "begin_ns BIGINT, end_ns BIGINT", [(begin_ns, end_ns)])
+    return _made(tables)
+
+
+def _made(tables: Tables) -> Ledger | None:
+    """The ledger that the tables hold; None if it was not made yet."""
+    sql = tables.sql
+    [[there]] = sql.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'ledger_span'"
+    ).fetchall()
+    if not there:
+        return None
+    [[begin_ns, end_ns]] = sql.execute("SELECT begin_ns, end_ns FROM ledger_span").fetchall()
+    processes = dict(
+        sql.execute(
+            "SELECT gpu, list(process ORDER BY process) FROM gpu_process GROUP BY gpu"
+        ).fetchall()
+    )
+    gpus = [
+        Gpu(gpu, key, device, process, rank, host, boot, part, processes.get(gpu, []))
+        for gpu, key, device, process, rank, host, boot, part in sql.execute(
+            "SELECT gpu, key, device, process, rank, host, boot, part FROM gpu ORDER BY gpu"
+        ).fetchall()
+    ]
+    ns = dict.fromkeys(CATEGORIES, 0)
+    ns.update(
+        sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
+    )
+    notes = sql.execute("SELECT note FROM ledger_note").fetchall()
+    return Ledger(gpus, begin_ns, end_ns, ns, tuple(note for (note,) in notes))

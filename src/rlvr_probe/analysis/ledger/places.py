@@ -1,0 +1,130 @@
+"""Which GPUs a run has, who works on them, and whose stages tell what they do.
+
+A device that a process surely works on is a GPU. Where devices are not known, a rank is one, under
+the same name in every attempt.
+"""
+
+from __future__ import annotations
+
+from rlvr_probe.analysis.ledger.engines import find_engines
+from rlvr_probe.analysis.ledger.search import Places, Search, insert
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["find_places"]
+
+
+def _find(search: Search) -> Places:
+    """All of it."""
+    found = search.found
+    callers = search.numbers(
+        "SELECT DISTINCT process FROM span WHERE side = 'caller' UNION"
+        " SELECT process FROM session WHERE facts->>'accelerators' IS NOT NULL"
+    )
+    steppers = search.numbers(
+        "SELECT DISTINCT process FROM span WHERE name = 'step' UNION"
+        " SELECT process FROM open_span WHERE name = 'step'"
+    )
+    for process in sorted(steppers & search.processes.keys()):
+        attempt = search.processes[process].attempt
+        into = found.controllers if process in callers else found.ranks
+        into.setdefault(attempt, []).append(process)
+    for attempt in sorted({*found.controllers, *found.ranks}):
+        _ranks(search, attempt)
+    _called(search)
+    _missing(search)
+    for attempt in sorted({*found.controllers, *found.ranks}):
+        find_engines(search, attempt)
+    return found
+
+
+def _ranks(search: Search, attempt: int) -> None:
+    """Ranks that do everything themselves."""
+    for process in search.found.ranks.get(attempt, ()):
+        rank = search.processes[process].rank
+        search.put(process, f"rank {process if rank is None else rank}", rank)
+
+
+def _called(search: Search) -> None:
+    """Ranks of groups that a controller calls."""
+    for process, rank in search.ask(
+        "SELECT process, min(rank) FROM span WHERE side = 'worker' GROUP BY process"
+        " ORDER BY process"
+    ):
+        if process in search.processes:
+            role = search.processes[process].role
+            search.put(process, f"{role} {rank}", rank)
+
+
+def _missing(search: Search) -> None:
+    """Ranks that the run had and that recorded nothing."""
+    found = search.found
+    for attempt, processes in found.ranks.items():
+        known = {search.processes[one].rank for one in processes}
+        size = max((search.processes[one].world_size or 0 for one in processes), default=0)
+        for rank in sorted(set(range(min(size, 1 << 20))) - known):
+            search.gpu(f"rank {rank}", attempt).rank = rank
+    if not found.controllers:
+        return
+    [[size]] = search.ask("SELECT any_value(accelerators) FROM run")
+    for number in range(len(found.gpus), min(size or 0, 1 << 20)):
+        search.gpu(f"accelerator {number}", min(found.controllers))
+
+
+def find_places(tables: Tables) -> Places:
+    """The GPUs of a recording, put into tables too.
+
+    Makes ``gpu``, ``gpu_process`` (who works on which), ``gpu_teller`` (whose stages tell what a
+    GPU does, until when) and ``engine_gpu``.
+    """
+    found = _find(Search(tables))
+    insert(
+        tables, "gpu",
+        "gpu INTEGER, key VARCHAR, device INTEGER, process INTEGER, rank BIGINT, host VARCHAR,"
+        " boot VARCHAR, part VARCHAR",
+        [
+            (one.index, one.key, one.device, one.process, one.rank, one.host, one.boot, one.part)
+            for one in found.gpus
+        ],
+    )  # fmt: skip
+    insert(
+        tables,
+        "gpu_process",
+        "gpu INTEGER, process INTEGER",
+        [(one.index, process) for one in found.gpus for process in one.processes],
+    )
+    insert(tables, "engine_owner", "attempt INTEGER, engine BIGINT, process INTEGER", found.owners)
+    insert(tables, "engine_gpu", "attempt INTEGER, engine BIGINT, gpu INTEGER", found.engines)
+    _tellers(tables, found)
+    return found
+
+
+def _tellers(tables: Tables, found: Places) -> None:
+    [[beside]] = tables.sql.execute(
+        "SELECT coalesce(any_value(asynchronous), false) FROM run"
+    ).fetchall()
+    attempts = dict(tables.sql.execute("SELECT process, attempt FROM process").fetchall())
+    served = {(attempt, gpu) for attempt, _, gpu in found.engines}
+    rows = set[tuple[int, int, bool]]()
+    for gpu in found.gpus:
+        alone = gpu.part == "rollout" and beside
+        here = {attempts[process] for process in gpu.processes}
+        here |= {attempt for attempt, index in served if index == gpu.index}
+        if not here and gpu.key.startswith("accelerator"):
+            here = set(found.controllers)
+        if not gpu.processes and gpu.part == "train" and gpu.key.startswith("rank"):
+            here = set()
+        for attempt in here:
+            own = [one for one in found.ranks.get(attempt, ()) if one in gpu.processes]
+            rows |= {(gpu.index, one, True) for one in own}
+            if not own and not alone:
+                others = found.controllers.get(attempt) or found.ranks.get(attempt, ())[:1]
+                rows |= {(gpu.index, one, False) for one in others}
+    insert(tables, "ledger_told", "gpu INTEGER, process INTEGER, own BOOLEAN", sorted(rows))
+    tables.sql.execute(
+        "CREATE OR REPLACE TEMP TABLE gpu_teller AS"
+        " WITH ended AS (SELECT gpu, attempt, max(last_seen_ns) AS until_ns FROM gpu_process"
+        " JOIN process USING (process) GROUP BY gpu, attempt"
+        " HAVING bool_and(state = 'died'))"
+        " SELECT told.gpu, told.process, attempt, own, until_ns FROM ledger_told told"
+        " JOIN process USING (process) LEFT JOIN ended USING (gpu, attempt)"
+    )

@@ -1,0 +1,159 @@
+"""What is known of the GPUs of a run while they are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["Gpu", "Places", "Process", "Search", "insert"]
+
+
+@dataclass(slots=True)
+class Gpu:
+    """One GPU of the ledger, or what stands for one.
+
+    Attributes:
+        index: Its number, from 0.
+        key: What names it in every attempt.
+        device: Its row in ``device``; None if no device is known.
+        process: The first process that is known to work on it; None if none is.
+        rank: Of that process, in the training or in its group.
+        part: ``train``, ``rollout`` or ``both``.
+    """
+
+    index: int
+    key: str
+    device: int | None = None
+    process: int | None = None
+    rank: int | None = None
+    host: str = ""
+    boot: str = ""
+    part: str = "train"
+    processes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of an attempt, as the table says."""
+
+    process: int
+    attempt: int
+    host: str
+    boot: str
+    rank: int | None
+    world_size: int | None
+    role: str
+    state: str
+    last_seen_ns: int
+
+
+@dataclass(slots=True)
+class Places:
+    """What was found.
+
+    Attributes:
+        gpus: All GPUs.
+        controllers: By attempt, processes that call the ranks for each stage.
+        ranks: By attempt, processes that train and call nobody.
+        notes: How it was told, where it is not sure.
+    """
+
+    gpus: list[Gpu] = field(default_factory=list)
+    controllers: dict[int, list[int]] = field(default_factory=dict)
+    ranks: dict[int, list[int]] = field(default_factory=dict)
+    engines: list[tuple[int, int, int]] = field(default_factory=list)
+    """Attempt, engine and index of a GPU."""
+    owners: list[tuple[int, int, int]] = field(default_factory=list)
+    """Attempt, engine and the process that has it."""
+    notes: list[str] = field(default_factory=list)
+
+
+class Search:
+    """Asks the tables, and gives every GPU its place.
+
+    Attributes:
+        found: What was found so far.
+        processes: By number.
+        works: Device, host and boot of what a process surely works on.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        """Begin with nothing found."""
+        self.sql = tables.sql
+        self.found = Places()
+        self._by_key: dict[str, Gpu] = {}
+        rows = self.ask(
+            "SELECT process, attempt, host, boot, rank, world_size, role, state, last_seen_ns"
+            " FROM process WHERE attempt IS NOT NULL ORDER BY process"
+        )
+        self.processes = {row[0]: Process(*row) for row in rows}
+        self.works = self._devices()
+        self._apart = self._concurrent()
+
+    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return self.sql.execute(query, list(values)).fetchall()
+
+    def numbers(self, query: str) -> set[int]:
+        """The values of its only column."""
+        return {number for (number,) in self.ask(query)}
+
+    def _devices(self) -> dict[int, list[tuple[int, str, str]]]:
+        """Devices that a process surely works on: of several that it may use, nobody knows."""
+        told = dict[int, list[tuple[int, str, str, str]]]()
+        for process, device, how, host, boot in self.ask(
+            "SELECT process, device, how, host, boot FROM device_process JOIN device USING (device)"
+            " WHERE kind <> 'host' ORDER BY process, device"
+        ):
+            told.setdefault(process, []).append((device, how, host, boot))
+        return {
+            process: [(device, host, boot) for device, _, host, boot in some]
+            for process, some in told.items()
+            if len(some) == 1 or some[0][1] == "torch"
+        }
+
+    def _concurrent(self) -> bool:
+        """Whether two attempts ran at the same time, so that a rank has no place of its own."""
+        [[both]] = self.ask(
+            "WITH a AS (SELECT attempt, min(start_ns) AS b, max(last_seen_ns) AS e FROM process"
+            " WHERE attempt IS NOT NULL GROUP BY attempt)"
+            " SELECT count(*) > 0 FROM a JOIN a o ON a.attempt < o.attempt AND a.e > o.b"
+        )
+        return bool(both)
+
+    def gpu(self, key: str, attempt: int) -> Gpu:
+        """The GPU of that name; a new one if there is none."""
+        if self._apart and not key.startswith("device"):
+            key = f"{key} of {attempt}"
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = Gpu(len(self._by_key), key)
+            self.found.gpus.append(found)
+        return found
+
+    def put(self, process: int, key: str, rank: int | None) -> list[Gpu]:
+        """The GPUs of a process that works on some."""
+        one = self.processes[process]
+        gpus = list[Gpu]()
+        places: list[tuple[int | None, str, str]] = [*self.works.get(process, ())]
+        for device, host, boot in places or [(None, one.host, one.boot)]:
+            gpu = self.gpu(key if device is None else f"device {device}", one.attempt)
+            gpu.device = device
+            if not gpu.processes:
+                gpu.process, gpu.rank, gpu.host, gpu.boot = process, rank, host, boot
+            gpu.processes.append(process)
+            gpus.append(gpu)
+        return gpus
+
+
+def insert(tables: Tables, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Make a temporary table of rows from Python."""
+    types = [one.strip().split(" ") for one in columns.split(",")]
+    tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
+    values = [list(column) for column in zip(*rows, strict=True)]
+    if values:
+        parts = ", ".join(f"unnest(?::{kind}[])" for _, kind in types)
+        tables.sql.execute(f"INSERT INTO {name} SELECT {parts}", values)

@@ -1,0 +1,109 @@
+"""Fills what reward functions gave: what a trainer told, and what single verifications did.
+
+As :func:`rlvr_probe.trace.turns.join_verifications`: where the trainer told nothing, every function
+that verified any trajectory of a shard has a value, or none, for each of them; verified twice,
+nobody knows which value counted. Where the trainer told the values of one function, and one
+function verified, these are its times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import duckdb
+
+from rlvr_probe.analysis.tables.bulk import Bulk
+from rlvr_probe.analysis.tables.columns import Column, Table
+from rlvr_probe.analysis.tables.journals.matching import Places
+
+__all__ = ["place_rewards"]
+
+_TOLD = Table(
+    "q_told",
+    "",
+    (
+        Column("n", "INTEGER", ""),
+        Column("function", "VARCHAR", ""),
+        Column("fn", "BIGINT", ""),
+        Column("given", "DOUBLE[]", ""),
+        Column("times", "DOUBLE[]", ""),
+    ),
+)
+
+
+def place_rewards(bulk: Bulk, sql: duckdb.DuckDBPyConnection, places: Places) -> None:
+    """Fill ``verification`` and ``reward``."""
+    sql.execute(_TOLD.ddl)
+    bulk.add(_TOLD, _told(places))
+    bulk.finish()
+    sql.execute(_VERIFIED)
+    sql.execute(
+        "INSERT INTO verification SELECT trajectory_id, process, function, start_ns, end_ns,"
+        " attempts, timeouts FROM q_verified"
+    )
+    sql.execute(_FUNCTIONS)
+    sql.execute(_TOLD_ROWS)
+    sql.execute(_EACH_ONCE)
+    [[odd]] = sql.execute("SELECT count(*) FROM q_function WHERE told = 0 AND NOT once").fetchall()
+    if odd:
+        sql.execute(_NOT_ONCE)
+
+
+def _told(places: Places) -> Iterator[Sequence[Any]]:
+    for number, part in enumerate(places.parts):
+        for column in part.shard.rewards:
+            times = None if column.verify_s is None else list(column.verify_s)
+            yield number, column.function, column.index, list(column.values), times
+
+
+_VERIFIED = (
+    "CREATE TABLE q_verified AS SELECT i.n AS n, i.first + j.local AS trajectory_id, r.process AS"
+    " process, t.function AS function, t.start_ns + shift_ns AS start_ns,"
+    " t.end_ns + shift_ns AS end_ns, t.attempts AS attempts, t.timeouts AS timeouts,"
+    " t.value AS value, (t.end_ns - t.start_ns) / 1e9 AS took_s FROM q_verification t"
+    " JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n)"
+    " JOIN q_member m ON m.p = t.p JOIN q_process r ON r.p = t.p"
+)
+
+_FUNCTIONS = (
+    "CREATE TABLE q_function AS SELECT v.n AS n, v.function AS function, i.told AS told,"
+    " row_number() OVER (PARTITION BY v.n ORDER BY v.function) - 1 AS fn,"
+    " v.verified = i.size AND v.those = e.every AS once,"
+    " count(*) OVER (PARTITION BY v.n) AS functions FROM"
+    " (SELECT n, function, count(*) AS verified, sum(hash(trajectory_id)) AS those FROM q_verified"
+    " GROUP BY n, function) v JOIN q_shard i USING (n) JOIN"
+    " (SELECT n, sum(hash(first + local)) AS every FROM q_joined JOIN q_shard USING (n)"
+    " GROUP BY n) e USING (n)"
+)
+"""Functions that verified single trajectories of a shard; ``once``: each of them exactly once."""
+
+_TOLD_ROWS = (
+    "INSERT INTO reward SELECT first + local, function, fn, value, verify_s FROM"
+    " (SELECT n, unnest(range(len(given))) AS local, function, fn, unnest(given) AS value,"
+    " unnest(times) AS verify_s FROM q_told WHERE n NOT IN"
+    " (SELECT n FROM q_function JOIN q_told t USING (n) WHERE told = 1 AND functions = 1"
+    " AND t.times IS NULL)) JOIN q_shard USING (n)"
+    " UNION ALL SELECT first + local, a.function, a.fn, a.value, b.took_s FROM"
+    " (SELECT n, unnest(range(len(given))) AS local, q_told.function AS function, q_told.fn AS fn,"
+    " unnest(given) AS value FROM q_told JOIN q_function USING (n) WHERE told = 1 AND functions = 1"
+    " AND times IS NULL) a JOIN q_shard USING (n) LEFT JOIN"
+    " (SELECT trajectory_id, CASE WHEN count(*) = 1 THEN any_value(took_s) END AS took_s"
+    " FROM q_verified WHERE n IN (SELECT n FROM q_function WHERE told = 1 AND functions = 1)"
+    " GROUP BY trajectory_id) b ON b.trajectory_id = first + local"
+)
+
+_EACH_ONCE = (
+    "INSERT INTO reward SELECT trajectory_id, function, fn, value, took_s FROM q_verified"
+    " JOIN q_function USING (n, function) WHERE told = 0 AND once"
+)
+
+_NOT_ONCE = (
+    "INSERT INTO reward SELECT i.first + j.local, f.function, f.fn, v.value, v.took_s"
+    " FROM q_function f JOIN q_joined j USING (n) JOIN q_shard i USING (n) LEFT JOIN"
+    " (SELECT trajectory_id, function, CASE WHEN count(*) = 1 THEN any_value(value) END AS value,"
+    " CASE WHEN count(*) = 1 THEN any_value(took_s) END AS took_s FROM q_verified"
+    " GROUP BY trajectory_id, function) v"
+    " ON v.trajectory_id = i.first + j.local AND v.function = f.function"
+    " WHERE f.told = 0 AND NOT f.once"
+)

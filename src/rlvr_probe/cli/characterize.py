@@ -1,0 +1,118 @@
+"""``rlvr-probe characterize``: where the GPU-hours of a run went, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_probe.exceptions import ProbeError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from rlvr_probe.analysis.tables import Tables
+    from rlvr_probe.cli.progress import ReadingProgress
+
+__all__ = ["add_parser", "execute"]
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``characterize``."""
+    parser = subparsers.add_parser(
+        "characterize",
+        help="say where the GPU-hours of a run went, and why",
+        description="Say where the GPU time of a recorded run went, who made it wait, and what"
+        " its lengths, rewards, tools and devices were like. A bare workload directory has fewer"
+        " chapters. Needs the extra analysis.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        type=Path,
+        help="a run folder, a folder of runs: the newest, a workload directory, or saved tables",
+    )
+    parser.add_argument(
+        "--slots",
+        metavar="N",
+        type=_slots,
+        help="sequences that one engine decodes at once, if you know (vLLM: max_num_seqs)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all of it, with queries; - to print")
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write a page for a browser, which loads nothing"
+    )
+    parser.add_argument(
+        "--save",
+        metavar="DIR",
+        type=Path,
+        help="keep the tables as Parquet in DIR, which is made: a SOURCE that is read at once",
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def _slots(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1")
+    return int(text)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Characterize and return the exit code."""
+    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.report.render import draw
+
+    with _needed():
+        from rlvr_probe.analysis.characterization import characterize
+        from rlvr_probe.analysis.tables import save_tables
+        from rlvr_probe.report.characterize import lay_out_characterization, to_document
+        from rlvr_probe.report.page import write_page
+    if args.html is not None and not args.html.absolute().parent.is_dir():
+        # Before minutes of work, not after them.
+        raise ProbeError(f"{args.html.parent} does not exist; expected a folder to write into")
+    with ReadingProgress() as progress, _tables(args.source, progress) as tables:
+        if args.save is not None:
+            save_tables(tables, args.save)
+        found = characterize(tables, slots=args.slots)
+        if args.html is not None:
+            write_page(args.html, tables, found)
+        if args.json is not None:
+            text = json.dumps(to_document(found), allow_nan=False)
+            if args.json == "-":
+                print(text)
+                return 0
+            Path(args.json).write_text(text + "\n", encoding="utf-8")
+    draw(lay_out_characterization(found), sys.stdout)
+    return 0
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "duckdb":
+            raise
+        raise ProbeError(
+            "characterize needs DuckDB, which is not installed; install it with"
+            " pip install 'rlvr-probe[analysis]'"
+        ) from None
+
+
+@contextmanager
+def _tables(source: Path, progress: ReadingProgress) -> Iterator[Tables]:
+    from rlvr_probe.analysis.tables import is_saved, open_saved, open_tables
+    from rlvr_probe.cli.exporters import find_reader
+
+    if is_saved(source):
+        with open_saved(source) as tables:
+            yield tables
+        return
+    reader = find_reader(source) if source.is_dir() else None
+    read = source if reader is None else reader.read(source)
+    with open_tables(read, progress=progress) as tables:
+        yield tables

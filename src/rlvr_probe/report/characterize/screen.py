@@ -1,0 +1,199 @@
+"""One screen for a tired engineer: where the GPU time went, why, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from rlvr_probe.analysis.characterization import Characterization
+from rlvr_probe.analysis.figures import Figure
+from rlvr_probe.analysis.ledger import Ledger
+from rlvr_probe.report.document import Block, Column, Line, bar, clean, duration, grid
+from rlvr_probe.report.document import seconds as digits
+
+__all__ = ["lay_out_characterization"]
+
+_ROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "rollout": ("work.rollout",),
+    "training": (
+        "work.update_actor", "work.update_critic", "work.old_logprob", "work.ref_logprob",
+        "work.values", "work.other",
+    ),
+    "moving weights": ("work.weight_sync",),
+    "waiting for the last of a rollout": ("wait.rollout",),
+    "waiting for rewards": ("wait.reward",),
+    "waiting for other ranks": ("wait.update", "wait.refit"),
+    "between stages": ("bubble",),
+    "overhead": (
+        "overhead.data", "overhead.dispatch", "overhead.advantage", "overhead.probe",
+    ),
+    "evaluation and checkpoints": ("eval", "checkpoint"),
+    "thrown away": (
+        "discarded.filtered", "discarded.surplus", "discarded.stale", "discarded.truncated",
+        "discarded.redone",
+    ),
+    "unaccounted": ("unaccounted",),
+}  # fmt: skip
+"""Lines of the screen, and what of the ledger is in them: all of it."""
+
+_LEAST: Final = 0.0005
+_CAUSES: Final = 3
+_NOTES: Final = 4
+
+
+def lay_out_characterization(found: Characterization) -> list[Block]:
+    """The report, for a terminal."""
+    blocks: list[Block] = [Line(_title(found), "title"), Line(_counts(found))]
+    if found.ledger is not None:
+        blocks += _ledger(found.ledger)
+        blocks += _causes(found)
+    blocks += [Line(text) for text in _facts(found)]
+    notes = dict.fromkeys((*found.notes, *(note for one in found.chapters for note in one.notes)))
+    blocks += [Line(f"note: {clean(note, 400)}", "quiet") for note in list(notes)[:_NOTES]]
+    if len(notes) > _NOTES:
+        blocks.append(Line(f"… and {len(notes) - _NOTES} notes more, in --json", "quiet"))
+    return blocks
+
+
+def _title(found: Characterization) -> str:
+    facts = found.facts
+    parts = [clean(found.source, 64)]
+    if facts["framework"]:
+        parts.append(
+            f"{clean(facts['framework'], 16)} {clean(facts['framework_version'] or '', 16)}"
+        )
+    if facts["algorithm"]:
+        parts.append(clean(facts["algorithm"], 16).upper())
+    if found.ledger is not None:
+        count = len(found.ledger.gpus)
+        parts.append(f"{count} GPU" if count == 1 else f"{count:,} GPUs")
+    return " · ".join(part.strip() for part in parts)
+
+
+def _counts(found: Characterization) -> str:
+    counts = dict(zip(found.counts.columns, found.counts.row, strict=True))
+    text = (
+        f"{counts['steps']:,} steps, {counts['trajectories']:,} trajectories of"
+        f" {counts['groups']:,} prompts"
+    )
+    if counts["response_tokens"] is not None:
+        text += f", {counts['response_tokens']:,} tokens in responses"
+    ledger = found.ledger
+    if ledger is not None:
+        wall_s = (ledger.end_ns - ledger.begin_ns) / 1e9
+        text += f"; {duration(wall_s)}, {_gpu_time(sum(ledger.ns.values()) / 1e9)}"
+    return text
+
+
+def _gpu_time(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:,.1f} GPU-hours" if hours >= 1 else f"{digits(seconds)} GPU-seconds"
+
+
+def _ledger(ledger: Ledger) -> list[Block]:
+    whole = sum(ledger.ns.values())
+    unit, ns_of_it = ("GPU-hours", 3_600e9) if whole >= 3_600e9 else ("GPU-seconds", 1e9)
+    rows = []
+    for name, categories in _ROWS.items():
+        parts = {one: ledger.ns.get(one, 0) for one in categories}
+        ns = sum(parts.values())
+        share = ns / whole if whole else 0.0
+        if share < _LEAST and name != "unaccounted":
+            continue
+        of = [
+            f"{one.partition('.')[2] or one} {part / whole:.1%}"
+            for one, part in sorted(parts.items(), key=lambda item: -item[1])
+            if whole and part / whole >= _LEAST
+        ]
+        rows.append(
+            [name, f"{ns / ns_of_it:,.2f}", f"{share:.1%}", bar(share, 12),
+             clean(", ".join(of), 34) if len(categories) > 1 else ""]
+        )  # fmt: skip
+    columns = (
+        Column("", number=False), Column(unit), Column("share"), Column("", number=False),
+        Column("of it", number=False),
+    )  # fmt: skip
+    return [grid("Where the GPU time went", columns, rows, head=16, tail=0, what="lines")]
+
+
+def _causes(found: Characterization) -> list[Block]:
+    if not found.causes:
+        return [Line("no cause stands out of the noise of this run")]
+    blocks: list[Block] = [Line("Why", "title")]
+    for number, cause in enumerate(found.causes[:_CAUSES], 1):
+        between = ""
+        if cause.low is not None and cause.high is not None:
+            between = f" ({_gpu_time(max(0.0, cause.low))} to {_gpu_time(cause.high)})"
+        blocks.append(
+            Line(f"{number}. {clean(cause.title, 300)}", "alarm" if number == 1 else "plain")
+        )
+        blocks.append(
+            Line(f"   without it {_gpu_time(cause.gpu_s)} less{between};"
+                 f" what usually helps: {clean(cause.usually_helps, 300)}", "quiet")
+        )  # fmt: skip
+    if len(found.causes) > _CAUSES:
+        blocks.append(Line(f"… and {len(found.causes) - _CAUSES} more, in --json", "quiet"))
+    return blocks
+
+
+def _facts(found: Characterization) -> Iterable[str]:
+    """What stands out of the chapters, a line each."""
+    figures = {one.id: one for chapter in found.chapters for one in chapter.figures if not one.by}
+
+    def say(*parts: tuple[str, str, Callable[[Any], str]]) -> str:
+        told = [
+            f"{text} {form(figures[name].value)}"
+            for text, name, form in parts
+            if name in figures and figures[name].value is not None
+        ]
+        return ", ".join(told)
+
+    lines = {
+        "responses": say(
+            ("p50", "lengths.response.p50", _whole), ("p99", "lengths.response.p99", _whole),
+            ("longest", "lengths.response.max", _whole),
+            ("at the cap", "lengths.response.at_cap", _share),
+            ("longest of a group over its mean", "lengths.group.max_over_mean.mean", _times),
+        ),
+        "decode slots": say(
+            ("in use", "occupancy.mean", _share),
+            ("under a quarter in use for", "occupancy.under_25", _share),
+            ("left idle by lengths", "occupancy.length_idle.mean", _share),
+        ),
+        "replicas": say(
+            ("tokens, most over mean - 1", "imbalance.replica.tokens.mean", _share),
+            ("longest response", "imbalance.replica.longest.mean", _share),
+        ),
+        "rewards": _slowest(found, "rewards.function.time", "function"),
+        "tools": _slowest(found, "tools.time", "tool"),
+    }  # fmt: skip
+    return [f"{name}: {text}" for name, text in lines.items() if text]
+
+
+def _slowest(found: Characterization, name: str, by: str) -> str:
+    told = [
+        one
+        for chapter in found.chapters
+        for one in chapter.figures
+        if one.id == name and isinstance(one.value, (int, float))
+    ]
+    told.sort(key=lambda one: -_number(one))
+    return ", ".join(
+        f"{clean(one.by.get(by, '?'), 24)} {duration(_number(one))}" for one in told[:3]
+    )
+
+
+def _number(one: Figure) -> float:
+    return float(one.value) if isinstance(one.value, (int, float)) else 0.0
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}"

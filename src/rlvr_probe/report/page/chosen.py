@@ -1,0 +1,107 @@
+"""Which GPUs and steps of a large run are drawn one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.tables import Tables
+
+__all__ = ["GPUS", "chosen_gpus", "chosen_steps"]
+
+GPUS: Final = 48
+"""GPUs that are drawn; all are counted."""
+
+_ENDS: Final = 8
+"""Of these, so many that waited least, and most."""
+
+
+def _even(of: Sequence[int], count: int) -> Iterator[int]:
+    """``count`` of them, evenly spaced, the coarsest first."""
+    if not of:
+        return
+    whole = 1
+    while whole < count * 2:
+        for part in range(whole + 1):
+            yield of[min(len(of) - 1, part * (len(of) - 1) // whole)]
+        whole *= 2
+
+
+def _first(count: int, *some: Iterable[int]) -> list[int]:
+    """The first ``count`` different ones."""
+    found = dict[int, None]()
+    for one in (each for part in some for each in part):
+        if len(found) == count:
+            break
+        found[one] = None
+    return list(found)
+
+
+def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
+    """Numbers of the GPUs that are drawn, in order, and how many there are for which reason."""
+    places = tables.sql.execute("SELECT gpu, process, rank FROM gpu ORDER BY gpu").fetchall()
+    every = [gpu for gpu, *_ in places]
+    if len(every) <= GPUS:
+        return every, {}
+    named = dict[int, None]()
+    for cause in causes:
+        where = cause.where
+        processes = (
+            set(cause.evidence["process"].ids) if "process" in cause.evidence else set[int]()
+        )
+        for gpu, process, rank in places:
+            here = gpu == where.get("gpu") or (rank is not None and rank == where.get("rank"))
+            if here or process in processes:
+                named[gpu] = None
+    waited = [
+        gpu
+        for gpu, _ in tables.sql.execute(
+            "SELECT gpu, sum(ns) FILTER (starts_with(category, 'wait.')) AS waited FROM ledger"
+            " GROUP BY gpu ORDER BY waited, gpu"
+        ).fetchall()
+    ]
+    causing = _first(GPUS // 2, named)
+    ends = _first(len(causing) + 2 * _ENDS, causing, waited[:_ENDS], waited[::-1][:_ENDS])
+    chosen = _first(GPUS, ends, _even(every, GPUS), every)
+    why = {
+        "named": len(causing), "ends": len(ends) - len(causing), "even": len(chosen) - len(ends),
+    }  # fmt: skip
+    return sorted(chosen), why
+
+
+def chosen_steps(
+    tables: Tables, causes: Sequence[Cause], cost: dict[int, int], most: int
+) -> list[int]:
+    """Steps that are drawn exactly, in order of their start.
+
+    Args:
+        tables: With the ledger.
+        causes: Whose steps come first.
+        cost: By step_id, what it takes to draw it.
+        most: What all of them may take.
+    """
+    steps = tables.sql.execute(
+        "SELECT step_id, end_ns - start_ns FROM step WHERE number >= 1 ORDER BY start_ns, step_id"
+    ).fetchall()
+    order = [step for step, _ in steps if step in cost]
+    took = dict(steps)
+    longest = sorted(order, key=lambda step: -took[step])
+    place = {step: at for at, step in enumerate(order)}
+    named = (
+        one for cause in causes for one in (cause.evidence["step"].ids if "step" in cause.evidence
+                                            else ())[:5]
+    )  # fmt: skip
+    median = longest[len(longest) // 2 :][:1]
+    ends = (*order[:1], *order[-1:])
+    wished = _first(
+        len(order), (one for one in named if one in cost), longest[:8], median, ends,
+        _even(order, len(order)),
+    )  # fmt: skip
+    found, left = list[int](), most
+    for step in wished:
+        if cost[step] > left:
+            break
+        left -= cost[step]
+        found.append(step)
+    return sorted(found, key=lambda step: place[step])

@@ -1,0 +1,174 @@
+"""Gathers what is on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.characterization import Characterization
+from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series
+from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.report.page.headline import FAMILIES, NATURAL, headline
+from rlvr_probe.report.page.ledgers import ledger_of
+from rlvr_probe.report.page.plain import cleaned, drawn
+from rlvr_probe.report.page.referred import referred
+from rlvr_probe.report.page.shapes import lengths_of
+from rlvr_probe.report.page.tracks import timeline_of
+
+__all__ = ["document"]
+
+_RUN = (
+    "run", "kind", "framework", "framework_version", "algorithm", "engine", "rollout_tp",
+    "accelerators", "group_size", "max_prompt_tokens", "max_response_tokens", "asynchronous",
+)  # fmt: skip
+
+
+@dataclass
+class _Shared:
+    """What many figures have in common: texts once, ids to be looked up."""
+
+    queries: dict[str, int] = field(default_factory=dict)
+    definitions: dict[tuple[str, ...], int] = field(default_factory=dict)
+    ids: dict[str, set[int]] = field(default_factory=dict)
+
+    def query(self, text: str) -> int:
+        """Number of a query."""
+        return self.queries.setdefault(text, len(self.queries))
+
+    def definition(self, figure: Figure) -> int:
+        """Number of what a figure is."""
+        texts = (figure.id, figure.title, figure.meaning, figure.unit, ", ".join(figure.inputs))
+        return self.definitions.setdefault(texts, len(self.definitions))
+
+    def evidence(self, kind: str, ids: Iterable[int | None]) -> None:
+        """Ids that are on the page."""
+        self.ids.setdefault(kind, set()).update(one for one in ids if one is not None)
+
+
+def document(tables: Tables, told: Characterization) -> dict[str, Any]:
+    """All of it, as JSON has it.
+
+    Args:
+        tables: Those that it was made of, with the tables of the ledger.
+        told: What was found.
+    """
+    shared = _Shared()
+    ledger, causes = told.ledger, told.causes
+    if ledger is not None and not sum(ledger.ns.values()):
+        # Steps that took no time at all.
+        ledger = None
+    first, second = headline(ledger, causes, told.kind)
+    found: dict[str, Any] = {
+        "source": told.source,
+        "run": _run(tables, told.facts),
+        "headline": [first, second],
+        "families": FAMILIES,
+        "ledger": ledger_of(tables, ledger),
+        "causes": None if ledger is None else [_cause(one, shared) for one in causes],
+        "timeline": None if ledger is None else timeline_of(tables, ledger, causes),
+        "lengths": lengths_of(tables),
+        "chapters": [_chapter(one, shared) for one in told.chapters],
+        "notes": list(dict.fromkeys(told.notes)),
+        "lost": _lost(tables),
+    }
+    if found["ledger"]:
+        for row in (*found["ledger"]["who"], *found["ledger"]["worst"]):
+            shared.evidence("trajectory", [row.get("trajectory_id"), row.get("worst_trajectory")])
+            shared.evidence("process", [row.get("process")])
+            shared.evidence("step", [row.get("step_id"), row.get("worst_step")])
+    found["queries"] = list(shared.queries)
+    found["definitions"] = list(shared.definitions)
+    found["who"] = referred(tables, shared.ids)
+    return {name: cleaned(value) for name, value in found.items()}
+
+
+def _run(tables: Tables, told: Mapping[str, Any]) -> dict[str, Any]:
+    facts = {name: told[name] for name in _RUN}
+    counts = {
+        "trajectories": "SELECT count(*) FROM kept_trajectory WHERE mode IS DISTINCT FROM 'eval'",
+        "tokens": "SELECT sum(response_tokens)::BIGINT FROM kept_trajectory"
+        " WHERE mode IS DISTINCT FROM 'eval'",
+        "steps": "SELECT count(*) FROM kept_step"
+        " WHERE number >= 1 OR (SELECT kind FROM run) = 'workload'",
+        "processes": "SELECT count(*) FROM process",
+        "hosts": "SELECT count(DISTINCT host) FROM process WHERE host <> ''",
+    }
+    facts.update({name: tables.sql.execute(sql).fetchall()[0][0] for name, sql in counts.items()})
+    return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _lost(tables: Tables) -> list[list[Any]]:
+    rows = tables.sql.execute(
+        "SELECT reason, sum(rows)::BIGINT AS rows FROM lost GROUP BY reason HAVING sum(rows) > 0"
+        " ORDER BY rows DESC"
+    ).fetchall()
+    return [list(row) for row in rows]
+
+
+def _evidence(evidence: dict[str, Evidence], shared: _Shared) -> dict[str, Any]:
+    for kind, one in evidence.items():
+        shared.evidence(kind, one.ids)
+    return {kind: [list(one.ids), one.count] for kind, one in evidence.items()}
+
+
+def _chapter(chapter: Chapter, shared: _Shared) -> dict[str, Any]:
+    return {
+        "name": chapter.name,
+        "title": chapter.title,
+        "notes": chapter.notes,
+        "figures": [_figure(one, shared) for one in chapter.figures],
+        "series": [_series(one, shared) for one in chapter.series],
+    }
+
+
+def _figure(figure: Figure, shared: _Shared) -> dict[str, Any]:
+    found: dict[str, Any] = {"is": shared.definition(figure), "value": figure.value}
+    if figure.value is None:
+        found["why"] = figure.why
+    if figure.low is not None:
+        found["low"] = figure.low
+    if figure.high is not None:
+        found["high"] = figure.high
+    if figure.query:
+        found["query"] = shared.query(figure.query)
+    if figure.evidence:
+        found["evidence"] = _evidence(dict(figure.evidence), shared)
+    if figure.by:
+        found["by"] = dict(figure.by)
+    return found
+
+
+def _series(series: Series, shared: _Shared) -> dict[str, Any]:
+    return {
+        "id": series.id,
+        "title": series.title,
+        "meaning": series.meaning,
+        "columns": series.columns,
+        "units": [series.units[name] for name in series.columns],
+        "rows": drawn(series.rows),
+        "total": series.total,
+        "query": shared.query(series.query),
+        "inputs": series.inputs,
+    }
+
+
+def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
+    return {
+        "kind": cause.kind,
+        "natural": cause.kind in NATURAL,
+        "title": cause.title,
+        "gpu_s": cause.gpu_s,
+        "share": cause.share,
+        "low": cause.low,
+        "high": cause.high,
+        "confidence": cause.confidence,
+        "where": dict(cause.where),
+        "evidence": _evidence(dict(cause.evidence), shared),
+        "worst": list(cause.worst),
+        "usually_helps": cause.usually_helps,
+        "refuted_by": cause.refuted_by,
+        "query": shared.query(cause.query),
+        "inputs": list(cause.inputs),
+    }

@@ -1,0 +1,86 @@
+"""The first sentence of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.ledger import Ledger
+
+__all__ = ["FAMILIES", "NATURAL", "families", "headline"]
+
+NATURAL: Final = ("long_tail",)
+"""Kinds of causes that belong to the workload: nothing is wrong where they are all there is."""
+
+FAMILIES: Final = {
+    "work": "work",
+    "wait": "waiting",
+    "bubble": "bubbles",
+    "overhead": "overhead",
+    "eval": "evaluation",
+    "checkpoint": "checkpoints",
+    "discarded": "discarded work",
+    "unaccounted": "unaccounted",
+}
+"""What categories are put together to, in the order of the page."""
+
+_WAITED: Final = {
+    "wait.rollout": "for late rollouts",
+    "wait.reward": "for rewards",
+    "wait.update": "for training stages to end",
+    "wait.refit": "for weights to be moved",
+}
+
+
+def families(ledger: Ledger) -> dict[str, float]:
+    """Share of GPU time of each family."""
+    total = sum(ledger.ns.values())
+    found = dict.fromkeys(FAMILIES, 0.0)
+    for name, ns in ledger.ns.items():
+        found[name.partition(".")[0]] += ns / total if total else 0.0
+    return found
+
+
+def headline(ledger: Ledger | None, causes: Sequence[Cause], kind: str) -> tuple[str, str]:
+    """What became of the GPU time, and what to look at first: two sentences."""
+    if ledger is None or not sum(ledger.ns.values()):
+        if kind == "workload":
+            return (
+                "A workload has lengths and durations, but no clock:"
+                " where GPU time went cannot be told of it.",
+                "",
+            )
+        return "No training step was recorded: there is nothing to account for.", ""
+    shares = families(ledger)
+    total = sum(ledger.ns.values())
+    text = f"GPUs worked {_percent(shares['work'])} of the time and waited"
+    text += f" {_percent(shares['wait'])}"
+    waits = {name: ledger.ns[name] / total for name in _WAITED}
+    most = max(waits, key=lambda name: waits[name])
+    if waits[most] >= 0.005:
+        whole = waits[most] > 0.95 * shares["wait"]
+        text += f", {'nearly all of it' if whole else f'most ({_percent(waits[most])})'}"
+        text += f" {_WAITED[most]}"
+    rest = {
+        name: shares[name] for name in ("bubble", "overhead", "discarded", "unaccounted")
+        if shares[name] >= 0.05
+    }  # fmt: skip
+    if rest:
+        also = max(rest, key=lambda name: rest[name])
+        text += f"; {FAMILIES[also]} took {_percent(rest[also])}"
+    faults = [one for one in causes if one.kind not in NATURAL]
+    if faults:
+        return f"{text}.", faults[0].title[:1].upper() + faults[0].title[1:]
+    if causes:
+        return f"{text}.", f"No fault stands out. In the nature of the workload: {causes[0].title}"
+    return f"{text}.", "No cause stands out of the noise of this run."
+
+
+def _percent(share: float) -> str:
+    """A share for reading: never 0 % of something, never all of it if something is left."""
+    if 0 < share < 0.01:
+        return "under 1 %"
+    if 0.99 < share < 1:
+        return "over 99 %"
+    return f"{share:.0%}".replace("%", " %")

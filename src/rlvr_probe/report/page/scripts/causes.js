@@ -1,0 +1,37 @@
+/* Ranked causes, each with its size, what says so, and what would refute it. */
+const KIND_NAMES = {
+  slow_rank: "slow rank", thermal_throttling: "thermal throttling", straggler: "straggler", serial_reward: "serial reward", slow_tool: "slow tool",
+  slow_weight_sync: "slow weight sync", aggressive_filter: "aggressive filter", starving_trainer: "starving trainer", waiting_rollout: "waiting rollout", clock_skew: "clock skew", long_tail: "long tail",
+};
+
+function causeItem(cause, at, most, total) {
+  const share = (gpu_s) => `${Math.max(0, Math.min(100, 100 * gpu_s / most))}%`;
+  const range = cause.low !== null && cause.high !== null;
+  return h("li", { class: cause.natural ? "cause-item natural" : "cause-item" },
+    h("div", { class: "sizes" }, h("span", { class: "big" }, percent(cause.share)), h("b", {}, KIND_NAMES[cause.kind] || cause.kind.replace(/_/g, " ")),
+      h("span", {}, `${gpuTime(cause.gpu_s, total)} less without it`), range && h("span", { class: "interval" }, `(${gpuNumber(Math.max(0, cause.low), total)} to ${gpuNumber(cause.high, total)})`),
+      cause.natural && h("span", { class: "quiet small" }, "in the nature of the workload")),
+    h("div", { class: "whisker", "aria-hidden": "true" }, h("span", { class: "body", style: { width: share(cause.gpu_s) } }),
+      range && h("span", { class: "range", style: { left: share(cause.low), width: `calc(${share(cause.high)} - ${share(cause.low)})` } })),
+    h("p", { class: "what" }, cause.title),
+    h("p", {}, h("span", { class: "quiet" }, "What usually helps: "), cause.usually_helps),
+    later("evidence, worst cases, what would refute it", () => h("div", {}, listed([
+      ["where", Object.entries(cause.where).map(([name, value]) => `${name} ${value}`).join(", ")],
+      cause.worst.length && ["worst cases", h("ul", { class: "notes" }, cause.worst.map((one) => h("li", {}, one)))],
+      ...evidenceRows(cause.evidence),
+      ["refuted by", cause.refuted_by],
+      cause.confidence !== null && cause.confidence !== undefined && ["confidence", typeof cause.confidence === "number"
+        ? `${percent(cause.confidence)} of the judged recordings in which this was named first had it` : String(cause.confidence)],
+      cause.inputs.length && ["tables read", h("code", {}, cause.inputs.join(", "))],
+    ]), page.queries[cause.query] && later("query", () => sql(page.queries[cause.query])))));
+}
+
+function causesCard() {
+  const { causes, ledger } = page;
+  if (causes === null) return null;
+  const total = ledger ? ledger.wall_s * ledger.gpus : causes.reduce((sum, one) => sum + one.gpu_s, 0);
+  const most = Math.max(...causes.map((one) => Math.max(one.gpu_s, one.high || 0)), 1e-9);
+  return card("Causes", causes.length ? "GPU time that the run would not have needed without it" : "", null,
+    causes.length ? h("ol", { class: "causes" }, causes.map((one, at) => causeItem(one, at, most, total)))
+      : h("p", { class: "note" }, "No cause stands out. Every run waits for its longest responses: here nothing costs more than the differences between its own steps would explain."));
+}

@@ -1,0 +1,133 @@
+/* Tables of a chapter's figures, put together from their ids alone: a new chapter needs nothing here. */
+const COLUMNS = ["count", "mean", "cv", "min", "p50", "p90", "p95", "p99", "max", "p99_over_p50", "max_over_p50"];
+const HEADS = { count: "count", mean: "mean", cv: "spread", min: "least", p50: "median", p90: "P90", p95: "P95", p99: "P99", max: "most", p99_over_p50: "P99 / median", max_over_p50: "most / median" };
+const SHOWN = 40;
+
+const readable = (text) => text.replace(/[._]/g, " ");
+const what = (is) => `${is.id} ${is.title} ${is.meaning.split("(")[0].split(":")[0]}`;
+const ending = (id) => id.slice(id.lastIndexOf(".") + 1);
+const beginning = (id) => id.slice(0, Math.max(0, id.lastIndexOf(".")));
+
+function told(figure) {
+  const is = definition(figure);
+  if (/^(cv|.*_over_p50)$/.test(ending(is.id)) && typeof figure.value === "number") return short(figure.value);
+  if (COLUMNS.includes(ending(is.id)) && is.unit === "1" && typeof figure.value === "number" && !/share|idle|occupancy\.(mean|under)/.test(is.id)) return short(figure.value);
+  return said(figure.value, is.unit, what(is));
+}
+
+function interval(figure) {
+  if (figure.low === undefined || figure.high === undefined || figure.low === figure.high) return null;
+  const low = told({ ...figure, value: figure.low }), high = told({ ...figure, value: figure.high });
+  const unitOf = (text) => (text.match(/ [^ ]+$/) || [""])[0];
+  return h("div", { class: "interval" }, unitOf(low) === unitOf(high) ? `${low.slice(0, low.length - unitOf(low).length)} to ${high.slice(0, high.length - unitOf(high).length)}` : `${low} to ${high}`);
+}
+
+const valueCell = (figure, columns, plain) => h("td", { class: "number" },
+  !figure ? "" : figure.value === null ? h("button", { type: "button", class: "cell quiet", title: figure.why, on: { click: (event) => toggleWhy(event.currentTarget, figure, columns) }, "aria-expanded": "false" }, "–")
+    : [opened(figure, told(figure), columns), plain ? null : interval(figure)]);
+
+function toggleWhy(button, figure, columns) {
+  const row = button.closest("tr"), next = row.nextElementSibling;
+  if (next && next.classList.contains("detail")) { next.remove(); button.setAttribute("aria-expanded", "false"); return; }
+  button.setAttribute("aria-expanded", "true");
+  row.after(h("tr", { class: "detail" }, h("td", { colspan: columns }, explained(figure))));
+}
+
+/** The figures of a chapter in groups: distributions, what there is one of each for, and the rest. */
+function grouped(figures) {
+  const plain = new Map(), by = new Map();
+  for (const figure of figures) {
+    const is = definition(figure);
+    const into = figure.by ? by : plain;
+    const key = figure.by ? `${beginning(is.id)}|${Object.keys(figure.by)}` : beginning(is.id);
+    if (!into.has(key)) into.set(key, []);
+    into.get(key).push(figure);
+  }
+  const spread = [], rest = [];
+  for (const [prefix, members] of plain) {
+    const canonical = members.filter((one) => COLUMNS.includes(ending(definition(one).id)));
+    const lone = canonical.length === 1 && canonical[0].value === null && prefix.includes(".");
+    if (canonical.length >= 4 || lone) spread.push([prefix, canonical]);
+    rest.push(...members.filter((one) => canonical.length < 4 ? !lone || one !== canonical[0] : !canonical.includes(one)));
+  }
+  return { spread, rest, by: [...by] };
+}
+
+function spreadTable(chapter, spread) {
+  const there = COLUMNS.filter((name) => spread.some(([, members]) => members.some((one) => ending(definition(one).id) === name && one.value !== null)));
+  const columns = there.length + 1;
+  const known = spread.filter(([, members]) => members.some((one) => one.value !== null));
+  const name = (prefix) => readable((prefix.startsWith(`${chapter.name}.`) ? prefix.slice(chapter.name.length + 1) : prefix).replace(/_s$/, ""));
+  const rows = known.map(([prefix, members]) => h("tr", {},
+    h("th", { scope: "row", title: definition(members[0]).meaning }, name(prefix), h("div", { class: "interval" }, unitName(members))),
+    there.map((column) => valueCell(members.find((one) => ending(definition(one).id) === column), columns))));
+  return known.length ? h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), there.map((one) => h("th", { scope: "col", class: "number" }, HEADS[one])))), h("tbody", {}, rows))) : null;
+}
+
+function unitName(members) {
+  const one = members.map(definition).find((is) => is.id.endsWith(".mean"));
+  return one && one.unit !== "1" ? one.unit : "";
+}
+
+/** A row's name: what is too long to be read is cut, and is there when pointed at. */
+function named(kind, value) {
+  const text = String(value);
+  return h("span", { title: kind in KINDS && typeof value === "number" ? whois(kind, value) : text, style: { "white-space": "nowrap" } },
+    typeof value === "number" ? `${kind} ${value}` : text.length > 24 ? `${text.slice(0, 5)}…${text.slice(-12)}` : text);
+}
+
+/** The category of the ledger that a value of `category` or `stage` is, for its colour. */
+function categoryOf(kind, value) {
+  if (kind === "category") return NAMES.has(value) ? value : null;
+  if (kind !== "stage") return null;
+  return ["work", "wait", "overhead"].map((one) => `${one}.${value}`).concat(value).find((one) => NAMES.has(one)) || null;
+}
+
+function coloured(kind, value) {
+  const category = categoryOf(kind, value);
+  return h("span", { style: { "white-space": "nowrap" } }, chip(colour(category)), kind === "category" ? categoryName(category) : value);
+}
+
+function byTable(members) {
+  const names = Object.keys(members[0].by), columns = [], rows = new Map();
+  for (const figure of members) {
+    const key = JSON.stringify(Object.values(figure.by)), is = definition(figure);
+    if (!columns.includes(is.id)) columns.push(is.id);
+    if (!rows.has(key)) rows.set(key, new Map());
+    rows.get(key).set(is.id, figure);
+  }
+  const used = columns.filter((id) => [...rows.values()].some((row) => row.get(id) && row.get(id).value !== null));
+  const missing = columns.filter((id) => !used.includes(id));
+  if (!used.length) return listed([[readable(beginning(columns[0])), `cannot be told: ${members[0].why}`]]);
+  const make = (from, to) => [...rows].slice(from, to).map(([key, row]) => h("tr", {},
+    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS ? named(names[at], value) : categoryOf(names[at], value) ? coloured(names[at], value) : value)),
+    used.map((id) => valueCell(row.get(id), used.length + names.length, rows.size > 4))));
+  const titles = new Map(members.map((one) => [definition(one).id, definition(one)]));
+  const body = h("tbody", {}, make(0, SHOWN));
+  const more = rows.size > SHOWN && h("button", { type: "button", class: "plain", on: { click: () => { body.append(...make(SHOWN, rows.size)); more.remove(); } } }, `show all ${whole(rows.size)}`);
+  return h("div", {}, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col" }, readable(one))),
+    used.map((id) => h("th", { scope: "col", class: "number", title: titles.get(id).meaning }, titles.get(id).title)))), body)), more || null,
+  missing.length ? h("p", { class: "quiet small", style: { "margin-top": "6px" } }, `Not known: ${missing.map((id) => titles.get(id).title).join(", ")}.`) : null);
+}
+
+function restTable(rest) {
+  const known = rest.filter((one) => one.value !== null);
+  const rows = known.map((figure) => {
+    const is = definition(figure);
+    return h("tr", {}, h("th", { scope: "row" }, /^(mean|count|longest|shortest|\d+ % quantile)$/.test(is.title) ? `${readable(ending(beginning(is.id)))}: ${is.title}` : is.title),
+      valueCell(figure, 3), h("td", { class: "quiet small wide-only" }, is.meaning.split(/[:(]/)[0].trim()));
+  });
+  return known.length ? h("div", { class: "scroll" }, h("table", { class: "rest" }, h("tbody", {}, rows))) : null;
+}
+
+function figuresOf(chapter, brief) {
+  const { spread, rest, by } = grouped(chapter.figures);
+  const unknown = [...spread.filter(([, members]) => members.every((one) => one.value === null)).map(([, [one]]) => one), ...rest.filter((one) => one.value === null)];
+  return [
+    spread.length ? spreadTable(chapter, spread) : null,
+    rest.length ? restTable(rest) : null,
+    ...(brief ? [] : by.map(([, members]) => h("div", { style: { "margin-top": "14px" } }, byTable(members)))),
+    unknown.length ? later(`${unknown.length} more cannot be told`, () => listed(unknown.map((one) => [h("code", {}, definition(one).id), one.why]))) : null,
+  ];
+}

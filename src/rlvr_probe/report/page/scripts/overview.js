@@ -1,0 +1,67 @@
+/* The first screen: where the time went, and why. */
+function fact(name, value) {
+  return value === undefined || value === null ? null : h("span", {}, name ? `${name} ` : "", h("b", {}, value));
+}
+
+function facts() {
+  const { run, ledger } = page;
+  const framework = [run.framework, run.framework_version].filter(Boolean).join(" ");
+  return [
+    fact("", framework || (run.kind === "workload" ? "PolyTrace workload" : undefined)), fact("", run.algorithm), fact("engine", run.engine),
+    fact("GPUs", ledger ? whole(ledger.gpus) : run.accelerators), fact("nodes", run.hosts > 1 ? whole(run.hosts) : undefined), fact("steps", run.steps ? whole(run.steps) : undefined),
+    fact("", ledger ? seconds(ledger.wall_s) : undefined), fact("trajectories", run.trajectories ? whole(run.trajectories) : undefined),
+    run.asynchronous ? fact("", "asynchronous") : null, fact(run.kind === "workload" ? "workload" : "run", run.run || page.source),
+  ];
+}
+
+function strip() {
+  const { ledger } = page;
+  const total = ledger.wall_s * ledger.gpus;
+  const sums = new Map();
+  ledger.categories.forEach(([name], at) => sums.set(family(name), (sums.get(family(name)) || 0) + ledger.gpu_s[at]));
+  const box = (name, value, quiet, fill) => h("div", {}, h("dt", {}, fill && chip(fill), name), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
+  const slots = figureOf("occupancy.mean"), tokens = page.run.tokens;
+  return h("dl", { class: "strip" },
+    box("GPU time", gpuTime(total, total)),
+    [...sums].filter(([name, value]) => ["work", "wait", "unaccounted"].includes(name) || value / total >= 0.005)
+      .map(([name, value]) => box(FAMILY_NAMES[name] || name, percent(value / total), null, colour(FAMILY_COLOURS[name] || name))),
+    slots && slots.value !== null && box("Decode slots in use", percent(slots.value), "in rollout"),
+    tokens && box("Tokens generated", short(tokens / total), "per GPU-s"));
+}
+
+function figureOf(id) {
+  for (const chapter of page.chapters) for (const one of chapter.figures) if (page.definitions[one.is][0] === id) return one;
+  return null;
+}
+
+function overviewPanel() {
+  const { ledger } = page;
+  if (!ledger) return [noLedger(), page.lengths ? lengthsCard() : null, ...chapterLinks()];
+  return [
+    strip(),
+    h("div", { class: "two" },
+      card("Where GPU time went", "each ns of each GPU is in one row", null, runBar(ledger), h("div", { style: { height: "8px" } }), ledgerTable(ledger, false)),
+      causesCard() || ledgerBySteps(ledger, 260)),
+    causesCard() ? ledgerBySteps(ledger, 190) : null,
+  ];
+}
+
+function noLedger() {
+  return card("Where GPU time went", "", null, h("p", { class: "note" }, page.run.kind === "workload"
+    ? "A workload has lengths, and durations of calls, but no clock and no GPUs: there is no ledger, no timeline and no cause of waiting. Its chapters are the others."
+    : ["No training step was recorded. ", h("code", {}, "rlvr-probe show"), " says what this recording holds, ", h("code", {}, "rlvr-probe doctor"), " whether an installation can be recorded."]),
+  page.notes.length ? h("ul", { class: "notes", style: { "margin-top": "8px" } }, page.notes.map((one) => h("li", { class: "note" }, one))) : null);
+}
+
+/** Figures of the first `count` distributions. */
+function firstFew(figures, count) {
+  const prefix = (one) => beginning(page.definitions[one.is][0]);
+  const first = [...new Set(figures.map(prefix))].slice(0, count);
+  return figures.filter((one) => first.includes(prefix(one)) && COLUMNS.includes(ending(page.definitions[one.is][0])));
+}
+
+/** Of a source without a ledger, the few figures that say most of it. */
+function chapterLinks() {
+  return page.chapters.filter((one) => one.name !== "ledger" && one.figures.some((figure) => figure.value !== null)).map((one) => card(one.title, "", null,
+    figuresOf({ ...one, figures: firstFew(one.figures.filter((figure) => figure.value !== null && !figure.by), 3) }, true)));
+}

@@ -1,0 +1,93 @@
+/* Tabs, theme, printing. A panel is made when it is first shown. */
+const page = JSON.parse(document.getElementById("data").textContent);
+
+const hasFigures = (chapter) => chapter.figures.some((one) => one.value !== null) || chapter.series.some((one) => one.rows.length);
+const panels = [
+  ["overview", "Overview", overviewPanel, true],
+  page.ledger && ["ledger", "Ledger", () => [...ledgerPanel(), ...page.chapters.filter((one) => one.name === "ledger").flatMap(besides)], true],
+  page.timeline && ["timeline", "Timeline", timelinePanel, true],
+  ...page.chapters.filter((one) => one.name !== "ledger").map((one) => [one.name, one.title, () => chapterPanel(one), hasFigures(one)]),
+  ["notes", "Notes", notesPanel, true],
+].filter(Boolean);
+
+const tabs = document.getElementById("tabs"), main = document.getElementById("main");
+const made = new Map();
+
+function make(name) {
+  const node = document.getElementById(`panel-${name}`);
+  if (made.has(name)) return node;
+  const [, title, content] = panels.find((one) => one[0] === name);
+  made.set(name, true);
+  node.append(...(name === "overview" ? [] : [h("h2", {}, title)]), ...content().flat(2).filter(Boolean));
+  return node;
+}
+
+function show(name, focus) {
+  hideTip();
+  for (const [one] of panels) {
+    const mine = one === name, tab = document.getElementById(`tab-${one}`);
+    tab.setAttribute("aria-selected", String(mine));
+    tab.tabIndex = mine ? 0 : -1;
+    document.getElementById(`panel-${one}`).hidden = !mine;
+    if (mine) { make(name); if (focus) tab.focus(); tab.scrollIntoView({ block: "nearest", inline: "nearest" }); }
+  }
+  try { history.replaceState(null, "", `#${name}`); } catch { /* a page from a file may not */ }
+}
+
+function buildTabs() {
+  panels.forEach(([name, title, , full]) => {
+    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing of it was recorded", on: { click: () => { show(name); scrollTo(0, Math.min(scrollY, tabs.offsetTop)); } } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
+    main.append(h("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "-1", hidden: true }));
+  });
+  tabs.addEventListener("keydown", (event) => {
+    const names = panels.map((one) => one[0]), now = names.findIndex((one) => document.getElementById(`tab-${one}`) === document.activeElement);
+    const to = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: names.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    show(names[(to + names.length) % names.length], true);
+  });
+  const narrow = matchMedia("(max-width: 860px)");
+  const turn = () => tabs.setAttribute("aria-orientation", narrow.matches ? "horizontal" : "vertical");
+  narrow.addEventListener("change", turn);
+  turn();
+}
+
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+let wished = null;
+try { wished = localStorage.getItem("rlvr-probe-theme"); } catch { /* a page from a file may not */ }
+
+function dress() {
+  document.documentElement.toggleAttribute("data-dark", wished ? wished === "dark" : systemDark.matches);
+  redraws.forEach((draw) => draw());
+}
+
+function buildTheme() {
+  const button = h("button", { type: "button", class: "plain", id: "theme" });
+  const name = () => {
+    const dark = document.documentElement.hasAttribute("data-dark");
+    button.textContent = dark ? "Light" : "Dark";
+    button.setAttribute("aria-label", `switch to ${dark ? "light" : "dark"} colours`);
+  };
+  button.addEventListener("click", () => {
+    wished = document.documentElement.hasAttribute("data-dark") ? "light" : "dark";
+    try { localStorage.setItem("rlvr-probe-theme", wished); } catch { /* a page from a file may not */ }
+    dress();
+    name();
+  });
+  systemDark.addEventListener("change", () => { dress(); name(); });
+  document.getElementById("buttons").append(button);
+  dress();
+  name();
+}
+
+addEventListener("beforeprint", () => { printing = true; wasDark = document.documentElement.hasAttribute("data-dark"); document.documentElement.removeAttribute("data-dark"); panels.forEach(([name]) => make(name)); redraws.forEach((draw) => draw()); });
+addEventListener("afterprint", () => { printing = false; document.documentElement.toggleAttribute("data-dark", wasDark); redraws.forEach((draw) => draw()); });
+
+document.getElementById("facts").append(...facts().filter(Boolean));
+if (page.causes && page.causes.some((one) => !one.natural)) document.getElementById("first-cause").classList.add("cause");
+buildTheme();
+buildTabs();
+const asked = location.hash.slice(1);
+show(panels.some((one) => one[0] === asked) ? asked : "overview");
+addEventListener("hashchange", () => { const name = location.hash.slice(1); if (panels.some((one) => one[0] === name)) show(name); });
+document.documentElement.setAttribute("data-ready", String(Math.round(performance.now())));

@@ -1,0 +1,33 @@
+"""The ledger of runs that nobody has seen before is within a hundredth of the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.judging import fresh, judge_all, report
+
+_OF_SOME = 24
+_OF_MANY = 200
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(
+    "count",
+    [
+        _OF_SOME,
+        pytest.param(_OF_MANY, marks=pytest.mark.full),
+    ],
+)
+def test_the_ledger_of_fresh_seeds_is_within_a_hundredth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    seeds = fresh(count)
+    with capsys.disabled():
+        print(f"\nledger: seeds {' '.join(map(str, seeds))}")
+        found = judge_all(seeds, tmp_path)
+        print(report(found))
+    for seed, errors in found.items():
+        assert errors["sum"] < 0.01, f"seed {seed}: {errors}"

@@ -1,0 +1,79 @@
+"""Scores the analysis: simulates runs, looks for causes, and has them judged by the truth.
+
+python -m tests.judged --runs 500
+python -m tests.judged --seeds 0 500
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.tables import open_tables
+from tests.simulator.judging import Score, Verdict, judge
+from tests.simulator.scenarios import scenario
+from tests.simulator.truth import Truth, simulate
+
+__all__ = ["FIXED", "Judged", "draw", "judged", "score"]
+
+FIXED = range(500)
+"""Seeds that thresholds were fixed on; none of them is drawn."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run: what is true of it, what was named, and what is said of that."""
+
+    truth: Truth
+    causes: list[Cause]
+    verdict: Verdict
+
+
+def judged(seed: int, folder: Path) -> Judged:
+    """Simulate the run of a seed in ``folder``, and judge what is named."""
+    truth = simulate(scenario(seed), folder / "run")
+    with open_tables(folder / "run", threads=1) as tables:
+        causes = find_causes(tables)
+    return Judged(truth, causes, judge(truth, [(one.kind, one.where, one.gpu_s) for one in causes]))
+
+
+def draw(count: int) -> list[int]:
+    """So many seeds that nobody has seen."""
+    return random.SystemRandom().sample(range(FIXED.stop, 1 << 31), count)
+
+
+def score(seeds: Iterable[int], processes: int = 2) -> Score:
+    """Judge the runs of these seeds, in several processes."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return Score(pool.map(_verdict, seeds, chunksize=5))
+
+
+def _verdict(seed: int) -> Verdict:
+    with tempfile.TemporaryDirectory(prefix="rlvr-probe-judged-") as folder:
+        return judged(seed, Path(folder)).verdict
+
+
+def main() -> int:
+    """Print the score, seeds included."""
+    asked = argparse.ArgumentParser(prog="python -m tests.judged", description=__doc__)
+    asked.add_argument("--runs", type=int, default=500, help="seeds that are drawn")
+    asked.add_argument("--seeds", type=int, nargs=2, metavar=("FROM", "TO"), help="instead")
+    asked.add_argument("--processes", type=int, default=2)
+    given = asked.parse_args()
+    seeds = list(range(*given.seeds)) if given.seeds else draw(given.runs)
+    print("seeds:", *seeds)
+    found = score(seeds, given.processes)
+    print(found.told())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""What made GPUs wait is named first, in its place and with its size; a sound run is silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from math import comb
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from rlvr_probe.analysis.causes import KINDS, Cause, Saving, find_causes
+from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
+from rlvr_probe.analysis.causes.words import HELPS, REFUTED
+from rlvr_probe.analysis.ledger import make_ledger
+from rlvr_probe.analysis.tables import TABLES, open_tables
+from tests.judged import Judged, draw, judged, score
+from tests.simulator import scenario, simulate
+from tests.simulator.judging import Score
+
+PLANTED = {
+    "slow_rank": 464,
+    "thermal_throttling": 70,
+    "straggler": 13,
+    "serial_reward": 148,
+    "slow_tool": 425,
+    "slow_weight_sync": 456,
+    "aggressive_filter": 40,
+    "starving_trainer": 344,
+    "waiting_rollout": 330,
+}
+"""A seed of each fault that saves much."""
+
+CLEAN = (2, 3, 18)
+"""Seeds without a fault, one of each shape."""
+
+
+@cache
+def run_of(seed: int) -> Judged:
+    with TemporaryDirectory() as folder:
+        return judged(seed, Path(folder))
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(kind: str) -> None:
+    found = run_of(PLANTED[kind])
+    first, verdict = found.causes[0], found.verdict
+    assert (first.kind, verdict.outcome) == (kind, "right")
+    fault = next(one for one in found.truth.faults if one["kind"] == kind)
+    assert first.gpu_s == pytest.approx(fault["saved_gpu_ns"] / 1e9, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_cause_says_how_it_was_found_and_what_would_refute_it(kind: str) -> None:
+    found = run_of(PLANTED[kind])
+    first = found.causes[0]
+    wall = (found.truth.end_ns - found.truth.begin_ns) / 1e9
+    assert first.share == pytest.approx(first.gpu_s / (found.truth.gpus * wall), rel=0.01)
+    assert first.title.endswith("% of GPU time")
+    assert first.query.startswith("WITH") or first.query.startswith("SELECT")
+    assert first.inputs
+    assert first.worst
+    assert first.evidence["step"].ids
+    assert (first.usually_helps, first.refuted_by) == (HELPS[kind], REFUTED[kind])
+    if first.low is not None and first.high is not None:
+        assert first.low <= first.gpu_s <= first.high
+
+
+@pytest.mark.parametrize("seed", CLEAN)
+def test_a_sound_run_has_no_cause(seed: int) -> None:
+    found = run_of(seed)
+    assert found.truth.faults == []
+    assert [one.kind for one in found.causes if one.kind != "long_tail"] == []
+
+
+def test_clocks_that_differ_are_told_and_cost_nothing() -> None:
+    for seed in (12, 22):
+        found = run_of(seed)
+        assert [(one.gpu_s, one.share) for one in found.causes if one.kind == "clock_skew"] == [
+            (0.0, 0.0)
+        ]
+
+
+def test_of_two_faults_the_one_that_saves_more_is_first() -> None:
+    found = run_of(36)
+    named = [one.kind for one in found.causes]
+    saved = {one["kind"]: one["saved_gpu_ns"] for one in found.truth.faults}
+    assert named == sorted(saved, key=lambda kind: -saved[kind])
+
+
+def test_without_its_fault_the_same_run_is_silent(tmp_path: Path) -> None:
+    drawn = scenario(PLANTED["slow_tool"])
+    simulate(replace(drawn, faults=()), tmp_path / "run", again=False)
+    assert named(tmp_path / "run") == []
+
+
+def test_without_devices_a_hot_rank_is_a_slow_one(tmp_path: Path) -> None:
+    drawn = scenario(PLANTED["thermal_throttling"])
+    simulate(replace(drawn, hz=0), tmp_path / "run", again=False)
+    assert named(tmp_path / "run") == ["slow_rank"]
+
+
+def test_a_reward_function_that_takes_long_is_named_though_it_is_parallel(tmp_path: Path) -> None:
+    drawn = scenario(2)
+    lengths = replace(drawn.lengths, reward_s=(0.1, 12.0, 0.1))
+    simulate(replace(drawn, lengths=lengths), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        first, *_ = find_causes(tables)
+        [[seconds]] = tables.sql.execute(
+            "SELECT sum(s) FROM (SELECT max(end_ns - start_ns) / 1e9 AS s FROM reward_call"
+            f" WHERE function = '{drawn.functions[1]}' GROUP BY batch_id)"
+        ).fetchall()
+    assert (first.kind, first.where) == ("slow_reward", {"function": drawn.functions[1]})
+    assert first.gpu_s == pytest.approx(drawn.ranks * seconds, rel=0.05)
+
+
+def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Path) -> None:
+    drawn = scenario(2)
+    simulate(drawn, tmp_path / "run", again=False)
+    late_ns, stage = 4_000_000_000, "ref_logprob"
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            f"UPDATE span SET end_ns = end_ns + {late_ns} WHERE process = 1 AND name = '{stage}'"
+        )
+        first, *_ = find_causes(tables)
+        assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": stage})
+        # Somebody else was longer by less than that in some steps.
+        assert 0.6 < first.gpu_s * 1e9 / (late_ns * drawn.steps * drawn.ranks) <= 1.0
+
+
+def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path) -> None:
+    drawn = scenario(PLANTED["slow_tool"])
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        make_ledger(tables)
+        first, *_ = find_causes(tables)
+        worst = first.evidence["step"].ids[0]
+        [[trajectory]] = tables.sql.execute(
+            "SELECT arg_max(trajectory_id, gpu_ns) FROM barrier_wait WHERE step_id = ?", [worst]
+        ).fetchall()
+    told = next(one for one in first.worst if one.startswith("step "))
+    assert f"for trajectory {trajectory}, engine " in told
+    assert told.endswith(str(first.where["tool"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "where"),
+    [
+        (
+            "UPDATE tool_call SET end_ns = start_ns + 30 * (end_ns - start_ns)"
+            " WHERE tool = 'code_tool' AND trajectory_id IN"
+            " (SELECT trajectory_id FROM trajectory WHERE step_id >= 12)",
+            "slow_tool",
+            {"tool": "code_tool"},
+        ),
+        (
+            "UPDATE reward_call SET end_ns = start_ns + 20 * (end_ns - start_ns)"
+            " WHERE function = 'math_reward' AND batch_id IN"
+            " (SELECT batch_id FROM batch WHERE step_id >= 12)",
+            "slow_reward",
+            {"function": "math_reward"},
+        ),
+        (
+            "UPDATE span SET end_ns = start_ns + 6 * (end_ns - start_ns)"
+            " WHERE name = 'weight_sync' AND step_id >= 12",
+            "slow_weight_sync",
+            {},
+        ),
+    ],
+)
+def test_what_takes_longer_than_it_did_is_named_with_the_step_it_began_in(
+    tmp_path: Path, change: str, kind: str, where: dict[str, str]
+) -> None:
+    drawn = replace(scenario(34), eval_every=0, checkpoint_every=0)
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        assert [one for one in find_causes(tables) if one.kind != "long_tail"] == []
+        # What encloses it goes on as long, which no replay looks at.
+        tables.sql.execute(
+            "UPDATE span SET end_ns = end_ns + 100_000_000_000 WHERE name = 'reward'"
+        )
+        tables.sql.execute(change)
+        first, *_ = (one for one in find_causes(tables) if one.kind != "long_tail")
+        [[since]] = tables.sql.execute("SELECT number FROM step WHERE step_id = 12").fetchall()
+    assert (first.kind, first.where) == (kind, where)
+    assert f"since step {since}," in first.title
+    assert min(first.evidence["step"].ids) >= 12
+
+
+def test_a_source_without_times_has_no_causes(tmp_path: Path) -> None:
+    simulate(replace(scenario(2), steps=2), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute("UPDATE step SET start_ns = NULL, end_ns = NULL")
+        assert find_causes(tables) == []
+
+
+@pytest.mark.parametrize("seed", [1, 36, 51])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
+    tmp_path: Path, seed: int, share: float
+) -> None:
+    """Rows are missing, and what may be unknown is: in every table, at random."""
+    simulate(replace(scenario(seed), steps=6), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(f"SELECT setseed({share})")
+        for table in TABLES:
+            if table.name not in ("run", "process", "step"):
+                tables.sql.execute(f"DELETE FROM {table.name} WHERE random() < {share}")
+            for column in table.names[1:]:
+                tables.sql.execute(
+                    f'UPDATE {table.name} SET "{column}" = NULL WHERE random() < {share / 10}'
+                )
+        assert all(one.gpu_s >= 0 for one in find_causes(tables))
+
+
+def named(folder: Path) -> list[str]:
+    with open_tables(folder, threads=1) as tables:
+        return [one.kind for one in find_causes(tables) if one.kind != "long_tail"]
+
+
+def test_every_kind_has_its_words() -> None:
+    assert set(KINDS) == set(HELPS) == set(REFUTED) == set(CONFIDENCE)
+
+
+def test_the_interval_of_a_saving_is_that_of_a_sum_of_steps() -> None:
+    saving = Saving({0: 1.0, 1: 2.0, 2: 3.0, 3: 2.0})
+    assert saving.wall_ns == 8.0
+    assert saving.error_ns == pytest.approx(1.96 * (4 * 2 / 3) ** 0.5)
+    assert list(saving.worst_steps) == [2, 1, 3, 0]
+    assert Saving({0: 1.0, 1: 1.0}).error_ns is None
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param(150, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
+        pytest.param(
+            500, marks=[pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(7200)]
+        ),
+    ],
+)
+def test_causes_of_drawn_runs_are_right(runs: int) -> None:
+    """At least 95 % are, 90 % of each kind, and 2 % of sound runs have a false alarm at most.
+
+    Of few runs a smaller share may be right by chance: what fails is a share that a rate as asked
+    for gives once in a thousand times.
+    """
+    seeds = draw(runs)
+    print("seeds:", *seeds)
+    found = score(seeds)
+    print(found.told())
+    assert not short_of(found), found.told()
+
+
+def short_of(found: Score) -> list[str]:
+    verdicts = found.verdicts
+    short = [] if enough(sum(one.right for one in verdicts), len(verdicts), 0.95) else ["overall"]
+    short += [kind for kind, pair in found.by_kind().items() if not enough(*pair, 0.9)]
+    quiet = [one for one in verdicts if not one.expected]
+    alarms = sum(one.outcome == "false alarm" for one in quiet)
+    return short + ([] if enough(len(quiet) - alarms, len(quiet), 0.98) else ["false alarms"])
+
+
+def enough(right: int, count: int, rate: float) -> bool:
+    """Whether so few right ones are no sign of a lower rate, at one in a thousand."""
+    chance = sum(comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(right + 1))
+    return not count or right >= rate * count or chance > 1e-3
+
+
+def test_a_rate_that_is_too_low_is_seen() -> None:
+    assert enough(475, 500, 0.95)
+    assert not enough(455, 500, 0.95)
+    assert enough(9, 10, 0.9)
+    assert not enough(4, 10, 0.9)
+
+
+def test_a_cause_has_the_kinds_that_are_documented() -> None:
+    assert isinstance(run_of(PLANTED["slow_rank"]).causes[0], Cause)
+    assert {one.kind for one in run_of(PLANTED["slow_rank"]).causes} <= set(KINDS)

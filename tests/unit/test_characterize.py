@@ -1,0 +1,112 @@
+"""``rlvr-probe characterize``: the answer on one screen, and all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe import cli
+from tests.simulator import scenario, simulate
+from tests.simulator.truth import Truth
+from tests.synthetic import write_recording
+
+FILTER = 11
+"""Seed of a run with a controller whose filter throws away half of the groups."""
+
+
+@pytest.fixture(scope="module")
+def filtered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
+    folder = tmp_path_factory.mktemp("filtered") / "run"
+    return folder, simulate(scenario(FILTER), folder)
+
+
+def numbers(document: Any) -> Iterator[float]:
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        for one in document:
+            yield from numbers(one)
+    elif isinstance(document, float):
+        yield document
+
+
+def test_the_screen_says_where_the_time_went_and_why(
+    filtered: tuple[Path, Truth], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, truth = filtered
+    assert cli.main(["characterize", str(folder)]) == cli.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"run · verl 0.9.1 · GRPO · {truth.gpus} GPUs"
+    assert max(map(len, lines)) <= 100
+    at = lines.index("Why")
+    assert "the filter passes" in lines[at + 1]
+    shares = [
+        float(line.split("%")[0].split()[-1])
+        for line in lines[lines.index("Where the GPU time went") + 2 : at]
+        if "%" in line
+    ]
+    assert sum(shares) == pytest.approx(100, abs=0.6)  # of twelve, each rounded to a tenth
+
+
+def test_json_has_the_query_the_inputs_and_the_ids_of_every_number(
+    filtered: tuple[Path, Truth], tmp_path: Path
+) -> None:
+    folder, truth = filtered
+    assert cli.main(["characterize", str(folder), "--json", str(tmp_path / "found.json")]) == cli.OK
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert all(map(math.isfinite, numbers(found)))
+    ledger = found["ledger"]
+    assert ledger["gpu_s"] == pytest.approx(
+        truth.gpus * (truth.end_ns - truth.begin_ns) / 1e9, rel=1e-6
+    )
+    assert math.fsum(one["gpu_s"] for one in ledger["categories"]) == pytest.approx(ledger["gpu_s"])
+    for part in (ledger, ledger["by_step"], ledger["waits"], found["counts"]):
+        assert part["query"]
+        assert part["inputs"]
+    first = found["causes"][0]
+    assert (first["kind"], first["query"] != "") == ("aggressive_filter", True)
+    figures = [figure for chapter in found["chapters"] for figure in chapter["figures"]]
+    assert len(figures) > 100
+    for figure in figures:
+        if figure["value"] is None:
+            assert figure["why"]
+        else:
+            assert figure["query"]
+            assert figure["inputs"]
+
+
+def test_json_can_be_printed_alone(
+    filtered: tuple[Path, Truth], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["characterize", str(filtered[0]), "--json", "-"]) == cli.OK
+    assert json.loads(capsys.readouterr().out)["source"] == "run"
+
+
+def test_a_run_without_a_finished_step_has_no_ledger_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_recording(tmp_path / "run", steps=1, trajectories=8)
+    assert cli.main(["characterize", str(tmp_path / "run")]) == cli.OK
+    assert "1 steps, 8 trajectories" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["characterize", str(tmp_path / "run"), "--slots", "0"])
+    assert cli.main(["characterize", str(tmp_path / "none")]) == cli.UNABLE
+
+
+def test_without_duckdb_it_says_what_to_install(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=1, trajectories=8)
+    code = (
+        "import sys; sys.modules['duckdb'] = None; from rlvr_probe import cli;"
+        f" sys.exit(cli.main(['characterize', {str(tmp_path)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == cli.UNABLE
+    assert "pip install 'rlvr-probe[analysis]'" in done.stderr
+    assert done.stderr.count("\n") == 1

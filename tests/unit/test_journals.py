@@ -1,0 +1,215 @@
+"""Tables whose fine rows come straight from journal files are those that the trace gives."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.analysis.tables import TABLES, open_tables
+from rlvr_probe.trace import read_run
+from tests.actors import SECOND, Job
+from tests.journals import summed
+from tests.property import damage, lost_rows
+from tests.simulator import scenario, simulate
+from tests.simulator.volume import write_volume
+from tests.synthetic import write_recording
+
+Rows = dict[str, Counter[str]]
+SLOW = "read row by row"
+
+JOBS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ahead": {"v1": True},
+    "narrow keys": {"uids": False},
+    "all alike": {"alike": True},
+    "a worker anew": {"restarted_worker": 3},
+    "a manager anew": {"restarted_manager": 3},
+    "a manager anew, narrow keys": {"restarted_manager": 3, "uids": False, "alike": True},
+    "a rank anew": {"restarted_rank": 2},
+    "another machine": {"other_machine": 2 * SECOND},
+    "killed": {"killed": True},
+    "no end": {"end": False},
+}
+
+
+def both(run: Path) -> tuple[Rows, Rows, Sequence[str], Sequence[str]]:
+    """Every row of every table, and the notes, read the one way and the other."""
+    found = []
+    for straight in (False, True):
+        with open_tables(run, straight=straight, threads=2) as tables:
+            rows = {
+                table.name: Counter(map(repr, tables.sql.execute(f"FROM {table.name}").fetchall()))
+                for table in TABLES
+            }
+            found.append((rows, tables.notes))
+    return found[0][0], found[1][0], found[0][1], found[1][1]
+
+
+def assert_same(run: Path, *, slow: bool = False) -> Rows:
+    expected, rows, notes, others = both(run)
+    for name, table in expected.items():
+        assert rows[name] == table, name
+    ours = [note for note in others if not note.startswith(SLOW)]
+    assert ours == list(notes)
+    if not slow:
+        assert list(others) == ours
+    return rows
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_jobs_of_many_processes(kind: str, tmp_path: Path) -> None:
+    Job(tmp_path / "run", **JOBS[kind]).write()
+    rows = assert_same(tmp_path / "run")
+    assert rows["turn"] or rows["engine_call"]
+
+
+@pytest.mark.parametrize("shape", ["trl", "verl", "async"])
+def test_simulated_runs(shape: str, tmp_path: Path) -> None:
+    drawn = scenario(6)
+    lengths = replace(drawn.lengths, turns=3)
+    simulate(
+        replace(drawn, shape=shape, steps=3, faults=(), lengths=lengths, hz=1.0),
+        tmp_path / "run",
+        again=False,
+    )
+    assert assert_same(tmp_path / "run")["tool_call"]
+
+
+def test_a_training_without_keys(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=3, ranks=2)
+    assert_same(tmp_path / "run")
+
+
+def test_a_resumed_training(tmp_path: Path) -> None:
+    Job(tmp_path / "run", steps=3, end=False).write()
+    Job(tmp_path / "run", steps=3, resumed=1, number=100, begin_ns=300 * SECOND).write()
+    assert_same(tmp_path / "run")
+
+
+def test_a_recording_of_many_trajectories_is_read_straight_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = write_volume(tmp_path / "run", 20_000, per_step=6_400, workers=3)
+    rows = assert_same(tmp_path / "run")
+    assert rows["trajectory"].total() == books.trajectories
+    monkeypatch.setattr("rlvr_probe.analysis.tables.opened._LARGE_B", 0)
+    monkeypatch.setattr("rlvr_probe.analysis.tables.opened.read_run", None)
+    with open_tables(tmp_path / "run") as tables:
+        query = "SELECT count(*), sum(prompt_tokens), sum(response_tokens) FROM trajectory"
+        found = tables.sql.execute(query).fetchall()
+    assert found == [(books.trajectories, books.prompt_tokens, books.response_tokens)]
+
+
+def files_of(make: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
+    make(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def put(files: dict[str, bytes], run: Path) -> Path:
+    shutil.rmtree(run, ignore_errors=True)
+    run.mkdir(parents=True)
+    for name, data in files.items():
+        (run / name).write_bytes(data)
+    return run
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
+    folder = tmp_path_factory.mktemp("sources")
+    drawn = scenario(3)
+    small = replace(
+        drawn, shape="trl", steps=1, prompts=8, faults=(), hz=0.0,
+        lengths=replace(drawn.lengths, turns=3),
+    )  # fmt: skip
+    makers: list[Callable[[Path], object]] = [
+        lambda run: Job(run, steps=2, prompts=3).write(),
+        lambda run: Job(run, steps=2, prompts=3, v1=True, end=False).write(),
+        lambda run: Job(run, steps=3, prompts=3, uids=False, restarted_worker=2).write(),
+        lambda run: damage.recording(run, resumed=False),
+        lambda run: simulate(small, run, again=False),
+    ]
+    return [files_of(make, folder / f"{at}" / "run") for at, make in enumerate(makers)]
+
+
+TOKENS = (
+    b"null", b"1.0", b"-1", b'"5"', b"true", b"1e3", b"007", b"12345678901234567890", b"[1,2]",
+    b'"a\\"b"', b'"\xff"', b"0", b"NaN", b"5000000000", b'"-x/0/0/0"',
+)  # fmt: skip
+LINES = (
+    b'["def",1,"span","turn",["batch"]]',
+    b'["def",2,"span","verify",["function"]]',
+    b'["def",9,"span","turn",["turn","prompt_tokens","response_tokens","batch"]]',
+    b'["def",[],"span","turn",[]]',
+    b"[9,1,2,77,0,null,0,5,6,1]",
+    b'["open",1,5,3,0]',
+    b"",
+)
+
+
+def forged(files: dict[str, bytes], draw: random.Random) -> dict[str, bytes]:
+    """Rows of any content, with sums that fit."""
+    found = dict(files)
+    for name in (name for name in files if name.endswith(".jsonl")):
+        lines = [line for line in files[name].split(b"\n") if not line.startswith(b'["sum",')]
+        lines.pop()
+        for _ in range(draw.choice((1, 2, 5, 20))):
+            if len(lines) < 3:
+                break
+            at = draw.randrange(1, len(lines))
+            parts = lines[at].split(b",")
+            parts[draw.randrange(len(parts))] = draw.choice(TOKENS)
+            other = lines[draw.randrange(1, len(lines))]
+            lines[at] = draw.choice((b",".join(parts), b",".join(parts), other, *LINES))
+        found[name] = summed(lines, draw.choice((5, 50, 500)))
+    return found
+
+
+def packed(files: dict[str, bytes], draw: random.Random) -> dict[str, bytes]:
+    return {
+        name + ".gz" if name.endswith(".jsonl") and draw.random() < 0.5 else name: data
+        for name, data in files.items()
+    }
+
+
+def torn(files: dict[str, bytes], draw: random.Random) -> dict[str, bytes]:
+    name = draw.choice([name for name in files if name.endswith(".jsonl")])
+    return {**files, name: files[name][: draw.randrange(len(files[name]))]}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("spoil", [damage.damaged, lost_rows.damaged, torn, forged])
+def test_whatever_is_wrong_with_a_recording(
+    spoil: Callable[..., dict[str, bytes]],
+    seed: int,
+    sources: list[dict[str, bytes]],
+    tmp_path: Path,
+) -> None:
+    draw = random.Random(seed)
+    files = spoil(sources[seed % len(sources)], draw)
+    run = put(files, tmp_path / "run")
+    try:
+        read_run(run)
+    except Exception as error:  # whatever it says, the other way says it too
+        with pytest.raises(type(error)), open_tables(run, straight=True):
+            pass
+        return
+    assert_same(run, slow=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_segments_that_were_compressed(
+    seed: int, sources: list[dict[str, bytes]], tmp_path: Path
+) -> None:
+    files = packed(sources[seed], random.Random(seed))
+    packed_files = {
+        name: gzip.compress(data) if name.endswith(".gz") else data for name, data in files.items()
+    }
+    assert_same(put(packed_files, tmp_path / "run"))

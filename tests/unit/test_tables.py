@@ -1,0 +1,305 @@
+"""The tables hold what the trace holds, and that is what happened."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_probe.analysis.tables import (
+    TABLES,
+    VIEWS,
+    Tables,
+    is_saved,
+    open_saved,
+    open_tables,
+    save_tables,
+)
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.trace import read_run
+from tests.actors import Job
+from tests.simulator import Truth, scenario, simulate
+from tests.synthetic import write_recording
+
+SEEDS = {"trl": 7, "verl": 6, "async": 3}
+"""A seed with tools of each shape of a run."""
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def simulated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Truth, Path]:
+    folder = tmp_path_factory.mktemp(str(request.param)) / "run"
+    drawn = scenario(SEEDS[request.param])
+    lengths = replace(drawn.lengths, turns=3)
+    few = replace(drawn, shape=str(request.param), steps=4, faults=(), lengths=lengths)
+    return simulate(few, folder, again=False), folder
+
+
+@pytest.fixture(scope="module")
+def opened(simulated: tuple[Truth, Path]) -> Iterator[tuple[Truth, Trace, Tables]]:
+    truth, folder = simulated
+    trace = read_run(folder)
+    with open_tables(trace) as tables:
+        yield truth, trace, tables
+
+
+def asked(tables: Tables, query: str) -> list[tuple[Any, ...]]:
+    return tables.sql.execute(query).fetchall()
+
+
+def batches(trace: Trace) -> Iterator[tuple[int | None, Any]]:
+    steps = sorted(
+        (step for attempt in trace.attempts for step in attempt.steps),
+        key=lambda step: min(span.start_ns for span in step.spans),
+    )
+    for at, step in enumerate(steps):
+        for batch in (*step.batches, *step.evaluations):
+            yield at, batch
+    for attempt in trace.attempts:
+        for batch in attempt.untrained:
+            yield None, batch
+
+
+def test_every_table_has_its_columns(opened: tuple[Truth, Trace, Tables]) -> None:
+    tables = opened[2]
+    for table in TABLES:
+        done = tables.sql.execute(f"SELECT * FROM {table.name} LIMIT 0").description or ()
+        assert [one[0] for one in done] == list(table.names)
+        assert all(column.meaning for column in table.columns)
+
+
+def test_trajectories_and_tokens_are_those_of_the_truth(
+    opened: tuple[Truth, Trace, Tables],
+) -> None:
+    truth, _, tables = opened
+    [[count]] = asked(tables, "SELECT count(*) FROM trajectory WHERE mode = 'train'")
+    if truth.shape == "async":
+        [[trained]] = asked(
+            tables, "SELECT count(*) FROM trajectory WHERE mode = 'train' AND step_id IS NOT NULL"
+        )
+        assert trained == 4 * 8 * 32
+        # Groups that are not scored when the run ends are told of by nobody.
+        assert trained <= count <= truth.trajectories
+        [[tokens]] = asked(tables, "SELECT sum(response_tokens) FROM turn")
+        [[loose]] = asked(tables, "SELECT coalesce(sum(response_tokens), 0) FROM engine_call")
+        assert truth.tokens <= tokens + loose
+    else:
+        # The model's own tokens; a response holds those of tools too.
+        [[tokens]] = asked(
+            tables,
+            "SELECT sum(turn.response_tokens) FROM turn JOIN trajectory USING (trajectory_id)"
+            " WHERE mode = 'train'",
+        )
+        assert (count, tokens) == (truth.trajectories, truth.tokens)
+
+
+def test_steps_and_spans_are_those_of_the_trace(opened: tuple[Truth, Trace, Tables]) -> None:
+    _, trace, tables = opened
+    steps = sorted(
+        (step for attempt in trace.attempts for step in attempt.steps),
+        key=lambda step: min(span.start_ns for span in step.spans),
+    )
+    assert asked(
+        tables, "SELECT number, done, complete, ranks, start_ns, end_ns FROM step ORDER BY step_id"
+    ) == [
+        (
+            step.number, step.done, step.complete, step.ranks,
+            min(span.start_ns for span in step.spans), max(span.end_ns for span in step.spans),
+        )
+        for step in steps
+    ]  # fmt: skip
+    spans: list[Any] = [
+        (at, span.process, span.id, span.parent, span.name, span.start_ns, span.end_ns)
+        for at, step in [*enumerate(steps)]
+        for span in step.spans
+    ]
+    spans += [
+        (None, one.process, one.id, one.parent, one.name, one.start_ns, one.end_ns)
+        for one in (*trace.unplaced, *trace.user_spans)
+    ]
+    assert (
+        asked(tables, "SELECT step_id, process, id, parent, name, start_ns, end_ns FROM span")
+        == spans
+    )
+    calls = [rpc for step in steps for rpc in step.rpcs]
+    assert asked(
+        tables,
+        "SELECT method, call, process, id FROM rpc WHERE step_id IS NOT NULL ORDER BY rpc_id",
+    ) == [(rpc.method, rpc.call, rpc.caller.process, rpc.caller.id) for rpc in calls]
+
+
+def test_every_trajectory_has_what_the_trace_says_of_it(
+    opened: tuple[Truth, Trace, Tables],
+) -> None:
+    _, trace, tables = opened
+    rows, turns, tools, rewards, groups = [], [], [], [], []
+    number = 0
+    for at, batch in batches(trace):
+        for group in batch.groups():
+            groups.append((at, batch.mode, group.index, group.size))
+            for one in group.trajectories:
+                rows.append(
+                    (
+                        number, at, batch.mode, one.process, one.row, group.index, one.sample,
+                        one.prompt_tokens, one.response_tokens, one.loss_tokens, one.truncated,
+                        one.engine, one.start_ns, one.end_ns,
+                    )
+                )  # fmt: skip
+                turns += [
+                    (number, turn.index, turn.response_tokens, turn.start_ns, turn.end_ns)
+                    for turn in one.turns
+                ]
+                tools += [
+                    (number, call.turn, call.tool, call.status, call.start_ns, call.end_ns)
+                    for call in one.tool_calls
+                ]
+                rewards += [
+                    (number, reward.function, reward.index, reward.value, reward.verify_s)
+                    for reward in one.rewards
+                ]
+                number += 1
+    assert rows
+    assert rewards
+    assert asked(
+        tables,
+        "SELECT trajectory_id, step_id, mode, process, row, grp, sample, prompt_tokens,"
+        " response_tokens, loss_tokens, truncated, engine, start_ns, end_ns FROM trajectory",
+    ) == rows  # fmt: skip
+    assert (
+        asked(tables, "SELECT trajectory_id, turn, response_tokens, start_ns, end_ns FROM turn")
+        == turns
+    )
+    assert (
+        asked(
+            tables,
+            "SELECT trajectory_id, turn, tool, status, start_ns, end_ns FROM tool_call",
+        )
+        == tools
+    )
+    assert (
+        asked(tables, "SELECT trajectory_id, function, fn, value, verify_s FROM reward") == rewards
+    )
+    assert (
+        asked(
+            tables,
+            "SELECT step_id, mode, grp, size FROM prompt_group JOIN batch USING (batch_id)"
+            " ORDER BY batch_id, grp",
+        )
+        == groups
+    )
+
+
+def test_every_call_of_a_reward_function_is_there(opened: tuple[Truth, Trace, Tables]) -> None:
+    _, trace, tables = opened
+    calls = Counter[Any]()
+    for at, batch in batches(trace):
+        for shard in batch.shards:
+            for call in shard.calls:
+                row = None if call.row is None else shard.offset + call.row
+                calls[at, batch.mode, row, call.process, call.function, call.start_ns] += 1
+    found = Counter(
+        asked(
+            tables,
+            "SELECT step_id, mode, row, v.process, function, v.start_ns FROM verification v"
+            " JOIN trajectory USING (trajectory_id) UNION ALL"
+            " SELECT step_id, mode, NULL, process, function, start_ns FROM reward_call"
+            " JOIN batch USING (batch_id)",
+        )
+    )
+    assert calls
+    assert found == calls
+
+
+def test_readings_are_those_of_the_devices(opened: tuple[Truth, Trace, Tables]) -> None:
+    _, trace, tables = opened
+    read = [
+        (at, counter.name, time_ns, value)
+        for at, device in enumerate(trace.devices)
+        for counter in device.counters()
+        for time_ns, value in device.points(counter.name)
+    ]
+    assert read
+    assert asked(tables, "SELECT device, counter, end_ns, value FROM reading") == read
+
+
+def test_what_was_thrown_away_is_in_the_tables_and_not_in_the_views(tmp_path: Path) -> None:
+    Job(tmp_path / "run", steps=3, end=False).write()
+    Job(tmp_path / "run", steps=3, resumed=1, number=100, begin_ns=300_000_000_000).write()
+    with open_tables(tmp_path / "run") as tables:
+        numbers = "SELECT number FROM {} WHERE number > 0 ORDER BY step_id"
+        assert asked(tables, numbers.format("step")) == [(1,), (2,), (3,), (2,), (3,), (4,)]
+        assert asked(tables, numbers.format("kept_step")) == [(1,), (2,), (3,), (4,)]
+        [[every]] = asked(tables, "SELECT count(*) FROM trajectory")
+        [[kept]] = asked(tables, "SELECT count(*) FROM kept_trajectory")
+        [[gone]] = asked(
+            tables,
+            "SELECT count(*) FROM trajectory JOIN step USING (step_id)"
+            " WHERE superseded_by IS NOT NULL",
+        )
+        assert every == kept + gone
+        assert gone > 0
+
+
+def test_what_was_not_recorded_is_null_and_never_0(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=2)
+    with open_tables(tmp_path / "run") as tables:
+        unknown = "loss_tokens", "engine", "policy_version_min", "policy_version_max"
+        columns = ", ".join(f"count({name})" for name in unknown)
+        assert asked(tables, f"SELECT {columns} FROM trajectory") == [(0, 0, 0, 0)]
+        assert asked(tables, "SELECT DISTINCT own_times FROM trajectory") == [(False,)]
+        assert asked(tables, "SELECT count(verify_s) FROM reward") == [(0,)]
+        assert asked(tables, "SELECT count(*) FROM device") == [(0,)]
+
+
+def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
+    Job(tmp_path / "run", steps=2, turns=2).write()
+    with open_tables(tmp_path / "run") as tables:
+        every = {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES}
+        views = {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS}
+        notes = tables.notes
+        save_tables(tables, tmp_path / "saved")
+        with pytest.raises(RecordingError, match="is there already"):
+            save_tables(tables, tmp_path / "saved")
+    assert is_saved(tmp_path / "saved")
+    assert not is_saved(tmp_path / "run")
+    with open_saved(tmp_path / "saved") as tables:
+        assert {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES} == every
+        assert {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS} == views
+        assert (tables.source, tables.notes) == ("run", notes)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        (None, "holds no saved tables"),
+        ("{", "holds no saved tables"),
+        ("{}", "does not say that tables are saved"),
+        ('{"format": "rlvr-probe/tables", "version": 99}', "of version 99; expected 1"),
+        ('{"format": "rlvr-probe/tables", "version": 1}', "is missing"),
+    ],
+)
+def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path: Path) -> None:
+    if about is not None:
+        (tmp_path / "tables.json").write_text(about)
+    with pytest.raises(RecordingError, match=message), open_saved(tmp_path):
+        pass
+
+
+def test_the_documented_query_of_saved_tables_works(tmp_path: Path) -> None:
+    Job(tmp_path / "run", steps=2).write()
+    with open_tables(tmp_path / "run") as tables:
+        save_tables(tables, tmp_path / "tables")
+    page = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+    [command] = re.findall(r"^\$ python (.*)$", page.read_text("utf-8"), re.M)
+    line = ["bash", "-c", f"{sys.executable} {command}"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "count_star()" in done.stdout
