@@ -1,0 +1,132 @@
+"""A sleep planted into a real training, and whether the analysis names it first, with its seconds.
+
+The training keeps the book of its sleeps itself (``tests/asleep/planted_sleep.py``), with nothing
+of the probe involved. The truth is what it would have saved not to sleep: the wall time in which
+somebody slept, times the GPUs that wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final, Literal
+
+from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.characterization import Characterization, characterize
+from rlvr_probe.analysis.tables import open_tables
+
+__all__ = ["ASLEEP", "NATURAL", "Planted", "Slept", "characterized", "mistakes", "read_books"]
+
+ASLEEP: Final = Path(__file__).with_name("asleep")
+"""What a training needs in its ``PYTHONPATH`` to sleep."""
+
+NATURAL: Final = frozenset({"long_tail"})
+"""What belongs to the workload and is told behind all causes, of sound runs as well."""
+
+_NAMED: Final = {
+    "reward": ("function", ("slow_reward", "serial_reward")),
+    "rank": ("rank", ("slow_rank",)),
+    "tool": ("tool", ("slow_tool",)),
+}
+"""By what sleeps: how its place is told, and the kinds of causes that are right."""
+
+_TOLERANCE: Final = 0.1
+"""Of the truth, that the cost of a cause may be off by."""
+
+_STEP: Final = re.compile(r"step (\d+):")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A sleep.
+
+    Attributes:
+        kind: What sleeps.
+        place: Name of the reward function or tool, or number of the rank.
+        seconds: How long, each call.
+        steps: In which steps; empty for all.
+    """
+
+    kind: Literal["reward", "rank", "tool"]
+    place: str | int
+    seconds: float
+    steps: tuple[int, ...] = ()
+
+    def variables(self, books: Path | str) -> dict[str, str]:
+        """What a training is told it by; it keeps its book in the folder ``books``."""
+        return {
+            "PLANTED_KIND": self.kind,
+            "PLANTED_PLACE": str(self.place),
+            "PLANTED_S": str(self.seconds),
+            "PLANTED_STEPS": ",".join(map(str, self.steps)),
+            "PLANTED_BOOKS": str(books),
+        }
+
+
+@dataclass(frozen=True)
+class Slept:
+    """What a training wrote of its sleeps.
+
+    Attributes:
+        calls: How many there were.
+        wall_s: Wall time in which somebody slept, s: what two slept at the same time counts once.
+        steps: Numbers of the steps in which somebody did; empty where the training does not know.
+    """
+
+    calls: int
+    wall_s: float
+    steps: frozenset[int]
+
+
+def read_books(books: Path) -> Slept:
+    """Those of all processes together."""
+    texts = (path.read_text().splitlines() for path in sorted(books.glob("slept-*.jsonl")))
+    lines = sorted(map(json.loads, chain(*texts)), key=lambda line: line["begin_ns"])
+    wall_ns, until_ns = 0, 0
+    for line in lines:
+        wall_ns += max(0, line["end_ns"] - max(line["begin_ns"], until_ns))
+        until_ns = max(until_ns, line["end_ns"])
+    steps = frozenset(line["step"] for line in lines if line["step"] is not None)
+    return Slept(len(lines), wall_ns / 1e9, steps)
+
+
+def characterized(recording: Path) -> Characterization:
+    """What is said of a recording."""
+    with open_tables(recording, threads=1) as tables:
+        return characterize(tables)
+
+
+def mistakes(
+    causes: Sequence[Cause], planted: Planted | None, slept: Slept, gpus: int
+) -> list[str]:
+    """What is wrong with the causes of a training in which nothing else is amiss; empty if nothing.
+
+    Args:
+        causes: As they are ranked.
+        planted: What sleeps; None of a sound training, of which nothing is to be named.
+        slept: Its book.
+        gpus: How many wait while it sleeps: the ranks of the training, on a machine without GPUs.
+    """
+    if planted is None:
+        return [f"nothing sleeps, and {one.title}" for one in causes if one.kind not in NATURAL]
+    if not slept.calls:
+        return ["nothing slept"]
+    if not causes:
+        return ["nothing is named"]
+    first, *others = causes
+    name, kinds = _NAMED[planted.kind]
+    true_s = gpus * slept.wall_s
+    found = [f"{one.title}, too" for one in others if one.kind not in NATURAL]
+    if first.kind not in kinds or first.where.get(name) != planted.place:
+        found.append(f"{planted.kind} {planted.place} sleeps, and {first.title} ({first.kind})")
+    if abs(first.gpu_s - true_s) > _TOLERANCE * true_s:
+        found.append(f"{true_s:.2f} GPU-s were slept, and {first.title} costs {first.gpu_s:.2f}")
+    if slept.steps:
+        worst = [int(step) for one in first.worst for step in _STEP.findall(one)]
+        if not worst or not slept.steps.issuperset(worst):
+            found.append(f"steps {sorted(slept.steps)} slept, and the worst are {worst}")
+    return found
