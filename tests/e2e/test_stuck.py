@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs import wait_for
+from tests.hanging import look, look_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
@@ -43,45 +43,25 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def stuck(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    done = subprocess.run(
-        [RLVR_PROBE, "stuck", "runs", "--json", *more],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, json.loads(done.stdout) if done.stdout else {"findings": []}
-
-
-def until(folder: Path, condition: Callable[[dict[str, Any]], bool], *more: str) -> dict[str, Any]:
-    last: dict[str, Any] = {}
-
-    def holds() -> bool:
-        code, found = stuck(folder, *more)
-        last.update(found)
-        return code in (0, 1) and bool(found["findings"]) and condition(found["findings"][0])
-
-    wait_for(holds, 120)
-    return last
+def until(folder: Path, condition: Callable[[dict[str, Any]], bool], *more: str) -> Any:
+    return look_until(folder / "runs", condition, *more)
 
 
 def test_what_hangs_is_named_with_the_line_that_it_hangs_in(
     job: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    [found] = until(tmp_path, lambda one: one["verdict"] == "overdue")["findings"]
+    [found] = until(tmp_path, lambda one: one["verdict"] == "overdue")
     assert (found["pid"], found["span"], found["detail"]) == (job.pid, "user", "verify")
     assert found["compared_with"] == 40
     assert [frame["function"] for frame in found["stack"]] == [
         "never_comes_back", "verify", "<module>",
     ]  # fmt: skip
     assert [frame["file"] for frame in found["stack"]] == ["job.py"] * 3
-    code, document = stuck(tmp_path, "--no-stacks")
+    code, document = look(tmp_path / "runs", "--no-stacks")
     assert (code, document["findings"][0]["stack"]) == (1, None)
     job.kill()
     job.wait()
-    [dead] = until(tmp_path, lambda one: one["state"] == "died")["findings"]
+    [dead] = until(tmp_path, lambda one: one["state"] == "died")
     # Of a run that nobody goes on with, it is what it hung in.
     assert (dead["verdict"], dead["stack"]) == ("overdue", None)
     assert dead["open_s"] > 10
@@ -92,14 +72,14 @@ def test_a_process_that_stands_still_is_silent(
 ) -> None:
     until(tmp_path, lambda one: one["compared_with"] == 40, "--no-stacks")
     job.send_signal(signal.SIGSTOP)
-    found = until(tmp_path, lambda one: one["verdict"] == "silent")["findings"][0]
+    [found] = until(tmp_path, lambda one: one["verdict"] == "silent")
     assert found["silent_s"] > 10
     assert found["stack"][0]["function"] == "never_comes_back"  # py-spy reads its memory
 
 
 def test_watching_looks_again_and_again(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     until(tmp_path, lambda one: one["compared_with"] == 40, "--no-stacks")
-    command = [RLVR_PROBE, "stuck", "runs", "--watch", "0.2", "--json", "--no-stacks"]
+    command = [str(RLVR_PROBE), "stuck", "runs", "--watch", "0.2", "--json", "--no-stacks"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         seen = [json.loads(watching.stdout.readline())["findings"][0] for _ in range(4)]
