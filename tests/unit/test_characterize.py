@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
+from rlvr_probe.analysis.tables.opened import connect
+from rlvr_probe.exceptions import ProbeError
 from tests.simulator import scenario, simulate
 from tests.simulator.truth import Truth
 from tests.synthetic import write_recording
@@ -110,3 +113,67 @@ def test_without_duckdb_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == cli.UNABLE
     assert "pip install 'rlvr-probe[analysis]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--html", "--json"])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # There is no recording either: that would be told after it was looked for.
+    assert cli.main(["characterize", str(tmp_path), option, str(tmp_path / "no" / "x")]) == 2
+    assert "no does not exist; expected a folder to write into" in capsys.readouterr().err
+    (tmp_path / "kept").mkdir()
+    assert cli.main(["characterize", str(tmp_path), "--save", str(tmp_path / "kept")]) == 2
+    assert "kept is there already" in capsys.readouterr().err
+
+
+ENDED = '''
+import os, signal, sys, tempfile, threading
+from rlvr_probe import cli
+from rlvr_probe.analysis import characterization
+
+# Takes seconds.
+LONG = """SELECT max(s) FROM (SELECT sum(hash(i) % 100) OVER (PARTITION BY hash(i) % 1000
+ORDER BY hash(i) ROWS BETWEEN 200 PRECEDING AND CURRENT ROW) s FROM range(5000000) t(i))"""
+
+def long(tables, **_):
+    threading.Timer(0.5, os.kill, (os.getpid(), getattr(signal, sys.argv[1]))).start()
+    tables.sql.execute(LONG)
+    print("the query was not ended", flush=True)
+
+characterization.characterize = long
+code = cli.main(["characterize", sys.argv[2], "--json", "-"])
+print(code, os.listdir(tempfile.gettempdir()))
+'''
+
+
+@pytest.mark.parametrize("sign", ["SIGINT", "SIGTERM"])
+def test_who_ends_it_in_a_query_leaves_nothing_behind(sign: str, tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=1, trajectories=8)
+    (tmp_path / "temporary").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED, sign, str(tmp_path / "run")],
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{cli.INTERRUPTED} []\n", "")
+
+
+def test_no_query_draws_a_bar_between_the_answers_however_long_it_takes() -> None:
+    # Python that runs no file is interactive to DuckDB: it would draw one, on stdout, after 2 s.
+    code = (
+        "import duckdb; from rlvr_probe.analysis.tables.opened import connect\n"
+        "asked = \"SELECT current_setting('enable_progress_bar')\"\n"
+        "with connect(None) as sql, duckdb.connect() as other:\n"
+        "    print([one.execute(asked).fetchone() for one in (sql, other)])\n"
+    )
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == "[(False,), (True,)]\n"
+
+
+def test_a_disk_that_is_too_small_is_told_in_a_line() -> None:
+    small = "SET memory_limit = '10MB'; SET max_temp_directory_size = '1MB'"
+    large = "CREATE TABLE t AS SELECT hash(i) AS h FROM range(10000000) r(i) ORDER BY h"
+    with pytest.raises(ProbeError, match="TMPDIR names a larger disk"), connect(1) as sql:
+        sql.execute(f"{small}; {large}")

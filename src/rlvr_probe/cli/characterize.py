@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,6 +64,8 @@ def _slots(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
+    from rlvr_probe.cli.ending import orderly
+    from rlvr_probe.cli.placing import placed
     from rlvr_probe.cli.progress import ReadingProgress
     from rlvr_probe.report.render import draw
 
@@ -71,12 +74,16 @@ def execute(args: argparse.Namespace) -> int:
         from rlvr_probe.analysis.tables import save_tables
         from rlvr_probe.report.characterize import lay_out_characterization, to_document
         from rlvr_probe.report.page import write_page
-    if args.html is not None and not args.html.absolute().parent.is_dir():
-        # Before minutes of work, not after them.
-        raise ProbeError(f"{args.html.parent} does not exist; expected a folder to write into")
-    with ReadingProgress() as progress, _tables(args.source, progress) as tables:
+    # Before minutes of work, not after them.
+    for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
+        if target is not None and not target.absolute().parent.is_dir():
+            raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
+    if args.save is not None and os.path.lexists(args.save):
+        raise ProbeError(f"{args.save} is there already; give the name of a new directory")
+    with orderly(), ReadingProgress() as progress, _tables(args.source, progress) as tables:
         if args.save is not None:
-            save_tables(tables, args.save)
+            with placed(args.save, force=False, replaceable=lambda _: False) as folder:
+                save_tables(tables, folder)
         found = characterize(tables, slots=args.slots)
         if args.html is not None:
             write_page(args.html, tables, found)

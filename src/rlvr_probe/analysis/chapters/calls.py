@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.analysis.chapters.definitions import (
     Definition,
@@ -141,7 +141,8 @@ class Calls:
             behind = evidence_of(
                 trajectory=told["longest"], process=dict.fromkeys(told["processes"] or ())
             )
-            quantiles = dict(zip(("p50", "p90", "p99"), told["quantiles"], strict=True))
+            names = "p50", "p90", "p99"
+            quantiles = dict[str, Any](zip(names, told["quantiles"], strict=True))
             for name, one in named.items():
                 if name not in ("busy", "concurrency"):
                     value = quantiles.get(name, told.get(name))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,9 +14,11 @@ import duckdb
 
 from rlvr_probe.analysis.tables.bulk import Bulk
 from rlvr_probe.analysis.tables.filling import fill
+from rlvr_probe.analysis.tables.interruption import interruptible
 from rlvr_probe.analysis.tables.journals import read_tables
 from rlvr_probe.analysis.tables.schema import TABLES, VIEWS
 from rlvr_probe.analysis.tables.workloads import fill_workload
+from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import find_run, read_run
@@ -137,6 +140,10 @@ def connect(
         threads: Of DuckDB; by default one for each core.
         folder: Private; what does not fit into memory goes there. By default one of its own.
         path: File to make.
+
+    Raises:
+        ProbeError: Memory and half of what was free on the disk do not suffice.
+        KeyboardInterrupt: A signal ended a query.
     """
     with ExitStack() as stack:
         if folder is None:
@@ -145,6 +152,8 @@ def connect(
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": _MEMORY if path is None else _LESS_MEMORY,
             "temp_directory": str(folder / "overflow"),
+            # Of what is free: somebody trains here, and wants to keep a checkpoint.
+            "max_temp_directory_size": f"{shutil.disk_usage(folder).free // 2} B",
             "preserve_insertion_order": path is None,
             # What is in a temporary file need not survive.
             "checkpoint_threshold": "1TB",
@@ -154,7 +163,19 @@ def connect(
         if threads is not None:
             config["threads"] = threads
         where = ":memory:" if path is None else str(path)
-        yield stack.enter_context(duckdb.connect(where, config=config))
+        # As a context it raises anew what ends it, which makes a ring of two exceptions' contexts.
+        sql = stack.enter_context(closing(duckdb.connect(where, config=config)))
+        # Python without a script has it, on stdout.
+        sql.execute("SET enable_progress_bar = false")
+        stack.enter_context(interruptible(sql))
+        try:
+            yield sql
+        except duckdb.OutOfMemoryException as error:
+            raise ProbeError(
+                f"this takes more than {config['memory_limit']} of memory and half of what is free"
+                f" in {tempfile.gettempdir()}; TMPDIR names a larger disk:"
+                f" {str(error).splitlines()[0]}"
+            ) from None
 
 
 @contextmanager

@@ -73,6 +73,7 @@ class Stager:
         self._beside = sql.cursor()
         # A filter that is pushed down takes what it is over along, to be computed again.
         self._beside.execute("SET disabled_optimizers = 'filter_pushdown'")
+        self._beside.execute("SET enable_progress_bar = false")
         self._pool = ThreadPoolExecutor(1, "rlvr-probe-tables")
         self._taken: list[Future[list[tuple[int, str]]]] = []
         self._waiting: list[LeftRows] = []
@@ -123,6 +124,7 @@ class Stager:
 
     def close(self) -> None:
         """Give up what was not taken yet."""
+        self._beside.interrupt()
         self._pool.shutdown(cancel_futures=True)
         self._beside.close()
 
