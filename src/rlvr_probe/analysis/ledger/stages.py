@@ -59,20 +59,25 @@ WHERE span.side = 'worker'
 """What each rank did of a call; a table, as these joins are thought to be far larger than they are,
 and what follows them would be planned for that: of thousands of ranks it would never end."""
 
+_PLACED = """
+CREATE OR REPLACE TEMP TABLE ledger_placed AS
+-- A call that was not joined is placed by its own time.
+SELECT done.gpu, done.process, worker_group, process.boot, done.start_ns, done.end_ns, called_ns,
+       result_ns, waits, coalesce(caller, told.process) AS teller,
+       coalesce(called_ns, done.start_ns) AS at_ns
+FROM ledger_called done JOIN process ON process.process = done.process
+LEFT JOIN (SELECT gpu, min(process) AS process FROM gpu_teller WHERE NOT own GROUP BY gpu) told
+    ON told.gpu = done.gpu
+"""
+"""The same with who called; a table, since DuckDB makes all pairs of what is joined by ``USING``
+below an ``ASOF`` join."""
+
 _PART = """
 CREATE OR REPLACE TEMP TABLE ledger_part AS
-WITH placed AS (
-    -- A call that was not joined is placed by its own time.
-    SELECT done.*, coalesce(caller, told.process) AS teller, coalesce(called_ns, start_ns) AS at_ns
-    FROM ledger_called done
-    LEFT JOIN (SELECT gpu, min(process) AS process FROM gpu_teller WHERE NOT own
-               GROUP BY gpu) told USING (gpu)
-)
-SELECT placed.gpu, placed.process, worker_group, process.boot, placed.start_ns,
-       placed.end_ns, called_ns,
+SELECT placed.gpu, placed.process, worker_group, boot, placed.start_ns, placed.end_ns, called_ns,
        CASE WHEN waits THEN result_ns ELSE stage.end_ns END AS over_ns,
        CASE WHEN placed.at_ns < stage.end_ns THEN stage.stage END AS stage
-FROM placed JOIN process USING (process)
+FROM ledger_placed placed
 ASOF LEFT JOIN ledger_stage stage
     ON placed.teller = stage.process AND placed.at_ns >= stage.start_ns
 """
@@ -116,7 +121,7 @@ CASE WHEN last_ns - near_ns > (SELECT 2 * coalesce(max(width_ns), 0) FROM ledger
 
 def find_stages(tables: Tables) -> None:
     """Make ``ledger_stage``, ``ledger_window`` and what ranks did in calls."""
-    for statement in (_TOLD, _STAGE, _WINDOW, _CALLED, _PART, _CLUSTER, _CLOCK):
+    for statement in (_TOLD, _STAGE, _WINDOW, _CALLED, _PLACED, _PART, _CLUSTER, _CLOCK):
         tables.sql.execute(statement)
 
 

@@ -7,6 +7,7 @@ and at most 18 digits long, its texts hold no escapes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -78,16 +79,14 @@ class Stage:
     """Where fine rows of one name go first.
 
     Attributes:
-        columns: Name, type, and how it is made of ``$attribute``, the text of one; ``$batch`` is
-            that or the parent.
-        numbers: Whether nothing but whole numbers is taken, which DuckDB parses faster.
+        columns: Name, type, and how it is made of ``$attribute``, the text of one, and
+            ``#attribute``, the whole number that one is.
         sound: What must hold besides the pattern, over the columns and ``checked``.
         checked: Further expressions for that, by name.
     """
 
     table: str
     columns: Sequence[tuple[str, str, str]]
-    numbers: bool = False
     sound: str = "true"
     checked: Sequence[tuple[str, str]] = ()
 
@@ -99,7 +98,7 @@ class Stage:
         return f"CREATE TABLE {self.table} ({head}{own})"
 
 
-_BATCH_COLUMN: Final = ("batch", "BIGINT", "try_cast(coalesce($batch, $parent) AS BIGINT)")
+_BATCH_COLUMN: Final = ("batch", "BIGINT", "coalesce(#batch, #parent)")
 _RUNS: Final = "try_cast($loss_runs AS BIGINT[])"
 _ONE_RUN: Final = (
     "CASE WHEN $loss_runs = '[]' THEN 0 ELSE try_cast(trim($loss_runs, '[]') AS BIGINT) END"
@@ -113,12 +112,12 @@ STAGES: Final[Mapping[str, Stage]] = {
             ("high", "UBIGINT", "CASE WHEN $key IS NOT NULL THEN hash($key) END"),
             ("low", "UBIGINT", "CASE WHEN $key IS NOT NULL THEN hash('#' || $key) END"),
             ("narrow", "BOOLEAN", "starts_with($key, '-')"),
-            ("engine", "BIGINT", "try_cast($engine AS BIGINT)"),
-            ("oldest", "BIGINT", "try_cast($policy_version_min AS BIGINT)"),
-            ("newest", "BIGINT", "try_cast($policy_version_max AS BIGINT)"),
-            ("prompt", "BIGINT", "try_cast($prompt_tokens AS BIGINT)"),
-            ("response", "BIGINT", "try_cast($response_tokens AS BIGINT)"),
-            ("truncated", "BOOLEAN", "$truncated = '1'"),
+            ("engine", "BIGINT", "#engine"),
+            ("oldest", "BIGINT", "#policy_version_min"),
+            ("newest", "BIGINT", "#policy_version_max"),
+            ("prompt", "BIGINT", "#prompt_tokens"),
+            ("response", "BIGINT", "#response_tokens"),
+            ("truncated", "BOOLEAN", "#truncated = 1"),
             (
                 "loss",
                 "BIGINT",
@@ -126,7 +125,6 @@ STAGES: Final[Mapping[str, Stage]] = {
                 f" range(1, len({_RUNS}) + 1, 2)))::BIGINT ELSE {_ONE_RUN} END",
             ),
         ),
-        False,
         "(oldest IS NULL) = (newest IS NULL) AND coalesce(oldest <= newest, true)"
         " AND (whole IS NULL OR (response IS NOT NULL AND whole = response))",
         (("whole", f"CASE WHEN {_SEVERAL} THEN list_sum({_RUNS})::BIGINT ELSE {_ONE_RUN} END"),),
@@ -135,20 +133,19 @@ STAGES: Final[Mapping[str, Stage]] = {
         "q_turn",
         (
             _BATCH_COLUMN,
-            ("row", "BIGINT", "try_cast($rows AS BIGINT)"),
-            ("turn", "BIGINT", "try_cast($turn AS BIGINT)"),
-            ("prompt", "BIGINT", "try_cast($prompt_tokens AS BIGINT)"),
-            ("response", "BIGINT", "try_cast($response_tokens AS BIGINT)"),
-            ("cached", "BIGINT", "try_cast($cached_tokens AS BIGINT)"),
+            ("row", "BIGINT", "#rows"),
+            ("turn", "BIGINT", "#turn"),
+            ("prompt", "BIGINT", "#prompt_tokens"),
+            ("response", "BIGINT", "#response_tokens"),
+            ("cached", "BIGINT", "#cached_tokens"),
         ),
-        numbers=True,
     ),
     names.TOOL_CALL.name: Stage(
         "q_tool",
         (
             _BATCH_COLUMN,
-            ("row", "BIGINT", "try_cast($row AS BIGINT)"),
-            ("turn", "BIGINT", "try_cast($turn AS BIGINT)"),
+            ("row", "BIGINT", "#row"),
+            ("turn", "BIGINT", "#turn"),
             ("tool", "VARCHAR", "$tool"),
             ("status", "VARCHAR", "$status"),
             ("error", "VARCHAR", "$error"),
@@ -160,15 +157,18 @@ STAGES: Final[Mapping[str, Stage]] = {
             _BATCH_COLUMN,
             ("function", "VARCHAR", "coalesce($function, '')"),
             ("value", "DOUBLE", "try_cast($value AS DOUBLE)"),
-            ("attempts", "BIGINT", "try_cast($attempts AS BIGINT)"),
-            ("timeouts", "BIGINT", "try_cast($timeouts AS BIGINT)"),
+            ("attempts", "BIGINT", "#attempts"),
+            ("timeouts", "BIGINT", "#timeouts"),
         ),
-        False,
         "coalesce(isfinite(value), true)"
         " AND (timeouts IS NULL OR timeouts <= coalesce(attempts, 0))",
     ),
 }
 """By name of the span."""
+
+_ATTRIBUTE: Final = re.compile(r"(?P<kind>[$#])(?P<name>[a-z_]+)")
+_NUMBERS: Final = """from_json(line, '["BIGINT"]')"""
+"""Of a row: what is no number is NULL in it. DuckDB reads all of them faster than a text of each."""
 
 OPEN: Final = (
     "CREATE TABLE q_open (p INTEGER, span BIGINT, name VARCHAR, start_ns BIGINT, parent BIGINT)"
@@ -186,7 +186,7 @@ class Taken:
         stage: Where they go.
         prefix: What a row begins with.
         pattern: All of a usual one.
-        values: Expression over ``line`` for the list ``s`` of what is taken.
+        values: Expression over ``line`` for ``s``, which holds what is taken.
         head: Expressions over ``s`` for start, duration and id.
         columns: The same by name of the column; what is only checked comes last.
     """
@@ -202,38 +202,37 @@ class Taken:
 def taken(form: Form) -> Taken:
     """How rows of ``form`` are taken."""
     stage, patterns = STAGES[form.name], _PATTERNS[form.name]
-    own = [patterns.get(name, "null") for name in form.attributes]
     place = {name: Column.SPAN_ATTRIBUTES + at for at, name in enumerate(form.attributes)}
     place = {name: at for name, at in place.items() if name in patterns}
     place |= {"parent": 4, "error": 5}
-    wanted = list(range(16 + len(own))) if stage.numbers else [1, 2, 3]
-    columns = {}
-    every = ((name, made) for name, _, made in stage.columns)
-    for name, made in (*every, *stage.checked):
-        for word in sorted((*patterns, "parent", "error"), key=len, reverse=True):
-            if f"${word}" not in made:
-                continue
-            if word not in place:
-                made = made.replace(f"${word}", "NULL::VARCHAR")
-                continue
-            if place[word] not in wanted:
-                wanted.append(place[word])
-            made = made.replace(f"${word}", f"s[{wanted.index(place[word]) + 1}]")
-        columns[name] = made
+    texts = list[int]()
 
-    def whole(at: int) -> str:
-        return f"try_cast(s[{wanted.index(at) + 1}] AS BIGINT)"
+    def of(found: re.Match[str]) -> str:
+        whole, name = found["kind"] == "#", found["name"]
+        if name not in place:
+            return "NULL::BIGINT" if whole else "NULL::VARCHAR"
+        if whole:
+            return _number(place[name])
+        if place[name] not in texts:
+            texts.append(place[name])
+        return f"s.texts[{texts.index(place[name]) + 1}]"
 
-    paths = ", ".join(f"'$[{at}]'" for at in wanted)
-    values = f"json_extract_string(line, [{paths}])"
-    if stage.numbers:
-        values = """from_json(line, '["BIGINT"]')"""
-    number = form.number
+    every = [(name, made) for name, _, made in stage.columns]
+    columns = {name: _ATTRIBUTE.sub(of, made) for name, made in (*every, *stage.checked)}
+    values = f"'numbers': {_NUMBERS}"
+    if texts:
+        paths = ", ".join(f"'$[{at}]'" for at in texts)
+        values += f", 'texts': json_extract_string(line, [{paths}])"
+    own = [patterns.get(name, "null") for name in form.attributes]
     return Taken(
         stage=stage,
-        prefix=f"[{number},",
-        pattern=",".join((rf"\[{number}", *_HEAD, *own)) + r"\]",
-        values=values,
-        head=(whole(1), whole(2), whole(3)),
+        prefix=f"[{form.number},",
+        pattern=",".join((rf"\[{form.number}", *_HEAD, *own)) + r"\]",
+        values=f"{{{values}}}",
+        head=(_number(1), _number(2), _number(3)),
         columns=columns,
     )
+
+
+def _number(at: int) -> str:
+    return f"s.numbers[{at + 1}]"
