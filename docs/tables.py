@@ -183,6 +183,7 @@ def commands_table() -> str:
             if action.dest in ("help", "command"):
                 continue
             word = action.metavar if isinstance(action.metavar, str) else ""
+            word += "..." if action.nargs == "+" else ""
             name = " ".join((*action.option_strings[:1], word)).strip()
             need = "required" if action.required else ""
             rows.append((f"`{name}`", need, action.help or ""))

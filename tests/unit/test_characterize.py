@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlvr_probe import cli
+from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.analysis.tables.opened import connect
 from rlvr_probe.exceptions import ProbeError
 from tests.simulator import scenario, simulate
@@ -177,3 +180,54 @@ def test_a_disk_that_is_too_small_is_told_in_a_line() -> None:
     large = "CREATE TABLE t AS SELECT hash(i) AS h FROM range(10000000) r(i) ORDER BY h"
     with pytest.raises(ProbeError, match="TMPDIR names a larger disk"), connect(1) as sql:
         sql.execute(f"{small}; {large}")
+
+
+def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, first, second = (tmp_path / name / "run" for name in ("whole", "node-1", "node-2"))
+    simulate(replace(scenario(4), steps=2), whole, again=False)
+    shutil.copytree(whole, first)
+    second.mkdir(parents=True)
+    for number, key in enumerate(sorted({path.name[:17] for path in whole.glob("p*")})):
+        if number % 2:
+            for path in first.glob(f"{key}*"):
+                path.rename(second / path.name)
+    # Copied once more, while it was shorter.
+    [early, *_] = sorted(first.glob("*.jsonl"))
+    (second / early.name).write_bytes(early.read_bytes()[:1_000])
+
+    def asked(*sources: Path, code: int = cli.OK) -> str:
+        assert cli.main(["characterize", *map(str, sources), "--json", "-"]) == code
+        told = capsys.readouterr()
+        return told.err if code else told.out
+
+    def values(document: Any) -> dict[str, Any]:
+        figures = [one for chapter in document["chapters"] for one in chapter["figures"]]
+        return {json.dumps([one["id"], one["by"]]): one["value"] for one in figures}
+
+    expected = json.loads(asked(whole))
+    assert expected["ledger"]["gpu_s"] > 0
+    for some in ((first, second), (second, first)):
+        found = json.loads(asked(*some))
+        assert found["counts"] == expected["counts"]
+        assert found["ledger"] == expected["ledger"]
+        # Sums are made by several threads: their last digits vary.
+        assert sorted(values(found)) == sorted(values(expected))
+        for name, value in values(expected).items():
+            same = value if value is None else pytest.approx(value, rel=1e-12)
+            assert values(found)[name] == same, name
+    for straight in (False, True):
+        with open_tables([first.parent, second], straight=straight) as tables:
+            assert tables.sql.execute("SELECT count(*) FROM process").fetchone() == (
+                expected["counts"]["rows"][0][expected["counts"]["columns"].index("processes")],
+            )
+    write_recording(tmp_path / "other", steps=1, trajectories=8)
+    told = asked(first, tmp_path / "other", code=cli.UNABLE)
+    assert "and" in told
+    assert "hold 2 runs" in told
+    assert cli.main(["characterize", str(whole), "--save", str(tmp_path / "saved")]) == cli.OK
+    capsys.readouterr()
+    assert "holds saved tables; expected folders of one run" in asked(
+        first, tmp_path / "saved", code=cli.UNABLE
+    )

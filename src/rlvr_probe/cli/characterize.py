@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,10 +32,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         " chapters. Needs the extra analysis.",
     )
     parser.add_argument(
-        "source",
+        "sources",
         metavar="SOURCE",
         type=Path,
-        help="a run folder, a folder of runs: the newest, a workload directory, or saved tables",
+        nargs="+",
+        help="a run folder, a folder of runs: the newest, a workload directory, or saved tables;"
+        " several folders of one run, where nodes kept a part of it each",
     )
     parser.add_argument(
         "--slots",
@@ -80,7 +82,7 @@ def execute(args: argparse.Namespace) -> int:
             raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
     if args.save is not None and os.path.lexists(args.save):
         raise ProbeError(f"{args.save} is there already; give the name of a new directory")
-    with orderly(), ReadingProgress() as progress, _tables(args.source, progress) as tables:
+    with orderly(), ReadingProgress() as progress, _tables(args.sources, progress) as tables:
         if args.save is not None:
             with placed(args.save, force=False, replaceable=lambda _: False) as folder:
                 save_tables(tables, folder)
@@ -111,15 +113,22 @@ def _needed() -> Iterator[None]:
 
 
 @contextmanager
-def _tables(source: Path, progress: ReadingProgress) -> Iterator[Tables]:
+def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
     from rlvr_probe.analysis.tables import is_saved, open_saved, open_tables
     from rlvr_probe.cli.exporters import find_reader
 
-    if is_saved(source):
-        with open_saved(source) as tables:
-            yield tables
-        return
-    reader = find_reader(source) if source.is_dir() else None
-    read = source if reader is None else reader.read(source)
-    with open_tables(read, progress=progress) as tables:
+    for source in sources:
+        reader = find_reader(source) if source.is_dir() else None
+        if len(sources) > 1 and (reader is not None or is_saved(source)):
+            kind = "saved tables" if reader is None else f"a {reader.name} workload"
+            raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
+        if is_saved(source):
+            with open_saved(source) as tables:
+                yield tables
+            return
+        if reader is not None:
+            with open_tables(reader.read(source)) as tables:
+                yield tables
+            return
+    with open_tables(sources, progress=progress) as tables:
         yield tables

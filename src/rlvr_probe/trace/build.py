@@ -27,7 +27,7 @@ __all__ = ["build_trace", "read_run"]
 
 
 def read_run(
-    path: Path, *, progress: Progress | None = None, machine: Machine | None = None
+    path: Path, *more: Path, progress: Progress | None = None, machine: Machine | None = None
 ) -> Trace:
     """Everything recorded of the run in folder ``path``.
 
@@ -37,17 +37,18 @@ def read_run(
 
     Args:
         path: A run folder, for example from :func:`~rlvr_probe.trace.find_run`.
+        more: Other folders of the same run, where nodes kept a part of it each.
         progress: Called after each process with bytes read so far and bytes to read.
         machine: Where to look whether processes still run; this machine.
 
     Raises:
-        RecordingError: It holds no recording, two runs, or a newer format.
+        RecordingError: They hold no recording, two runs, or a newer format.
     """
     machine = Machine() if machine is None else machine
-    files = list_files(path)
+    files = list_files(path, *more)
     loaded = load(files, machine, progress)
     if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
-        loaded = load(list_files(path), machine)
+        loaded = load(list_files(path, *more), machine)
     return build_trace(loaded, machine)
 
 

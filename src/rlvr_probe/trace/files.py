@@ -58,6 +58,7 @@ class RunFiles:
 
     Attributes:
         folder: The run folder.
+        others: Folders of the same run, where nodes kept a part of it each.
         spool: What processes of this node write is there first; None if there is no spool.
         segments: Journal files by process key, in the order of their numbers.
         tables: Open-span tables by process key.
@@ -65,6 +66,7 @@ class RunFiles:
     """
 
     folder: Path
+    others: tuple[Path, ...] = ()
     spool: Path | None = None
     segments: dict[str, list[Segment]] = field(default_factory=dict)
     tables: dict[str, Path] = field(default_factory=dict)
@@ -110,15 +112,37 @@ def find_run(path: Path) -> Path:
     return max(runs)[2]
 
 
-def list_files(folder: Path) -> RunFiles:
-    """The files of the run in ``folder``.
+def list_files(folder: Path, *more: Path) -> RunFiles:
+    """The files of the run in ``folder``, and of the parts of it in ``more``.
 
     A spool of it on this node is listed first: what is moved meanwhile is found in the folder.
 
+    Args:
+        folder: A run folder.
+        more: Other folders of the same run, where nodes kept a part of it each. Of a file that is
+            in several the longer copy is taken.
+
     Raises:
-        RecordingError: The folder cannot be listed, or holds no file of ours.
+        RecordingError: A folder cannot be listed, or holds no file of ours.
     """
-    files = RunFiles(folder, find(folder))
+    files = _list(folder)
+    files.others = more
+    for other in map(_list, more):
+        files.spool = files.spool or other.spool
+        files.strangers += other.strangers
+        for process, path in other.tables.items():
+            files.tables.setdefault(process, path)
+        for process, parts in other.segments.items():
+            known = {part.number: part for part in files.segments.get(process, ())}
+            for part in parts:
+                if part.number not in known or part.size_b > known[part.number].size_b:
+                    known[part.number] = part
+            files.segments[process] = [known[number] for number in sorted(known)]
+    return files
+
+
+def _list(folder: Path) -> RunFiles:
+    files = RunFiles(folder, spool=find(folder))
     paths = _children(folder) if files.spool is None else _both(files.spool, folder)
     known = dict[tuple[str, int], int]()
     for path in paths:

@@ -190,8 +190,9 @@ def _check_one_run(
     runs = sorted({header.run for header in found})
     if len(runs) > 1:
         raise RecordingError(
-            f"{files.folder} holds {len(runs)} runs ({', '.join(runs[:3])}); expected one: put"
-            " the files of each run into a folder of its own"
+            f"{' and '.join(map(str, (files.folder, *files.others)))}"
+            f" {'hold' if files.others else 'holds'} {len(runs)} runs ({', '.join(runs[:3])});"
+            " expected one: put the files of each run into a folder of its own"
         )
     loaded.run = runs[0] if runs else files.folder.resolve().name
     if any(header.names > names.NAMES_VERSION for header in found):

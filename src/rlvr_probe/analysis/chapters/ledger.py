@@ -139,7 +139,7 @@ def _by_category(found: Found, tables: Tables, whole: float) -> None:
         tables,
         """
         SELECT category, sum(ns) / 1e9 AS seconds,
-          list(step_id ORDER BY ns DESC)[1:20] AS steps
+          list(step_id ORDER BY ns DESC, step_id)[1:20] AS steps
         FROM (SELECT category, step_id, sum(ns) AS ns FROM ledger GROUP BY category, step_id)
         GROUP BY category
         """,
@@ -147,7 +147,7 @@ def _by_category(found: Found, tables: Tables, whole: float) -> None:
     gpus = query(
         tables,
         """
-        SELECT category, list(process ORDER BY ns DESC)[1:20] AS processes
+        SELECT category, list(process ORDER BY ns DESC, process)[1:20] AS processes
         FROM (SELECT category, process, sum(ns) AS ns FROM ledger JOIN gpu USING (gpu)
               WHERE process IS NOT NULL GROUP BY category, process)
         GROUP BY category

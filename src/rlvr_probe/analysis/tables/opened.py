@@ -55,7 +55,7 @@ class Tables:
 
 @contextmanager
 def open_tables(
-    source: Path | Trace | GivenWorkload,
+    source: Path | Sequence[Path] | Trace | GivenWorkload,
     *,
     threads: int | None = None,
     straight: bool | None = None,
@@ -64,36 +64,42 @@ def open_tables(
     """The tables of ``source``, until the context is left.
 
     Args:
-        source: A run folder, a folder of runs, of which the newest is taken, or what was read.
+        source: A run folder, a folder of runs, of which the newest is taken, several folders of one
+            run, where nodes kept a part of it each, or what was read.
         threads: Of DuckDB; by default one for each core.
         straight: Whether the fine rows of a run folder go straight from its files into the tables.
             By default those of a large one do. The tables are the same.
         progress: Called after each process with bytes read so far and bytes to read.
 
     Raises:
-        RecordingError: There is no recording, or it cannot be read.
+        RecordingError: There is no recording, it cannot be read, or there are two.
     """
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-tables-") as name, ExitStack() as stack:
-        opened = None
         notes = list[str]()
-        if isinstance(source, Path):
-            run = find_run(source)
-            if _is_large(run) if straight is None else straight:
-                try:
-                    opened = _read_straight(stack, Path(name), run, threads, progress)
-                except Unfit as error:
-                    notes.append(f"read row by row, which takes longer: {error}")
-            source = read_run(run, progress=progress) if opened is None else source
-        if opened is None and not isinstance(source, Path):
-            opened = _fill(stack, Path(name), source, threads, notes)
-        assert opened is not None  # noqa: S101 - a path was read one way or the other
+        if isinstance(source, (Trace, GivenWorkload)):
+            yield _fill(stack, Path(name), source, threads, notes)
+            return
+        run = [find_run(one) for one in ([source] if isinstance(source, Path) else source)]
+        opened = None
+        if list_files(*run).size_b > _LARGE_B if straight is None else straight:
+            try:
+                opened = _read_straight(stack, Path(name), run, threads, progress)
+            except Unfit as error:
+                notes.append(f"read row by row, which takes longer: {error}")
+        if opened is None:
+            trace = read_run(*run, progress=progress)
+            opened = _fill(stack, Path(name), trace, threads, notes)
         yield opened
 
 
 def _read_straight(
-    stack: ExitStack, folder: Path, run: Path, threads: int | None, progress: Progress | None
+    stack: ExitStack,
+    folder: Path,
+    run: Sequence[Path],
+    threads: int | None,
+    progress: Progress | None,
 ) -> Tables:
-    """The tables of a run folder, whose fine rows stay where they are.
+    """The tables of the folders of a run, whose fine rows stay where they are.
 
     Raises:
         Unfit: They cannot.
@@ -124,10 +130,6 @@ def _fill(
         called = source.name
     bulk.finish()
     return Tables(sql, called, (*source.notes, *notes))
-
-
-def _is_large(run: Path) -> bool:
-    return list_files(run).size_b > _LARGE_B
 
 
 @contextmanager

@@ -30,8 +30,8 @@ def save_tables(tables: Tables, directory: Path) -> None:
         raise RecordingError(f"{directory} is there already; give the name of a new directory")
     directory.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
-        path = str(directory / f"{table.name}.parquet")
-        tables.sql.execute(f"COPY {table.name} TO ? (FORMAT parquet, COMPRESSION zstd)", [path])
+        literal = str(directory / f"{table.name}.parquet").replace("'", "''")
+        tables.sql.execute(f"COPY {table.name} TO '{literal}' (FORMAT parquet, COMPRESSION zstd)")
     about = {
         "format": _FORMAT,
         "version": _VERSION,

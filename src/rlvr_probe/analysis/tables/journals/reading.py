@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -30,28 +30,28 @@ _WRONG: Final = "unjoined_turns"
 def read_tables(
     sql: duckdb.DuckDBPyConnection,
     folder: Path,
-    run: Path,
+    run: Sequence[Path],
     *,
     progress: Progress | None = None,
     machine: Machine | None = None,
 ) -> Trace:
-    """Fill the tables of ``sql`` from the run folder ``run``; what is left of its trace.
+    """Fill the tables of ``sql`` from the folders of a run; what is left of its trace.
 
     That has everything but turns, tool calls and verifications of single trajectories, and times.
 
     Args:
         sql: Has the tables, empty.
         folder: Private; takes about as much as the fine rows do, compressed.
-        run: As for :func:`rlvr_probe.trace.read_run`.
+        run: Its folders, as for :func:`rlvr_probe.trace.read_run`.
         progress: Called after each process with bytes read so far and bytes to read.
         machine: Where to look whether processes still run; this machine.
 
     Raises:
-        RecordingError: It holds no recording, two runs, or a newer format.
+        RecordingError: They hold no recording, two runs, or a newer format.
         Unfit: This has to be done the other way.
     """
     machine = Machine() if machine is None else machine
-    files = list_files(run)
+    files = list_files(*run)
     stager = Stager(sql, folder)
     try:
         reader = LeavingReader(folder, stager.add)
