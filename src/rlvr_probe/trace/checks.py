@@ -58,7 +58,7 @@ def name_list(
         return None
     if type(given) is not list or (count is not None and len(given) != count):
         raise BadRow("names")
-    if not all(type(one) is str or (one is None and not known) for one in given):
+    if not set(map(type, given)) <= ({str} if known else {str, type(None)}):
         raise BadRow("names")
     return given
 

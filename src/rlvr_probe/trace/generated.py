@@ -167,8 +167,7 @@ def _keys(given: object, rows: int, column: Callable[[], KeyColumn]) -> KeyColum
     if found is None:
         return None
     keys = column()
-    for key in found:
-        keys.append(key)
+    keys.extend(found)
     return keys
 
 

@@ -8,6 +8,7 @@ that must not be used, is compressed or may still grow, its fine rows go to a fi
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -116,6 +117,12 @@ class KeyTexts(KeyColumn):
         """Add a key at the end."""
         self.texts.append(key)
         self.size += 1
+
+    def extend(self, keys: Iterable[str | None]) -> None:
+        """Add keys at the end."""
+        begun = len(self.texts)
+        self.texts.extend(keys)
+        self.size += len(self.texts) - begun
 
     def __len__(self) -> int:
         return self.size
@@ -288,6 +295,7 @@ class _Scan:
         self.coarse: list[bytes] = []
         self._known: dict[int, tuple[object, ...]] = {}
         self._prefixes: tuple[bytes, ...] = ()
+        self._coarse = re.compile(rb"\n(.*)")
         self._decode = msgspec.json.Decoder().decode
 
     def read(self, file: Source) -> None:
@@ -337,20 +345,16 @@ class _Scan:
         Raises:
             _Unsound: The sum does not fit.
         """
-        self.lines += chunk.count(b"\n")
+        held = chunk.count(b"\n")
+        self.lines += held
         if schema.sum_row(self.lines, zlib.crc32(chunk)) != total:
             raise _Unsound
         if self.lines == 1:  # the header
             return
-        lines = chunk.split(b"\n")
-        lines.pop()
         if _DEFINITION in chunk:
-            self._define(lines)
-        if not self._prefixes:
-            self.coarse += lines
-            return
-        coarse = [line for line in lines if not line.startswith(self._prefixes)]
-        self.left += len(lines) - len(coarse)
+            self._define(chunk.split(b"\n")[:-1])
+        coarse = self._coarse.findall(b"\n" + chunk[:-1])
+        self.left += held - len(coarse)
         self.coarse += coarse
 
     def _define(self, lines: Sequence[bytes]) -> None:
@@ -374,6 +378,8 @@ class _Scan:
             return
         self.forms[form.number] = form
         self._prefixes += form.prefixes
+        fine = b"|".join(map(re.escape, self._prefixes))
+        self._coarse = re.compile(rb"\n(?!%b)(.*)" % fine)
         # A row before its definition means nothing; somebody else would not see that.
         if any(
             line.startswith(form.prefixes) for source in (self.coarse, lines) for line in source

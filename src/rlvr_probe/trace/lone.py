@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import isfinite
@@ -40,6 +40,11 @@ class KeyColumn:
         self.high.append(high)
         self.low.append(low)
         self.narrow.append(narrow)
+
+    def extend(self, keys: Iterable[str | None]) -> None:
+        """Add keys at the end."""
+        for key in keys:
+            self.append(key)
 
     def __len__(self) -> int:
         return len(self.high)

@@ -168,7 +168,7 @@ STAGES: Final[Mapping[str, Stage]] = {
 
 _ATTRIBUTE: Final = re.compile(r"(?P<kind>[$#])(?P<name>[a-z_]+)")
 _NUMBERS: Final = """from_json(line, '["BIGINT"]')"""
-"""Of a row: what is no number is NULL in it. DuckDB reads all of them faster than a text of each."""
+"""Of a row: what is no number is NULL. DuckDB reads all of them faster than a text of each."""
 
 OPEN: Final = (
     "CREATE TABLE q_open (p INTEGER, span BIGINT, name VARCHAR, start_ns BIGINT, parent BIGINT)"
