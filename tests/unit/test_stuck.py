@@ -110,6 +110,14 @@ def test_who_waits_comes_after_what_is_waited_for() -> None:
     assert verdicts(*waiting, tool)[0] == (0, "overdue", "tool_call")
 
 
+def test_who_does_a_call_comes_before_who_made_it_and_waits() -> None:
+    caller = member(
+        None, work(1, "step", 350), work(2, "old_logprob", 320, 1), work(3, "rpc", 310, 2), rpc=1
+    )
+    worker = member(1, work(1, "rpc", 300), rpc=1)
+    assert verdicts(caller, worker) == [(1, "overdue", "rpc"), (None, "overdue", "rpc")]
+
+
 def test_a_rank_that_is_elsewhere_is_named_even_if_nothing_is_overdue() -> None:
     ranks = [member(rank, work(1, "update_actor", 5)) for rank in range(3)]
     assert verdicts(*ranks, member(3, work(1, "reward", 5)))[0] == (3, "apart", "reward")

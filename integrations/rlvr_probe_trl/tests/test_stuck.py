@@ -32,13 +32,14 @@ def training(folder: Path, hangs: str, rank: int) -> Iterator[Hung]:
 def test_a_reward_function_that_hangs_is_named_with_its_line(tmp_path: Path) -> None:
     with training(tmp_path, "reward", rank=0) as job:
         first, waiting = job.found()
-        assert (first["rank"], first["step"]) == (0, 14)
+        assert (first["pid"], first["rank"], first["step"]) == (job.pid, 0, 14)
         assert (first["span"], first["detail"]) == ("reward_fn", "keeper")
         assert first["inside"] == ["reward", "experience", "step"]
         frames = [(one["function"], one["file"]) for one in first["stack"][:2]]
         assert frames[0] == ("never_comes_back", "hangs.py")
         assert (waiting["rank"], waiting["span"]) == (1, "reward")
         dead, waited = job.found_dead()
+        assert dead["pid"] == job.pid
         assert (dead["rank"], dead["span"], dead["detail"]) == (0, "reward_fn", "keeper")
         assert (waited["rank"], waited["span"]) == (1, "reward")
 
@@ -46,10 +47,10 @@ def test_a_reward_function_that_hangs_is_named_with_its_line(tmp_path: Path) -> 
 def test_a_rank_that_hangs_in_generation_comes_before_the_one_that_waits(tmp_path: Path) -> None:
     with training(tmp_path, "generation", rank=1) as job:
         first, waiting = job.found()
-        assert (first["rank"], first["step"]) == (1, 14)
+        assert (first["pid"], first["rank"], first["step"]) == (job.pid, 1, 14)
         assert (first["span"], first["inside"]) == ("turn", ["rollout", "experience", "step"])
         assert first["stack"][0]["function"] == "never_comes_back"
         assert (waiting["rank"], waiting["span"]) == (0, "rollout")
         dead, waited = job.found_dead()
-        assert (dead["rank"], dead["span"]) == (1, "turn")
+        assert (dead["pid"], dead["rank"], dead["span"]) == (job.pid, 1, "turn")
         assert (waited["rank"], waited["span"]) == (0, "rollout")

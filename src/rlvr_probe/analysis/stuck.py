@@ -4,7 +4,7 @@ A span is *overdue* if it has been open for three times the 99th percentile of t
 that ended in its run, longer than any of them, and for ten seconds at least; with fewer than twenty
 to compare with, nothing is said. Of overdue spans the innermost ones of a process count, and finer
 ones come first: a tool call holds up its turn's trajectory, a trajectory its rollout, a rollout the
-step of every rank.
+step of every rank, and a rank that does a call the controller that made it.
 """
 
 from __future__ import annotations
@@ -185,7 +185,9 @@ def _apart(findings: list[Finding]) -> list[Finding]:
 def _rank(one: Finding) -> tuple[int, int, float]:
     name = "" if one.work is None else one.work.name
     fine = _FINER.index(name) if name in _FINER else len(_FINER)
-    fine += 1 + _OUTER.index(name) if name in _OUTER else 0
+    fine += 2 + _OUTER.index(name) if name in _OUTER else 0
+    # Who makes a call does so in a stage of its own; who does it has nothing around it.
+    fine -= name == names.RPC.name and not one.inside
     return _ORDER.index(one.verdict), fine, -(one.times or one.age_s or 0.0)
 
 
