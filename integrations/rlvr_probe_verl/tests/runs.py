@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
+from tests.planted import ASLEEP, Planted
 from tests.surroundings import surroundings
 from tests.watched import watched
 from tests.wheels import numbers
@@ -41,11 +43,12 @@ class Scenario:
         how: ``attach`` (the driver attaches), ``launcher`` or ``bare`` (no probe).
         ranks: Data-parallel ranks, each with a server of its own.
         steps: Training steps; the last one ends with a validation.
-        tools: Multi-turn with tool calls; verl 0.8 and newer.
+        tools: Tool calls of a conversation, at most; 0 is without tools. verl 0.8 and newer.
         filtered: Groups whose rewards are all the same are replaced; ``v1`` only.
         fixed: The same tokens in each run of it; verl 0.9 asks for it by itself.
         overrides: More arguments of verl.
         environment: More variables, as ``NAME=value``.
+        planted: What sleeps.
         watched: There are GPUs, scripted ones, and a collector; its sidecar has time to end.
         exit_status: What the driver ends with.
         timeout_s: The job is ended then.
@@ -56,11 +59,12 @@ class Scenario:
     how: str = "attach"
     ranks: int = 1
     steps: int = 2
-    tools: bool = False
+    tools: int = 0
     filtered: bool = False
     fixed: bool = False
     overrides: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    planted: Planted | None = None
     watched: bool = False
     exit_status: int = 0
     timeout_s: float = 900.0
@@ -94,8 +98,8 @@ SCENARIOS = {
     "0.8": Scenario("0.8.0", how="launcher"),
     "0.9_v0": Scenario("0.9.1", ranks=2, fixed=True, watched=True),
     "0.9_filtered": Scenario("0.9.1", "v1", filtered=True),
-    "0.9_tools": Scenario("0.9.1", tools=True, fixed=True),
-    "0.9_v1_tools": Scenario("0.9.1", "v1", ranks=2, tools=True),
+    "0.9_tools": Scenario("0.9.1", tools=3, fixed=True),
+    "0.9_v1_tools": Scenario("0.9.1", "v1", ranks=2, tools=3),
 }
 """Jobs whose recording must hold exactly what happened."""
 
@@ -158,24 +162,19 @@ class Runner(trainings.Runner[Scenario, Finished]):
 
     def run(self, scenario: Scenario, folder: Path) -> Finished:
         """Run it to the end that it is to have."""
-        interpreter = python(scenario.verl)
-        assets = self._assets(interpreter)
-        (folder / "books").mkdir(parents=True)
         # Its sockets lie there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
-        command = [sys.executable, supervise.__file__]
-        command += [str(scenario.timeout_s), str(GRACE_S if scenario.watched else 0)]
-        command += [str(folder / "processes.json")]
-        if scenario.how == "launcher":
-            command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
-        command += [str(interpreter), str(JOB / "verl_cpu_launch.py")]
-        beside = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
+        supervised = [sys.executable, supervise.__file__]
+        supervised += [str(scenario.timeout_s), str(GRACE_S if scenario.watched else 0)]
+        supervised += [str(folder / "processes.json")]
         try:
+            command, environment = self.prepared(scenario, folder, ray)
+            beside = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
             with beside as more, (folder / "output.txt").open("wb") as output:
                 done = subprocess.run(
-                    [*command, *_overrides(scenario, assets)],
+                    [*supervised, *command],
                     cwd=folder,
-                    env=_environment(scenario, folder, ray) | more,
+                    env=environment | more,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -187,6 +186,24 @@ class Runner(trainings.Runner[Scenario, Finished]):
         finished = Finished(scenario, folder)
         assert done.returncode == scenario.exit_status, finished.output[-6000:]
         return finished
+
+    def prepared(
+        self, scenario: Scenario, folder: Path, ray: Path
+    ) -> tuple[list[str], dict[str, str]]:
+        """What starts it, and all of its variables.
+
+        Args:
+            scenario: Which job.
+            folder: Where it will run, which is made.
+            ray: An empty folder for Ray.
+        """
+        interpreter = python(scenario.verl)
+        assets = self._assets(interpreter)
+        (folder / "books").mkdir(parents=True)
+        command = [str(interpreter), str(JOB / "verl_cpu_launch.py")]
+        if scenario.how == "launcher":
+            command = [str(interpreter.with_name("rlvr-probe")), "run", "--", *command]
+        return [*command, *_overrides(scenario, assets)], _environment(scenario, folder, ray)
 
     def _assets(self, interpreter: Path) -> Path:
         folder = self.root / "assets"
@@ -283,7 +300,7 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     """Variables of a job that records into ``folder/recordings``."""
     dropped = ("PYTEST_", "RAY_", "VERL_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     given = {
-        "PYTHONPATH": str(JOB),
+        "PYTHONPATH": os.pathsep.join(map(str, (JOB, ASLEEP))),
         "PYTHONHASHSEED": "0",
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
@@ -308,11 +325,13 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     else:
         given["VERL_USE_EXTERNAL_MODULES"] = "verl_cpu_engine"
     if scenario.tools:
-        given["VERL_CPU_TOOLS"] = "1"
+        given["VERL_CPU_TOOLS"] = str(scenario.tools)
     if scenario.how == "attach":
         given["VERL_CPU_ATTACH"] = "1"
     if scenario.how == "bare":
         del given["RLVR_PROBE_OUT"]
+    if scenario.planted is not None:
+        given |= scenario.planted.variables(folder / "books")
     for assignment in scenario.environment:
         name, _, value = assignment.partition("=")
         given[name] = value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
-__all__ = ["CANARY", "write"]
+__all__ = ["CANARY", "never_comes_back", "write"]
 
 CANARY = {
     "prompt": "zebrafinch",
@@ -26,3 +27,9 @@ def write(kind: str, **line: Any) -> None:
         os.write(file, (json.dumps({"pid": os.getpid(), **line}) + "\n").encode())
     finally:
         os.close(file)
+
+
+def never_comes_back() -> None:
+    """Say which process hangs, and since when (CLOCK_MONOTONIC, ns), and do."""
+    print(f"hangs {os.getpid()} {time.monotonic_ns()}", flush=True)
+    time.sleep(1_000)

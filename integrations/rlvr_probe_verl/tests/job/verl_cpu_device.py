@@ -132,6 +132,28 @@ def _generations(module: Any) -> None:
         mixin.generate = kept
 
 
+@wrapt.when_imported("verl.workers.actor.dp_actor")
+def _log_probs(module: Any) -> None:
+    """What a rank is told to do behind its last collective: else the others would end with it."""
+    actor = module.DataParallelPPOActor
+    compute = actor.compute_log_prob
+    calls = itertools.count()
+
+    @functools.wraps(compute)
+    def compute_log_prob(*args: Any, **kwargs: Any) -> Any:
+        from planted_sleep import sleep_if_planted
+        from verl_cpu_books import never_comes_back
+
+        result = compute(*args, **kwargs)
+        rank = os.environ["RANK"]
+        sleep_if_planted("rank", rank)
+        if os.environ.get("VERL_CPU_MISCHIEF") == f"hang_rank_{rank}@{next(calls)}":
+            never_comes_back()
+        return result
+
+    actor.compute_log_prob = compute_log_prob
+
+
 @wrapt.when_imported("verl.utils.tracking")
 def _metrics(module: Any) -> None:
     tracking = module.Tracking

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import random
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import wrapt
+from planted_sleep import sleep_if_planted
 from verl_cpu_books import CANARY, write
 
 ENGINE = "verl_cpu"
@@ -278,11 +281,12 @@ class Server:
         return random.Random(repr((os.environ["VERL_CPU_SEED"], prompt, number)))
 
     def _tool_call(self, draw: random.Random, prompt: list[int]) -> list[int] | None:
-        """One to three calls per conversation, each with arguments of its own."""
+        """One call per conversation or more, each with arguments of its own."""
         if not os.environ.get("VERL_CPU_TOOLS"):
             return None
         results = self._tokenizer.decode(prompt).count("<|im_start|>tool")
-        if results >= 3 or (results and draw.random() < 0.5):
+        most = int(os.environ["VERL_CPU_TOOLS"])
+        if results >= most or (results and draw.random() < 0.5):
             return None
         call = (
             '<tool_call>{"name": "calc", "arguments": {"a": %d, "b": %d, "note": "%s"}}</tool_call>'
@@ -369,6 +373,21 @@ class Rollout:
                     await server.load_weights.remote(sent, global_steps)
 
         return Adapter(*args, **kwargs)
+
+
+@wrapt.when_imported("verl.workers.engine_workers")
+def put_to_sleep(module: Any) -> None:
+    """A rank that sleeps does so behind its last collective: else the others would end with it."""
+    worker = module.TrainingWorker
+    infer = worker.infer_batch
+
+    @functools.wraps(infer)
+    def infer_batch(*args: Any, **kwargs: Any) -> Any:
+        result = infer(*args, **kwargs)
+        sleep_if_planted("rank", os.environ["RANK"])
+        return result
+
+    worker.infer_batch = infer_batch
 
 
 def register_engine() -> None:

@@ -9,7 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from verl_cpu_books import CANARY, write
+from planted_sleep import sleep_if_planted
+from verl_cpu_books import CANARY, never_comes_back, write
 
 _calls = count()
 PATIENCE_S = 100
@@ -27,8 +28,11 @@ def compute_score(
     told = extra_info or {}
     index = int(told.get("index", -1))
     time.sleep(0.01)  # stands for a verifier
+    number = next(_calls)
+    if number % int(os.environ.get("VERL_CPU_SLEEPS_EVERY", "1")) == 0:
+        sleep_if_planted("reward", compute_score.__name__)
     mischief, _, call = os.environ.get("VERL_CPU_MISCHIEF", "").partition("@")
-    if mischief and next(_calls) == int(call):
+    if mischief in MISCHIEF and number == int(call):
         MISCHIEF[mischief]()
     value = 1.0 if index % 4 == 3 else 0.125 * (len(solution_str) % 8)
     write(
@@ -94,6 +98,7 @@ def wait() -> None:
 
 MISCHIEF = {
     "fail": fail,
+    "hang": never_comes_back,
     "kill_driver": kill_driver,
     "kill_itself": kill_itself,
     "kill_rank": kill_rank,
