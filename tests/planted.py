@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,16 @@ from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.characterization import Characterization, characterize
 from rlvr_probe.analysis.tables import open_tables
 
-__all__ = ["ASLEEP", "NATURAL", "Planted", "Slept", "characterized", "mistakes", "read_books"]
+__all__ = [
+    "ASLEEP",
+    "NATURAL",
+    "Planted",
+    "Slept",
+    "characterized",
+    "mistakes",
+    "read_books",
+    "saved_s",
+]
 
 ASLEEP: Final = Path(__file__).with_name("asleep")
 """What a training needs in its ``PYTHONPATH`` to sleep."""
@@ -92,6 +101,24 @@ def read_books(books: Path) -> Slept:
         until_ns = max(until_ns, line["end_ns"])
     steps = frozenset(line["step"] for line in lines if line["step"] is not None)
     return Slept(len(lines), wall_ns / 1e9, steps)
+
+
+def saved_s(calls: Sequence[Mapping[str, int]], together: int, seconds: float) -> float:
+    """Wall time that steps would have saved whose calls do not wait for one another, s.
+
+    Args:
+        calls: All of them, ``start`` and ``end``, ns; those that slept lasted ``seconds`` at least.
+        together: Calls of a step. It goes on when the last of them has ended.
+        seconds: How long a call slept.
+    """
+    slept_ns = round(seconds * 1e9)
+    found_ns = 0
+    calls = sorted(calls, key=lambda call: call["start"])
+    for first in range(0, len(calls), together):
+        step = [(call["start"], call["end"]) for call in calls[first : first + together]]
+        awake = (end - slept_ns if end - start >= slept_ns else end for start, end in step)
+        found_ns += max(end for _, end in step) - max(awake)
+    return found_ns / 1e9
 
 
 def characterized(recording: Path) -> Characterization:

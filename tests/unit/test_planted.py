@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.causes import Cause
-from tests.planted import ASLEEP, Planted, Slept, mistakes, read_books
+from tests.planted import ASLEEP, Planted, Slept, mistakes, read_books, saved_s
 
 SLEEPER = Planted("reward", "keeper", 0.02, steps=(2, 5))
 SLEPT = Slept(calls=2, wall_s=2.0, steps=frozenset({2, 5}))
@@ -69,6 +69,13 @@ def test_what_two_slept_at_the_same_time_counts_once(tmp_path: Path) -> None:
         ]
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_books(tmp_path) == Slept(4, 5.0, frozenset({1}))
+
+
+def test_a_step_would_have_gone_on_when_the_next_to_last_of_its_calls_had_ended() -> None:
+    times = [(0, 3), (2, 3), (1, 2), (10, 13), (10, 12), (11, 12)]
+    calls = [{"start": start * 10**9, "end": end * 10**9} for start, end in times]
+    assert saved_s(calls, 3, 3.0) == 0.0 + 1.0
+    assert saved_s(calls, 3, 2.0) == 0.0 + 1.0
 
 
 def test_the_right_cause_has_no_mistake() -> None:

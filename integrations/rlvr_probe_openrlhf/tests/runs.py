@@ -20,6 +20,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
+from tests.planted import ASLEEP, Planted
 from tests.surroundings import surroundings
 
 __all__ = [
@@ -61,6 +62,7 @@ class Scenario:
             OpenRLHF could not score.
         service: Rewards come from a service, which hangs, answers 500 or is slow.
         fixed: One request after the other, so that each run takes answers in the same order.
+        planted: What sleeps.
         arguments: More of OpenRLHF's.
         environment: More variables, as ``NAME=value``.
         exit_status: What the driver ends with.
@@ -77,6 +79,7 @@ class Scenario:
     model: bool = False
     service: bool = False
     fixed: bool = False
+    planted: Planted | None = None
     arguments: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     exit_status: int = 0
@@ -243,7 +246,7 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     """Variables of a job that records into ``folder/recordings``."""
     dropped = ("PYTEST_", "RAY_", "OPENRLHF_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     given = {
-        "PYTHONPATH": str(JOB),
+        "PYTHONPATH": os.pathsep.join(map(str, (JOB, ASLEEP))),
         "PYTHONHASHSEED": "0",
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
@@ -267,6 +270,8 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
         given["OPENRLHF_CPU_PATIENCE_S"] = str(PATIENCE_S)
     if scenario.how == "bare":
         del given["RLVR_PROBE_OUT"]
+    if scenario.planted is not None:
+        given |= scenario.planted.variables(folder / "books")
     for assignment in scenario.environment:
         name, _, value = assignment.partition("=")
         given[name] = value

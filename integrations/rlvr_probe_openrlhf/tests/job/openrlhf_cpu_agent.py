@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 from openrlhf_cpu_books import write
+from planted_sleep import sleep_if_planted_async
 
 TURNS = 3
 
@@ -25,6 +26,8 @@ class AgentInstance(AgentInstanceBase):
         await asyncio.sleep(0.02)  # stands for an environment
         self.turn += 1
         done = self.turn >= TURNS
+        if not done:  # the last step is what verifies
+            await sleep_if_planted_async("tool", AgentInstance.step.__name__)
         value = 0.25 * self.turn
         write("step", turn=self.turn - 1, value=value, start=start, end=time.monotonic_ns())
         return {

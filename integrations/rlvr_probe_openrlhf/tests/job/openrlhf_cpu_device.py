@@ -74,6 +74,23 @@ def _mesh(module: Any) -> None:
     module.StatefulDataLoader = seeded
 
 
+@wrapt.when_imported("openrlhf.trainer.ray.launcher")
+def _asleep(module: Any) -> None:
+    """A rank of the policy that sleeps does so in its log-probabilities."""
+    execute = module.BaseModelActor.execute_batch
+
+    @functools.wraps(execute)
+    def execute_batch(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        from planted_sleep import sleep_if_planted
+
+        result = execute(self, method_name, *args, **kwargs)
+        if method_name == "forward" and "Policy" in type(self).__name__:
+            sleep_if_planted("rank", os.environ["RANK"])
+        return result
+
+    module.BaseModelActor.execute_batch = execute_batch
+
+
 @wrapt.when_imported("openrlhf.utils.agent")
 def _patience(module: Any) -> None:
     patience = os.environ.get("OPENRLHF_CPU_PATIENCE_S")

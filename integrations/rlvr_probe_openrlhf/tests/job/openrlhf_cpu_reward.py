@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
+from itertools import count
 from typing import Any
 
 import torch
 from openrlhf_cpu_books import write
+from planted_sleep import sleep_if_planted
+
+_calls = count()
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[str], **_: Any) -> Any:
     start = time.monotonic_ns()
     time.sleep(0.01)  # stands for a verifier
+    if next(_calls) % int(os.environ.get("OPENRLHF_CPU_SLEEPS_EVERY", "1")) == 0:
+        sleep_if_planted("reward", reward_func.__name__)
     [query] = queries
     value = 0.125 * (len(query) % 8)
     rewards = torch.tensor([value])
