@@ -197,7 +197,9 @@ def _chromium() -> tuple[Path, dict[str, str]]:
         return Path(there), {}
     shell = program("chromium-headless-shell", _SHELL, needs=True)
     root = shell.parents[len(Path(_SHELL).parts) - 1]
-    folders = [*map(str, root.glob("usr/lib/*-linux-gnu*"))]
+    # libpulse looks for a part of itself in a folder of its own.
+    places = "usr/lib/*-linux-gnu*", "usr/lib/*-linux-gnu*/pulseaudio"
+    folders = [str(one) for place in places for one in root.glob(place)]
     return shell, {"LD_LIBRARY_PATH": os.pathsep.join(folders)} if folders else {}
 
 

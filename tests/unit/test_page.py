@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
+from rlvr_probe.analysis.chapters import DEFINITIONS, SERIES
 from rlvr_probe.analysis.characterization import Characterization, characterize
 from rlvr_probe.analysis.figures import Chapter, Figure
 from rlvr_probe.analysis.ledger import CATEGORIES
@@ -24,6 +25,7 @@ from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.report.page import page_text
 from rlvr_probe.report.page.document import document
 from rlvr_probe.report.page.plain import clean, drawn, embedded
+from rlvr_probe.report.page.shares import SHARES
 from rlvr_probe.report.page.tracks import timeline_of
 from rlvr_probe.report.page.written import SCRIPTS
 from tests.hostile import HOSTILE
@@ -303,3 +305,23 @@ def test_nothing_in_the_data_ends_its_element() -> None:
     text = embedded(json.dumps("</script><!--\u2028&", ensure_ascii=False))
     assert not re.search("[<>&\u2028]", text)
     assert json.loads(text) == "</script><!--\u2028&"
+
+
+def test_every_share_is_said_to_be_one_and_nothing_else_is(
+    found: tuple[Tables, Characterization],
+) -> None:
+    units = {one.id: one.unit for one in DEFINITIONS}
+    units |= {f"{one.id}:{name}": unit for one in SERIES for name, unit in one.units.items()}
+    assert {units.get(name) for name in SHARES} == {"1"}
+    said = {one.id for one in DEFINITIONS if one.unit == "1" and " share" in f" {one.title}"}
+    said |= {name for name in units if name.endswith("share")}
+    assert said <= SHARES
+    for chapter in found[1].chapters:
+        for figure in chapter.figures:
+            if figure.id in SHARES and figure.value is not None:
+                assert 0 <= float(figure.value) <= 1 + 1e-9, figure.id
+    page = document(*found)
+    assert ["ledger.share", "share"] in [[one[0], one[3]] for one in page["definitions"]]
+    told = {one["id"]: one for chapter in page["chapters"] for one in chapter["series"]}
+    batches = told["occupancy.by_batch"]
+    assert dict(zip(batches["columns"], batches["units"], strict=True))["mean"] == "share"

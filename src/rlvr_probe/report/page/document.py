@@ -15,6 +15,7 @@ from rlvr_probe.report.page.ledgers import ledger_of
 from rlvr_probe.report.page.plain import cleaned, drawn
 from rlvr_probe.report.page.referred import referred
 from rlvr_probe.report.page.shapes import lengths_of
+from rlvr_probe.report.page.shares import unit_of
 from rlvr_probe.report.page.tracks import timeline_of
 
 __all__ = ["document"]
@@ -39,7 +40,8 @@ class _Shared:
 
     def definition(self, figure: Figure) -> int:
         """Number of what a figure is."""
-        texts = (figure.id, figure.title, figure.meaning, figure.unit, ", ".join(figure.inputs))
+        unit = unit_of(figure.id, figure.unit)
+        texts = (figure.id, figure.title, figure.meaning, unit, ", ".join(figure.inputs))
         return self.definitions.setdefault(texts, len(self.definitions))
 
     def evidence(self, kind: str, ids: Iterable[int | None]) -> None:
@@ -146,7 +148,7 @@ def _series(series: Series, shared: _Shared) -> dict[str, Any]:
         "title": series.title,
         "meaning": series.meaning,
         "columns": series.columns,
-        "units": [series.units[name] for name in series.columns],
+        "units": [unit_of(f"{series.id}:{name}", series.units[name]) for name in series.columns],
         "rows": drawn(series.rows),
         "total": series.total,
         "query": shared.query(series.query),

@@ -36,9 +36,9 @@ function explained(figure) {
     ["figure", h("code", {}, is.id)],
     ["meaning", is.meaning],
     figure.by && ["of", Object.entries(figure.by).map(([name, value]) => `${name} ${value}`).join(", ")],
-    ["value", figure.value === null ? `cannot be told: ${figure.why}` : `${figure.value}${is.unit && is.unit !== "1" ? ` ${is.unit}` : ""}`],
+    ["value", figure.value === null ? `cannot be told: ${figure.why}` : `${figure.value}${is.unit && is.unit !== "1" && is.unit !== "share" ? ` ${is.unit}` : ""}`],
     figure.low !== undefined && figure.high !== undefined && ["95 % interval", `${figure.low} to ${figure.high}`],
-    ["unit", is.unit === "1" ? "1 (a share 0..1, a ratio or a count)" : is.unit],
+    ["unit", is.unit === "share" ? "1 (a share, 0..1)" : is.unit === "1" ? "1 (a ratio or a count)" : is.unit],
     is.inputs && ["tables read", h("code", {}, is.inputs)],
     ...evidenceRows(figure.evidence),
   ]), figure.query !== undefined && later("query", () => sql(page.queries[figure.query])));

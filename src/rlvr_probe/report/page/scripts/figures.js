@@ -4,15 +4,13 @@ const HEADS = { count: "count", mean: "mean", cv: "spread", min: "least", p50: "
 const SHOWN = 40;
 
 const readable = (text) => text.replace(/[._]/g, " ");
-const what = (is) => `${is.id} ${is.title} ${is.meaning.split("(")[0].split(":")[0]}`;
 const ending = (id) => id.slice(id.lastIndexOf(".") + 1);
 const beginning = (id) => id.slice(0, Math.max(0, id.lastIndexOf(".")));
 
 function told(figure) {
   const is = definition(figure);
   if (/^(cv|.*_over_p50)$/.test(ending(is.id)) && typeof figure.value === "number") return short(figure.value);
-  if (COLUMNS.includes(ending(is.id)) && is.unit === "1" && typeof figure.value === "number" && !/share|idle|occupancy\.(mean|under)/.test(is.id)) return short(figure.value);
-  return said(figure.value, is.unit, what(is));
+  return said(figure.value, is.unit);
 }
 
 function interval(figure) {
@@ -67,7 +65,7 @@ function spreadTable(chapter, spread) {
 
 function unitName(members) {
   const one = members.map(definition).find((is) => is.id.endsWith(".mean"));
-  return one && one.unit !== "1" ? one.unit : "";
+  return one && one.unit !== "1" && one.unit !== "share" ? one.unit : "";
 }
 
 /** A row's name: what is too long to be read is cut, and is there when pointed at. */

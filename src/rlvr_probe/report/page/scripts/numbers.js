@@ -58,12 +58,7 @@ function gpuNumber(value, total) {
 
 const gpuTime = (value, total) => `${gpuNumber(value, total)} ${gpuUnit(total)[1]}`;
 
-const SHARE = /(^|[^a-z])share($|[^a-z])|slots in use|slots that lengths|in use\b|truncated|at the cap|busy|utilization|[_.](sm|tensor|dram|engine)_active|occupancy/i;
-
-/** Whether a number without a unit is a share of something, by what is said of it. */
-const isShare = (what, value) => typeof value === "number" && value >= 0 && value <= 1 && SHARE.test(what);
-
-function said(value, unit, what = "") {
+function said(value, unit) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
   switch (unit) {
@@ -74,7 +69,8 @@ function said(value, unit, what = "") {
     case "W": return scaled(value, "W");
     case "Hz": return scaled(value, "Hz");
     case "Cel": return `${short(value)} °C`;
-    case "1": case "": return isShare(what, value) ? percent(value) : short(value);
+    case "share": return percent(value);
+    case "1": case "": return short(value);
     default: return `${short(value)} ${unit}`;
   }
 }

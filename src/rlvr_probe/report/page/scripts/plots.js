@@ -106,16 +106,16 @@ function stackedColumns({ labels, parts, total, share, xName, yText, label, tell
 }
 
 /** Lines, bands between two of them, and dots, over the same xs. Unknown is a gap. */
-function lines({ xs, bands = [], curves = [], dots = [], unit, what, xName, xText, label, height, floor = 0, title, keys = [] }) {
+function lines({ xs, bands = [], curves = [], dots = [], unit, xName, xText, label, height, floor = 0, title, keys = [] }) {
   const every = [...bands.flatMap((one) => [...one.low, ...one.high]), ...curves.flatMap((one) => one.ys), ...dots.flatMap((one) => one.ys)]
     .filter((one) => one !== null && Number.isFinite(one));
   if (!every.length) return h("p", { class: "quiet small" }, "Nothing to draw.");
   let high = every.reduce((a, b) => Math.max(a, b), -Infinity), low = every.reduce((a, b) => Math.min(a, b), Infinity);
   const least = low;
   low = Math.min(low, floor);
-  const share = every.every((one) => isShare(what, one));
+  const share = unit === "share";
   const middle = [...every].sort((a, b) => a - b)[every.length >> 1];
-  const log = unit !== "1" && least > 0 && high / middle > 12;
+  const log = unit !== "1" && !share && least > 0 && high / middle > 12;
   if (log) low = least; else high = share && high > 0.6 ? 1 : high || 1;
   const path = (ys, scale) => {
     let text = "", pen = false;
@@ -128,7 +128,7 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, what, xName, xTex
   };
   const box = plot({
     height, xs, low, high, log, unit, share, xName, xText, label,
-    yText: (value) => (share ? percent(value) : said(value, unit, "")),
+    yText: (value) => (share ? percent(value) : said(value, unit)),
     draw: (root, scale) => {
       for (const band of bands) {
         let text = "", back = "";
@@ -151,7 +151,7 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, what, xName, xTex
     tell: (at) => ({
       title: title(at),
       rows: [...keys.map((one) => [null, one.name, one.said(at)]), ...[...curves, ...dots].filter((one) => one.ys[at] !== null && one.ys[at] !== undefined)
-        .map((one) => [one.fill, one.name, said(one.ys[at], unit, what)])],
+        .map((one) => [one.fill, one.name, said(one.ys[at], unit)])],
     }),
   });
   const shown = curves.length + dots.length > 1 || bands.length > 0;

@@ -22,7 +22,7 @@ function shape(series) {
 function seriesCard(series, drawn = true) {
   const content = !drawn ? h("p", { class: "quiet small" }, series.meaning) : series.rows.length ? drawnSeries(series) : h("p", { class: "quiet small" }, "No rows.");
   const rows = () => h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `rows of ${series.id}` }, table(series.columns.map((name) => [readable(name), "number"]),
-    series.rows.slice(0, 300).map((row) => row.map((value, at) => [value === null ? "–" : typeof value === "number" ? said(value, series.units[at] === "" ? "id" : series.units[at], "").replace(/ id$/, "") : String(value), "number"]))));
+    series.rows.slice(0, 300).map((row) => row.map((value, at) => [value === null ? "–" : typeof value === "number" ? said(value, series.units[at] === "" ? "id" : series.units[at]).replace(/ id$/, "") : String(value), "number"]))));
   const made = card(titled(series), series.total > series.rows.length ? `${whole(series.rows.length)} of ${whole(series.total)} rows are drawn` : "", null, content,
     later("rows, meaning and query", () => h("div", {}, listed([["series", h("code", {}, series.id)], ["meaning", series.meaning], ["tables read", h("code", {}, series.inputs.join(", "))],
       series.rows.length > 300 && ["rows", `the first 300 of ${whole(series.total)}`]]), rows(), sql(page.queries[series.query]))));
@@ -48,7 +48,7 @@ function drawnSeries(series) {
   const take = (name) => { const all = column(series, name); return order.map((at) => all[at]); };
   const across = order.map((at) => xs[at]);
   const several = new Set(across).size < across.length;
-  return charts(found, (names, unit, what) => (several ? scattered(found, across, names, take, unit, what) : curved(found, across, names, take, unit, what)), take, series);
+  return charts(found, (names, unit) => (several ? scattered(found, across, names, take, unit) : curved(found, across, names, take, unit)), take, series);
 }
 
 /** Columns of one unit in one chart; those that never change are only said. */
@@ -57,8 +57,8 @@ function charts(found, draw, take, series, apart) {
   for (const name of found.values) {
     const ys = take(name).filter((one) => one !== null);
     if (!ys.length) continue;
-    if (ys.every((one) => one === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name), "")}`); continue; }
-    const unit = found.unitOf(name), share = unit === "1" && ys.every((one) => one >= 0 && one <= 1);
+    if (ys.every((one) => one === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name))}`); continue; }
+    const unit = found.unitOf(name), share = unit === "share";
     const most = ys.reduce((a, b) => Math.max(a, b), 0);
     const size = QUANTILES.includes(name) ? "spread" : share ? "shares" : unit === "1" ? name : Math.floor(Math.log10(most || 1));
     const key = apart ? name : `${unit}|${size}`;
@@ -75,7 +75,7 @@ const stepText = (found) => (value) => (found.x === "time" ? percent(value) : St
 const xTitle = (found, across) => (at) => (found.x === "time" ? `after ${percent(across[at])} of the time` : `${readable(found.x)} ${across[at]}`);
 const xLabel = (found) => (found.x === "time" ? "share of the rollout's time" : readable(found.x));
 
-function curved(found, across, names, take, unit, what) {
+function curved(found, across, names, take, unit) {
   const bands = [], curves = [];
   const has = (name) => names.includes(name);
   const alike = has("min") && has("max") && take("min").every((one, at) => one === take("max")[at]);
@@ -90,12 +90,12 @@ function curved(found, across, names, take, unit, what) {
     const [fill, width, dash] = style[name] && !alike && names.length > 1 ? style[name] : [`var(--s-${1 + (next++ - 1) % 8})`];
     curves.push({ name: alike ? "value" : HEADS[name] || readable(name), ys: take(name), fill, width, dash });
   }
-  return lines({ xs: across, bands, curves, unit, what, height: 190, xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${names.map(readable).join(", ")} by ${readable(found.x)}` });
+  return lines({ xs: across, bands, curves, unit, height: 190, xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${names.map(readable).join(", ")} by ${readable(found.x)}` });
 }
 
-function scattered(found, across, names, take, unit, what) {
+function scattered(found, across, names, take, unit) {
   const shown = names.filter((name) => !QUANTILES.includes(name) || ["p50", "max", "mean"].includes(name)).slice(0, 4);
-  return lines({ xs: across, dots: shown.map((name, at) => ({ name: HEADS[name] || readable(name), ys: take(name), fill: `var(--s-${at + 1})` })), unit, what, height: 190,
+  return lines({ xs: across, dots: shown.map((name, at) => ({ name: HEADS[name] || readable(name), ys: take(name), fill: `var(--s-${at + 1})` })), unit, height: 190,
     xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${shown.map(readable).join(", ")} by ${readable(found.x)}` });
 }
 
@@ -106,30 +106,30 @@ function ofGroups(series, found, xs) {
   const names = [...new Set(series.rows.map(label))], across = [...new Set(xs.filter((one) => one !== null))].sort((a, b) => a - b);
   const where = new Map(across.map((one, at) => [one, at]));
   const take = (name) => column(series, name);
-  return charts(found, ([name], unit, what) => {
+  return charts(found, ([name], unit) => {
     const all = take(name);
     if (names.length > GROUPS) {
       const order = xs.map((_, at) => at).filter((at) => xs[at] !== null && all[at] !== null).sort((a, b) => xs[a] - xs[b]);
-      return lines({ xs: order.map((at) => xs[at]), dots: [{ name: readable(name), ys: order.map((at) => all[at]), fill: "var(--s-1)", opacity: 0.35 }], unit, what, height: 190, xName: xLabel(found), xText: stepText(found),
+      return lines({ xs: order.map((at) => xs[at]), dots: [{ name: readable(name), ys: order.map((at) => all[at]), fill: "var(--s-1)", opacity: 0.35 }], unit, height: 190, xName: xLabel(found), xText: stepText(found),
         keys: [{ name: readable(found.groups[0]), said: (at) => label(series.rows[order[at]]) }], title: (at) => `${readable(found.x)} ${xs[order[at]]}`, label: `${readable(name)} by ${readable(found.x)}` });
     }
     const curves = names.map((one, number) => ({ name: one, ys: across.map(() => null), fill: `var(--s-${number + 1})` }));
     series.rows.forEach((row, at) => { if (where.has(xs[at])) curves[names.indexOf(label(row))].ys[where.get(xs[at])] = all[at]; });
-    return across.length < 2 ? bars(names.map((one, number) => [one, curves[number].ys[0]]), unit, what)
-      : lines({ xs: across, curves, unit, what, height: 180, xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${readable(name)} by ${readable(found.x)}` });
+    return across.length < 2 ? bars(names.map((one, number) => [one, curves[number].ys[0]]), unit)
+      : lines({ xs: across, curves, unit, height: 180, xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${readable(name)} by ${readable(found.x)}` });
   }, take, series, true);
 }
 
-function bars(pairs, unit, what) {
+function bars(pairs, unit) {
   const most = Math.max(...pairs.map(([, value]) => value || 0)) || 1;
   return h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, pairs.slice(0, 60).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name),
-    h("td", { class: "number" }, said(value, unit, what)), h("td", { style: { width: "50%" } }, h("span", { class: "meter" }, h("span", { style: { width: `${100 * (value || 0) / most}%`, background: "var(--s-1)" } }))))))));
+    h("td", { class: "number" }, said(value, unit)), h("td", { style: { width: "50%" } }, h("span", { class: "meter" }, h("span", { style: { width: `${100 * (value || 0) / most}%`, background: "var(--s-1)" } }))))))));
 }
 
 function categorical(series, found) {
   const dim = series.columns.findIndex((_, at) => series.units[at] === ""), name = found.values[0];
   if (dim < 0 || !name) return h("p", { class: "quiet small" }, "See its rows.");
-  return bars(series.rows.map((row) => [String(row[dim]), row[series.columns.indexOf(name)]]), found.unitOf(name), series.id);
+  return bars(series.rows.map((row) => [String(row[dim]), row[series.columns.indexOf(name)]]), found.unitOf(name));
 }
 
 function histogram(series, found) {
@@ -141,7 +141,7 @@ function histogram(series, found) {
 
 function flat(series, found) {
   const row = series.rows[0];
-  return listed(found.values.map((name) => [readable(name), said(row[series.columns.indexOf(name)], found.unitOf(name), series.id)]));
+  return listed(found.values.map((name) => [readable(name), said(row[series.columns.indexOf(name)], found.unitOf(name))]));
 }
 
 /** How the lengths of responses are spread over the run. */

@@ -186,7 +186,7 @@ class Timeline {
       : found.parts.slice(0, 7).map(([name, share]) => [colour(name), categoryName(name), percent(share)]);
     for (const one of this.told.readings) {
       const value = one.lines[row][Math.floor(time / (this.told.end_us / this.told.reading_pieces))];
-      if (value >= 0) rows.push([null, COUNTER_NAMES[one.counter] || one.counter, said(value / 1000 * one.top, one.unit, `${one.unit === "1" ? "share " : ""}`)]);
+      if (value >= 0) rows.push([null, COUNTER_NAMES[one.counter] || one.counter, said(value / 1000 * one.top, one.unit === "1" ? "share" : one.unit)]);
     }
     const where = [gpu.rank !== null && `rank ${gpu.rank}`, gpu.model, gpu.host].filter(Boolean).join(", ");
     showTip(event.clientX, event.clientY, `GPU ${gpu.gpu}${where ? ` (${where})` : ""}`, rows,
@@ -226,7 +226,7 @@ function timelinePanel() {
   const field = h("input", { type: "number", min: Math.min(...numbers), max: Math.max(...numbers), "aria-label": "step to show", style: { width: "84px" }, placeholder: "step" });
   field.addEventListener("change", () => field.setAttribute("aria-invalid", String(!made.go(Number(field.value)))));
   const counters = timeline.readings.length ? h("label", {}, "Below each GPU", h("select", { on: { change: (event) => { made.reading = timeline.readings[Number(event.target.value)] || null; made.draw(); } } },
-    timeline.readings.map((one, at) => h("option", { value: at }, `${COUNTER_NAMES[one.counter] || one.counter}, 0 to ${said(one.top, one.unit, one.unit === "1" ? "share" : "")}`)), h("option", { value: -1 }, "nothing"))) : null;
+    timeline.readings.map((one, at) => h("option", { value: at }, `${COUNTER_NAMES[one.counter] || one.counter}, 0 to ${said(one.top, one.unit === "1" ? "share" : one.unit)}`)), h("option", { value: -1 }, "nothing"))) : null;
   const where = h("span", { class: "quiet small", role: "status" });
   made.moved = () => { where.textContent = `${moment(view.from / 1e6, view.span / 1e8)} to ${moment(view.to / 1e6, view.span / 1e8)}`; };
   const used = ledger.categories.filter((_, at) => ledger.gpu_s[at] > 0).map(([name]) => name);
