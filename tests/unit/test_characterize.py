@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,15 +15,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from rlvr_probe import cli
+from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.analysis.tables.opened import connect
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.model import names
+from tests.journals import JournalFile
 from tests.simulator import scenario, simulate
 from tests.simulator.truth import Truth
 from tests.synthetic import write_recording
+
+OF_EVERYTHING = (
+    "asynchronous.rollout_wait", "ledger.hidden_wait", "lengths.loss_share",
+    "lengths.response.cap", "lengths.turn.generated", "lengths.turn.sent", "occupancy.slots",
+    "occupancy.least", "occupancy.most", "rewards.function.queue_share",
+    "rewards.trajectory_share", "rewards.wait_share", "tools.trajectory_share",
+    # Where everything is one batch, generated for a queue:
+    "occupancy.mean", "occupancy.under_10", "occupancy.under_25", "occupancy.under_50",
+)  # fmt: skip
+"""Figures of all that was recorded: no step or trajectory is more behind them than another."""
 
 FILTER = 11
 """Seed of a run with a controller whose filter throws away half of the groups."""
@@ -100,7 +116,15 @@ def test_a_run_without_a_finished_step_has_no_ledger_and_says_so(
 ) -> None:
     write_recording(tmp_path / "run", steps=1, trajectories=8)
     assert cli.main(["characterize", str(tmp_path / "run")]) == cli.OK
-    assert "1 steps, 8 trajectories" in capsys.readouterr().out
+    assert "1 step, 8 trajectories of 1 prompt," in capsys.readouterr().out
+    journal = JournalFile(tmp_path / "begun")
+    journal.event(names.SESSION, 0.5, session=0, framework="trl", rank=0, world_size=1)
+    journal.close()
+    assert cli.main(["characterize", str(tmp_path / "begun")]) == cli.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == (
+        "no trainer step was recorded with its times: nothing says where the time went"
+    )
     with pytest.raises(SystemExit):
         cli.main(["characterize", str(tmp_path / "run"), "--slots", "0"])
     assert cli.main(["characterize", str(tmp_path / "none")]) == cli.UNABLE
@@ -231,3 +255,85 @@ def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
     assert "holds saved tables; expected folders of one run" in asked(
         first, tmp_path / "saved", code=cli.UNABLE
     )
+
+
+def test_every_query_can_be_asked_again_of_the_saved_tables(
+    filtered: tuple[Path, Truth], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "characterize-json.md"
+    [example] = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    command = ["characterize", str(filtered[0]), "--json", "found.json", "--save", "tables"]
+    assert cli.main(command) == cli.OK
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, check=True
+    )
+    found = json.loads(Path("found.json").read_text())
+    told = {one["category"]: round(one["gpu_s"] * 1e9) for one in found["ledger"]["categories"]}
+    assert ast.literal_eval(done.stdout) == {name: ns for name, ns in told.items() if ns}
+    with duckdb.connect() as sql:
+        sql.execute("SET file_search_path = 'tables'")
+        sql.execute(Path("tables/open.sql").read_text())
+        parts = [found["counts"], found["ledger"], found["ledger"]["by_step"]]
+        parts += [found["ledger"]["waits"], *found["causes"]]
+        for chapter in found["chapters"]:
+            parts += [*chapter["figures"], *chapter["series"]]
+        queries = {part["query"] for part in parts if part["query"]}
+        assert len(queries) > 60
+        for one in queries:
+            sql.execute(one)
+        for answer in (found["counts"], found["ledger"]["by_step"], found["ledger"]["waits"]):
+            assert [list(row) for row in sql.execute(answer["query"]).fetchall()] == answer["rows"]
+
+
+def test_the_json_has_the_keys_that_are_documented_and_no_other(
+    filtered: tuple[Path, Truth], tmp_path: Path
+) -> None:
+    target = tmp_path / "found.json"
+    assert cli.main(["characterize", str(filtered[0]), "--json", str(target)]) == cli.OK
+    found = json.loads(target.read_text())
+    page = (Path(__file__).parents[2] / "docs/reference/characterize-json.md").read_text("utf-8")
+    documented = {
+        heading: set(re.findall(r"^\| `(\w+)` \|", body, re.M))
+        for heading, body in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.M | re.S)
+    }
+    chapter = found["chapters"][1]
+    figure = next(one for one in chapter["figures"] if one["id"] == "lengths.response.p99")
+    shapes = {
+        "The document": found,
+        "Answers": found["counts"],
+        "`ledger`": found["ledger"],
+        "`gpus`": found["ledger"]["gpus"][0],
+        "`categories`": found["ledger"]["categories"][0],
+        "`causes`": found["causes"][0],
+        "`chapters`": chapter,
+        "`figures`": figure,
+        "`series`": chapter["series"][0],
+    }
+    for heading, part in shapes.items():
+        assert documented[heading] == set(part), heading
+    assert set(documented) == {*shapes, "Ask again", "An example"}
+    assert found["schema_version"] == 1
+    [text] = re.findall(r"^```json\n(.*?)^```", page, re.M | re.S)
+    example = json.loads(text)
+    assert set(example) == set(figure)
+    assert [type(example[key]) for key in example] == [type(figure[key]) for key in example]
+
+
+@pytest.mark.parametrize("seed", [3, 11, 1])
+def test_numbers_have_ids_behind_them(seed: int, tmp_path: Path) -> None:
+    simulate(replace(scenario(seed), steps=3), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run") as tables:
+        found = characterize(tables)
+        [most] = tables.sql.execute("SELECT max(trajectory_id) FROM trajectory").fetchall()
+    figures = [one for chapter in found.chapters for one in chapter.figures]
+    told = [one for one in figures if one.value]
+    without = {one.id for one in told if not one.evidence}
+    known = {one for one in without if one.startswith(("lengths.filter.", "lengths.turn."))}
+    assert without - known <= set(OF_EVERYTHING), without - set(OF_EVERYTHING)
+    for one in told:
+        for kind, behind in one.evidence.items():
+            assert kind in ("step", "process", "trajectory", "batch", "device", "rank", "engine")
+            assert 0 < len(behind.ids) <= max(behind.count, 1)
+            if kind == "trajectory":
+                assert max(behind.ids) <= most[0]

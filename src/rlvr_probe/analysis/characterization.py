@@ -11,6 +11,7 @@ from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.trace.remarks import NOT_TRAINED_ON
 
 __all__ = ["Characterization", "Progress", "characterize"]
 
@@ -98,5 +99,12 @@ def characterize(
         waits=None if ledger is None else query(tables, WAITS_QUERY),
         causes=causes,
         chapters=tuple(chapters),
-        notes=(*tables.notes, *(() if ledger is None else ledger.notes)),
+        notes=(*_notes(tables), *(() if ledger is None else ledger.notes)),
     )
+
+
+def _notes(tables: Tables) -> list[str]:
+    """Notes on the source; what a summary of steps leaves out may be in the figures."""
+    left = f"{NOT_TRAINED_ON}: not counted"
+    counted = f"{NOT_TRAINED_ON}: they count here, in lengths, slots, rewards and tools"
+    return [note.replace(left, counted) for note in tables.notes]

@@ -83,10 +83,10 @@ def execute(args: argparse.Namespace) -> int:
     if args.save is not None and os.path.lexists(args.save):
         raise ProbeError(f"{args.save} is there already; give the name of a new directory")
     with orderly(), ReadingProgress() as progress, _tables(args.sources, progress) as tables:
+        found = characterize(tables, slots=args.slots)
         if args.save is not None:
             with placed(args.save, force=False, replaceable=lambda _: False) as folder:
                 save_tables(tables, folder)
-        found = characterize(tables, slots=args.slots)
         if args.html is not None:
             write_page(args.html, tables, found)
         if args.json is not None:

@@ -92,7 +92,8 @@ def align(processes: Sequence[Recorded]) -> RunClock:
                 " corrected by what they did together"
             )
     if len(by_clock) > 1:
-        good = f"{max(widths) / 1e9:.1f} s" if len(widths) == len(by_clock) - 1 else "their error"
+        known = len(widths) == len(by_clock) - 1
+        good = f"{max(widths) / 1e9:.2g} s" if known else "their error"
         notes.append(
             f"times of {len(by_clock)} machines or boots are aligned by wall clock: between them,"
             f" differences below {good} are not resolved"

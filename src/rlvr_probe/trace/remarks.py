@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["loose", "not_reached", "overflows", "reduced", "untrained"]
+__all__ = ["NOT_TRAINED_ON", "loose", "not_reached", "overflows", "reduced", "untrained"]
+
+
+NOT_TRAINED_ON: Final = "were generated for a queue and never trained on"
 
 
 def not_reached(unreached: Mapping[str, int]) -> list[str]:
@@ -48,7 +52,7 @@ def untrained(count: int) -> list[str]:
     """What was generated and never trained on."""
     if not count:
         return []
-    return [f"{count} trajectories were generated for a queue and never trained on: not counted"]
+    return [f"{count} trajectories {NOT_TRAINED_ON}: not counted"]
 
 
 def reduced(processes: Sequence[Recorded]) -> list[str]:

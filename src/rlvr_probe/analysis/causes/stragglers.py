@@ -139,7 +139,7 @@ def _named(
     cut = ", cut at the cap," if one["truncated"] else ""
     title = (
         f"step {number} waited {seconds(ns)} for one trajectory of {tokens:,} tokens{cut} (sample"
-        f" {one['sample']} of group {one['grp']}; the next longest of the run has {following:,})"
+        f" {one['sample']} of group {one['grp']}; the longest other of the run has {following:,})"
     )
     worst = [f"trajectory {one['trajectory_id']}: {tokens:,} tokens on engine {one['engine']}"]
     evidence = {"trajectory": Evidence.of([one["trajectory_id"]])}

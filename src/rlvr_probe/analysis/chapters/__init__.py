@@ -79,5 +79,4 @@ def make_chapters(tables: Tables, *, slots: int | None = None) -> Iterator[Chapt
         else:
             yield chapter(tables)
         if name == "imbalance":
-            # The largest of what they make: a row for every turn.
-            tables.sql.execute("DROP TABLE IF EXISTS decode")
+            flight.put_away(tables)

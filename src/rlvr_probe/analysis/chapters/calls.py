@@ -149,9 +149,9 @@ class Calls:
                     found.add(one.of(value, answer, evidence=behind, by=by))
             length, time = busy.get(told["name"], (None, None))
             why = "only durations are known, not when a call was"
-            found.add(named["busy"].of(length, union, why=why, by=by))
+            found.add(named["busy"].of(length, union, why=why, evidence=behind, by=by))
             at_a_time = time / length if length else None
-            found.add(named["concurrency"].of(at_a_time, union, why=why, by=by))
+            found.add(named["concurrency"].of(at_a_time, union, why=why, evidence=behind, by=by))
         if len(answer.rows) > _MOST:
             found.notes.append(f"of {len(answer.rows):,} {self.by}s, {_MOST} have figures")
         steps = query(

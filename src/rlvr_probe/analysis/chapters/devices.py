@@ -317,8 +317,12 @@ def _stage_figures(
          name in counters),
         None,
     )  # fmt: skip
+    read = evidence_of(
+        device=dict.fromkeys(one for counter in counters.values() for one in counter["least"] or ())
+    )
     for name, one in _TIME.items():
-        found.add(one.of(known if name == "known" else told[name], answer, by=by))
+        value = known if name == "known" else told[name]
+        found.add(one.of(value, answer, evidence=read, by=by))
 
     def mean(name: str, kind: str = "mean") -> float | None:
         one = counters.get(name)

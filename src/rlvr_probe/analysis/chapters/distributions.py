@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
@@ -11,14 +11,13 @@ from rlvr_probe.analysis.chapters.definitions import (
     Definition,
     Found,
     SeriesDefinition,
-    evidence_of,
 )
 from rlvr_probe.analysis.chapters.intervals import (
     binomial_ranks,
     design_effect,
     mean_interval,
 )
-from rlvr_probe.analysis.figures import Answer, Figure, query
+from rlvr_probe.analysis.figures import Answer, Evidence, Figure, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["FIGURES", "QUANTILES", "Quantity", "Spread", "ask", "distribution"]
@@ -57,6 +56,7 @@ class Quantity:
             independent) and ``trajectory_id``; where it is told by step also ``step`` and ``unit``.
         unknown: Why there is none where the source has nothing for it.
         by_step: Whether it is told by step.
+        ids: What the ids in the column ``trajectory_id`` of its rows are of.
     """
 
     id: str
@@ -66,6 +66,7 @@ class Quantity:
     rows: str
     unknown: str
     by_step: bool = False
+    ids: str = "trajectory"
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
@@ -102,6 +103,7 @@ class Spread:
         quantiles: By name.
         effects: Design effect of the share below each quantile, by name.
         groups: Clusters.
+        behind: Whom the largest values are of.
     """
 
     count: int
@@ -109,11 +111,13 @@ class Spread:
     quantiles: dict[str, float]
     effects: dict[str, float]
     groups: int
+    behind: Mapping[str, Evidence]
 
 
 _WHOLE: Final = """
     SELECT count(value) AS count, avg(value) AS mean,
-      stddev_pop(value) / nullif(avg(value), 0) AS cv, min(value) AS min,
+      CASE WHEN count(value) > 1 THEN stddev_pop(value) / nullif(avg(value), 0) END AS cv,
+      min(value) AS min,
       quantile_cont(value, $quantiles) AS quantiles, max(value) AS max,
       arg_max(trajectory_id, value, 5) AS longest
     FROM ($rows)
@@ -157,10 +161,11 @@ def distribution(tables: Tables, quantity: Quantity) -> tuple[list[Figure], Spre
     [told] = answer.dicts
     count = told["count"]
     if not count:
-        empty = Spread(0, None, {}, {}, 0)
+        empty = Spread(0, None, {}, {}, 0, {})
         return [named["mean"].of(None, answer)], empty
     quantiles = dict(zip(QUANTILES, map(float, told["quantiles"]), strict=True))
-    spread, squares = _clusters(tables, quantity, told["mean"], count, quantiles)
+    behind = _behind(quantity.ids, told["longest"], count)
+    spread, squares = _clusters(tables, quantity, told["mean"], count, quantiles, behind)
     ends = _ends(tables, quantity, spread)
     median = quantiles["p50"] or None
     values: dict[str, Any] = {
@@ -172,23 +177,34 @@ def distribution(tables: Tables, quantity: Quantity) -> tuple[list[Figure], Spre
     low, high = mean_interval(float(told["mean"]), squares, spread.groups, count)
     # The mean of what is never below 0 is not either.
     ends["mean"] = (max(low, 0.0) if low is not None and told["min"] >= 0 else low), high
-    longest = evidence_of(trajectory=told["longest"])
+    why = {"cv": "the mean is 0" if count > 1 else "of one value there is no spread"}
     figures = [
         one.of(
             values[name],
             answer,
-            why="the median is 0",
+            why=why.get(name, "the median is 0"),
             low=ends.get(name, (None, None))[0],
             high=ends.get(name, (None, None))[1],
-            evidence=longest if name in ("p99", "max", "max_over_p50", "p99_over_p50") else None,
+            evidence=behind,
         )
         for name, one in named.items()
     ]
     return figures, spread
 
 
+def _behind(kind: str, largest: Sequence[int | None] | None, count: int) -> dict[str, Evidence]:
+    """Whom the largest values are of, and how many values there are."""
+    some = list(dict.fromkeys(one for one in largest or () if one is not None))
+    return {kind: Evidence.of(some, count)} if some else {}
+
+
 def _clusters(
-    tables: Tables, quantity: Quantity, mean: float, count: int, quantiles: dict[str, float]
+    tables: Tables,
+    quantity: Quantity,
+    mean: float,
+    count: int,
+    quantiles: dict[str, float],
+    behind: Mapping[str, Evidence],
 ) -> tuple[Spread, float]:
     """How much the members of a cluster are alike, at the mean and at each quantile."""
     below = ",\n".join(
@@ -209,7 +225,7 @@ def _clusters(
         products, members = told[f"{name}_products"], told["members_squares"]
         squares = told[f"{name}_squares"] - 2 * share * products + share**2 * members
         effects[name] = design_effect(squares, groups, count, share)
-    spread = Spread(count, float(mean), quantiles, effects, groups)
+    spread = Spread(count, float(mean), quantiles, effects, groups, behind)
     return spread, float(told["mean_squares"])
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from rlvr_probe.analysis.figures import query
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["BINS", "TABLES", "Flight", "observe", "observed"]
+__all__ = ["BINS", "TABLES", "Flight", "observe", "observed", "put_away"]
 
 BINS: Final = 256
 """Pieces of the rollout of a batch: shares of time are as exact as one of them."""
@@ -105,6 +105,8 @@ def observe(tables: Tables, slots: int | None) -> Flight:
         slots: Sequences that an engine decodes at once, where that is known; what is in flight
             beyond them waits in its queue.
     """
+    if _is_away(tables):
+        tables.sql.execute("DROP VIEW decode")
     engine = "0" if slots is None else "engine"
     for name, (_, sql) in TABLES.items():
         text = sql.replace("each_engine", engine)
@@ -128,6 +130,18 @@ def observe(tables: Tables, slots: int | None) -> Flight:
         """,
     ).rows
     return Flight(rollouts, slots, float(peak or 0) if slots is None else float(slots * engines))
+
+
+def put_away(tables: Tables) -> None:
+    """Keep of ``decode``, the largest of them with a row for every turn, only how it is made."""
+    if observed(tables):
+        tables.sql.execute("DROP TABLE decode")
+        tables.sql.execute(f"CREATE TEMP VIEW decode AS {TABLES['decode'][1]}")
+
+
+def _is_away(tables: Tables) -> bool:
+    names = tables.sql.execute("SELECT view_name FROM duckdb_views() WHERE temporary").fetchall()
+    return ("decode",) in names
 
 
 def observed(tables: Tables) -> bool:

@@ -10,7 +10,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     SeriesDefinition,
     evidence_of,
 )
-from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, query
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.notes import HIDDEN
 from rlvr_probe.analysis.tables import Tables
@@ -97,8 +97,13 @@ def ledger(tables: Tables) -> Chapter:
     span = query(
         tables, "SELECT (max(end_ns) - min(start_ns)) / 1e9, any_value(step_id) FROM segment"
     )
-    found.add(_GPUS.of(len(made.gpus), gpus), _WALL.of(wall, span))
-    found.add(_WHOLE.of(len(made.gpus) * wall, query(tables, "SELECT sum(ns) / 1e9 FROM ledger")))
+    ranks = evidence_of(process=dict.fromkeys(one.process for one in made.gpus))
+    begun = query(tables, "SELECT DISTINCT step_id FROM segment ORDER BY step_id")
+    steps = evidence_of(step=[step for (step,) in begun.rows])
+    found.add(_GPUS.of(len(made.gpus), gpus, evidence=ranks))
+    found.add(_WALL.of(wall, span, evidence=steps))
+    whole = query(tables, "SELECT sum(ns) / 1e9 FROM ledger")
+    found.add(_WHOLE.of(len(made.gpus) * wall, whole, evidence={**steps, **ranks}))
     _by_category(found, tables, len(made.gpus) * wall)
     hidden = query(
         tables, "SELECT count(*), coalesce(sum(ns), 0) / 1e9 FROM hidden_wait WHERE ns >= 0"
@@ -139,7 +144,7 @@ def _by_category(found: Found, tables: Tables, whole: float) -> None:
         tables,
         """
         SELECT category, sum(ns) / 1e9 AS seconds,
-          list(step_id ORDER BY ns DESC, step_id)[1:20] AS steps
+          list(step_id ORDER BY ns DESC, step_id)[1:20] AS steps, count(step_id) AS count
         FROM (SELECT category, step_id, sum(ns) AS ns FROM ledger GROUP BY category, step_id)
         GROUP BY category
         """,
@@ -147,7 +152,8 @@ def _by_category(found: Found, tables: Tables, whole: float) -> None:
     gpus = query(
         tables,
         """
-        SELECT category, list(process ORDER BY ns DESC, process)[1:20] AS processes
+        SELECT category, list(process ORDER BY ns DESC, process)[1:20] AS processes,
+          count(*) AS count
         FROM (SELECT category, process, sum(ns) AS ns FROM ledger JOIN gpu USING (gpu)
               WHERE process IS NOT NULL GROUP BY category, process)
         GROUP BY category
@@ -169,15 +175,22 @@ def _by_category(found: Found, tables: Tables, whole: float) -> None:
         """,
     )
     seconds = {row[0]: row[1:] for row in held.rows}
-    processes = dict(gpus.rows)
+    processes = {row[0]: row[1:] for row in gpus.rows}
     walls = dict(once.rows)
     for name in CATEGORIES:
-        taken, steps = seconds.get(name, (0.0, []))
-        behind = evidence_of(step=steps, process=processes.get(name))
+        taken, steps, many = seconds.get(name, (0.0, [], 0))
+        workers, workers_many = processes.get(name, ([], 0))
+        behind = {
+            kind: Evidence.of([one for one in ids if one is not None], count)
+            for kind, ids, count in (
+                ("step", steps, many), ("process", workers, workers_many),
+            )
+            if count
+        }  # fmt: skip
         by = {"category": name}
         found.add(
             _TIME.of(taken, held, evidence=behind, by=by),
             _SHARE.of(taken / whole if whole else None, held, evidence=behind, by=by),
         )
         if name in walls:
-            found.add(_ONCE.of(walls[name], once, by=by))
+            found.add(_ONCE.of(walls[name], once, evidence=behind, by=by))

@@ -11,12 +11,11 @@ from rlvr_probe.analysis.chapters.definitions import (
     Definition,
     Found,
     SeriesDefinition,
-    evidence_of,
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, Spread, ask
 from rlvr_probe.analysis.chapters.intervals import jackknife, share_interval, theil_sen
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "lengths"]
@@ -184,9 +183,9 @@ def lengths(tables: Tables) -> Chapter:
     for quantity in _QUANTITIES:
         spreads[quantity.id] = ask(tables, found, quantity)
     _cap(tables, found, spreads[RESPONSE.id])
-    _icc(tables, found)
+    _icc(tables, found, spreads[RESPONSE.id])
     _sizes(tables, found)
-    _by_step(tables, found)
+    _by_step(tables, found, spreads[RESPONSE.id])
     turning.turns(tables, found)
     filtering.filtered(tables, found)
     return found.chapter()
@@ -219,8 +218,10 @@ def _cap(tables: Tables, found: Found, spread: Spread) -> None:
     ):
         share = part / whole if whole and part is not None else None
         low, high = (None, None) if share is None else share_interval(share, whole / effect)
-        capped = evidence_of(trajectory=told["capped"]) if one is at_cap else None
-        found.add(one.of(share, answer, low=low, high=high, evidence=capped))
+        behind = spread.behind
+        if one is at_cap and told["capped"]:
+            behind = {"trajectory": Evidence.of(told["capped"], part)}
+        found.add(one.of(share, answer, low=low, high=high, evidence=behind))
     _tail(tables, found, tail, spread, most)
 
 
@@ -260,7 +261,7 @@ def _tail(tables: Tables, found: Found, tail: Definition, spread: Spread, cap: i
             answer,
             low=index * math.exp(-half),
             high=index * math.exp(half),
-            evidence=evidence_of(trajectory=told["longest"]),
+            evidence={"trajectory": Evidence.of(told["longest"], told["count"])},
         )
     )
 
@@ -278,13 +279,13 @@ _BLOCKS: Final = """
     """
 
 
-def _icc(tables: Tables, found: Found) -> None:
+def _icc(tables: Tables, found: Found, spread: Spread) -> None:
     [one] = _VARIATION
     answer = query(tables, _BLOCKS)
     blocks = [row[1:] for row in answer.rows]
     value = icc([sum(column) for column in zip(*blocks, strict=True)]) if blocks else None
     low, high = jackknife(blocks, icc)
-    found.add(one.of(value, answer, low=low, high=high))
+    found.add(one.of(value, answer, low=low, high=high, evidence=spread.behind))
 
 
 def icc(sums: Sequence[float]) -> float | None:
@@ -316,7 +317,7 @@ def _sizes(tables: Tables, found: Found) -> None:
     found.series.append(SIZES.of(answer))
 
 
-def _by_step(tables: Tables, found: Found) -> None:
+def _by_step(tables: Tables, found: Found, spread: Spread) -> None:
     answer = query(
         tables,
         """
@@ -340,4 +341,4 @@ def _by_step(tables: Tables, found: Found) -> None:
             if row["step"] is not None
         ]
         slope, (low, high) = theil_sen(points) if len(points) > 2 else (None, (None, None))
-        found.add(one.of(slope, answer, low=low, high=high))
+        found.add(one.of(slope, answer, low=low, high=high, evidence=spread.behind))

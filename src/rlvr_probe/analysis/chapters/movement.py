@@ -73,13 +73,14 @@ _SYNC: Final = Quantity(
     "the time that moving weights to the rollout engine takes in every step, of the rank that it"
     " takes longest (stage weight_sync)",
     "s",
-    "SELECT max(seconds) AS value, step_id AS cluster, NULL::BIGINT AS trajectory_id,"
+    "SELECT max(seconds) AS value, step_id AS cluster, step_id AS trajectory_id,"
     " any_value(number) AS step, step_id AS unit FROM ("
     " SELECT step_id, process, sum(end_ns - start_ns) / 1e9 AS seconds FROM kept_span"
     " WHERE name = 'weight_sync' AND step_id IS NOT NULL AND mode IS DISTINCT FROM 'eval'"
     " GROUP BY step_id, process) JOIN step USING (step_id) WHERE done GROUP BY step_id",
     "no step moved weights to a rollout engine by a stage of its own",
     by_step=True,
+    ids="step",
 )
 _SYNC_SHARE: Final = Definition(
     "movement.weight_sync.share",
@@ -94,10 +95,11 @@ _DISPATCH_STEP: Final = Quantity(
     "the dispatch of all calls of worker groups of every step together (as movement.call.dispatch)",
     "s",
     "SELECT sum(greatest(0, seconds - slowest_s)) AS value, step_id AS cluster,"
-    " NULL::BIGINT AS trajectory_id, any_value(number) AS step, step_id AS unit"
+    " step_id AS trajectory_id, any_value(number) AS step, step_id AS unit"
     f" FROM ({DISPATCHES}) JOIN step USING (step_id) WHERE done GROUP BY step_id",
     _NO_CALLS,
     by_step=True,
+    ids="step",
 )
 DEFINITIONS: Final = (
     *_CALL.values(), *_DISPATCH_STEP.definitions, *_SYNC.definitions, _SYNC_SHARE,

@@ -103,8 +103,9 @@ _SKEW: Final = Quantity(
     " of a batch (reward_call)",
     "1",
     "SELECT max(seconds) / nullif(min(seconds), 0) AS value, unit AS cluster,"
-    f" NULL::BIGINT AS trajectory_id FROM ({_RANKS}) GROUP BY unit HAVING count(*) > 1",
+    f" unit AS trajectory_id FROM ({_RANKS}) GROUP BY unit HAVING count(*) > 1",
     "no two processes called reward functions for one batch",
+    ids="batch",
 )
 _WAIT: Final = Definition(
     "rewards.wait_share",

@@ -17,10 +17,14 @@ __all__ = ["is_saved", "open_saved", "save_tables"]
 _ABOUT: Final = "tables.json"
 _FORMAT: Final = "rlvr-probe/tables"
 _VERSION: Final = 1
+_NAMES: Final = frozenset(table.name for table in TABLES)
 
 
 def save_tables(tables: Tables, directory: Path) -> None:
     """Write every table into ``directory``, one Parquet file each, for any tool that reads those.
+
+    What figures were made of goes into a folder ``made`` in it, where there are any yet, and
+    ``open.sql`` makes views of all, so that the query of a figure can be asked again.
 
     Raises:
         RecordingError: It is there already, and not empty.
@@ -29,9 +33,16 @@ def save_tables(tables: Tables, directory: Path) -> None:
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise RecordingError(f"{directory} is there already; give the name of a new directory")
     directory.mkdir(parents=True, exist_ok=True)
-    for table in TABLES:
-        literal = str(directory / f"{table.name}.parquet").replace("'", "''")
-        tables.sql.execute(f"COPY {table.name} TO '{literal}' (FORMAT parquet, COMPRESSION zstd)")
+    views = list[str]()
+    for name in (*(table.name for table in TABLES), *_made(tables)):
+        place = f"{name}.parquet" if name in _NAMES else f"made/{name}.parquet"
+        path = directory / place
+        path.parent.mkdir(exist_ok=True)
+        literal = str(path).replace("'", "''")
+        tables.sql.execute(f"COPY (FROM {name}) TO '{literal}' (FORMAT parquet, COMPRESSION zstd)")
+        views.append(f"CREATE VIEW {name} AS FROM '{place}';\n")
+    views += [f"CREATE VIEW {name} AS {query};\n" for name, query in VIEWS.items()]
+    (directory / "open.sql").write_text("".join(views), encoding="utf-8")
     about = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -40,6 +51,15 @@ def save_tables(tables: Tables, directory: Path) -> None:
     }
     # Last: a directory without it is not whole.
     (directory / _ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _made(tables: Tables) -> list[str]:
+    """Tables and views besides those of the schema."""
+    there = tables.sql.execute(
+        "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()"
+        " WHERE NOT internal ORDER BY ALL"
+    )
+    return [name for (name,) in there.fetchall() if name not in _NAMES and name not in VIEWS]
 
 
 def is_saved(directory: Path) -> bool:

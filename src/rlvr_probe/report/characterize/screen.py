@@ -36,6 +36,10 @@ _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Lines of the screen, and what of the ledger is in them: all of it."""
 
+_NO_LEDGER: Final = {
+    "recording": "no trainer step was recorded with its times: nothing says where the time went",
+    "workload": "a workload has lengths and no clock: it does not say where the time went",
+}
 _LEAST: Final = 0.0005
 _CAUSES: Final = 3
 _NOTES: Final = 4
@@ -47,6 +51,8 @@ def lay_out_characterization(found: Characterization) -> list[Block]:
     if found.ledger is not None:
         blocks += _ledger(found.ledger)
         blocks += _causes(found)
+    else:
+        blocks.append(Line(_NO_LEDGER[found.kind], "alarm"))
     blocks += [Line(text) for text in _facts(found)]
     notes = dict.fromkeys((*found.notes, *(note for one in found.chapters for note in one.notes)))
     blocks += [Line(f"note: {clean(note, 400)}", "quiet") for note in list(notes)[:_NOTES]]
@@ -73,8 +79,8 @@ def _title(found: Characterization) -> str:
 def _counts(found: Characterization) -> str:
     counts = dict(zip(found.counts.columns, found.counts.row, strict=True))
     text = (
-        f"{counts['steps']:,} steps, {counts['trajectories']:,} trajectories of"
-        f" {counts['groups']:,} prompts"
+        f"{_count(counts['steps'], 'step')}, {_count(counts['trajectories'], 'trajectory')} of"
+        f" {_count(counts['groups'], 'prompt')}"
     )
     if counts["response_tokens"] is not None:
         text += f", {counts['response_tokens']:,} tokens in responses"
@@ -83,6 +89,11 @@ def _counts(found: Characterization) -> str:
         wall_s = (ledger.end_ns - ledger.begin_ns) / 1e9
         text += f"; {duration(wall_s)}, {_gpu_time(sum(ledger.ns.values()) / 1e9)}"
     return text
+
+
+def _count(number: int, of: str) -> str:
+    many = f"{of[:-1]}ies" if of.endswith("y") else f"{of}s"
+    return f"{number:,} {of if number == 1 else many}"
 
 
 def _gpu_time(seconds: float) -> str:
@@ -148,6 +159,12 @@ def _facts(found: Characterization) -> Iterable[str]:
         ]
         return ", ".join(told)
 
+    slots = (
+        ("in use", "occupancy.mean", _share),
+        ("under a quarter in use for", "occupancy.under_25", _share),
+    )
+    # What lengths say is of batches that begin at once, and no bound where times are known.
+    bounds = (("in use, by lengths, at least", "occupancy.least", _share),)
     lines = {
         "responses": say(
             ("p50", "lengths.response.p50", _whole), ("p99", "lengths.response.p99", _whole),
@@ -155,17 +172,15 @@ def _facts(found: Characterization) -> Iterable[str]:
             ("at the cap", "lengths.response.at_cap", _share),
             ("longest of a group over its mean", "lengths.group.max_over_mean.mean", _times),
         ),
-        "decode slots": say(
-            ("in use", "occupancy.mean", _share),
-            ("under a quarter in use for", "occupancy.under_25", _share),
-            ("left idle by lengths", "occupancy.length_idle.mean", _share),
-        ),
-        "replicas": say(
-            ("tokens, most over mean - 1", "imbalance.replica.tokens.mean", _share),
+        "decode slots": say(*slots) or say(*bounds),
+        "replicas, the most above the mean": say(
+            ("tokens", "imbalance.replica.tokens.mean", _share),
             ("longest response", "imbalance.replica.longest.mean", _share),
         ),
-        "rewards": _slowest(found, "rewards.function.time", "function"),
-        "tools": _slowest(found, "tools.time", "tool"),
+        "reward functions, all calls together": _slowest(
+            found, "rewards.function.time", "function"
+        ),
+        "tools, all calls together": _slowest(found, "tools.tool.time", "tool"),
     }  # fmt: skip
     return [f"{name}: {text}" for name, text in lines.items() if text]
 
