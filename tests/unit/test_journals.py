@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.tables import TABLES, open_tables
+from rlvr_probe.model import names
 from rlvr_probe.trace import read_run
 from tests.actors import SECOND, Job
-from tests.journals import summed
+from tests.journals import JournalFile, summed
 from tests.property import damage, lost_rows
 from tests.simulator import scenario, simulate
 from tests.simulator.volume import write_volume
@@ -213,3 +214,18 @@ def test_segments_that_were_compressed(
         name: gzip.compress(data) if name.endswith(".gz") else data for name, data in files.items()
     }
     assert_same(put(packed_files, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("starts", [(7, 5), (5, 7), (5, 5)])
+def test_of_two_rows_of_a_span_that_is_open_the_later_begin_counts(
+    tmp_path: Path, starts: tuple[int, int]
+) -> None:
+    journal = JournalFile(tmp_path / "run")
+    journal.span(names.STEP, 1, 2, step=1)
+    turn = journal.definition(names.TURN, ["batch"])
+    called = journal.definition(names.TOOL_CALL, ["batch"])
+    for number, start in zip((turn, called), starts, strict=True):
+        journal.row("open", number, start * SECOND, 9, 0)
+    journal.close(end=False)
+    [row] = assert_same(tmp_path / "run")["open_span"]
+    assert f"{max(starts) * SECOND}" in row

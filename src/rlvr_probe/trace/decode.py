@@ -362,7 +362,11 @@ class RowDecoder:
         if definition is None:
             self.journal.skipped["unknown_definition"] += 1
             return
-        self.journal.opened[checked_id(span)] = (definition.name, start_ns, parent)
+        # Only a damaged file has two rows of a span: then the later begin, whatever their order.
+        told = start_ns, definition.name, parent
+        name, before_ns, above = self.journal.opened.get(checked_id(span), ("", start_ns, -1))
+        start_ns, name, parent = max(told, (before_ns, name, above))
+        self.journal.opened[span] = (name, start_ns, parent)
         self.journal.last_ns = max(self.journal.last_ns, start_ns)
 
     def _lost(self, row: list[Any]) -> None:

@@ -362,7 +362,8 @@ def _tell_journals(sql: duckdb.DuckDBPyConnection, processes: Sequence[LeftRows]
         return
     rows = sql.execute(
         f"SELECT p, span, name, start_ns, parent FROM q_open o WHERE NOT EXISTS (SELECT 1 FROM"
-        f" ({ended}) e WHERE e.p = o.p AND e.span = o.span) ORDER BY p, start_ns, span"
+        f" ({ended}) e WHERE e.p = o.p AND e.span = o.span) ORDER BY p, span, start_ns, name,"
+        " parent"
     )
     for number, span, name, start_ns, parent in rows.fetchall():
         by_number[number].opened[span] = (name, start_ns, parent)
