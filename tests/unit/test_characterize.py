@@ -24,6 +24,7 @@ from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.analysis.tables.opened import connect
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names
+from tests.actors import Job
 from tests.journals import JournalFile
 from tests.simulator import scenario, simulate
 from tests.simulator.truth import Truth
@@ -337,3 +338,41 @@ def test_numbers_have_ids_behind_them(seed: int, tmp_path: Path) -> None:
             assert 0 < len(behind.ids) <= max(behind.count, 1)
             if kind == "trajectory":
                 assert max(behind.ids) <= most[0]
+
+
+def test_a_workload_has_the_steps_of_its_files_and_says_that_it_has_no_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Job(tmp_path / "run", steps=3).write()
+    target = tmp_path / "workload"
+    convert = ["convert", str(tmp_path / "run"), "--to", "polytrace", "--out", str(target)]
+    assert cli.main(convert) == cli.OK
+    capsys.readouterr()
+    assert cli.main(["characterize", str(target)]) == cli.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("3 steps, ")
+    assert lines[2] == "a workload has lengths and no clock: it does not say where the time went"
+
+
+@pytest.mark.parametrize("hz", [0.0, 1.0])
+def test_ranks_that_stand_for_gpus_are_said_to(hz: float, tmp_path: Path) -> None:
+    simulate(replace(scenario(1), steps=1, hz=hz), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run") as tables:
+        found = characterize(tables)
+    assert found.ledger is not None
+    count = len(found.ledger.gpus)
+    said = f"no GPU is known that this run worked on: {count} ranks or engines stand for one each"
+    assert (said in found.notes) == (hz == 0)
+
+
+def test_the_screen_fits_and_tells_tools_and_one_reading_of_slots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulate(replace(scenario(1), steps=2), tmp_path / "run", again=False)
+    assert cli.main(["characterize", str(tmp_path / "run")]) == cli.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("tools, all calls together: ") for line in lines)
+    [slots] = [line for line in lines if line.startswith("decode slots: ")]
+    assert slots.count("%") == 1
+    [row] = [line for line in lines if line.startswith("  training ")]
+    assert row.endswith("…") or row.count("%") > 3

@@ -325,3 +325,11 @@ def test_every_share_is_said_to_be_one_and_nothing_else_is(
     told = {one["id"]: one for chapter in page["chapters"] for one in chapter["series"]}
     batches = told["occupancy.by_batch"]
     assert dict(zip(batches["columns"], batches["units"], strict=True))["mean"] == "share"
+
+
+def test_the_page_counts_as_the_screen_does(found: tuple[Tables, Characterization]) -> None:
+    [counts] = found[1].counts.dicts
+    run = document(*found)["run"]
+    told = {name: run[name] for name in ("steps", "trajectories", "processes")}
+    assert told == {name: counts[name] for name in told}
+    assert run["tokens"] == counts["response_tokens"]

@@ -64,6 +64,8 @@ def seconds(value: float | None) -> str:
     """A number of seconds with as many digits as say something; '' if unknown."""
     if value is None:
         return ""
+    if 0 < value < 0.0005:
+        return "<0.001"
     digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 1000 else 0
     return f"{value:,.{digits}f}"
 

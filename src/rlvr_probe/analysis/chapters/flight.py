@@ -8,12 +8,12 @@ from typing import Final
 from rlvr_probe.analysis.figures import query
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["BINS", "TABLES", "Flight", "observe", "observed", "put_away"]
+__all__ = ["BINS", "RUN_BINS", "TABLES", "Flight", "observe", "observed", "put_away"]
 
 BINS: Final = 256
 """Pieces of the rollout of a batch: shares of time are as exact as one of them."""
 
-_RUN_BINS: Final = 8_192
+RUN_BINS: Final = 8_192
 """Pieces of the whole run, where trajectories are generated for a queue."""
 
 TABLES: Final = {
@@ -39,7 +39,7 @@ TABLES: Final = {
         f"""
         SELECT unit, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
           sum(end_ns - start_ns)::DOUBLE AS slot_ns, any_value(trajectories) AS trajectories,
-          CASE WHEN unit < 0 THEN {_RUN_BINS} ELSE {BINS} END AS bins
+          CASE WHEN unit < 0 THEN {RUN_BINS} ELSE {BINS} END AS bins
         FROM decode
         JOIN (SELECT unit, count(*) AS trajectories FROM sample GROUP BY unit) USING (unit)
         GROUP BY unit

@@ -18,7 +18,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask, distribution
-from rlvr_probe.analysis.chapters.flight import BINS, Flight, observe
+from rlvr_probe.analysis.chapters.flight import BINS, RUN_BINS, Flight, observe
 from rlvr_probe.analysis.chapters.intervals import mean_interval
 from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.analysis.figures import Chapter, Figure, query
@@ -83,7 +83,7 @@ _UNDER: Final = {
         f"occupancy.under_{round(share * 100)}",
         f"time with under {share:.0%} of slots in use",
         f"Share of rollout time in which fewer than {share:g} of the slots were in use, in"
-        f" {BINS} pieces of each rollout.",
+        f" {BINS} pieces of each rollout, {RUN_BINS} of a run with a queue.",
         "1",
         _NO_TIMES,
     )

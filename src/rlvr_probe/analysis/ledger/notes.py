@@ -55,6 +55,12 @@ def notes_of(tables: Tables) -> list[str]:
     """What cannot be told of this recording."""
     sql = tables.sql
     notes = list[str]()
+    [[gpus, known]] = sql.execute("SELECT count(*), count(device) FROM gpu").fetchall()
+    if gpus and not known:
+        ranks = (
+            "a rank stands for one" if gpus == 1 else f"{gpus} ranks or engines stand for one each"
+        )
+        notes.append(f"no GPU is known that this run worked on: {ranks}")
     [[unread]] = sql.execute(_UNREAD).fetchall()
     if unread:
         notes.append(HIDDEN)

@@ -118,7 +118,7 @@ def _ledger(ledger: Ledger) -> list[Block]:
         ]
         rows.append(
             [name, f"{ns / ns_of_it:,.2f}", f"{share:.1%}", bar(share, 12),
-             clean(", ".join(of), 34) if len(categories) > 1 else ""]
+             clean(", ".join(of), 32) if len(categories) > 1 else ""]
         )  # fmt: skip
     columns = (
         Column("", number=False), Column(unit), Column("share"), Column("", number=False),
@@ -134,7 +134,9 @@ def _causes(found: Characterization) -> list[Block]:
     for number, cause in enumerate(found.causes[:_CAUSES], 1):
         between = ""
         if cause.low is not None and cause.high is not None:
-            between = f" ({_gpu_time(max(0.0, cause.low))} to {_gpu_time(cause.high)})"
+            low, high = _gpu_time(max(0.0, cause.low)), _gpu_time(cause.high)
+            unit = high.partition(" ")[2]
+            between = f" ({low.removesuffix(f' {unit}')} to {high})"
         blocks.append(
             Line(f"{number}. {clean(cause.title, 300)}", "alarm" if number == 1 else "plain")
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     first, second = headline(ledger, causes, told.kind)
     found: dict[str, Any] = {
         "source": told.source,
-        "run": _run(tables, told.facts),
+        "run": _run(tables, told),
         "headline": [first, second],
         "families": FAMILIES,
         "ledger": ledger_of(tables, ledger),
@@ -86,18 +86,14 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     return {name: cleaned(value) for name, value in found.items()}
 
 
-def _run(tables: Tables, told: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {name: told[name] for name in _RUN}
-    counts = {
-        "trajectories": "SELECT count(*) FROM kept_trajectory WHERE mode IS DISTINCT FROM 'eval'",
-        "tokens": "SELECT sum(response_tokens)::BIGINT FROM kept_trajectory"
-        " WHERE mode IS DISTINCT FROM 'eval'",
-        "steps": "SELECT count(*) FROM kept_step"
-        " WHERE number >= 1 OR (SELECT kind FROM run) = 'workload'",
-        "processes": "SELECT count(*) FROM process",
-        "hosts": "SELECT count(DISTINCT host) FROM process WHERE host <> ''",
-    }
-    facts.update({name: tables.sql.execute(sql).fetchall()[0][0] for name, sql in counts.items()})
+def _run(tables: Tables, told: Characterization) -> dict[str, Any]:
+    facts = {name: told.facts[name] for name in _RUN}
+    [counts] = told.counts.dicts
+    [[hosts]] = tables.sql.execute(
+        "SELECT count(DISTINCT host) FROM process WHERE host <> ''"
+    ).fetchall()
+    facts |= {name: counts[name] for name in ("trajectories", "steps", "processes")}
+    facts |= {"tokens": counts["response_tokens"], "hosts": hosts}
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
