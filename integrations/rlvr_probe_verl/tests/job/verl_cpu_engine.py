@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import os
 import random
@@ -25,8 +24,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import wrapt
-from planted_sleep import sleep_if_planted
 from verl_cpu_books import CANARY, write
 
 ENGINE = "verl_cpu"
@@ -373,21 +370,6 @@ class Rollout:
                     await server.load_weights.remote(sent, global_steps)
 
         return Adapter(*args, **kwargs)
-
-
-@wrapt.when_imported("verl.workers.engine_workers")
-def put_to_sleep(module: Any) -> None:
-    """A rank that sleeps does so behind its last collective: else the others would end with it."""
-    worker = module.TrainingWorker
-    infer = worker.infer_batch
-
-    @functools.wraps(infer)
-    def infer_batch(*args: Any, **kwargs: Any) -> Any:
-        result = infer(*args, **kwargs)
-        sleep_if_planted("rank", os.environ["RANK"])
-        return result
-
-    worker.infer_batch = infer_batch
 
 
 def register_engine() -> None:
