@@ -7,20 +7,25 @@ from dataclasses import replace
 import pytest
 from rlvr_probe_verl.tests.runs import PROMPTS, Finished, Runner, Scenario
 
-from tests.planted import Planted, Slept, characterized, mistakes, read_books
+from tests.planted import Planted, Slept, characterized, mistakes, read_books, saved_s
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
 
 FEW = ("trainer.test_freq=-1",)
 V0 = Scenario("0.5.0", ranks=2, steps=6, overrides=FEW)
-TOOL = Scenario("0.9.1", ranks=2, steps=4, tools=1, overrides=FEW)
-TOGETHER = PROMPTS * TOOL.group_size
-"""Trajectories of a step that calls tools."""
+V1 = Scenario("0.9.1", "v1", ranks=2, steps=6, overrides=FEW)
+TOGETHER = PROMPTS * V1.group_size
+"""Trajectories of a step, where they go their own way."""
+# Else as many would be verified at a time as the machine has cores.
+ONE_OF_A_STEP = (f"VERL_CPU_SLEEPS_EVERY={TOGETHER}",)
 JOBS = {
     "rank": replace(V0, planted=Planted("rank", 1, 1.0)),
     "reward": replace(V0, planted=Planted("reward", "compute_score", 0.4)),
-    "tool": replace(TOOL, planted=Planted("tool", "calc", 2.0)),
+    "v1_reward": replace(
+        V1, environment=ONE_OF_A_STEP, planted=Planted("reward", "compute_score", 2.0)
+    ),
+    "tool": replace(V1, trainer="v0", steps=4, tools=1, planted=Planted("tool", "calc", 2.0)),
 }
 
 
@@ -34,6 +39,9 @@ def slept(run: Finished) -> Slept:
     if planted is not None and planted.kind == "tool":
         assert found.calls % TOGETHER == 0
         return replace(found, wall_s=found.calls // TOGETHER * planted.seconds)
+    if run.scenario.environment == ONE_OF_A_STEP and planted is not None:
+        assert found.calls == run.scenario.steps
+        return replace(found, wall_s=saved_s(run.truth.rewards, TOGETHER, planted.seconds))
     return found
 
 
