@@ -129,6 +129,129 @@ def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Pat
         assert 0.6 < first.gpu_s * 1e9 / (late_ns * drawn.steps * drawn.ranks) <= 1.0
 
 
+def test_calls_at_the_same_time_are_waited_for_once(tmp_path: Path) -> None:
+    """Three functions that run together cost what they take, not three times that."""
+    drawn = scenario(2)
+    simulate(drawn, tmp_path / "run", again=False)
+    together_ns = 20_000_000_000
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(f"UPDATE span SET end_ns = end_ns + {together_ns} WHERE name = 'reward'")
+        tables.sql.execute(
+            "UPDATE reward_call AS c SET start_ns = first.ns, end_ns = first.ns +"
+            f" CASE function WHEN 'math_reward' THEN {together_ns} ELSE {together_ns // 2} END"
+            " FROM (SELECT batch_id, process, min(start_ns) AS ns FROM reward_call GROUP BY ALL)"
+            " AS first WHERE first.batch_id = c.batch_id AND first.process = c.process"
+        )
+        first, *others = find_causes(tables)
+    assert (first.kind, first.where) == ("slow_reward", {"function": "math_reward"})
+    # Without the longest of them, the others still take half of it.
+    assert first.gpu_s * 1e9 == pytest.approx(together_ns / 2 * drawn.steps * drawn.ranks, rel=0.01)
+    assert [one.where for one in others if one.kind == "slow_reward"] == []
+
+
+def test_a_function_that_takes_long_in_some_steps_costs_what_it_took_longer_there(
+    tmp_path: Path,
+) -> None:
+    drawn = scenario(2)
+    simulate(drawn, tmp_path / "run", again=False)
+    late_ns, steps = 90_000_000_000, (3, 11)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            f"UPDATE span SET end_ns = end_ns + {late_ns} WHERE name = 'reward'"
+            f" AND step_id IN {steps}"
+        )
+        tables.sql.execute(
+            f"UPDATE reward_call SET end_ns = end_ns + {late_ns} WHERE function = 'code_reward'"
+            f" AND batch_id IN (SELECT batch_id FROM batch WHERE step_id IN {steps})"
+        )
+        first, *_ = find_causes(tables)
+    assert (first.kind, first.where) == ("slow_reward", {"function": "code_reward"})
+    assert f"in 2 of {drawn.steps} steps" in first.title
+    assert sorted(first.evidence["step"].ids) == list(steps)
+    assert first.gpu_s * 1e9 == pytest.approx(2 * late_ns * drawn.ranks, rel=0.02)
+
+
+def test_a_function_that_takes_no_time_is_not_blamed_for_another(tmp_path: Path) -> None:
+    """It takes longer for more rows; that which takes long always has the same rows."""
+    drawn = scenario(2)
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute("UPDATE span SET end_ns = end_ns + 90_000_000_000 WHERE name = 'reward'")
+        tables.sql.execute("UPDATE reward SET value = 0 WHERE function = 'math_reward'")
+        tables.sql.execute(
+            "INSERT INTO reward BY NAME SELECT trajectory_id, 'math_reward' AS function, 0 AS value"
+            " FROM trajectory WHERE trajectory_id NOT IN"
+            " (SELECT trajectory_id FROM reward WHERE function = 'math_reward')"
+        )
+        tables.sql.execute(
+            "UPDATE reward_call AS c SET end_ns = start_ns + if(c.function = 'math_reward',"
+            " 20_000_000_000, 1000 * n.rows) FROM (SELECT batch_id, process, function,"
+            " count(value) AS rows FROM reward JOIN trajectory USING (trajectory_id) GROUP BY ALL)"
+            " AS n WHERE (n.batch_id, n.process, n.function) = (c.batch_id, c.process, c.function)"
+        )
+        first, *_ = find_causes(tables)
+    assert (first.kind, first.where) == ("slow_reward", {"function": "math_reward"})
+
+
+@pytest.mark.parametrize(
+    ("factors", "named"),
+    [((1.9, 1.8, 1.9, 2.0, 1.8, 1.9), ["slow_rank"]), ((1.2, 1.9, 1.2, 2.5, 1.2, 1.2), [])],
+)
+def test_in_few_steps_a_rank_is_named_only_if_it_is_late_by_as_much_in_all(
+    tmp_path: Path, factors: tuple[float, ...], named: list[str]
+) -> None:
+    """Of few ranks one is the last in nearly all of a few steps by chance."""
+    drawn = replace(scenario(2), steps=len(factors))
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute("UPDATE span SET end_ns = start_ns + 2e9 WHERE name = 'ref_logprob'")
+        for step, factor in enumerate(factors):
+            tables.sql.execute(
+                f"UPDATE span SET end_ns = start_ns + {factor} * 2e9 WHERE name = 'ref_logprob'"
+                f" AND process = 1 AND step_id = (SELECT min(step_id) + {step} FROM step)"
+            )
+        found = [one.kind for one in find_causes(tables) if one.kind != "long_tail"]
+    assert found == named
+
+
+@pytest.mark.parametrize(("factor", "named"), [(1.06, []), (1.4, ["slow_rank"])])
+def test_one_of_two_ranks_is_slow_only_if_it_is_by_much(
+    tmp_path: Path, factor: float, named: list[str]
+) -> None:
+    """How much ranks differ without a reason, no other pair of them tells."""
+    simulate(replace(scenario(2), ranks=2), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            f"UPDATE span SET end_ns = start_ns + {factor} * (end_ns - start_ns) WHERE process = 1"
+            " AND name IN ('weight_sync', 'old_logprob', 'ref_logprob')"
+        )
+        found = [one.kind for one in find_causes(tables) if one.kind != "long_tail"]
+    assert found == named
+
+
+def test_a_tool_is_not_slow_because_another_asks_nobody(tmp_path: Path) -> None:
+    simulate(scenario(34), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            "UPDATE tool_call SET end_ns = start_ns + 1_000_000 WHERE tool = 'math_tool'"
+        )
+        assert [one.kind for one in find_causes(tables) if one.kind != "long_tail"] == []
+
+
+def test_a_late_rank_whose_responses_are_as_long_as_those_of_others_has_no_long_tail(
+    tmp_path: Path,
+) -> None:
+    simulate(scenario(2), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        for table in ("trajectory", "turn"):
+            tables.sql.execute(f"UPDATE {table} SET response_tokens = 500")
+        tables.sql.execute("UPDATE engine_call SET end_ns = end_ns + 3e10 WHERE process = 1")
+        tables.sql.execute("UPDATE span SET end_ns = end_ns + 3e10 WHERE name = 'rollout'")
+        found = [one.kind for one in find_causes(tables)]
+    assert "long_tail" not in found
+    assert found[0] == "slow_rank"
+
+
 def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path) -> None:
     drawn = scenario(PLANTED["slow_tool"])
     simulate(drawn, tmp_path / "run", again=False)
@@ -140,7 +263,7 @@ def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path
             "SELECT arg_max(trajectory_id, gpu_ns) FROM barrier_wait WHERE step_id = ?", [worst]
         ).fetchall()
     told = next(one for one in first.worst if one.startswith("step "))
-    assert f"for trajectory {trajectory}, engine " in told
+    assert f"for trajectory {trajectory} (sample " in told
     assert told.endswith(str(first.where["tool"]))
 
 

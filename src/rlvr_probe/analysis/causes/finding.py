@@ -52,9 +52,10 @@ class Run:
         """The first of the steps that it cost most, in words, and whom each waited for most."""
         steps = list(saving.worst_steps[:count])
         last = last_of(self.tables, steps)
+        whose = f" of all {self.extent.gpus} GPUs" if self.extent.gpus > 1 else ""
         return [
-            f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])} of all"
-            f" {self.extent.gpus} GPUs{last.get(step, '')}"
+            f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])}{whose}"
+            f"{last.get(step, '')}"
             for step in steps
         ]
 

@@ -16,7 +16,7 @@ from typing import Final
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.movement import moved_by_step, replay_weights
-from rlvr_probe.analysis.causes.rewards import replay_function
+from rlvr_probe.analysis.causes.rewards import replay_functions
 from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
 from rlvr_probe.analysis.causes.tools import replay_tool
 from rlvr_probe.analysis.causes.words import seconds, times
@@ -117,5 +117,5 @@ def _replay(run: Run, one: _Grown) -> Answer:
         case "slow_tool":
             return replay_tool(run, one.place, left)
         case "slow_reward":
-            return replay_function(run, one.place, left)
+            return replay_functions(run, [one.place], left)
     return replay_weights(run, one.before_ns)

@@ -5,10 +5,12 @@ another duration of one of its parts another rank may be the longest. ``cause_la
 each step, barrier and rank:
 
 *   ``own_ns`` is what its GPU worked, so that a faster GPU makes it shorter;
-*   ``tool_ns`` and ``reward_ns`` are what it waited for its own tools and reward functions.
+*   ``tool_ns`` and ``reward_ns`` are what it waited for its own tools and reward functions: what
+    ran at the same time counts once.
 
 ``cause_path`` has a row for each trajectory that goes its own way, from its start until it was
-verified. ``cause_hidden`` has the stages whose ranks end together, because a collective in them
+verified. ``cause_called`` has the calls of tools and reward functions that a rank waits for itself.
+``cause_hidden`` has the stages whose ranks end together, because a collective in them
 makes all wait for the last: how long each of them worked is not in its spans.
 """
 
@@ -20,7 +22,7 @@ from rlvr_probe.analysis.causes.cause import Extent
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["lay_out"]
+__all__ = ["WITHOUT", "lay_out"]
 
 _WORK: Final = """
 CREATE OR REPLACE TEMP TABLE cause_work AS
@@ -76,25 +78,41 @@ FROM summed UNION ALL FROM single
 """
 """Engine calls of ranks that generate their own rows, one call after another."""
 
-_PARTS: Final = """
+_CALLED: Final = """
+CREATE OR REPLACE TEMP TABLE cause_called AS
+SELECT t.step_id, t.process, 'tool' AS part, coalesce(c.tool, '') AS name, c.start_ns, c.end_ns
+FROM kept_trajectory AS t JOIN tool_call AS c USING (trajectory_id)
+WHERE NOT t.own_times AND t.mode = 'train'
+UNION ALL
+SELECT b.step_id, c.process, 'reward', coalesce(c.function, ''), c.start_ns, c.end_ns
+FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
+JOIN kept_span AS s ON s.step_id = b.step_id AND s.process = c.process
+                   AND s.name = 'reward' AND s.mode IS DISTINCT FROM 'eval'
+                   AND c.start_ns >= s.start_ns AND c.end_ns <= s.end_ns
+WHERE b.mode = 'train' AND NOT b.queued
+"""
+"""Calls that a rank waits for itself: of its tools and reward functions, in their stages."""
+
+WITHOUT: Final = """
+    SELECT step_id, process, part,
+           sum(greatest(0, end_ns - greatest(start_ns, until_ns)))::BIGINT AS ns
+    FROM (
+        SELECT *, coalesce(max(end_ns) OVER earlier, start_ns) AS until_ns
+        FROM cause_called WHERE NOT list_contains($names, name)
+        WINDOW earlier AS (PARTITION BY step_id, process, part ORDER BY start_ns, end_ns
+                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    )
+    GROUP BY ALL
+"""
+"""Time in which a rank waits for a tool or a reward function, but for those of ``$names``."""
+
+_PARTS: Final = f"""
 CREATE OR REPLACE TEMP TABLE cause_part AS
 WITH worked AS (
     SELECT step_id, process, stage, ns FROM cause_work WHERE NOT together
 ), generated AS (
     SELECT step_id, process, sum(end_ns - start_ns)::BIGINT AS ns FROM cause_call GROUP BY ALL
-), tools AS (
-    SELECT t.step_id, t.process, sum(c.end_ns - c.start_ns)::BIGINT AS ns
-    FROM kept_trajectory AS t JOIN tool_call AS c USING (trajectory_id)
-    WHERE NOT t.own_times AND t.mode = 'train'
-    GROUP BY ALL
-), verified AS (
-    SELECT b.step_id, c.process, sum(c.end_ns - c.start_ns)::BIGINT AS ns
-    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
-    JOIN kept_span AS s ON s.step_id = b.step_id AND s.process = c.process
-                       AND s.name = 'reward' AND s.mode IS DISTINCT FROM 'eval'
-                       AND c.start_ns >= s.start_ns AND c.end_ns <= s.end_ns
-    WHERE b.mode = 'train' AND NOT b.queued
-    GROUP BY ALL
+), waited AS ({WITHOUT.replace("$names", "[]::VARCHAR[]")}
 )
 SELECT step_id,
        CASE WHEN NOT EXISTS (FROM generated) THEN stage
@@ -104,8 +122,10 @@ SELECT step_id,
        stage, 'own' AS part, process, ns
 FROM worked
 UNION ALL SELECT step_id, 'rollout', 'generation', 'own', process, ns FROM generated
-UNION ALL SELECT step_id, 'rollout', 'tools', 'tool', process, ns FROM tools
-UNION ALL SELECT step_id, 'reward', 'reward functions', 'reward', process, ns FROM verified
+UNION ALL
+SELECT step_id, 'rollout', 'tools', part, process, ns FROM waited WHERE part = 'tool'
+UNION ALL
+SELECT step_id, 'reward', 'reward functions', part, process, ns FROM waited WHERE part = 'reward'
 """
 """What each rank took for each part of a lap."""
 
@@ -179,7 +199,7 @@ def lay_out(tables: Tables) -> Extent | None:
     ).fetchall()
     if not known:
         find_places(tables)
-    for made in (_WORK, _CALLS, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
+    for made in (_WORK, _CALLS, _CALLED, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
         tables.sql.execute(made)
     gpus, begin_ns, end_ns, steps = tables.sql.execute(_EXTENT).fetchall()[0]
     if begin_ns is None or end_ns is None or end_ns <= begin_ns:

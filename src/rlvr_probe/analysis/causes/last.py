@@ -11,10 +11,11 @@ from rlvr_probe.analysis.tables import Tables
 __all__ = ["last_of"]
 
 _LAST: Final = """
-SELECT step_id, barrier, gpu_ns, last_kind, rank, engine, trajectory_id, turn, name
-FROM barrier_wait
-WHERE step_id IN (SELECT unnest(?::INTEGER[])) AND gpu_ns > 0
-QUALIFY row_number() OVER (PARTITION BY step_id ORDER BY gpu_ns DESC) = 1
+SELECT b.step_id, barrier, gpu_ns, last_kind, rank, b.engine, trajectory_id, turn, name, t.grp,
+       t.sample
+FROM barrier_wait AS b LEFT JOIN trajectory AS t USING (trajectory_id)
+WHERE b.step_id IN (SELECT unnest(?::INTEGER[])) AND gpu_ns > 0
+QUALIFY row_number() OVER (PARTITION BY b.step_id ORDER BY gpu_ns DESC) = 1
 """
 
 
@@ -41,7 +42,10 @@ def _who(row: Mapping[str, Any]) -> str:
     kind, name = row["last_kind"], row["name"]
     parts = list[str]()
     if row["trajectory_id"] is not None:
-        parts.append(f"trajectory {row['trajectory_id']}")
+        one = f"trajectory {row['trajectory_id']}"
+        if None not in (row["grp"], row["sample"]):
+            one += f" (sample {row['sample']} of group {row['grp']})"
+        parts.append(one)
         if row["engine"] is not None:
             parts.append(f"engine {row['engine']}")
     elif row["rank"] is not None:

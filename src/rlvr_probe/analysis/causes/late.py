@@ -2,6 +2,7 @@
 
 A part is a stage, its generation, its tools or its reward functions. Samples of a rank may be
 longer by chance in some steps; a rank that is late in nearly all of them has a reason of its own.
+What it generates longer because it has more tokens, or the longest response, is taken off first.
 The replay gives it the mean of its peers in that part.
 """
 
@@ -11,7 +12,7 @@ from typing import Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.thresholds import STAGE_MIN, STAGE_USUAL
+from rlvr_probe.analysis.causes.thresholds import STAGE_MIN, STAGE_SURE, STAGE_USUAL
 from rlvr_probe.analysis.causes.words import seconds
 from rlvr_probe.analysis.figures import Evidence
 
@@ -21,22 +22,34 @@ _FEW: Final = 5
 """Steps from which on "nearly all" means something."""
 
 _LATE: Final = """
-WITH beside AS (
-    SELECT *, (sum(ns) OVER part_of - ns) / (count(*) OVER part_of - 1) AS others_ns
-    FROM cause_part
+WITH tokens AS (
+    SELECT step_id, process, sum(response_tokens)::DOUBLE AS tokens,
+           max(response_tokens)::DOUBLE AS longest
+    FROM kept_trajectory WHERE mode = 'train' AND step_id IS NOT NULL
+    GROUP BY ALL HAVING sum(response_tokens) > 0
+), beside AS (
+    SELECT p.*, (sum(ns) OVER part_of - ns) / (count(*) OVER part_of - 1) AS others_ns,
+           tokens * (count(tokens) OVER part_of - 1) / nullif(sum(tokens) OVER part_of - tokens, 0)
+           AS more, longest * (count(longest) OVER part_of - 1)
+           / nullif(sum(longest) OVER part_of - longest, 0) AS longer
+    FROM cause_part AS p LEFT JOIN tokens USING (step_id, process)
     WINDOW part_of AS (PARTITION BY step_id, lap, stage)
     QUALIFY count(*) OVER part_of > 1
+), told AS (
+    SELECT *,
+           ln(ns / others_ns)
+           - CASE WHEN stage = 'generation' THEN ln(greatest(1, more, longer)) ELSE 0 END AS later
+    FROM beside WHERE ns > 0 AND others_ns > 0
 )
 SELECT b.process, any_value(coalesce(w.rank, p.rank, b.process)) AS rank, b.lap, b.stage, b.part,
        count(DISTINCT b.step_id) AS steps,
-       median(ln(b.ns / b.others_ns)) AS later,
-       quantile_cont(ln(b.ns / b.others_ns), 0.2) AS usually,
+       median(b.later) AS later, quantile_cont(b.later, 0.2) AS usually,
        median(b.ns - b.others_ns) AS ns
-FROM beside AS b JOIN process AS p USING (process)
+FROM told AS b JOIN process AS p USING (process)
 LEFT JOIN (SELECT DISTINCT process, rank FROM cause_work) AS w USING (process)
-WHERE b.ns > 0 AND b.others_ns > 0
 GROUP BY b.process, b.lap, b.stage, b.part
-HAVING count(DISTINCT b.step_id) >= $few AND later >= $least AND usually >= $often
+HAVING count(DISTINCT b.step_id) >= $few AND median(b.later) >= $least AND usually >= $often
+   AND avg(b.later) >= $sure * stddev_samp(b.later) / sqrt(count(*))
 ORDER BY sum(b.ns - b.others_ns) DESC
 LIMIT 3
 """
@@ -60,7 +73,7 @@ WHERE l.lap = $lap GROUP BY l.step_id ORDER BY l.step_id
 
 def late_ranks(run: Run) -> list[Cause]:
     """Ranks that make others wait in one part of the steps."""
-    rows = run.ask(_LATE, few=_FEW, least=STAGE_MIN, often=STAGE_USUAL).dicts
+    rows = run.ask(_LATE, few=_FEW, least=STAGE_MIN, often=STAGE_USUAL, sure=STAGE_SURE).dicts
     found = list[Cause]()
     for row in rows:
         where = {"process": row["process"], "lap": row["lap"], "stage": row["stage"]}

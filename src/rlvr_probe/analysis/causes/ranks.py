@@ -21,7 +21,13 @@ from typing import Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.thresholds import HOT_MIN, HOT_NOISE, SLOW_MIN, SLOW_SIGMAS
+from rlvr_probe.analysis.causes.thresholds import (
+    HOT_MIN,
+    HOT_NOISE,
+    SLOW_MIN,
+    SLOW_MIN_OF_TWO,
+    SLOW_SIGMAS,
+)
 from rlvr_probe.analysis.causes.words import times
 from rlvr_probe.analysis.figures import Answer, Evidence
 
@@ -46,7 +52,8 @@ WITH tokens AS (
     FROM taken GROUP BY stage
 ), first AS (
     SELECT t.step_id, t.stage, t.process,
-           ln(ns / CASE WHEN each > 0 AND fits > 0.1 THEN fixed + each * tokens ELSE 1 END) AS x
+           ln(ns / CASE WHEN isfinite(each) AND each > 0 AND fits > 0.1
+                        THEN fixed + each * tokens ELSE 1 END) AS x
     FROM taken AS t JOIN rough USING (stage)
 ), before AS (
     SELECT stage, process, exp(median(x)) AS factor
@@ -57,8 +64,8 @@ WITH tokens AS (
            regr_slope(ns / factor, tokens) AS each, regr_r2(ns / factor, tokens) AS fits
     FROM taken JOIN before USING (stage, process) GROUP BY stage
 ), second AS (
-    SELECT t.*, ln(ns / CASE WHEN each > 0 AND fits > 0.3 THEN fixed + each * tokens ELSE 1 END)
-                AS x
+    SELECT t.*, ln(ns / CASE WHEN isfinite(each) AND each > 0 AND fits > 0.3
+                             THEN fixed + each * tokens ELSE 1 END) AS x
     FROM taken AS t JOIN line USING (stage)
 ), apart AS (
     SELECT step_id, stage, process, rank, ranks,
@@ -133,6 +140,7 @@ class _Pace:
 def slow_ranks(run: Run) -> list[Cause]:
     """Ranks that make others wait because they are slow, and GPUs that are because they are hot."""
     paces = _paces(run)
+    least = SLOW_MIN if len({one.process for one in paces}) > 2 else SLOW_MIN_OF_TWO
     cold = {one.process: one for one in paces if not one.hot and one.laps >= _ENOUGH}
     found = list[Cause]()
     for one in sorted(paces, key=lambda pace: -pace.slower)[:_TRIED]:
@@ -141,7 +149,7 @@ def slow_ranks(run: Run) -> list[Cause]:
         slower = one.slower - max(0.0, before.slower) if before else one.slower
         if one.hot and slower >= HOT_MIN:
             found += _thermal(run, one, slower)
-        elif not one.hot and slower >= SLOW_MIN and one.sigmas >= SLOW_SIGMAS:
+        elif not one.hot and slower >= least and one.sigmas >= SLOW_SIGMAS:
             found += _slow(run, one, [*one.steps, *_hot_steps(paces, one.process)])
     return found
 

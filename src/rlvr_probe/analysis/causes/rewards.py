@@ -9,7 +9,8 @@ takes for more rows: with enough workers at a time hardly, one after another in 
 slope of that in logarithms tells how many there are; the replay takes :data:`PARALLEL` instead.
 
 A function that is neither, and that much of the GPU time waits for, is told as slow: the replay
-leaves it out.
+leaves it out. Where nearly all of that lies in some steps, the others tell what is usual for it:
+the replay gives it that.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.thresholds import PARALLEL, REWARD_SHARE, SERIAL
+from rlvr_probe.analysis.causes.laps import WITHOUT
+from rlvr_probe.analysis.causes.thresholds import PARALLEL, REWARD_SHARE, SERIAL, SOMETIMES
 from rlvr_probe.analysis.causes.words import seconds
 from rlvr_probe.analysis.figures import Answer
 
-__all__ = ["replay_function", "serial_rewards"]
+__all__ = ["replay_functions", "serial_rewards"]
 
 _LATE: Final = 1.3
 """Longest of several verifications at a time, by their mean: of log-normal times as in the
@@ -87,18 +89,12 @@ FROM calls GROUP BY function HAVING count(DISTINCT rows) > 1 AND avg(s) > 0 ORDE
 """
 """By function: how much longer a call takes for more rows, in logarithms, at the mean."""
 
-_PARALLEL: Final = """
-SELECT step_id, (max(own_ns + reward_ns) - max(own_ns + $left * reward_ns))::DOUBLE AS ns
-FROM cause_lap WHERE lap = 'reward' GROUP BY step_id ORDER BY step_id
-"""
-
-
 _SPENT: Final = """
-SELECT function, count(*) AS calls, median(ns) AS ns, max(ns) AS longest_ns, sum(ns) AS total_ns
+SELECT function, count(*) AS calls, median(ns) AS ns, max(ns) AS longest_ns, sum(ns) AS total_ns,
+       quantile_disc(ns, 0.25) AS usual_ns
 FROM (
-    SELECT c.function, c.end_ns - c.start_ns AS ns
-    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
-    WHERE b.mode = 'train' AND NOT b.queued
+    SELECT name AS function, sum(end_ns - start_ns)::BIGINT AS ns FROM cause_called
+    WHERE part = 'reward' GROUP BY step_id, process, name
     UNION ALL
     SELECT v.function, v.end_ns - v.start_ns AS ns
     FROM verification AS v JOIN cause_path USING (trajectory_id)
@@ -106,29 +102,32 @@ FROM (
 WHERE function IS NOT NULL GROUP BY function ORDER BY total_ns DESC LIMIT 2
 """
 
-_WITHOUT: Final = """
-WITH called AS (
-    SELECT b.step_id, c.process, (1 - $left) * sum(c.end_ns - c.start_ns) AS ns
-    FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
-    WHERE b.mode = 'train' AND NOT b.queued AND c.function = $function GROUP BY ALL
+_SHORTER: Final = f"""
+WITH others AS ({WITHOUT}
+), called AS (
+    SELECT l.step_id, l.own_ns, l.reward_ns, l.reward_ns - coalesce(o.ns, 0) AS ns
+    FROM cause_lap AS l
+    LEFT JOIN others AS o ON o.step_id = l.step_id AND o.process = l.process AND o.part = 'reward'
+    WHERE l.lap = 'reward'
 ), laps AS (
-    SELECT l.step_id,
-           max(l.own_ns + l.reward_ns)
-           - max(l.own_ns + l.reward_ns - least(l.reward_ns, coalesce(c.ns, 0))) AS ns
-    FROM cause_lap AS l LEFT JOIN called AS c USING (step_id, process)
-    WHERE l.lap = 'reward' GROUP BY l.step_id
+    SELECT step_id,
+           max(own_ns + reward_ns)
+           - max(own_ns + reward_ns - ns + greatest($left * ns, least($usual, ns))) AS ns
+    FROM called GROUP BY step_id
 ), verified AS (
-    SELECT trajectory_id, (1 - $left) * sum(end_ns - start_ns) AS ns FROM verification
-    WHERE function = $function GROUP BY trajectory_id
+    SELECT trajectory_id, sum(end_ns - start_ns) AS ns FROM verification
+    WHERE list_contains($names, function) GROUP BY trajectory_id
 ), paths AS (
-    SELECT p.step_id, max(p.end_ns) - max(p.end_ns - coalesce(v.ns, 0)) AS ns
+    SELECT p.step_id,
+           max(p.end_ns)
+           - max(p.end_ns - coalesce(v.ns - greatest($left * v.ns, least($usual, v.ns)), 0)) AS ns
     FROM cause_path AS p LEFT JOIN verified AS v USING (trajectory_id)
     GROUP BY p.step_id, p.batch_id
 )
 SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM laps UNION ALL FROM paths)
 GROUP BY step_id ORDER BY step_id
 """
-"""Wall time of each step, were calls of a reward function so much shorter."""
+"""Wall time of each step, were calls of reward functions so much shorter, or as long as usual."""
 
 
 def serial_rewards(run: Run) -> list[Cause]:
@@ -166,7 +165,7 @@ def _in_batches(run: Run) -> list[Cause]:
     # A call of n rows on k workers takes n / k times one verification, and the end of the last.
     workers = 1 + max(0.0, rows * (1 - growth) / (_LATE * growth))
     left = _length(rows, PARALLEL) / _length(rows, workers)
-    answer = run.ask(_PARALLEL, left=min(1.0, left))
+    answer = replay_functions(run, [row["function"] for row in functions], min(1.0, left))
     saving = Saving.of(answer.rows)
     if run.is_noise(saving):
         return []
@@ -187,11 +186,22 @@ def _long(run: Run) -> list[Cause]:
     """Functions that all GPUs wait for long, however many verifications there are at a time."""
     found = list[Cause]()
     for row in run.ask(_SPENT).dicts:
-        answer = replay_function(run, row["function"], 0.0)
+        answer = replay_functions(run, [row["function"]], 0.0)
         saving = Saving.of(answer.rows)
         if run.share(saving) < REWARD_SHARE:
             continue
         title = f"GPUs wait for reward function {row['function']}, {seconds(row['ns'])} a call"
+        usual = replay_functions(run, [row["function"]], 0.0, row["usual_ns"])
+        above = Saving.of(usual.rows).by_step
+        least = max(row["usual_ns"], max(above.values(), default=0.0) / 10)
+        late = Saving({step: ns if ns >= least else 0.0 for step, ns in above.items()})
+        if late.wall_ns >= SOMETIMES * saving.wall_ns:
+            saving, answer = late, usual
+            title = (
+                f"GPUs wait for reward function {row['function']} in {len(late.worst_steps)} of"
+                f" {len(above)} steps, up to {seconds(row['longest_ns'])} a call and"
+                f" {seconds(row['usual_ns'])} in others"
+            )
         worst = [
             f"{row['calls']:,} calls in training, the longest {seconds(row['longest_ns'])}",
             *run.worst_steps(saving, 2),
@@ -201,9 +211,18 @@ def _long(run: Run) -> list[Cause]:
     return found
 
 
-def replay_function(run: Run, function: str, left: float) -> Answer:
-    """Wall time of each step, ns, that calls of that share of their time would save."""
-    return run.ask(_WITHOUT, function=function, left=left)
+def replay_functions(
+    run: Run, functions: Sequence[str], left: float, usual_ns: float = 0.0
+) -> Answer:
+    """Wall time of each step, ns, that shorter calls of reward functions would save.
+
+    Args:
+        run: The run.
+        functions: Their names.
+        left: Share of their time that calls take.
+        usual_ns: They take at least that long, if they did.
+    """
+    return run.ask(_SHORTER, names=list(functions), left=left, usual=float(usual_ns))
 
 
 def _length(rows: float, workers: float) -> float:

@@ -58,7 +58,9 @@ WITH several AS (
                          AND b.start_ns = c.start_ns AND b.place = 2
     WHERE a.place = 1
 ), pace AS (
-    SELECT greatest(regr_slope(ns, tokens), 0) AS ns_per_token FROM calls
+    -- The slope is NaN where all are as long, which is above every number.
+    SELECT if(isfinite(slope), greatest(slope, 0), 0) AS ns_per_token
+    FROM (SELECT regr_slope(ns, tokens) AS slope FROM calls)
 ), alone AS (
     SELECT step_id, process, trajectory_id,
            sum(least((tokens - next_tokens) * ns_per_token, ns)) AS ns
@@ -66,14 +68,20 @@ WITH several AS (
 ), worst AS (
     SELECT *, row_number() OVER (PARTITION BY step_id, process ORDER BY ns DESC) AS place
     FROM alone
+), decoded AS (
+    SELECT step_id, process, sum(tokens) AS tokens FROM calls GROUP BY ALL
 ), ranks AS (
-    SELECT l.step_id, l.own_ns + l.tool_ns AS lap_ns, w.trajectory_id, w.ns,
+    SELECT l.step_id, l.own_ns + l.tool_ns AS lap_ns, w.trajectory_id, w.ns, d.tokens,
            row_number() OVER (PARTITION BY l.step_id ORDER BY l.own_ns + l.tool_ns DESC) AS place
     FROM cause_lap AS l JOIN worst AS w USING (step_id, process)
+    JOIN decoded AS d USING (step_id, process)
     WHERE l.lap = 'rollout' AND w.place = 1
 )
-SELECT a.step_id, a.trajectory_id, least(a.ns, a.lap_ns - b.lap_ns)::DOUBLE AS ns
-FROM ranks AS a JOIN ranks AS b USING (step_id) WHERE a.place = 1 AND b.place = 2
+SELECT a.step_id, a.trajectory_id,
+       -- A rank that is later than one with responses as long is late for another reason.
+       least(a.ns, a.lap_ns - b.lap_ns, greatest(a.tokens - b.tokens, 0) * ns_per_token)::DOUBLE
+       AS ns
+FROM ranks AS a JOIN ranks AS b USING (step_id), pace WHERE a.place = 1 AND b.place = 2
 """
 """Of ranks that generate their own rows: what the last rank would have been shorter by."""
 

@@ -12,9 +12,10 @@ from typing import Final
 __all__ = [
     "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN", "GROWN_USUAL", "HOT_MIN",
     "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "PARALLEL", "RARE",
-    "REWARD_SHARE", "SERIAL", "SLOW_MIN", "SLOW_SIGMAS", "STAGE_MIN", "STAGE_USUAL", "STARVED",
+    "REWARD_SHARE", "SERIAL", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES",
+    "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED",
     "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
-    "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_RATIO", "TOOL_SHARE",
+    "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
@@ -22,6 +23,10 @@ NOISE: Final = 0.01
 
 SLOW_MIN: Final = 0.03
 """Logarithm of how much longer a slow rank takes: 3 %. Natural up to 0.029, mostly below 0.02."""
+
+SLOW_MIN_OF_TWO: Final = 0.1
+"""As :data:`SLOW_MIN`, of two ranks: 10 %. How much ranks of this run differ without a reason, no
+other pair tells. Natural up to 0.07 in sound trainings with TRL on two ranks of one CPU."""
 
 SLOW_SIGMAS: Final = 3.0
 """Of the spread between the other ranks, that a slow one is away from them."""
@@ -41,6 +46,10 @@ HOT_NOISE: Final = 0.0075
 
 STAGE_MIN: Final = 0.1
 """As :data:`SLOW_MIN`, of one stage alone, in the median of its steps."""
+
+STAGE_SURE: Final = 5.0
+"""Standard errors that this is away from none, in the mean of its steps: of few steps a rank is the
+later one in nearly all by chance."""
 
 STAGE_USUAL: Final = 0.05
 """The same, in four of five steps at least: what is due to longer samples is in some only."""
@@ -64,12 +73,21 @@ another. Natural up to 0.78, with 16 at a time."""
 PARALLEL: Final = 16
 """Verifications at a time that a serial reward function is compared with."""
 
+SOMETIMES: Final = 0.75
+"""Share of what is waited for a reward function, that lies in calls above what is usual for it,
+from which on only these are told. The usual is the lower quartile of its calls."""
+
 REWARD_SHARE: Final = 0.06
 """Share of the GPU time that waits for a reward function that is not serial. Natural up to
 0.042."""
 
 TOOL_RATIO: Final = 7.0
 """Median latency of a tool, by that of the fastest other one. Natural up to 6.7."""
+
+TOOL_ALIKE_NS: Final = 10_000_000
+"""Median latency, ns, from which on another tool is one to compare with: 10 ms. What takes less
+asks no service and starts no process; a sound tool of 20 ms takes 150 times as long as one that
+only makes a text."""
 
 TOOL_SHARE: Final = 0.06
 """Share of the GPU time that waits for a tool, whatever others take. Natural up to 0.050."""

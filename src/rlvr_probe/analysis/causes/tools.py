@@ -1,9 +1,10 @@
 """Tools that trajectories, and so GPUs, wait for.
 
 A recording tells how long calls take, not how long they should. A tool is compared with the fastest
-other one; and whatever others take, one that much of the GPU time waits for is told. The replay
-gives its calls the latency of that other tool, or none, and looks for the last trajectory, or the
-last rank, again.
+other one that does more than compute something in passing; and whatever others take, one that much
+of the GPU time waits for is told. The replay gives its calls the latency of that other tool, or
+none, and looks for the last trajectory, or the last rank, again. Calls that run at the same time
+are waited for once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.thresholds import TOOL_RATIO, TOOL_SHARE
+from rlvr_probe.analysis.causes.laps import WITHOUT
+from rlvr_probe.analysis.causes.thresholds import TOOL_ALIKE_NS, TOOL_RATIO, TOOL_SHARE
 from rlvr_probe.analysis.causes.words import seconds, times
 from rlvr_probe.analysis.figures import Answer, Evidence
 
@@ -31,24 +33,25 @@ WHERE t.mode = 'train' AND c.tool IS NOT NULL
 GROUP BY c.tool HAVING median(c.end_ns - c.start_ns) > 0 ORDER BY total_ns DESC
 """
 
-_REPLAY: Final = """
-WITH mine AS (
-    SELECT trajectory_id, sum(end_ns - start_ns) AS ns FROM tool_call WHERE tool = $tool
-    GROUP BY ALL
+_REPLAY: Final = f"""
+WITH turns AS (
+    -- Calls of one turn may run at the same time.
+    SELECT trajectory_id, least(sum(end_ns - start_ns), max(end_ns) - min(start_ns)) AS ns
+    FROM tool_call WHERE list_contains($names, tool) GROUP BY trajectory_id, turn
+), mine AS (
+    SELECT trajectory_id, sum(ns) AS ns FROM turns GROUP BY trajectory_id
 ), paths AS (
     SELECT p.step_id,
            max(p.end_ns) - max(p.end_ns - (1 - $left) * coalesce(m.ns, 0)) AS ns
     FROM cause_path AS p LEFT JOIN mine AS m USING (trajectory_id)
     GROUP BY p.step_id, p.batch_id
-), ranks AS (
-    SELECT t.step_id, t.process, sum(m.ns) AS ns
-    FROM mine AS m JOIN kept_trajectory AS t USING (trajectory_id)
-    WHERE NOT t.own_times AND t.mode = 'train' GROUP BY ALL
+), others AS ({WITHOUT}
 ), laps AS (
     SELECT l.step_id,
-           max(l.own_ns + l.tool_ns) - max(l.own_ns + l.tool_ns - (1 - $left) * coalesce(r.ns, 0))
-           AS ns
-    FROM cause_lap AS l LEFT JOIN ranks AS r USING (step_id, process)
+           max(l.own_ns + l.tool_ns)
+           - max(l.own_ns + l.tool_ns - (1 - $left) * (l.tool_ns - coalesce(o.ns, 0))) AS ns
+    FROM cause_lap AS l
+    LEFT JOIN others AS o ON o.step_id = l.step_id AND o.process = l.process AND o.part = 'tool'
     WHERE l.lap = 'rollout' GROUP BY l.step_id
 )
 SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM paths UNION ALL FROM laps)
@@ -62,7 +65,7 @@ def slow_tools(run: Run) -> list[Cause]:
     tools = run.ask(_TOOLS).dicts
     found = list[Cause]()
     for one in tools[:_TRIED]:
-        others = [row["ns"] for row in tools if row is not one]
+        others = [row["ns"] for row in tools if row is not one and row["ns"] >= TOOL_ALIKE_NS]
         left = min([*others, one["ns"]]) / one["ns"] if others else 0.0
         answer = replay_tool(run, one["tool"], left)
         saving = Saving.of(answer.rows)
@@ -81,7 +84,7 @@ def slow_tools(run: Run) -> list[Cause]:
 
 def replay_tool(run: Run, tool: str, left: float) -> Answer:
     """Wall time of each step, ns, that calls of ``tool`` of that share of their time would save."""
-    return run.ask(_REPLAY, tool=tool, left=left)
+    return run.ask(_REPLAY, names=[tool], left=left)
 
 
 def _cause(
@@ -93,6 +96,7 @@ def _cause(
 ) -> Cause:
     title = f"tool {one['tool']} takes {seconds(one['ns'])} a call"
     others = sorted((row["ns"], row["tool"]) for row in tools if row is not one)
+    others = [(ns, name) for ns, name in others if ns >= TOOL_ALIKE_NS]
     if others:
         fastest, name = others[0]
         title += f", {times(one['ns'] / fastest)} as long as {name}"
