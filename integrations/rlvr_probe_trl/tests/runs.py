@@ -21,6 +21,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import trainings
+from tests.planted import ASLEEP, Planted
 from tests.surroundings import surroundings
 from tests.watched import wait_for_the_end_of_its_sidecar, watched
 
@@ -55,6 +56,8 @@ class Scenario:
         environment: Variables for it, as ``NAME=value``; ``{folder}`` is its working directory.
         trl: Release that runs it; empty for the installed one.
         watched: There are GPUs, scripted ones, and a collector; its sidecar is waited for.
+        script: What trains.
+        planted: What sleeps in it.
     """
 
     arguments: str = ""
@@ -67,6 +70,8 @@ class Scenario:
     environment: tuple[str, ...] = ()
     trl: str = ""
     watched: bool = False
+    script: Path = TRAIN
+    planted: Planted | None = None
 
     @property
     def bare(self) -> Scenario:
@@ -189,7 +194,7 @@ def _train(
         python += ["-m", "torch.distributed.run", "--standalone"]
         python += ["--nproc-per-node", str(scenario.ranks)]
     attach = "before" if scenario.how == "attach" else "no"
-    command = [*python, str(TRAIN), "--out", str(folder / "books"), "--attach", attach]
+    command = [*python, str(scenario.script), "--out", str(folder / "books"), "--attach", attach]
     if scenario.how == "launcher":
         command = [str(LAUNCHER), "run", "--", *command]
     command += arguments.split()
@@ -233,8 +238,12 @@ def environment(folder: Path, scenario: Scenario) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
     }
-    if scenario.trl:
-        given["PYTHONPATH"] = os.pathsep.join(map(str, folders(scenario.trl)))
+    paths = list(folders(scenario.trl)) if scenario.trl else []
+    if scenario.planted is not None:
+        given |= scenario.planted.variables(folder / "slept")
+        paths.append(ASLEEP)
+    if paths:
+        given["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     if scenario.then is not None:  # ranks of one process start find their run id by themselves
         given["RLVR_PROBE_RUN_ID"] = "conformance"
     for assignment in scenario.environment:

@@ -64,6 +64,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--async-reward", action="store_true")
     parser.add_argument("--reward-model", action="store_true")
     parser.add_argument("--rank-delay", type=float, default=0.0, help="s of reward work on rank 0")
+    parser.add_argument(
+        "--asleep-in",
+        choices=("generation", "update"),
+        default="generation",
+        help="where a rank sleeps that is planted to",
+    )
     parser.add_argument("--subclass", action="store_true", help="override methods with super()")
     parser.add_argument("--block-at", type=int, help="step in which a reward holds the GIL")
     parser.add_argument("--block-s", type=int, default=10)
@@ -126,6 +132,14 @@ def token_ids(text: str) -> list[int]:
     return [len(SPECIAL) + ALPHABET.index(character) for character in text]
 
 
+def sleep_if_planted(kind: str, place: str | int, step: int) -> None:
+    """Sleep if the scenario says so; ``step`` is one of training."""
+    if "PLANTED_KIND" in os.environ:
+        import planted_sleep
+
+        planted_sleep.sleep_if_planted(kind, place, step)
+
+
 def model_config(name: str) -> Any:
     from transformers import Qwen2Config
 
@@ -177,6 +191,25 @@ def keep_generated(model: Any, books: Books) -> None:
     model.generate = kept
 
 
+def let_sleep(model: Any, books: Books, rank: int, where: str) -> None:
+    """Let a rank sleep in generation, or where gradients are made, which all ranks reduce."""
+
+    def asleep(*_: Any) -> None:
+        sleep_if_planted("rank", rank, books.trainer.state.global_step + 1)
+
+    if where == "update":
+        # Gradients of the embedding, which is the first layer, are made last.
+        model.model.embed_tokens.weight.register_hook(asleep)
+        return
+    generate = model.generate
+
+    def generate_later(*args: Any, **kwargs: Any) -> Any:
+        asleep()
+        return generate(*args, **kwargs)
+
+    model.generate = generate_later
+
+
 def reward_model() -> Any:
     import torch
     from transformers import Qwen2ForSequenceClassification
@@ -222,6 +255,8 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
             print(f"blocking in step {step}", flush=True)
             ctypes.PyDLL(None).sleep(chosen.block_s)  # PyDLL, unlike CDLL, keeps the GIL
         time.sleep(0.02 + (chosen.rank_delay if rank == 0 else 0.0))
+        if training:
+            sleep_if_planted("reward", "keeper", step)
         rewards = [
             sum(character in wanted for character in text) / max(len(text), 1)
             for text, wanted in zip(completions, answer, strict=True)
@@ -368,6 +403,7 @@ def build(chosen: argparse.Namespace, books: Books, rank: int, output: Path) -> 
     classes = {"reward_processing_classes": [None, *[tokenizer()] * (len(functions) - 1)]}
     if release() < (0, 18):
         keep_generated(model, books)
+    let_sleep(model, books, rank, chosen.asleep_in)
     trainer = trainer_class(
         model=model,
         processing_class=tokenizer(),

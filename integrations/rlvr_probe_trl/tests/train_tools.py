@@ -32,6 +32,13 @@ CANARY = {
 }
 """What may appear nowhere in a recording; always planted."""
 
+KINDS = {
+    "tools": "tools of all sorts, some of which fail",
+    "few_tools": "two tools, which take about as long",
+    "environment": "an environment with a tool",
+    "rollout_func": "a rollout function of the user",
+}
+
 EOS = "<|im_end|>"
 TOKENS = ("<|endoftext|>", "<unk>", "<|im_start|>", EOS)
 GROUP, ROWS = 4, 8
@@ -42,7 +49,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--attach", choices=("no", "before"), default="no")
-    parser.add_argument("--kind", choices=("tools", "environment", "rollout_func"), default="tools")
+    parser.add_argument("--kind", choices=tuple(KINDS), default="tools")
     parser.add_argument("--detach", action="store_true", help="from inside a tool")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--eval-every", type=int, default=0)
@@ -51,6 +58,8 @@ def options() -> argparse.Namespace:
 
 OUT = Path()
 DETACH = False
+STEP: int | None = None
+"""Number of the step that is generated for; none of an evaluation."""
 
 
 def book(name: str, **line: Any) -> None:
@@ -73,6 +82,8 @@ def search(key: str) -> str:
 
         rlvr_probe.detach()
     time.sleep(0.02)
+    if STEP is not None:
+        plain.sleep_if_planted("tool", "search", STEP)
     book("tools", key=key, tool="search", status="ok", seconds=time.monotonic() - begin)
     return f"{CANARY['result']} {key}"
 
@@ -146,6 +157,9 @@ def answer(kind: str, row: int, turn: int, batch: int) -> str:
     done = f"{CANARY['answer']} " + "y" * (row + 3 * turn)
     if kind == "environment":
         return ask(with_key("buy")) if turn < row % 3 else done
+    if kind == "few_tools":
+        tools = ("search", "fetch", "search")
+        return ask(with_key(tools[row])) if turn == 0 and row < len(tools) else done
     plans: dict[tuple[int, int], str] = {
         (1, 0): ask(with_key("search")),
         (2, 0): "Let me see. " + ask(with_key("search", 0), with_key("search", 1)),
@@ -215,7 +229,9 @@ def scripted(trainer: type[Any], kind: str, words: Any) -> type[Any]:
         turn = 0
 
         def _generate(self, prompts: Any, *args: Any, **kwargs: Any) -> Any:
+            global STEP
             self.batches, self.turn = self.batches + 1, 0
+            STEP = self.state.global_step + 1 if self.model.training else None
             result = super()._generate(prompts, *args, **kwargs)
             masks = result[2]
             book(
@@ -290,6 +306,7 @@ def build(chosen: argparse.Namespace) -> Any:
     words = tokenizer()
     kinds: dict[str, dict[str, Any]] = {
         "tools": {"tools": [search, broken, endless, fetch]},
+        "few_tools": {"tools": [search, fetch]},
         "environment": {"environment_factory": Shop},
         "rollout_func": {"rollout_func": custom},
     }
