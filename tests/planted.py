@@ -46,6 +46,9 @@ _NAMED: Final = {
 _TOLERANCE: Final = 0.1
 """Of the truth, that the cost of a cause may be off by."""
 
+_WIDE: Final = 0.3
+"""Of the truth, that half of an interval may be wide: the truth may then be anywhere in it."""
+
 _STEP: Final = re.compile(r"step (\d+):")
 
 
@@ -150,10 +153,19 @@ def mistakes(
     found = [f"{one.title}, too" for one in others if one.kind not in NATURAL]
     if first.kind not in kinds or first.where.get(name) != planted.place:
         found.append(f"{planted.kind} {planted.place} sleeps, and {first.title} ({first.kind})")
-    if abs(first.gpu_s - true_s) > _TOLERANCE * true_s:
+    if not _is_near(first, true_s):
         found.append(f"{true_s:.2f} GPU-s were slept, and {first.title} costs {first.gpu_s:.2f}")
     if slept.steps:
         worst = [int(step) for one in first.worst for step in _STEP.findall(one)]
         if not worst or not slept.steps.issuperset(worst):
             found.append(f"steps {sorted(slept.steps)} slept, and the worst are {worst}")
     return found
+
+
+def _is_near(cause: Cause, true_s: float) -> bool:
+    """Whether a cost is the true one: to a tenth, or as sure as it says of itself."""
+    if abs(cause.gpu_s - true_s) <= _TOLERANCE * true_s:
+        return True
+    if cause.low is None or cause.high is None:
+        return False
+    return cause.high - cause.low <= 2 * _WIDE * true_s and cause.low <= true_s <= cause.high

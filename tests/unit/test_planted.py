@@ -33,14 +33,16 @@ def cause(
     gpu_s: float = 4.1,
     function: str = "keeper",
     worst: tuple[str, ...] = ("2 calls", "step 5: 1.0 s of all 2 GPUs", "step 2: 1.0 s"),
+    half_s: float | None = None,
 ) -> Cause:
+    low, high = (None, None) if half_s is None else (gpu_s - half_s, gpu_s + half_s)
     return Cause(
         kind,
         f"the {kind}",
         gpu_s,
         0.1,
-        None,
-        None,
+        low,
+        high,
         0.5,
         {"function": function},
         {},
@@ -80,6 +82,7 @@ def test_a_step_would_have_gone_on_when_the_next_to_last_of_its_calls_had_ended(
 
 def test_the_right_cause_has_no_mistake() -> None:
     assert mistakes([cause(), cause("long_tail", 9.0)], SLEEPER, SLEPT, 2) == []
+    assert mistakes([cause(gpu_s=4.5, half_s=0.6)], SLEEPER, SLEPT, 2) == []
     assert mistakes([cause("long_tail", 9.0)], None, Slept(0, 0.0, frozenset()), 2) == []
 
 
@@ -92,6 +95,8 @@ def test_the_right_cause_has_no_mistake() -> None:
         ([cause(), cause("slow_rank", 1.0)], "the slow_rank, too"),
         ([cause(gpu_s=3.5)], "costs 3.50"),
         ([cause(gpu_s=4.5)], "costs 4.50"),
+        ([cause(gpu_s=4.5, half_s=0.4)], "costs 4.50"),
+        ([cause(gpu_s=4.5, half_s=1.3)], "costs 4.50"),
         ([cause(worst=("step 5: 1 s", "step 3: 0.9 s"))], "the worst are [5, 3]"),
         ([cause(worst=("2 calls",))], "the worst are []"),
     ],

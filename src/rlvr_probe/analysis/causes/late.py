@@ -35,11 +35,12 @@ WITH tokens AS (
     FROM cause_part AS p LEFT JOIN tokens USING (step_id, process)
     WINDOW part_of AS (PARTITION BY step_id, lap, stage)
     QUALIFY count(*) OVER part_of > 1
-), told AS (
-    SELECT *,
-           ln(ns / others_ns)
-           - CASE WHEN stage = 'generation' THEN ln(greatest(1, more, longer)) ELSE 0 END AS later
+), due AS (
+    SELECT *, others_ns * CASE WHEN stage = 'generation' THEN greatest(1, more, longer) ELSE 1 END
+           AS due_ns
     FROM beside WHERE ns > 0 AND others_ns > 0
+), told AS (
+    SELECT *, ln(ns / due_ns) AS later, ns - due_ns AS later_ns FROM due
 )
 SELECT b.process, any_value(coalesce(w.rank, p.rank, b.process)) AS rank, b.lap, b.stage, b.part,
        count(DISTINCT b.step_id) AS steps,
@@ -49,7 +50,8 @@ FROM told AS b JOIN process AS p USING (process)
 LEFT JOIN (SELECT DISTINCT process, rank FROM cause_work) AS w USING (process)
 GROUP BY b.process, b.lap, b.stage, b.part
 HAVING count(DISTINCT b.step_id) >= $few AND median(b.later) >= $least AND usually >= $often
-   AND avg(b.later) >= $sure * stddev_samp(b.later) / sqrt(count(*))
+   AND (avg(b.later) >= $sure * stddev_samp(b.later) / sqrt(count(*))
+        OR avg(b.later_ns) >= $sure * stddev_samp(b.later_ns) / sqrt(count(*)))
 ORDER BY sum(b.ns - b.others_ns) DESC
 LIMIT 3
 """

@@ -99,7 +99,7 @@ def _waiting(run: Run) -> list[Cause]:
     steps = [one["step_id"] for one in fetched[1:]]
     # Sound runs have some slack as well: of the shorter wall time without this cause.
     saved_ns = (slack_ns - EMPTY_USUAL * wall) / (1 - EMPTY_USUAL)
-    saving = Saving(dict.fromkeys(steps, saved_ns / len(steps)))
+    saving = Saving(dict.fromkeys(steps, float(saved_ns / len(steps))))
     busy = row["usually_at_once"] / row["at_once"] if row["at_once"] else 0.0
     title = (
         "rollout waited for the trainer: the queue was full, and it had"

@@ -48,8 +48,8 @@ STAGE_MIN: Final = 0.1
 """As :data:`SLOW_MIN`, of one stage alone, in the median of its steps."""
 
 STAGE_SURE: Final = 5.0
-"""Standard errors that this is away from none, in the mean of its steps: of few steps a rank is the
-later one in nearly all by chance."""
+"""Standard errors that this is away from none, in the mean of its steps, by ratio or by seconds: of
+few steps a rank is the later one in nearly all by chance."""
 
 STAGE_USUAL: Final = 0.05
 """The same, in four of five steps at least: what is due to longer samples is in some only."""
