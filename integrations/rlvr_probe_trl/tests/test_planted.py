@@ -23,7 +23,7 @@ PLANTED = {
         "--steps 6", "launcher", planted=Planted("reward", "keeper", 1.0, steps=(2, 5))
     ),
     "reward_two_ranks": Scenario("--steps 6", ranks=2, planted=Planted("reward", "keeper", 0.8)),
-    "rank": Scenario("--steps 6", "launcher", ranks=2, planted=Planted("rank", 1, 1.0)),
+    "rank": Scenario("--steps 6", "launcher", ranks=2, planted=Planted("rank", 1, 2.0)),
     "tool": Scenario(
         "--kind few_tools --steps 3", script=TOOLS, planted=Planted("tool", "search", 0.5)
     ),
