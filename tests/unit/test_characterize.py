@@ -340,7 +340,7 @@ def test_numbers_have_ids_behind_them(seed: int, tmp_path: Path) -> None:
                 assert max(behind.ids) <= most[0]
 
 
-def test_a_workload_has_the_steps_of_its_files_and_says_that_it_has_no_clock(
+def test_a_workload_has_steps_and_says_that_it_has_no_clock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Job(tmp_path / "run", steps=3).write()
@@ -376,3 +376,28 @@ def test_the_screen_fits_and_tells_tools_and_one_reading_of_slots(
     assert slots.count("%") == 1
     [row] = [line for line in lines if line.startswith("  training ")]
     assert row.endswith("…") or row.count("%") > 3
+
+
+@pytest.mark.parametrize(
+    ("seed", "place"), [(1, "rank"), (4, "engine")], ids=["of ranks", "of engines"]
+)
+def test_the_worst_trajectory_is_told_by_step_group_sample_and_place(
+    seed: int, place: str, tmp_path: Path
+) -> None:
+    simulate(replace(scenario(seed), steps=1), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run") as tables:
+        causes = {one.kind: one for one in characterize(tables).causes}
+        [one] = causes["long_tail"].worst
+        told = re.fullmatch(
+            rf"step (\d+), batch (\d+), group (\d+), sample (\d+): ([\d,]+) tokens on {place} \d+",
+            one,
+        )
+        assert told is not None, one
+        step, batch, group, sample = map(int, told.groups()[:4])
+        [[tokens]] = tables.sql.execute(
+            "SELECT response_tokens FROM trajectory JOIN batch USING (batch_id) JOIN step"
+            " ON step.step_id = batch.step_id WHERE number = ? AND ordinal = ? AND grp = ?"
+            " AND sample = ?",
+            [step, batch, group, sample],
+        ).fetchall()
+    assert f"{tokens:,}" == told[5]

@@ -19,9 +19,8 @@ Progress = Callable[[str], object]
 """Called with what was done, in a word or two."""
 
 _COUNTS: Final = """
-SELECT CASE WHEN (SELECT kind FROM run) = 'workload'
-         THEN (SELECT count(DISTINCT workload_step) FROM kept_batch)
-         ELSE (SELECT count(*) FROM kept_step WHERE done AND number >= 1) END AS steps,
+SELECT (SELECT count(*) FROM kept_step
+        WHERE done AND number >= 1 OR (SELECT kind FROM run) = 'workload') AS steps,
        (SELECT count(*) FROM kept_trajectory WHERE mode = 'train') AS trajectories,
        (SELECT count(*) FROM (SELECT DISTINCT batch_id, grp FROM kept_trajectory
                               WHERE mode = 'train')) AS groups,

@@ -147,7 +147,7 @@ def _queued(run: Run) -> list[Cause]:
         f"{row['function']}: {row['calls']:,} verifications, {seconds(row['ns'])} each in the"
         f" median and up to {seconds(row['longest_ns'])}, queueing included"
         for row in functions[:3]
-    ]
+    ] + run.worst_steps(saving, 2)
     title = f"GPUs waited for verifications that queued for reward function {_first(functions)}"
     where = {"function": str(functions[0]["function"])}
     return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
@@ -173,7 +173,7 @@ def _in_batches(run: Run) -> list[Cause]:
         f"{row['function']}: {row['s']:.2g} s a call of {row['rows']:.0f} rows, up to"
         f" {row['longest_s']:.2g} s"
         for row in functions[:3]
-    ]
+    ] + run.worst_steps(saving, 2)
     title = (
         f"reward function {_first(functions)} verified about {workers:.0f} at a time while all"
         " ranks waited"

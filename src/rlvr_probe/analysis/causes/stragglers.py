@@ -94,7 +94,7 @@ FROM (SELECT response_tokens FROM kept_trajectory
 
 _ONE: Final = """
 SELECT t.trajectory_id, t.step_id, t.grp, t.sample, t.response_tokens, t.truncated, b.ordinal,
-       coalesce(t.engine, p.rank) AS engine
+       t.engine, p.rank
 FROM trajectory AS t JOIN batch AS b USING (batch_id) LEFT JOIN process AS p USING (process)
 WHERE t.trajectory_id IN $trajectories
 """
@@ -149,7 +149,13 @@ def _named(
         f"step {number} waited {seconds(ns)} for one trajectory of {tokens:,} tokens{cut} (sample"
         f" {one['sample']} of group {one['grp']}; the longest other of the run has {following:,})"
     )
-    worst = [f"trajectory {one['trajectory_id']}: {tokens:,} tokens on engine {one['engine']}"]
+    place = next(
+        (f" on {name} {one[name]}" for name in ("engine", "rank") if one[name] is not None), ""
+    )
+    worst = [
+        f"step {number}, batch {one['ordinal']}, group {one['grp']}, sample {one['sample']}:"
+        f" {tokens:,} tokens{place}"
+    ]
     evidence = {"trajectory": Evidence.of([one["trajectory_id"]])}
     return [run.cause(kind, saving, title, answer, where=where, evidence=evidence, worst=worst)]
 
