@@ -30,6 +30,11 @@ PLANTED = {
 }
 """What sleeps can be told."""
 
+_SLOW = {"reward_two_ranks"}
+"""For `make conformance-full` alone."""
+
+NAMES = [pytest.param(name, marks=[pytest.mark.full] if name in _SLOW else []) for name in PLANTED]
+
 UPDATE = Scenario("--steps 6 --asleep-in update", ranks=2, planted=Planted("rank", 1, 0.5))
 """A rank sleeps where gradients are made, while the other waits for it in their reduction."""
 
@@ -83,7 +88,7 @@ def trainings(
     runner.close()
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_sleeps_is_named_first_with_its_seconds_and_nothing_else_is(
     trainings: Trainings, name: str
 ) -> None:
@@ -91,7 +96,7 @@ def test_what_sleeps_is_named_first_with_its_seconds_and_nothing_else_is(
     assert mistakes(told.causes, told.scenario.planted, told.slept, told.scenario.ranks) == []
 
 
-@pytest.mark.parametrize("name", [name for name in PLANTED if name != "rank"])
+@pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("rank",)])
 def test_what_is_a_part_costs_no_more_than_the_whole(trainings: Trainings, name: str) -> None:
     """A function or tool costs what all GPUs waited at most; what a rank does itself is no wait."""
     told = trainings(PLANTED[name])

@@ -11,8 +11,8 @@ from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.trace.attempts import life_at
 from rlvr_probe.trace.clock import RunClock
-from rlvr_probe.trace.decode import Journal
 from rlvr_probe.trace.generated import TrajectoryRow
+from rlvr_probe.trace.journal import Journal
 from rlvr_probe.trace.keys import KeyedRows
 from rlvr_probe.trace.load import Recorded
 from rlvr_probe.trace.requests import Requests

@@ -19,9 +19,10 @@ import msgspec
 
 from rlvr_probe.model import names, schema
 from rlvr_probe.trace.chunks import CHUNK_LIMIT_B, Chunks
-from rlvr_probe.trace.decode import Journal, RowDecoder
+from rlvr_probe.trace.decode import RowDecoder
 from rlvr_probe.trace.files import Segment
 from rlvr_probe.trace.header import Header
+from rlvr_probe.trace.journal import Journal
 from rlvr_probe.trace.lines import Lines
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import read_segment

@@ -16,9 +16,10 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.trace.chunks import Chunks
-from rlvr_probe.trace.decode import Journal, RowDecoder
+from rlvr_probe.trace.decode import RowDecoder
 from rlvr_probe.trace.files import RunFiles, Segment
 from rlvr_probe.trace.header import Header, parse_header
+from rlvr_probe.trace.journal import Journal
 from rlvr_probe.trace.lines import Lines
 from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.opentable import Table, read_table

@@ -17,9 +17,10 @@ import msgspec
 
 from rlvr_probe.model import names, schema
 from rlvr_probe.trace.chunks import CHUNK_LIMIT_B
-from rlvr_probe.trace.decode import Journal, RowDecoder
+from rlvr_probe.trace.decode import RowDecoder
 from rlvr_probe.trace.files import Segment
 from rlvr_probe.trace.header import Header, parse_header
+from rlvr_probe.trace.journal import Journal
 from rlvr_probe.trace.packed import Source
 
 __all__ = ["Tail"]

@@ -20,7 +20,7 @@ from rlvr_probe.analysis.tables.bulk import Bulk
 from rlvr_probe.analysis.tables.columns import Column, Table
 from rlvr_probe.analysis.tables.journals.forms import OPEN, OPEN_PATTERN, STAGES, Taken, taken
 from rlvr_probe.model import names
-from rlvr_probe.trace.decode import Journal
+from rlvr_probe.trace.journal import Journal
 from rlvr_probe.trace.left import Form, KeyTexts, LeftRows, Unfit
 from rlvr_probe.trace.lone import LoneSpans, LoneTurns, ToolRows, Verifications
 
