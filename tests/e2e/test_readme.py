@@ -50,7 +50,7 @@ def shown(page: Path) -> Iterator[Shown]:
 def shape(line: str) -> str:
     """``line`` without what differs from run to run."""
     line = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "RUN", line)
-    line = re.sub(r"-?\d[\d,.]*", "0", line)
+    line = re.sub(r"<?-?\d[\d,.]*", "0", line)
     return " ".join(re.sub("[#▇]+", "", line).split())
 
 
