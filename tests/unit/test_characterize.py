@@ -70,6 +70,7 @@ def test_the_screen_says_where_the_time_went_and_why(
     assert max(map(len, lines)) <= 100
     at = lines.index("Why")
     assert "the filter passes" in lines[at + 1]
+    assert any(line.startswith("   worst: step ") for line in lines[at:])
     shares = [
         float(line.split("%")[0].split()[-1])
         for line in lines[lines.index("Where the GPU time went") + 2 : at]

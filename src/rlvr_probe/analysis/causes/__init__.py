@@ -25,7 +25,7 @@ from rlvr_probe.analysis.causes.stragglers import stragglers
 from rlvr_probe.analysis.causes.tools import slow_tools
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["KINDS", "Cause", "Extent", "Saving", "find_causes"]
+__all__ = ["KINDS", "NATURAL", "Cause", "Extent", "Saving", "find_causes"]
 
 
 def _ranks(run: Run) -> list[Cause]:
@@ -46,8 +46,8 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
     clock_skew,
 )
 
-_NATURAL: Final = ("long_tail",)
-"""What belongs to the workload: told behind the causes, however large it is."""
+NATURAL: Final = ("long_tail",)
+"""Kinds that belong to the workload: told behind all others, and no fault where they are all."""
 
 
 def _place(cause: Cause) -> tuple[object, ...]:
@@ -71,4 +71,4 @@ def find_causes(tables: Tables) -> list[Cause]:
     # What a thing was in the same run says more than what others of its kind are.
     better = {_place(cause) for cause in past}
     found = [*past, *(cause for cause in found if _place(cause) not in better)]
-    return sorted(found, key=lambda one: (one.kind in _NATURAL, -one.gpu_s))
+    return sorted(found, key=lambda one: (one.kind in NATURAL, -one.gpu_s))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.ledger import Ledger
@@ -42,6 +43,7 @@ _NO_LEDGER: Final = {
 }
 _LEAST: Final = 0.0005
 _CAUSES: Final = 3
+_WORST: Final = 2
 _NOTES: Final = 4
 
 
@@ -131,6 +133,9 @@ def _causes(found: Characterization) -> list[Block]:
     if not found.causes:
         return [Line("no cause stands out of the noise of this run")]
     blocks: list[Block] = [Line("Why", "title")]
+    fault = any(cause.kind not in NATURAL for cause in found.causes)
+    if not fault:
+        blocks.append(Line("no fault stands out; in the nature of the workload:"))
     for number, cause in enumerate(found.causes[:_CAUSES], 1):
         between = ""
         if cause.low is not None and cause.high is not None:
@@ -138,12 +143,18 @@ def _causes(found: Characterization) -> list[Block]:
             unit = high.partition(" ")[2]
             between = f" ({low.removesuffix(f' {unit}')} to {high})"
         blocks.append(
-            Line(f"{number}. {clean(cause.title, 300)}", "alarm" if number == 1 else "plain")
+            Line(
+                f"{number}. {clean(cause.title, 300)}",
+                "alarm" if fault and number == 1 else "plain",
+            )
         )
         blocks.append(
             Line(f"   without it {_gpu_time(cause.gpu_s)} less{between};"
                  f" what usually helps: {clean(cause.usually_helps, 300)}", "quiet")
         )  # fmt: skip
+        if cause.worst:
+            worst = "; ".join(clean(one, 300) for one in cause.worst[:_WORST])
+            blocks.append(Line(f"   worst: {worst}", "quiet"))
     if len(found.causes) > _CAUSES:
         blocks.append(Line(f"… and {len(found.causes) - _CAUSES} more, in --json", "quiet"))
     return blocks

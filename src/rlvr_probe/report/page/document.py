@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series
 from rlvr_probe.analysis.tables import Tables
-from rlvr_probe.report.page.headline import FAMILIES, NATURAL, headline
+from rlvr_probe.report.page.headline import FAMILIES, headline
 from rlvr_probe.report.page.ledgers import ledger_of
 from rlvr_probe.report.page.plain import cleaned, drawn
 from rlvr_probe.report.page.referred import referred

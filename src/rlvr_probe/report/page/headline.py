@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.ledger import Ledger
 
-__all__ = ["FAMILIES", "NATURAL", "families", "headline"]
-
-NATURAL: Final = ("long_tail",)
-"""Kinds of causes that belong to the workload: nothing is wrong where they are all there is."""
+__all__ = ["FAMILIES", "families", "headline"]
 
 FAMILIES: Final = {
     "work": "work",
