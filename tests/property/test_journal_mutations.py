@@ -13,7 +13,7 @@ import pytest
 from tests.property.damage import failures
 
 HERE = 2_000
-CONFORMANCE = ((False, 8_000), (True, 2_000))
+CONFORMANCE = ((False, 4_000), (True, 1_000))
 """Whether the recording has a second attempt, which takes twice as long, and how many mutations."""
 FULL = ((False, 80_000), (True, 20_000))
 BATCH = 500

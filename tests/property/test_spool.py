@@ -42,7 +42,7 @@ def test_what_is_moved_is_a_beginning_at_any_moment_and_all_of_it_at_the_end(
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(200, marks=pytest.mark.conformance),
+        pytest.param(100, marks=pytest.mark.conformance),
         pytest.param(2_000, marks=[pytest.mark.conformance, pytest.mark.full]),
     ],
 )

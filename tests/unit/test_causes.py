@@ -357,7 +357,7 @@ def test_the_interval_of_a_saving_is_that_of_a_sum_of_steps() -> None:
 @pytest.mark.parametrize(
     "runs",
     [
-        pytest.param(150, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
+        pytest.param(60, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
         pytest.param(
             500, marks=[pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(7200)]
         ),
