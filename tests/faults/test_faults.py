@@ -27,7 +27,10 @@ TOY = ("rlvr_probe_toyrl._broken", "rlvr_probe_toyrl._too_many")
     scope="session",
     params=[
         "test",
-        pytest.param("conformance", marks=(pytest.mark.conformance, pytest.mark.timeout(3600))),
+        pytest.param(
+            "conformance",
+            marks=(pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(3600)),
+        ),
     ],
 )
 def played(request: pytest.FixtureRequest, matrix: Matrix) -> dict[Case, Outcome]:
