@@ -14,7 +14,7 @@ from typing import Final
 from rlvr_probe.model import schema
 from rlvr_probe.trace.lines import LINE_LIMIT_B, Lines
 
-__all__ = ["CHUNK_LIMIT_B", "Chunks"]
+__all__ = ["CHUNK_LIMIT_B", "Chunks", "whole_chunks"]
 
 CHUNK_LIMIT_B: Final = LINE_LIMIT_B + schema.CHUNK_B
 """What takes more memory without a sum is no journal of ours."""
@@ -74,6 +74,17 @@ class Chunks:
         self.damaged += doubtful
         self.torn = len(held) + self._source.torn
         self.seen = self.lines + doubtful + self.torn
+
+
+def whole_chunks(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Begin, begin of its sum, and end of every chunk that ``data`` holds whole, sound or not."""
+    begin = 0
+    while (at := data.find(b'\n["sum",', begin)) >= 0:
+        end = data.find(b"\n", at + 1) + 1
+        if not end:
+            return
+        yield begin, at + 1, end
+        begin = end
 
 
 def _total(held: list[bytes], line: bytes) -> int | None:

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from rlvr_probe.model import names, schema
-from rlvr_probe.trace.chunks import CHUNK_LIMIT_B, Chunks
+from rlvr_probe.trace.chunks import CHUNK_LIMIT_B, Chunks, whole_chunks
 from rlvr_probe.trace.decode import RowDecoder
 from rlvr_probe.trace.files import Segment
 from rlvr_probe.trace.header import Header
@@ -311,15 +311,11 @@ class _Scan:
         rest, size = b"", file.size_b
         while size > 0 and (block := file.read(min(_BLOCK_B, size))):
             size -= len(block)
-            data, begin = rest + block, 0
-            while (at := data.find(_SUM, begin)) >= 0:
-                end = data.find(b"\n", at + 1)
-                if end < 0:
-                    break
-                self._chunk(data[begin : at + 1], data[at + 1 : end + 1])
-                begin = end + 1
-            rest = data[begin:]
-            self.sound_b += begin
+            data, end = rest + block, 0
+            for begin, total, end in whole_chunks(data):
+                self._chunk(data[begin:total], data[total:end])
+            rest = data[end:]
+            self.sound_b += end
             if len(rest) > CHUNK_LIMIT_B:
                 raise _Unsound
         if rest.startswith(_SUM[1:]):

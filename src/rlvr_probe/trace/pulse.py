@@ -7,30 +7,25 @@ whole recording counts it.
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from rlvr_probe.model import names, schema
+from rlvr_probe.model import names
 from rlvr_probe.model.trace import ProcessState
-from rlvr_probe.trace.chunks import CHUNK_LIMIT_B
 from rlvr_probe.trace.files import Segment, list_files
-from rlvr_probe.trace.header import Header, parse_header
+from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.onwards import Onwards
 from rlvr_probe.trace.opentable import Table, read_table
-from rlvr_probe.trace.packed import Source
 
 __all__ = ["Member", "Past", "Pulse", "Work"]
 
 _SLICE_B: Final = 1024 * 1024
-_SUM: Final = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]\n')
 _DECODE: Final = msgspec.json.Decoder().decode
 _UNSOUND: Final = (
     ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.DecodeError,
@@ -151,13 +146,7 @@ class _Journal:
     def __init__(self, process: str) -> None:
         self.member: Member | None = None
         self.ended = False
-        self._process = process
-        self._files = ExitStack()
-        self._source: Source | None = None
-        self._segment = -1
-        self._lines = 0
-        self._rest = b""
-        self._given_up = False
+        self._onwards = Onwards(process, _SLICE_B)
         self._definitions: dict[int, tuple[str, bool, Mapping[str, int]]] = {}
         self._opened: dict[int, tuple[str, int, int]] = {}
         self._watched = frozenset[int]()
@@ -165,8 +154,7 @@ class _Journal:
         self._turns: Counter[int] = Counter()
 
     def close(self) -> None:
-        self._files.close()
-        self._source = None
+        self._onwards.close()
 
     def open(self, table: Table | None) -> Iterator[Work]:
         """Spans that have not ended: of the table, and finer ones that were journaled as open."""
@@ -195,57 +183,22 @@ class _Journal:
         self._watched = watched
         self._finished &= watched
         by_number = {part.number: part for part in parts}
-        while not self._given_up:
-            if self._source is None and not self._next(by_number):
-                return
-            while self._source is not None and (data := self._source.read(_SLICE_B)):
-                self._take(data)
-            # What was listed after it was begun when this file was complete.
-            if not any(number > self._segment for number in by_number):
-                return
-            self.close()
-
-    def _next(self, parts: Mapping[int, Segment]) -> bool:
-        following = [number for number in parts if number > self._segment]
-        if not following:
-            return False
-        self._segment = min(following)
-        self._source = self._files.enter_context(parts[self._segment].open())
-        self._lines, self._rest = 0, b""
-        return True
-
-    def _take(self, data: bytes) -> None:
-        data = self._rest + data
-        begin = 0
-        while (at := data.find(b'\n["sum",', begin)) >= 0:
-            end = data.find(b"\n", at + 1) + 1
-            if not end:
-                break
-            self._chunk(data[begin : at + 1], data[at + 1 : end])
-            begin = end
-        self._rest = data[begin:]
-        if len(self._rest) > CHUNK_LIMIT_B:
-            self._given_up, self._rest = True, b""
-
-    def _chunk(self, body: bytes, last: bytes) -> None:
-        found, count = _SUM.fullmatch(last), body.count(b"\n")
-        total = 0 if found is None else int(found[1])
-        if found is None or schema.sum_row(total, zlib.crc32(body)) != last:
-            return
-        if total - count < self._lines:  # there twice
-            return
-        self._lines = total
-        if total == count == 1:
-            header = parse_header(body[:-1], f"the journal of {self._process}")
-            if header is not None and header.process == self._process and self.member is None:
+        size = 1
+        while size:
+            size, chunks = self._onwards.read(by_number)
+            header = self._onwards.header
+            if self.member is None and header is not None:
                 self.member = Member(header, rank=header.rank)
-            return
-        if self.member is not None:
-            for line in body.split(b"\n")[:-1]:
-                try:
-                    self._row(_DECODE(line), self.member)
-                except _UNSOUND:
-                    pass
+            for chunk in chunks:
+                self._rows(chunk.body)
+
+    def _rows(self, body: bytes) -> None:
+        assert self.member is not None  # noqa: S101 - there are no chunks before the header
+        for line in body.split(b"\n")[:-1]:
+            try:
+                self._row(_DECODE(line), self.member)
+            except _UNSOUND:
+                pass
 
     def _row(self, row: list[Any], member: Member) -> None:
         tag = row[0]

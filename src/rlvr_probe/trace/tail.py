@@ -6,21 +6,18 @@ where chunks lie is remembered; their rows are read again from the file when the
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from rlvr_probe.model import names, schema
-from rlvr_probe.trace.chunks import CHUNK_LIMIT_B
+from rlvr_probe.model import names
 from rlvr_probe.trace.decode import RowDecoder
 from rlvr_probe.trace.files import Segment
-from rlvr_probe.trace.header import Header, parse_header
+from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.journal import Journal
+from rlvr_probe.trace.onwards import Chunk, Onwards
 from rlvr_probe.trace.packed import Source
 
 __all__ = ["Tail"]
@@ -50,7 +47,6 @@ _UNSOUND: Final = (
 )
 """What a line that is none of ours raises; whoever decodes the whole recording counts it."""
 
-_SUM: Final = re.compile(rb'\["sum",([0-9]{1,18}),[0-9]{1,10}\]\n')
 _DECODE: Final = msgspec.json.Decoder().decode
 
 
@@ -77,9 +73,7 @@ class Tail:
     """One process's journal.
 
     Attributes:
-        header: Its header, once it was read.
         last_ns: Latest end of a row that was read, CLOCK_MONOTONIC; 0 before there is one.
-        lines: How many were read, as the process counts them.
         at_end: Everything was read that was there.
         ended: Its last row was read.
         steps: Ends of step spans that were read, CLOCK_MONOTONIC; whoever deals with them takes
@@ -90,19 +84,11 @@ class Tail:
 
     def __init__(self, process: str) -> None:
         """Read nothing yet."""
-        self.header: Header | None = None
         self.last_ns = 0
         self.at_end = self.ended = self.is_sidecar = False
         self.steps: list[int] = []
         self.hz = 1.0
-        self._process = process
-        self._open = ExitStack()
-        self._source: Source | None = None
-        self._segment = -1
-        self._offset = 0
-        self._lines = self._lines_before = 0
-        self._rest = b""
-        self._given_up = False
+        self._onwards = Onwards(process, _SLICE_B)
         self._pieces: list[_Piece] = []
         self._kept: list[bytes] = []
         self._defined: dict[int, bytes] = {}
@@ -110,14 +96,18 @@ class Tail:
         self._lost: dict[str, bytes] = {}
 
     @property
+    def header(self) -> Header | None:
+        """Its header, once it was read."""
+        return self._onwards.header
+
+    @property
     def lines(self) -> int:
-        """Lines that were read, sums left out."""
-        return self._lines_before + self._lines
+        """How many were read, as the process counts them."""
+        return self._onwards.lines
 
     def close(self) -> None:
         """Close the file."""
-        self._open.close()
-        self._source = None
+        self._onwards.close()
 
     def read(self, parts: Mapping[int, Segment]) -> int:
         """Read on by 256 KiB at most; how many bytes.
@@ -127,69 +117,16 @@ class Tail:
 
         Raises:
             OSError: A file cannot be read.
+            RecordingError: The header is of another format than this version's.
         """
-        while not self._given_up:
-            if self._source is None and not self._next(parts):
-                break
-            data = b"" if self._source is None else self._source.read(_SLICE_B)
-            if data:
-                self.at_end = False
-                self._take(data)
-                return len(data)
-            # What was listed after it was begun when this file was complete.
-            if not any(number > self._segment for number in parts):
-                break
-            self.close()
-        self.at_end = True
-        return 0
+        size, chunks = self._onwards.read(parts)
+        self.at_end = not size
+        for chunk in chunks:
+            self._rows(chunk)
+        return size
 
-    def _next(self, parts: Mapping[int, Segment]) -> bool:
-        following = [number for number in parts if number > self._segment]
-        if not following:
-            return False
-        number = min(following)
-        self._source = self._open.enter_context(parts[number].open())
-        self._segment = number
-        self._lines_before += self._lines
-        self._offset = self._lines = 0
-        self._rest = b""
-        return True
-
-    def _take(self, data: bytes) -> None:
-        data = self._rest + data
-        begin = 0
-        while (at := data.find(b'\n["sum",', begin)) >= 0:
-            end = data.find(b"\n", at + 1) + 1
-            if not end:
-                break
-            self._chunk(data[begin : at + 1], data[at + 1 : end], end - begin)
-            begin = end
-        self._rest = data[begin:]
-        if len(self._rest) > CHUNK_LIMIT_B:
-            self._given_up = True
-            self._rest = b""
-
-    def _chunk(self, body: bytes, last: bytes, size: int) -> None:
-        begin = self._offset
-        self._offset += size
-        found, count = _SUM.fullmatch(last), body.count(b"\n")
-        total = 0 if found is None else int(found[1])
-        if found is None or schema.sum_row(total, zlib.crc32(body)) != last:
-            return  # damaged: whoever reads the whole recording counts it
-        if total - count < self._lines:
-            return
-        self._lines = total
-        if total == count == 1:
-            header = parse_header(body[:-1], f"the journal of {self._process}")
-            mine = header is not None and header.process == self._process
-            if self.header is None and mine:
-                self.header = header
-            return
-        if self.header is not None:
-            self._rows(body, begin)
-
-    def _rows(self, body: bytes, begin: int) -> None:
-        lines = body.split(b"\n")
+    def _rows(self, chunk: Chunk) -> None:
+        lines = chunk.body.split(b"\n")
         lines.pop()
         first_ns = self.last_ns
         kept = list[bytes]()
@@ -205,14 +142,14 @@ class Tail:
         piece = self._pieces[-1] if self._pieces else None
         if (
             piece is not None
-            and (piece.segment, piece.end) == (self._segment, begin)
+            and (piece.segment, piece.end) == (chunk.segment, chunk.begin)
             and self.last_ns - piece.first_ns < _TOGETHER_NS
         ):
-            piece.end, piece.last_ns = self._offset, self.last_ns
+            piece.end, piece.last_ns = chunk.end, self.last_ns
             piece.kept += kept
         else:
             self._pieces.append(
-                _Piece(self._segment, begin, self._offset, first_ns, self.last_ns, kept)
+                _Piece(chunk.segment, chunk.begin, chunk.end, first_ns, self.last_ns, kept)
             )
 
     def _service(self, line: bytes) -> None:
