@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
@@ -28,6 +28,7 @@ __all__ = [
     "mistakes",
     "read_books",
     "saved_s",
+    "slept_together",
 ]
 
 ASLEEP: Final = Path(__file__).with_name("asleep")
@@ -122,6 +123,35 @@ def saved_s(calls: Sequence[Mapping[str, int]], together: int, seconds: float) -
         awake = (end - slept_ns if end - start >= slept_ns else end for start, end in step)
         found_ns += max(end for _, end in step) - max(awake)
     return found_ns / 1e9
+
+
+def slept_together(
+    slept: Slept,
+    planted: Planted | None,
+    rewards: Sequence[Mapping[str, int]],
+    together: int,
+    steps: int,
+) -> Slept:
+    """What would have been saved where trajectories go their own way, and wait at a step's end.
+
+    Tools of all trajectories of a step sleep at the same time, and each a little later than
+    another: the step would be shorter by what one of them sleeps. Of the reward function, one call
+    of each step sleeps.
+
+    Args:
+        slept: What was written of the sleeps.
+        planted: What slept; None if nothing.
+        rewards: All verifications, as for :func:`saved_s`.
+        together: Trajectories of a step.
+        steps: How many there were.
+    """
+    if planted is None or planted.kind == "rank":
+        return slept
+    if planted.kind == "tool":
+        assert slept.calls % together == 0
+        return replace(slept, wall_s=slept.calls // together * planted.seconds)
+    assert slept.calls == steps
+    return replace(slept, wall_s=saved_s(rewards, together, planted.seconds))
 
 
 def characterized(recording: Path) -> Characterization:

@@ -7,15 +7,12 @@ journal files to the last figure; its peak memory is asked of the kernel. DuckDB
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.actors import Job
+from tests.bench.marked import run_marked
 from tests.bench.report import main, table
 from tests.simulator.volume import write_volume
 
@@ -31,15 +28,6 @@ _FEW = (8, 4)
 _AGAIN = "SELECT step_id, quantile_cont(response_tokens, 0.99) FROM trajectory GROUP BY step_id"
 
 _STAGES = """
-import json, re, sys, time
-from pathlib import Path
-
-clock, begin, marks = time.perf_counter, time.perf_counter(), {}
-
-def mark(name):
-    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
-    marks[name] = {"s": clock() - begin, "memory_b": int(peak[1]) * 1024}
-
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.tables import open_saved, open_tables, save_tables
 mark("start")
@@ -56,7 +44,6 @@ else:
     with open_saved(Path(sys.argv[3]), threads=2) as tables:
         rows = tables.sql.execute(sys.argv[4]).fetchall()
         mark("again")
-print(json.dumps(marks))
 """
 
 
@@ -82,12 +69,12 @@ def _processes(ranks: int, steps: int) -> dict[str, Any]:
 def _case(scratch: Path, count: int | None) -> dict[str, Any]:
     run, saved = scratch / "run", scratch / "tables"
     size_b = sum(path.stat().st_size for path in run.glob("*.jsonl"))
-    marks = _process("whole", run, saved)
+    marks = run_marked(_STAGES, "whole", run, saved)
     if count is not None and marks["trajectories"] != count:
         raise RuntimeError(f"{marks['trajectories']} trajectories, expected {count}")
     if marks["notes"]:
         raise RuntimeError(f"{run}: {marks['notes'][0]}")
-    again = _process("again", run, saved)
+    again = run_marked(_STAGES, "again", run, saved, _AGAIN)
     saved_b = sum(path.stat().st_size for path in saved.iterdir())
     return {
         "journal_b": size_b,
@@ -99,13 +86,6 @@ def _case(scratch: Path, count: int | None) -> dict[str, Any]:
         "tables_memory_b": marks["tables"]["memory_b"],
         "memory_b": marks["figures"]["memory_b"],
     }
-
-
-def _process(what: str, run: Path, saved: Path) -> dict[str, Any]:
-    command = [sys.executable, "-c", _STAGES, what, str(run), str(saved), _AGAIN]
-    done = subprocess.run(command, env=os.environ, check=True, stdout=subprocess.PIPE, text=True)
-    marks: dict[str, Any] = json.loads(done.stdout)
-    return marks
 
 
 def tables(figures: dict[str, Any]) -> str:

@@ -7,14 +7,11 @@ of the kernel.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.bench.marked import run_marked
 from tests.bench.report import main, table
 from tests.synthetic import write_recording
 
@@ -27,17 +24,7 @@ _QUICK = ((2, 1_000), (20, 1_000))
 _RANKS = 5
 
 _STAGES = """
-import json, re, sys, time
 from importlib.metadata import entry_points
-from pathlib import Path
-
-clock, begin, marks = time.perf_counter, time.perf_counter(), {}
-
-def mark(name):
-    # Not ru_maxrss, which begins with that of the process that started this one.
-    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
-    marks[name] = {"s": clock() - begin, "memory_b": int(peak[1]) * 1024}
-
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 (entry,) = entry_points(group="rlvr_probe.exporters", name="polytrace")
@@ -55,7 +42,6 @@ else:
     problems = exporter.validate(Path(sys.argv[3]))
     mark("validate")
     marks["problems"] = len(problems)
-print(json.dumps(marks))
 """
 
 
@@ -69,8 +55,8 @@ def _case(steps: int, per_step: int) -> dict[str, Any]:
         run, out = Path(scratch) / "run", Path(scratch) / "workload"
         out.mkdir()
         books = write_recording(run, steps=steps, ranks=_RANKS, trajectories=per_step)
-        marks = _process("convert", run, out)
-        checked = _process("validate", run, out)
+        marks = run_marked(_STAGES, "convert", run, out)
+        checked = run_marked(_STAGES, "validate", run, out)
         size_b = sum(path.stat().st_size for path in out.iterdir())
     if marks["trajectories"] != books.trajectories or checked["problems"]:
         raise RuntimeError(f"{steps} steps of {per_step}: {marks} {checked}, expected {books}")
@@ -89,13 +75,6 @@ def _case(steps: int, per_step: int) -> dict[str, Any]:
         "memory_b": marks["write"]["memory_b"],
         "validate_memory_b": checked["validate"]["memory_b"],
     }
-
-
-def _process(what: str, run: Path, out: Path) -> dict[str, Any]:
-    command = [sys.executable, "-c", _STAGES, what, str(run), str(out)]
-    done = subprocess.run(command, env=os.environ, check=True, stdout=subprocess.PIPE, text=True)
-    marks: dict[str, Any] = json.loads(done.stdout)
-    return marks
 
 
 def tables(figures: dict[str, Any]) -> str:

@@ -212,31 +212,16 @@ class Score:
 
     def clear(self) -> dict[str, tuple[int, int]]:
         """By kind, of runs with a clear fault only: right ones and all."""
-        found = defaultdict[str, tuple[int, int]](lambda: (0, 0))
-        for one in self.verdicts:
-            if one.expected:
-                right, count = found[one.expected]
-                found[one.expected] = right + one.right, count + 1
-        return dict(found)
+        return _tally((one.expected, one.right) for one in self.verdicts)
 
     def precision(self) -> dict[str, tuple[int, int]]:
         """By kind that was named first: right ones and all."""
-        found = defaultdict[str, tuple[int, int]](lambda: (0, 0))
-        for one in self.verdicts:
-            if one.named:
-                right, count = found[one.named]
-                found[one.named] = right + one.right, count + 1
-        return dict(found)
+        return _tally((one.named, one.right) for one in self.verdicts)
 
     def found(self) -> dict[str, tuple[int, int]]:
         """By kind of the fault that saves most, whether it can be told apart or not: those that
         were named first, and all."""
-        found = defaultdict[str, tuple[int, int]](lambda: (0, 0))
-        for one in self.verdicts:
-            if one.largest:
-                named, count = found[one.largest]
-                found[one.largest] = named + one.found, count + 1
-        return dict(found)
+        return _tally((one.largest, one.found) for one in self.verdicts)
 
     def sizes(self) -> dict[str, list[float]]:
         """By kind that was rightly named first, sorted: the cost that was said by the true one."""
@@ -276,6 +261,16 @@ class Score:
             if not one.right
         ]
         return "\n".join(lines)
+
+
+def _tally(told: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
+    """By kind: so many are, of all of it; no kind is not counted."""
+    found = defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    for kind, good in told:
+        if kind:
+            so, count = found[kind]
+            found[kind] = so + good, count + 1
+    return dict(found)
 
 
 def _of(pair: tuple[int, int] | None) -> str:

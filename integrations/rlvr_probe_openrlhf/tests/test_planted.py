@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from rlvr_probe_openrlhf.tests.runs import GROUP, PROMPTS, Finished, Runner, Scenario
 
-from tests.planted import Planted, Slept, characterized, mistakes, read_books, saved_s
+from tests.planted import (
+    Planted,
+    Slept,
+    characterized,
+    mistakes,
+    read_books,
+    slept_together,
+)
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -28,19 +35,9 @@ JOBS = {
 
 
 def slept(run: Finished) -> Slept:
-    """What would have been saved without the sleep.
-
-    Tools of all trajectories of a step sleep at the same time, and each a little later than
-    another: the step would be shorter by what one of them sleeps.
-    """
-    found, planted = read_books(run.folder / "books"), run.scenario.planted
-    if planted is not None and planted.kind == "tool":
-        assert found.calls % TOGETHER == 0
-        return replace(found, wall_s=found.calls // TOGETHER * planted.seconds)
-    if planted is not None and planted.kind == "reward":
-        assert found.calls == run.scenario.steps
-        return replace(found, wall_s=saved_s(run.truth.rewards, TOGETHER, planted.seconds))
-    return found
+    """What would have been saved without the sleep."""
+    found, job = read_books(run.folder / "books"), run.scenario
+    return slept_together(found, job.planted, run.truth.rewards, TOGETHER, job.steps)
 
 
 def wrong(run: Finished) -> list[str]:
