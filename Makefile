@@ -54,7 +54,7 @@ docs: $(READY) $(DOCS) ## the documentation, into docs/_build/html; its examples
 lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS=--upgrade
 	$(LOCK) --python-version 3.11 --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/docs.in --output-file requirements/docs.txt
-	$(LOCK) --python-version 3.10 --resolution lowest-direct --extra cli --extra host $(ARGS) pyproject.toml requirements/oldest.in \
+	$(LOCK) --python-version 3.10 --resolution lowest-direct --extra analysis --extra cli --extra host $(ARGS) pyproject.toml requirements/oldest.in \
 		--output-file requirements/oldest.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/verl.in --output-file requirements/verl.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/openrlhf.in --output-file requirements/openrlhf.txt

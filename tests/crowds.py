@@ -9,7 +9,7 @@ from typing import Final
 import duckdb
 
 from rlvr_probe.analysis.causes import Cause
-from rlvr_probe.analysis.characterization import Characterization
+from rlvr_probe.analysis.characterization import COUNTS_QUERY, Characterization
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series, query
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
 from rlvr_probe.analysis.tables import Tables
@@ -124,7 +124,7 @@ def _found(tables: Tables, gpus: int, steps: int) -> Characterization:
     chapter = Chapter("devices", "GPUs", figures, series=series)
     [facts] = query(tables, "SELECT * FROM run").dicts
     return Characterization(
-        source="crowd", kind="recording", facts=facts, counts=query(tables, "SELECT 1"),
+        source="crowd", kind="recording", facts=facts, counts=query(tables, COUNTS_QUERY),
         ledger=Ledger(range(gpus), 0, steps * _STEP, ns, ()),  # type: ignore[arg-type]
         ledger_by_step=None, waits=None, causes=(cause,), chapters=(chapter,), notes=(),
     )  # fmt: skip

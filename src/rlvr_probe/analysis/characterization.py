@@ -18,7 +18,7 @@ __all__ = ["Characterization", "Progress", "characterize"]
 Progress = Callable[[str], object]
 """Called with what was done, in a word or two."""
 
-_COUNTS: Final = """
+COUNTS_QUERY: Final = """
 SELECT (SELECT count(*) FROM kept_step
         WHERE done AND number >= 1 OR (SELECT kind FROM run) = 'workload') AS steps,
        (SELECT count(*) FROM kept_trajectory WHERE mode = 'train') AS trajectories,
@@ -94,7 +94,7 @@ def characterize(
         source=tables.source,
         kind=facts["kind"],
         facts=facts,
-        counts=query(tables, _COUNTS),
+        counts=query(tables, COUNTS_QUERY),
         ledger=ledger,
         ledger_by_step=None if ledger is None else query(tables, STEPS_QUERY),
         waits=None if ledger is None else query(tables, WAITS_QUERY),

@@ -101,7 +101,7 @@ class Stage:
 _BATCH_COLUMN: Final = ("batch", "BIGINT", "coalesce(#batch, #parent)")
 _RUNS: Final = "try_cast($loss_runs AS BIGINT[])"
 _ONE_RUN: Final = (
-    "CASE WHEN $loss_runs = '[]' THEN 0 ELSE try_cast(trim($loss_runs, '[]') AS BIGINT) END"
+    "CASE WHEN $loss_runs = '[]' THEN 0 ELSE try_cast(($loss_runs)[2:-2] AS BIGINT) END"
 )
 _SEVERAL: Final = "contains($loss_runs, ',')"
 

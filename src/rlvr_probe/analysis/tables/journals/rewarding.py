@@ -37,17 +37,17 @@ def place_rewards(bulk: Bulk, sql: duckdb.DuckDBPyConnection, places: Places) ->
     sql.execute(_TOLD.ddl)
     bulk.add(_TOLD, _told(places))
     bulk.finish()
+    for name, kind in _MEANWHILE:
+        sql.execute(f"ALTER TABLE verification ADD COLUMN {name} {kind}")
     sql.execute(_VERIFIED)
-    sql.execute(
-        "INSERT INTO verification SELECT trajectory_id, process, function, start_ns, end_ns,"
-        " attempts, timeouts FROM q_verified"
-    )
     sql.execute(_FUNCTIONS)
     sql.execute(_TOLD_ROWS)
     sql.execute(_EACH_ONCE)
     [[odd]] = sql.execute("SELECT count(*) FROM q_function WHERE told = 0 AND NOT once").fetchall()
     if odd:
         sql.execute(_NOT_ONCE)
+    for name, _ in _MEANWHILE:
+        sql.execute(f"ALTER TABLE verification DROP COLUMN {name}")
 
 
 def _told(places: Places) -> Iterator[Sequence[Any]]:
@@ -57,22 +57,25 @@ def _told(places: Places) -> Iterator[Sequence[Any]]:
             yield number, column.function, column.index, list(column.values), times
 
 
+_MEANWHILE = (("n", "INTEGER"), ("value", "DOUBLE"))
+"""Columns that verifications have until rewards are made of them: their shard, what was given."""
+
 _VERIFIED = (
-    "CREATE TABLE q_verified AS SELECT i.n AS n, i.first + j.local AS trajectory_id, r.process AS"
-    " process, t.function AS function, t.start_ns + shift_ns AS start_ns,"
+    "INSERT INTO verification BY NAME SELECT i.n AS n, i.first + j.local AS trajectory_id,"
+    " r.process AS process, t.function AS function, t.start_ns + shift_ns AS start_ns,"
     " t.end_ns + shift_ns AS end_ns, t.attempts AS attempts, t.timeouts AS timeouts,"
-    " t.value AS value, (t.end_ns - t.start_ns) / 1e9 AS took_s FROM q_verification t"
-    " JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n)"
-    " JOIN q_member m ON m.p = t.p JOIN q_process r ON r.p = t.p"
+    " t.value AS value FROM q_verification t JOIN q_place j ON t.p = j.p AND t.batch = j.own"
+    " JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p JOIN q_process r ON r.p = t.p"
 )
+_TOOK = "(end_ns - start_ns) / 1e9"
 
 _FUNCTIONS = (
     "CREATE TABLE q_function AS SELECT v.n AS n, v.function AS function, i.told AS told,"
     " row_number() OVER (PARTITION BY v.n ORDER BY v.function) - 1 AS fn,"
     " v.verified = i.size AND v.those = e.every AS once,"
     " count(*) OVER (PARTITION BY v.n) AS functions FROM"
-    " (SELECT n, function, count(*) AS verified, sum(hash(trajectory_id)) AS those FROM q_verified"
-    " GROUP BY n, function) v JOIN q_shard i USING (n) JOIN"
+    " (SELECT n, function, count(*) AS verified, sum(hash(trajectory_id)) AS those"
+    " FROM verification GROUP BY n, function) v JOIN q_shard i USING (n) JOIN"
     " (SELECT n, sum(hash(first + local)) AS every FROM q_joined JOIN q_shard USING (n)"
     " GROUP BY n) e USING (n)"
 )
@@ -88,13 +91,14 @@ _TOLD_ROWS = (
     " (SELECT n, unnest(range(len(given))) AS local, q_told.function AS function, q_told.fn AS fn,"
     " unnest(given) AS value FROM q_told JOIN q_function USING (n) WHERE told = 1 AND functions = 1"
     " AND times IS NULL) a JOIN q_shard USING (n) LEFT JOIN"
-    " (SELECT trajectory_id, CASE WHEN count(*) = 1 THEN any_value(took_s) END AS took_s"
-    " FROM q_verified WHERE n IN (SELECT n FROM q_function WHERE told = 1 AND functions = 1)"
+    f" (SELECT trajectory_id, CASE WHEN count(*) = 1 THEN any_value({_TOOK}) END AS took_s"
+    " FROM verification WHERE n IN (SELECT n FROM q_function WHERE told = 1 AND functions = 1)"
     " GROUP BY trajectory_id) b ON b.trajectory_id = first + local"
 )
 
 _EACH_ONCE = (
-    "INSERT INTO reward SELECT trajectory_id, function, fn, value, took_s FROM q_verified"
+    "INSERT INTO reward SELECT trajectory_id, function, fn, v.value,"
+    " (v.end_ns - v.start_ns) / 1e9 FROM verification v"
     " JOIN q_function USING (n, function) WHERE told = 0 AND once"
 )
 
@@ -102,7 +106,7 @@ _NOT_ONCE = (
     "INSERT INTO reward SELECT i.first + j.local, f.function, f.fn, v.value, v.took_s"
     " FROM q_function f JOIN q_joined j USING (n) JOIN q_shard i USING (n) LEFT JOIN"
     " (SELECT trajectory_id, function, CASE WHEN count(*) = 1 THEN any_value(value) END AS value,"
-    " CASE WHEN count(*) = 1 THEN any_value(took_s) END AS took_s FROM q_verified"
+    f" CASE WHEN count(*) = 1 THEN any_value({_TOOK}) END AS took_s FROM verification"
     " GROUP BY trajectory_id, function) v"
     " ON v.trajectory_id = i.first + j.local AND v.function = f.function"
     " WHERE f.told = 0 AND NOT f.once"

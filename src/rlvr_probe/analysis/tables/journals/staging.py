@@ -197,9 +197,10 @@ def _columns(how: Taken, lines: str, *more: str) -> str:
     own = (f"{made} AS {name}" for name, made in how.columns.items())
     # What is no usual row may be no JSON: DuckDB is free to look at it before it is left out.
     taken_of = f"CASE WHEN regexp_full_match(line, {_text(how.pattern)}) THEN {how.values} END"
+    # Joined before anything is taken, which would have to be carried along.
     return (
-        f"SELECT {', '.join((*head, *own, *more))} FROM (SELECT filename, line, {taken_of} AS s"
-        f" FROM {lines} WHERE starts_with(line, '{how.prefix}')) JOIN q_file USING (filename)"
+        f"SELECT {', '.join((*head, *own, *more))} FROM (SELECT p, zero, line, {taken_of} AS s FROM"
+        f" {lines} JOIN q_file USING (filename) WHERE starts_with(line, '{how.prefix}'))"
         " WHERE s IS NOT NULL"
     )
 
