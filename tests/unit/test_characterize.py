@@ -165,6 +165,9 @@ from rlvr_probe.analysis import characterization
 LONG = """SELECT max(s) FROM (SELECT sum(hash(i) % 100) OVER (PARTITION BY hash(i) % 1000
 ORDER BY hash(i) ROWS BETWEEN 200 PRECEDING AND CURRENT ROW) s FROM range(5000000) t(i))"""
 
+# Whoever starts tests in the background of a shell has it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def long(tables, **_):
     threading.Timer(0.5, os.kill, (os.getpid(), getattr(signal, sys.argv[1]))).start()
     tables.sql.execute(LONG)
