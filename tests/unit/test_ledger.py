@@ -72,6 +72,30 @@ def test_who_was_waited_for_is_who_the_books_say(tmp_path: Path, seed: int) -> N
     assert agreed >= 0.95 * whole
 
 
+def test_ranks_that_ask_a_server_wait_for_the_last_trajectory_of_a_step(tmp_path: Path) -> None:
+    simulate(small("trl"), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run") as tables:
+        tables.sql.execute("UPDATE run SET engine = 'vllm-server'")
+        made = make_ledger(tables)
+        assert made is not None
+        rows = tables.sql.execute(
+            "SELECT step_id, trajectory_id, rank, engine, gpu_ns FROM barrier_wait"
+            " WHERE barrier = 'rollout' ORDER BY step_id"
+        ).fetchall()
+        longest = tables.sql.execute(
+            "SELECT step_id, max(turn.end_ns) AS end_ns FROM trajectory JOIN turn"
+            " USING (trajectory_id) WHERE mode = 'train' GROUP BY step_id ORDER BY step_id"
+        ).fetchall()
+        ended = dict(
+            tables.sql.execute(
+                "SELECT trajectory_id, max(end_ns) FROM turn GROUP BY trajectory_id"
+            ).fetchall()
+        )
+    assert sum(gpu_ns for *_, gpu_ns in rows) == made.ns["wait.rollout"] > 0
+    assert [(step, ended[one]) for step, one, *_ in rows] == longest
+    assert {(rank, engine) for _, _, rank, engine, _ in rows} == {(None, None)}
+
+
 @pytest.mark.parametrize("seed", [3, 12])
 def test_the_chapter_tells_the_ledger_by_step_gpu_and_barrier(tmp_path: Path, seed: int) -> None:
     truth = simulate(scenario(seed), tmp_path / "run", again=False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.trace import read_run
@@ -38,10 +38,26 @@ class Rank(JournalFile):
         self.span(names.STEP, begin, end, session=0, step=step)
 
 
+def made(tables: Tables) -> Ledger:
+    """The ledger, whose barriers have all that was waited, and no more."""
+    found = make_ledger(tables)
+    assert found is not None
+    told, wanted = (
+        dict[str, int](tables.sql.execute(query).fetchall())
+        for query in (
+            "SELECT 'wait.' || barrier, sum(gpu_ns)::BIGINT FROM barrier_wait JOIN step"
+            " USING (step_id) WHERE superseded_by IS NULL GROUP BY barrier",
+            "SELECT category, sum(ns)::BIGINT FROM ledger WHERE starts_with(category, 'wait.')"
+            " GROUP BY category",
+        )
+    )
+    assert told == wanted
+    return found
+
+
 def ledger_of(folder: Path, machine: Machine | None = None) -> Ledger:
     with open_tables(read_run(folder, machine=machine)) as tables:
-        found = make_ledger(tables)
-        assert found is not None
+        found = made(tables)
         [[told]] = tables.sql.execute("SELECT sum(ns) FROM ledger").fetchall()
     assert told == sum(found.ns.values()) == len(found.gpus) * (found.end_ns - found.begin_ns)
     return found
@@ -54,8 +70,7 @@ def seconds(found: Ledger) -> dict[str, float]:
 
 def by_gpu(folder: Path, machine: Machine | None = None) -> list[dict[str, float]]:
     with open_tables(read_run(folder, machine=machine)) as tables:
-        found = make_ledger(tables)
-        assert found is not None
+        found = made(tables)
         rows = tables.sql.execute(
             "SELECT gpu, category, sum(ns) FROM ledger GROUP BY gpu, category ORDER BY 1, 2"
         ).fetchall()
@@ -86,12 +101,13 @@ def test_one_step_of_two_ranks_with_a_controller(tmp_path: Path, hz: float) -> N
 # ---------------------------------------------------------------- ranks that do everything
 
 
-def two_ranks(folder: Path) -> None:
-    """Two steps of two ranks: the second generates longer, the first verifies longer."""
+def two_ranks(folder: Path, job: int = 0) -> None:
+    """Two steps of two ranks, of which the second generates longer; of the job after another."""
     for rank in (0, 1):
-        one = Rank(folder, 1 + rank, header={"rank": rank, "world_size": 2})
-        one.begin(rank, 2)
-        for step, at in ((1, 10), (2, 20)):
+        header = {"rank": rank, "world_size": 2, "job": f"job-{job}"}
+        one = Rank(folder, 1 + 2 * job + rank, start_s=100.0 * job, header=header)
+        one.begin(rank, 2, resumed_step=2 * job)
+        for step, at in ((2 * job + 1, 10), (2 * job + 2, 20)):
             one.stage(names.DATA, step, at, at + 0.5)
             one.stage(names.ROLLOUT, step, at + 1, at + 4)
             batch = one.next_span()
@@ -118,6 +134,28 @@ def test_ranks_that_do_everything(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_what_ranks_waited_in_two_attempts_is_counted_once(tmp_path: Path) -> None:
+    for job in (0, 1):
+        two_ranks(tmp_path, job)
+    with open_tables(read_run(tmp_path)) as tables:
+        assert len(made(tables).gpus) == 2
+        waited = [one for one in barriers(tables) if one["barrier"] == "rollout"]
+    # In each step the first rank waits one second for the second one.
+    assert [(one["gpu_s"], one["rank"]) for one in waited] == [(1.0, 1)] * 4
+
+
+def barriers(tables: Tables) -> list[dict[str, Any]]:
+    """What was waited at each of them, GPU s, and what is known of who came last."""
+    done = tables.sql.execute(
+        "SELECT barrier, gpu_ns / 1e9 AS gpu_s, last_kind, b.process, b.rank, b.engine, sample,"
+        " turn, name FROM barrier_wait b LEFT JOIN trajectory USING (trajectory_id)"
+        " ORDER BY gpu_ns DESC"
+    )
+    columns = [one[0] for one in done.description or ()]
+    rows = (dict(zip(columns, row, strict=True)) for row in done.fetchall())
+    return [{name: one for name, one in row.items() if one is not None} for row in rows]
+
+
 def test_whoever_asks_a_server_waits_for_it(tmp_path: Path) -> None:
     one = Rank(tmp_path)
     one.begin(engine="vllm-server")
@@ -129,6 +167,10 @@ def test_whoever_asks_a_server_waits_for_it(tmp_path: Path) -> None:
     found = ledger_of(tmp_path)
     assert seconds(found) == {"wait.rollout": 6.0, "work.update_actor": 4.0}
     assert any("its GPUs are not in the ledger" in note for note in found.notes)
+    with open_tables(read_run(tmp_path)) as tables:
+        made(tables)
+        # Of one call for eight trajectories nothing says which of them was last.
+        assert barriers(tables) == [{"barrier": "rollout", "gpu_s": 6.0}]
 
 
 def test_a_stage_in_another_one_is_taken_out_of_it(tmp_path: Path) -> None:

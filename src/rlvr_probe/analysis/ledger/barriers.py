@@ -10,8 +10,6 @@ from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["find_barriers"]
 
-_COLUMNS = "last_kind, process, rank, engine, trajectory_id, turn, name"
-
 _LIVED = """
 CREATE OR REPLACE TEMP TABLE barrier_lived AS
 WITH one AS (
@@ -81,8 +79,8 @@ WITH waited AS (
     SELECT segment.step_id, attempt, category, segment.start_ns, sum(segment.end_ns -
                segment.start_ns)::BIGINT AS ns
     FROM segment JOIN step USING (step_id)
+    SEMI JOIN (SELECT gpu, attempt FROM gpu_teller WHERE NOT own) USING (gpu, attempt)
     WHERE starts_with(category, 'wait.')
-      AND gpu IN (SELECT gpu FROM gpu_teller WHERE NOT own)
     GROUP BY segment.step_id, attempt, category, segment.start_ns
 ), placed AS (
     SELECT waited.step_id, waited.category, ns, barrier
@@ -100,19 +98,26 @@ FROM summed LEFT JOIN barrier USING (barrier)
 
 _OWN = """
 CREATE OR REPLACE TEMP TABLE barrier_own AS
-SELECT segment.step_id, gpu, category, start_ns, end_ns, end_ns - start_ns AS ns,
-       start_ns >= decoded_ns AS met
-FROM segment JOIN gpu_teller told USING (gpu)
-LEFT JOIN (SELECT step_id, process, max(busy.end_ns) AS decoded_ns
-           FROM ledger_stage stage JOIN ledger_busy busy
-               ON busy.engine = -2 - stage.process AND busy.end_ns > stage.start_ns
-              AND busy.end_ns <= stage.end_ns
-           WHERE stage.name = 'rollout' AND stage.mode = 'train'
-           GROUP BY step_id, process) decoded
-    ON decoded.step_id = segment.step_id AND decoded.process = told.process
-WHERE told.own AND starts_with(category, 'wait.')
+WITH decoded AS (
+    SELECT step_id, gpu, max(busy.end_ns) AS decoded_ns
+    FROM ledger_stage stage JOIN gpu_teller told USING (process)
+    JOIN ledger_busy busy ON busy.engine = -2 - stage.process AND busy.end_ns > stage.start_ns
+        AND busy.end_ns <= stage.end_ns
+    WHERE stage.name = 'rollout' AND stage.mode = 'train' AND told.own
+    GROUP BY step_id, gpu
+)
+SELECT step_id, gpu, category, segment.start_ns, segment.end_ns,
+       segment.end_ns - segment.start_ns AS ns,
+       CASE WHEN step_id IN (SELECT step_id FROM queue_group) THEN 'queue'
+            WHEN decoded_ns IS NULL THEN 'server'
+            WHEN segment.start_ns >= decoded_ns THEN 'others' ELSE 'tools' END AS waits_for
+FROM segment JOIN step USING (step_id)
+SEMI JOIN (SELECT gpu, attempt FROM gpu_teller WHERE own) USING (gpu, attempt)
+LEFT JOIN decoded USING (step_id, gpu)
+WHERE starts_with(category, 'wait.')
 """
-"""What ranks waited that everybody tells of himself, and whether it was for others."""
+"""What ranks waited that everybody tells of himself; of a rollout, whether it was for a queue, for
+engines that are none of theirs, for their own tools, or for other ranks."""
 
 _TOOLS = """
 INSERT INTO barrier_wait BY NAME
@@ -130,11 +135,11 @@ SELECT own.step_id, 'rollout' AS barrier, any_value(ns) AS gpu_ns, 'tool' AS las
 FROM barrier_own own JOIN gpu USING (gpu)
 LEFT JOIN (SELECT called.*, mine.start_ns AS from_ns FROM called
            ASOF JOIN (SELECT gpu, start_ns, end_ns FROM barrier_own
-                      WHERE category = 'wait.rollout' AND NOT met) mine
+                      WHERE category = 'wait.rollout' AND waits_for = 'tools') mine
                ON called.gpu = mine.gpu AND called.start_ns >= mine.start_ns
            WHERE called.start_ns < mine.end_ns) called
     ON called.gpu = own.gpu AND called.from_ns = own.start_ns
-WHERE category = 'wait.rollout' AND NOT met
+WHERE category = 'wait.rollout' AND waits_for = 'tools'
 GROUP BY own.step_id, own.gpu, own.start_ns
 """
 """An engine stood still between two of its calls: for the longest tool."""
@@ -142,11 +147,11 @@ GROUP BY own.step_id, own.gpu, own.start_ns
 _MET = """
 INSERT INTO barrier_wait BY NAME
 WITH meant AS (
-    SELECT step_id, gpu, coalesce(sum(ns) FILTER (met), 0) AS ns
+    SELECT step_id, gpu, coalesce(sum(ns) FILTER (waits_for = 'others'), 0) AS ns
     FROM barrier_own WHERE category = 'wait.rollout' GROUP BY step_id, gpu
 ), each_gpu AS (
     -- Who waited for nobody has no row of its own.
-    SELECT step_id, told.gpu, coalesce(meant.ns, 0) AS ns
+    SELECT DISTINCT step_id, told.gpu, coalesce(meant.ns, 0) AS ns
     FROM (SELECT DISTINCT step_id FROM meant) JOIN ledger_window USING (step_id)
     JOIN gpu_teller told USING (process) LEFT JOIN meant USING (step_id, gpu)
     WHERE told.own
@@ -182,9 +187,38 @@ SELECT met.step_id, 'rollout' AS barrier, gpu_ns,
        CASE WHEN called.ns > decoded.ns THEN tool END AS name
 FROM met JOIN gpu USING (gpu) LEFT JOIN called USING (step_id) LEFT JOIN decoded USING (step_id)
 LEFT JOIN last USING (step_id)
-WHERE NOT EXISTS (SELECT 1 FROM queue_group WHERE queue_group.step_id = met.step_id)
 """
 """Ranks meet at the end of their rollouts."""
+
+_SERVED = """
+INSERT INTO barrier_wait BY NAME
+WITH waited AS (
+    SELECT step_id, sum(ns)::BIGINT AS gpu_ns FROM barrier_own
+    WHERE category = 'wait.rollout' AND waits_for = 'server' GROUP BY step_id
+), last AS (
+    -- Of those that one call generates, the longest is what it waits for.
+    SELECT step_id, arg_max(trajectory_id, (turn.end_ns, coalesce(turn.response_tokens, 0)))
+               AS trajectory_id
+    FROM trajectory one JOIN turn USING (trajectory_id)
+    WHERE mode = 'train' AND step_id IN (SELECT step_id FROM waited) AND turn.end_ns IS NOT NULL
+    GROUP BY step_id
+), turned AS (
+    SELECT trajectory_id, sum(end_ns - start_ns) AS ns, arg_max(turn, end_ns - start_ns) AS longest
+    FROM turn WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
+), called AS (
+    SELECT trajectory_id, sum(end_ns - start_ns) AS ns, arg_max(turn, end_ns - start_ns) AS longest,
+           arg_max(tool, end_ns - start_ns) AS tool
+    FROM tool_call WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
+)
+SELECT step_id, 'rollout' AS barrier, gpu_ns,
+       CASE WHEN called.ns > turned.ns THEN 'tool' WHEN turned.ns IS NOT NULL THEN 'turn' END
+           AS last_kind, trajectory_id,
+       CASE WHEN called.ns > turned.ns THEN called.longest ELSE turned.longest END AS turn,
+       CASE WHEN called.ns > turned.ns THEN tool END AS name
+FROM waited LEFT JOIN last USING (step_id) LEFT JOIN turned USING (trajectory_id)
+LEFT JOIN called USING (trajectory_id)
+"""
+"""Ranks that have no engine wait for those that generate for them: for the last trajectory."""
 
 _REWARDED = """
 CREATE OR REPLACE TEMP TABLE barrier_reward AS
@@ -238,8 +272,7 @@ _STARVED = """
 INSERT INTO barrier_wait BY NAME
 WITH waited AS (
     SELECT own.step_id, sum(ns)::BIGINT AS gpu_ns FROM barrier_own own
-    WHERE category = 'wait.rollout'
-      AND step_id IN (SELECT step_id FROM queue_group)
+    WHERE category = 'wait.rollout' AND waits_for = 'queue'
     GROUP BY own.step_id
 ), last AS (
     SELECT step_id, arg_max(batch_id, scored_ns) AS batch_id, max(scored_ns) AS scored_ns
@@ -251,7 +284,7 @@ WITH waited AS (
 SELECT waited.step_id, 'rollout' AS barrier, gpu_ns,
        CASE WHEN scored_ns - one.end_ns > one.end_ns - one.start_ns THEN 'reward'
             WHEN 2 * tools_ns > one.end_ns - one.start_ns THEN 'tool' ELSE 'turn' END AS last_kind,
-       coalesce(one.engine, 0) AS engine, trajectory_id,
+       one.engine, trajectory_id,
        CASE last_kind WHEN 'reward' THEN scored.function WHEN 'tool' THEN tool END AS name
 FROM waited LEFT JOIN last USING (step_id)
 LEFT JOIN (SELECT * FROM barrier_lived
@@ -292,8 +325,8 @@ GROUP BY step_id, category
 def find_barriers(tables: Tables) -> None:
     """Make ``barrier_wait``; what is waited in steps that were thrown away is in it too."""
     statements = (
-        _LIVED, _CALLED, _WAITED, _OWN, _TOOLS, _MET, _REWARDED, _GATHERED, _STARVED, _IDLE, _HELD,
-        _REST,
+        _LIVED, _CALLED, _WAITED, _OWN, _TOOLS, _MET, _SERVED, _REWARDED, _GATHERED, _STARVED,
+        _IDLE, _HELD, _REST,
     )  # fmt: skip
     for statement in statements:
         tables.sql.execute(statement)
