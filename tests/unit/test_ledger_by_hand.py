@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
+from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
@@ -142,6 +143,36 @@ def test_what_ranks_waited_in_two_attempts_is_counted_once(tmp_path: Path) -> No
         waited = [one for one in barriers(tables) if one["barrier"] == "rollout"]
     # In each step the first rank waits one second for the second one.
     assert [(one["gpu_s"], one["rank"]) for one in waited] == [(1.0, 1)] * 4
+
+
+def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Path) -> None:
+    """Each attempt has engines of its own, in processes of its own."""
+    for job in (0, 1):
+        two_ranks(tmp_path, job)
+    with open_tables(read_run(tmp_path)) as tables:
+        for attempt in (0, 1):
+            number, at_ns = 10 + attempt, (100 * attempt + 11) * SECOND
+            rows = {
+                "process": {"process": number, "attempt": attempt, "role": "engine"},
+                "device": {"device": number, "uuid": f"GPU-{number}", "kind": "gpu",
+                           "host": "node", "boot": "boot"},
+                "device_process": {"device": number, "process": number, "how": "torch"},
+                "trajectory": {"trajectory_id": number, "process": 2 * attempt, "engine": 0},
+                "turn": {"trajectory_id": number, "turn": 0, "start_ns": at_ns,
+                         "end_ns": at_ns + SECOND},
+                "request": {"attempt": attempt, "process": number, "start_ns": at_ns,
+                            "end_ns": at_ns + SECOND},
+            }  # fmt: skip
+            for table, row in rows.items():
+                columns = ", ".join(f"{value!r} AS {name}" for name, value in row.items())
+                tables.sql.execute(f"INSERT INTO {table} BY NAME SELECT {columns}")
+        find_places(tables)
+        owned = "SELECT attempt, engine, process FROM engine_owner ORDER BY attempt"
+        placed = (
+            "SELECT attempt, engine, device FROM engine_gpu JOIN gpu USING (gpu) ORDER BY attempt"
+        )
+        assert tables.sql.execute(owned).fetchall() == [(0, 0, 10), (1, 0, 11)]
+        assert tables.sql.execute(placed).fetchall() == [(0, 0, 10), (1, 0, 11)]
 
 
 def barriers(tables: Tables) -> list[dict[str, Any]]:

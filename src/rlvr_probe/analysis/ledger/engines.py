@@ -7,6 +7,7 @@ GPUs of its own that nothing else is known of.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 
 from rlvr_probe.analysis.ledger.search import Gpu, Search
@@ -17,48 +18,47 @@ SERVER = -1
 """Number of an engine that nobody numbers: a server."""
 
 
-def find_engines(search: Search, attempt: int) -> None:
-    """Find those of the rollout engines of an attempt."""
-    numbers = [
-        number
-        for (number,) in search.ask(
-            "SELECT DISTINCT engine FROM trajectory JOIN process USING (process)"
-            " WHERE attempt = ? AND engine IS NOT NULL ORDER BY engine",
-            attempt,
-        )
-    ]
-    owners = _owners(search, attempt)
-    search.found.owners += [(attempt, *one) for one in owners.items()]
-    left = list[int]()
-    for number in numbers:
-        process = owners.get(number)
-        if process is not None and process in search.works:
-            gpus = search.put(process, "", None)
-            _serve(search, attempt, number, gpus, _training(search))
-        else:
-            left.append(number)
-    if not numbers and (_server(search) or _serves(search, attempt)):
-        left.append(SERVER)
-    if left:
-        _place(search, attempt, left)
+def find_engines(search: Search, attempts: Iterable[int]) -> None:
+    """Find those of the rollout engines of these attempts; ranks are found already."""
+    numbers = defaultdict[int, list[int]](list)
+    for attempt, number in search.ask(
+        "SELECT DISTINCT attempt, engine FROM trajectory JOIN process USING (process)"
+        " WHERE engine IS NOT NULL ORDER BY attempt, engine"
+    ):
+        numbers[attempt].append(number)
+    search.found.owners += _owners(search)
+    owners = {(attempt, engine): process for attempt, engine, process in search.found.owners}
+    training = _training(search)
+    for attempt in attempts:
+        left = list[int]()
+        for number in numbers[attempt]:
+            process = owners.get((attempt, number))
+            if process is not None and process in search.works:
+                _serve(search, attempt, number, search.put(process, "", None), training)
+            else:
+                left.append(number)
+        if not numbers[attempt] and (_server(search) or _serves(search, attempt)):
+            left.append(SERVER)
+        if left:
+            _place(search, attempt, left, training)
 
 
-def _owners(search: Search, attempt: int) -> dict[int, int]:
-    """Process of each engine that told of a request which is a turn of one of its."""
-    [[some]] = search.ask("SELECT count(*) > 0 FROM request WHERE attempt = ?", attempt)
+def _owners(search: Search) -> list[tuple[int, int, int]]:
+    """Attempt, engine and process of each that told of the first turn of its engine as a request.
+
+    The first of the attempt: a later one has processes of its own.
+    """
+    [[some]] = search.ask("SELECT count(*) > 0 FROM request")
     if not some:
-        return {}
-    return dict(
-        search.ask(
-            "SELECT engine, any_value(request.process) FROM request JOIN"
-            " (SELECT engine, arg_min(turn.start_ns, turn.start_ns) AS start_ns,"
-            " arg_min(turn.end_ns, turn.start_ns) AS end_ns FROM turn"
-            " JOIN trajectory USING (trajectory_id) WHERE engine IS NOT NULL GROUP BY engine)"
-            " first ON request.start_ns = first.start_ns AND request.end_ns = first.end_ns"
-            " WHERE request.attempt = ? GROUP BY engine HAVING count(DISTINCT request.process)"
-            " = 1",
-            attempt,
-        )
+        return []
+    return search.ask(
+        "WITH first AS (SELECT attempt, engine, min_by(turn.start_ns, turn.start_ns) AS start_ns,"
+        " min_by(turn.end_ns, turn.start_ns) AS end_ns FROM turn JOIN trajectory"
+        " USING (trajectory_id) JOIN process USING (process) WHERE engine IS NOT NULL"
+        " GROUP BY attempt, engine)"
+        " SELECT attempt, engine, any_value(request.process) FROM request JOIN first"
+        " USING (attempt, start_ns, end_ns) GROUP BY attempt, engine"
+        " HAVING count(DISTINCT request.process) = 1 ORDER BY attempt, engine"
     )
 
 
@@ -82,7 +82,7 @@ def _server(search: Search) -> bool:
     return bool(server)
 
 
-def _place(search: Search, attempt: int, engines: Sequence[int]) -> None:
+def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[int]) -> None:
     """Engines of which no device is known."""
     [[size, beside]] = search.ask("SELECT any_value(rollout_tp), any_value(asynchronous) FROM run")
     free = _free(search)
@@ -117,9 +117,8 @@ def _place(search: Search, attempt: int, engines: Sequence[int]) -> None:
             f"no device of {len(engines)} rollout engines was recorded: each is taken to have"
             f" {each} of its own"
         )
-    trains = _training(search)
     for at, number in enumerate(engines):
-        _serve(search, attempt, number, gpus[at * each : (at + 1) * each], trains)
+        _serve(search, attempt, number, gpus[at * each : (at + 1) * each], training)
 
 
 def _largest(search: Search, attempt: int) -> list[Gpu]:

@@ -28,12 +28,12 @@ def _find(search: Search) -> Places:
         attempt = search.processes[process].attempt
         into = found.controllers if process in callers else found.ranks
         into.setdefault(attempt, []).append(process)
-    for attempt in sorted({*found.controllers, *found.ranks}):
+    attempts = sorted({*found.controllers, *found.ranks})
+    for attempt in attempts:
         _ranks(search, attempt)
     _called(search)
     _missing(search)
-    for attempt in sorted({*found.controllers, *found.ranks}):
-        find_engines(search, attempt)
+    find_engines(search, attempts)
     return found
 
 
