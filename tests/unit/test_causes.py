@@ -101,6 +101,45 @@ def test_without_devices_a_hot_rank_is_a_slow_one(tmp_path: Path) -> None:
     assert named(tmp_path / "run") == ["slow_rank"]
 
 
+def test_a_hot_rank_is_named_with_its_device() -> None:
+    found = run_of(PLANTED["thermal_throttling"])
+    first, fault = found.causes[0], found.truth.faults[0]
+    assert set(first.where) == {"rank", "device"}
+    assert first.where["rank"] == fault["gpu"]
+    assert len(first.evidence["device"].ids) == 1
+
+
+def test_a_gpu_is_hot_by_its_own_counter_alone(tmp_path: Path) -> None:
+    """Of two GPUs that a process may use, the counter of one says nothing beside the other's."""
+    simulate(replace(scenario(2), hz=1.0, steps=4), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            "INSERT INTO device_process BY NAME SELECT device, process, 'visible' AS how"
+            " FROM device, process WHERE kind = 'gpu' AND (device, process) NOT IN"
+            " (SELECT (device, process) FROM device_process)"
+        )
+        # One was held down long ago, and one is now, by a process that nobody knows.
+        tables.sql.execute(
+            "UPDATE reading SET value = CASE device WHEN (SELECT min(device) FROM reading)"
+            " THEN 5000 ELSE end_ns / 1e9 END WHERE counter = 'throttle_thermal_s'"
+        )
+        tables.sql.execute("UPDATE device_process SET how = 'visible'")
+        find_causes(tables)
+        assert tables.sql.execute("SELECT * FROM cause_hot").fetchall() == []
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        [[device]] = tables.sql.execute("SELECT max(device) FROM reading").fetchall()
+        tables.sql.execute(
+            "UPDATE reading SET value = CASE device WHEN ? THEN end_ns / 1e9 ELSE 1000 * device"
+            " END WHERE counter = 'throttle_thermal_s'", [device]
+        )  # fmt: skip
+        find_causes(tables)
+        whose = tables.sql.execute(
+            "SELECT process, device FROM device_process WHERE device = ?", [device]
+        ).fetchall()
+        hot = tables.sql.execute("SELECT DISTINCT process, device FROM cause_hot").fetchall()
+        assert hot == whose
+
+
 def test_a_reward_function_that_takes_long_is_named_though_it_is_parallel(tmp_path: Path) -> None:
     drawn = scenario(2)
     lengths = replace(drawn.lengths, reward_s=(0.1, 12.0, 0.1))

@@ -19,7 +19,7 @@ import pytest
 from rlvr_probe import cli
 from rlvr_probe.analysis.chapters import DEFINITIONS, SERIES
 from rlvr_probe.analysis.characterization import Characterization, characterize
-from rlvr_probe.analysis.figures import Chapter, Figure
+from rlvr_probe.analysis.figures import Chapter, Evidence, Figure
 from rlvr_probe.analysis.ledger import CATEGORIES
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.report.page import page_text
@@ -241,6 +241,12 @@ def test_gpus_that_a_cause_names_are_drawn(
     for rank in range(4):
         slow = [replace(told.causes[0], where={"rank": rank}, evidence={})]
         drawn_gpus = timeline_of(tables, told.ledger, slow)["gpus"]
+        assert rank in [gpu["rank"] for gpu in drawn_gpus]
+    devices = tables.sql.execute("SELECT device, rank FROM gpu ORDER BY gpu").fetchall()
+    assert len(devices) == 4
+    for device, rank in devices:
+        hot = [replace(told.causes[0], where={}, evidence={"device": Evidence.of([device])})]
+        drawn_gpus = timeline_of(tables, told.ledger, hot)["gpus"]
         assert rank in [gpu["rank"] for gpu in drawn_gpus]
 
 

@@ -15,7 +15,7 @@ from rlvr_probe.analysis.causes.clocks import clock_skew
 from rlvr_probe.analysis.causes.filters import aggressive_filter
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.grown import grown
-from rlvr_probe.analysis.causes.laps import lay_out
+from rlvr_probe.analysis.causes.laps import make_laps
 from rlvr_probe.analysis.causes.late import late_ranks
 from rlvr_probe.analysis.causes.movement import slow_weight_sync
 from rlvr_probe.analysis.causes.queues import queues
@@ -60,7 +60,7 @@ def find_causes(tables: Tables) -> list[Cause]:
     Args:
         tables: Of a recording. Of a source without times of its steps there are no causes.
     """
-    extent = lay_out(tables)
+    extent = make_laps(tables)
     if extent is None:
         return []
     run = Run.of(tables, extent)

@@ -96,8 +96,8 @@ class Cause:
         low, high: 95 % interval of ``gpu_s``, from how much steps differ; None where a few steps
             are all there is.
         confidence: How likely this kind is right once it is named, by the judged recordings, 0..1.
-        where: The place: ``rank``, ``gpu``, ``engine``, ``function``, ``tool``, ``step``,
-            ``group``, ``sample``.
+        where: The place: ``rank``, ``device`` (its UUID), ``engine``, ``function``, ``tool``,
+            ``stage``, ``host``, ``step``, ``batch``, ``group``, ``sample``.
         evidence: Ids behind it by kind: ``step`` (step_id), ``trajectory``, ``process``,
             ``device``.
         worst: Worst cases, most expensive first: sentences.

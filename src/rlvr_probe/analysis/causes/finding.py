@@ -20,7 +20,7 @@ _WORST = 3
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run whose laps are laid out, and how large it is.
+    """A run whose laps are made, and how large it is.
 
     Attributes:
         numbers: What the trainer logs as the number of a step, by ``step_id``.

@@ -22,7 +22,7 @@ from rlvr_probe.analysis.causes.cause import Extent
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["WITHOUT", "lay_out"]
+__all__ = ["WITHOUT", "make_laps"]
 
 _WORK: Final = """
 CREATE OR REPLACE TEMP TABLE cause_work AS
@@ -170,15 +170,20 @@ WHERE t.own_times AND t.mode = 'train' AND NOT b.queued
 
 _HOT: Final = """
 CREATE OR REPLACE TEMP TABLE cause_hot AS
-SELECT s.step_id, p.process
-FROM kept_step AS s
-JOIN reading AS r ON r.end_ns BETWEEN s.start_ns AND s.end_ns
-JOIN device_process AS p USING (device)
-WHERE r.counter = 'throttle_thermal_s'
-GROUP BY s.step_id, p.process
-HAVING max(r.value) - min(r.value) > 0.05 * any_value(s.end_ns - s.start_ns) / 1e9
+WITH held AS (
+    SELECT s.step_id, p.process, device, (s.end_ns - s.start_ns) / 1e9 AS lasted_s,
+           max_by(r.value, r.end_ns) - min_by(r.value, r.end_ns) AS held_s
+    FROM kept_step AS s
+    JOIN reading AS r ON r.end_ns BETWEEN s.start_ns AND s.end_ns
+    JOIN gpu AS g USING (device) JOIN gpu_process AS p USING (gpu)
+    WHERE r.counter = 'throttle_thermal_s'
+    GROUP BY ALL
+)
+SELECT step_id, process, max_by(device, held_s) AS device
+FROM held WHERE held_s > 0.05 * lasted_s GROUP BY step_id, process
 """
-"""Steps during which a device of a process was held down by temperature: 5 % of the time."""
+"""Steps during which a GPU that a process surely works on was held down by temperature, 5 % of the
+time, and which one: the counter of each goes up by itself, from wherever it was."""
 
 _EXTENT: Final = """
 SELECT (SELECT count(*) FROM gpu), min(start_ns), max(end_ns), count(*)
@@ -186,7 +191,7 @@ FROM kept_step WHERE number > 0
 """
 
 
-def lay_out(tables: Tables) -> Extent | None:
+def make_laps(tables: Tables) -> Extent | None:
     """Make the tables of this module, for as long as the connection is open.
 
     And those of GPUs, where the ledger has not made them.

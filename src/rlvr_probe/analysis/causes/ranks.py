@@ -114,14 +114,14 @@ FROM (FROM laps UNION ALL FROM hidden UNION ALL FROM paths) GROUP BY step_id ORD
 """Wall time of each step that a faster rank would have saved."""
 
 _DEVICE: Final = """
-SELECT p.device, d.uuid, median(r.value) FILTER (r.counter = 'sm_clock_hz') AS clock_hz,
+SELECT h.device, d.uuid, median(r.value) FILTER (r.counter = 'sm_clock_hz') AS clock_hz,
        max(r.value) FILTER (r.counter = 'temperature_c') AS celsius
-FROM device_process AS p JOIN device AS d USING (device) JOIN reading AS r USING (device)
-WHERE p.process = $process AND d.kind = 'gpu'
-  AND EXISTS (FROM kept_step AS s WHERE s.step_id IN $steps
-              AND r.end_ns BETWEEN s.start_ns AND s.end_ns)
-GROUP BY ALL ORDER BY p.device
+FROM cause_hot AS h JOIN device AS d USING (device) JOIN kept_step AS s USING (step_id)
+JOIN reading AS r ON r.device = h.device AND r.end_ns BETWEEN s.start_ns AND s.end_ns
+WHERE h.process = $process AND h.step_id IN $steps
+GROUP BY h.device, d.uuid ORDER BY count(DISTINCT h.step_id) DESC, h.device
 """
+"""GPUs of a rank that were hot in these steps, the one that was in most of them first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _thermal(run: Run, one: _Pace, slower: float) -> list[Cause]:
     }
     where: dict[str, str | int] = {"rank": one.rank}
     if devices:
-        where["gpu"] = devices[0]["uuid"]
+        where["device"] = devices[0]["uuid"]
     return [run.cause("thermal_throttling", saving, title, answer, where=where, evidence=evidence)]
 
 

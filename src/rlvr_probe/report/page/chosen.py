@@ -40,19 +40,21 @@ def _first(count: int, *some: Iterable[int]) -> list[int]:
 
 def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
     """Numbers of the GPUs that are drawn, in order, and how many there are for which reason."""
-    places = tables.sql.execute("SELECT gpu, process, rank FROM gpu ORDER BY gpu").fetchall()
+    places = tables.sql.execute(
+        "SELECT gpu, process, device, rank FROM gpu ORDER BY gpu"
+    ).fetchall()
     every = [gpu for gpu, *_ in places]
     if len(every) <= GPUS:
         return every, {}
     named = dict[int, None]()
     for cause in causes:
-        where = cause.where
-        processes = (
-            set(cause.evidence["process"].ids) if "process" in cause.evidence else set[int]()
+        processes, devices = (
+            set(cause.evidence[kind].ids) if kind in cause.evidence else set[int]()
+            for kind in ("process", "device")
         )
-        for gpu, process, rank in places:
-            here = gpu == where.get("gpu") or (rank is not None and rank == where.get("rank"))
-            if here or process in processes:
+        for gpu, process, device, rank in places:
+            here = rank is not None and rank == cause.where.get("rank")
+            if here or process in processes or device in devices:
                 named[gpu] = None
     waited = [
         gpu
