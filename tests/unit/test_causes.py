@@ -13,8 +13,12 @@ import pytest
 from rlvr_probe.analysis.causes import KINDS, Cause, Saving, find_causes
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED
+from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.analysis.tables import TABLES, open_tables
+from rlvr_probe.report.characterize import lay_out_characterization, to_document
+from rlvr_probe.report.document import Line
+from rlvr_probe.report.page.document import document
 from tests.judged import Judged, draw, judged, score
 from tests.simulator import scenario, simulate
 from tests.simulator.judging import Score
@@ -60,11 +64,33 @@ def test_a_cause_says_how_it_was_found_and_what_would_refute_it(kind: str) -> No
     assert first.title.endswith("% of GPU time")
     assert first.query.startswith("WITH") or first.query.startswith("SELECT")
     assert first.inputs
-    assert first.worst
-    assert first.evidence["step"].ids
+    # How full a queue was is known of the run, and of no step.
+    assert bool(first.worst) == ("step" in first.evidence) == (kind != "waiting_rollout")
+    assert all(one.ids for one in first.evidence.values())
     assert (first.usually_helps, first.refuted_by) == (HELPS[kind], REFUTED[kind])
     if first.low is not None and first.high is not None:
         assert first.low <= first.gpu_s <= first.high
+
+
+def test_a_cause_that_is_known_of_the_run_alone_has_neither_steps_nor_an_interval(
+    tmp_path: Path,
+) -> None:
+    simulate(scenario(PLANTED["waiting_rollout"]), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        found = characterize(tables)
+        first = found.causes[0]
+        on_the_page = document(tables, found)["causes"][0]
+    assert (first.kind, first.low, first.high) == ("waiting_rollout", None, None)
+    assert (first.worst, first.evidence) == ((), {})
+    written = to_document(found)["causes"][0]
+    assert (written["low"], written["high"]) == (None, None)
+    assert (written["worst"], written["evidence"]) == ([], {})
+    assert (on_the_page["low"], on_the_page["high"]) == (None, None)
+    assert (on_the_page["worst"], on_the_page["evidence"]) == ([], {})
+    lines = [one.text for one in lay_out_characterization(found) if isinstance(one, Line)]
+    told = lines[lines.index(f"1. {first.title}") + 1]
+    assert told.startswith("   without it ")
+    assert told.endswith(f" less; what usually helps: {first.usually_helps}")
 
 
 @pytest.mark.parametrize("seed", CLEAN)

@@ -152,7 +152,7 @@ def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Pa
     with open_tables(read_run(tmp_path)) as tables:
         for attempt in (0, 1):
             number, at_ns = 10 + attempt, (100 * attempt + 11) * SECOND
-            rows = {
+            rows: dict[str, dict[str, Any]] = {
                 "process": {"process": number, "attempt": attempt, "role": "engine"},
                 "device": {"device": number, "uuid": f"GPU-{number}", "kind": "gpu",
                            "host": "node", "boot": "boot"},

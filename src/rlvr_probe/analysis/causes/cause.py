@@ -50,12 +50,18 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Wall time that a run without the cause would not have needed, by step, ns.
+    """Wall time that a run without the cause would not have needed, ns.
 
-    Steps are a sample of steps: how much they differ is how sure their sum is.
+    Steps are a sample of steps: how much they differ is how sure their sum is. What is known of the
+    run as a whole alone is of no step, and how sure it is, nothing tells.
+
+    Attributes:
+        by_step: By ``step_id``; empty where nothing tells what it is of a step.
+        whole_ns: Of all steps together, in that case; else None.
     """
 
-    by_step: Mapping[int, float]
+    by_step: Mapping[int, float] = field(default_factory=dict)
+    whole_ns: float | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> Saving:
@@ -65,7 +71,7 @@ class Saving:
     @property
     def wall_ns(self) -> float:
         """Of all steps together."""
-        return math.fsum(self.by_step.values())
+        return math.fsum(self.by_step.values()) if self.whole_ns is None else self.whole_ns
 
     @property
     def error_ns(self) -> float | None:
@@ -94,13 +100,13 @@ class Cause:
         gpu_s: GPU time that a run without it would have saved, s: GPUs times wall time.
         share: The same as a share of the GPU time of the run, 0..1.
         low, high: 95 % interval of ``gpu_s``, from how much steps differ; None where a few steps
-            are all there is.
+            are all there is, or where it is known of the run as a whole alone.
         confidence: How likely this kind is right once it is named, by the judged recordings, 0..1.
         where: The place: ``rank``, ``device`` (its UUID), ``engine``, ``function``, ``tool``,
             ``stage``, ``host``, ``step``, ``batch``, ``group``, ``sample``.
         evidence: Ids behind it by kind: ``step`` (step_id), ``trajectory``, ``process``,
-            ``device``.
-        worst: Worst cases, most expensive first: sentences.
+            ``device``; a kind of which there are none is absent.
+        worst: Worst cases, most expensive first: sentences; none where no step is known to be one.
         usually_helps: What to try.
         refuted_by: What to look at that would show it wrong.
         query: The SQL that made the size of it.

@@ -53,4 +53,4 @@ def clock_skew(run: Run) -> list[Cause]:
     title = f"wall clocks of two machines are {apart:.1f} s apart"
     worst = [f"host {host}"] if host else []
     where = {"host": host} if host else {}
-    return [run.cause("clock_skew", Saving({}), title, answer, where=where, worst=worst)]
+    return [run.cause("clock_skew", Saving(), title, answer, where=where, worst=worst)]

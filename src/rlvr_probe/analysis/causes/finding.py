@@ -74,7 +74,7 @@ class Run:
 
         Args:
             kind: What it is.
-            saving: By step.
+            saving: What a run without it would not have needed.
             title: What is wrong and where; its share is put behind it.
             answer: The query that gave the saving.
             where: The place.
@@ -85,7 +85,7 @@ class Run:
         share, gpu_s = self.share(saving), gpus * max(0.0, saving.wall_ns) / 1e9
         error = saving.error_ns
         error_s = None if error is None else gpus * error / 1e9
-        steps = saving.worst_steps
+        found = {"step": Evidence.of(saving.worst_steps), **(evidence or {})}
         if worst is None:
             worst = self.worst_steps(saving, _WORST)
         return Cause(
@@ -97,7 +97,7 @@ class Run:
             high=None if error_s is None else gpu_s + error_s,
             confidence=CONFIDENCE[kind],
             where=dict(where or {}),
-            evidence={"step": Evidence.of(steps), **(evidence or {})},
+            evidence={kind: one for kind, one in found.items() if one.count},
             worst=tuple(worst),
             usually_helps=HELPS[kind],
             refuted_by=REFUTED[kind],
