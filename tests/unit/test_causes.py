@@ -108,6 +108,24 @@ def test_clocks_that_differ_are_told_and_cost_nothing() -> None:
         ]
 
 
+def test_a_clock_that_was_corrected_already_is_told_with_its_machine(tmp_path: Path) -> None:
+    """By the number in the tables, whatever notes say of it."""
+    simulate(replace(scenario(2), steps=4), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute(
+            "UPDATE process SET host = 'node-' || process, boot = host,"
+            " corrected_s = CASE process WHEN 1 THEN -0.04 WHEN 2 THEN -2.5 ELSE 0 END"
+        )
+        [skew] = [one for one in find_causes(tables) if one.kind == "clock_skew"]
+        assert (skew.title, skew.where) == (
+            "wall clocks of two machines are 2.5 s apart", {"host": "node-2"}
+        )  # fmt: skip
+        assert (skew.gpu_s, skew.evidence) == (0.0, {})
+        assert "corrected_s" in skew.query
+        tables.sql.execute("UPDATE process SET corrected_s = corrected_s / 40")
+        assert [one for one in find_causes(tables) if one.kind == "clock_skew"] == []
+
+
 def test_of_two_faults_the_one_that_saves_more_is_first() -> None:
     found = run_of(36)
     named = [one.kind for one in found.causes]

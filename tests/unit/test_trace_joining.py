@@ -242,6 +242,8 @@ def test_wall_clocks_of_two_machines_apart_are_corrected_by_common_steps(
     assert starts[0] == 0
     assert 0 <= starts[1] <= SECOND
     assert min(span.start_ns for step in trace.steps() for span in step.spans) >= 0
+    # Whichever clock is behind is that of the run; a step of the other is put 2 s earlier.
+    assert [one.corrected_s for one in trace.processes] == pytest.approx([0.0, -2.0], abs=0.05)
     assert any("were at least 2.0 s apart" in note for note in trace.notes)
     assert any("not resolved" in note for note in trace.notes)
 

@@ -246,6 +246,7 @@ def _process(
         role=_class(journal.role),
         devices=devices_of(one, devices),
         devices_how="" if journal.used is None else journal.used.how,
+        corrected_s=clock.corrected_ns.get(header.clock, 0) / 1e9,
     )
 
 

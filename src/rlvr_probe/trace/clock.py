@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median_low
 
 from rlvr_probe.model import names
@@ -29,6 +29,7 @@ class RunClock:
 
     Attributes:
         shift_ns: By clock key: what to add.
+        corrected_ns: By clock key, where it is not 0: what of that its wall clock does not say.
         notes: How good that is.
         epoch_ns: Wall clock at run time 0, ns since 1970, as the first process had it, or of
             several machines the one of most processes.
@@ -37,6 +38,7 @@ class RunClock:
     shift_ns: Mapping[str, int]
     notes: tuple[str, ...]
     epoch_ns: int
+    corrected_ns: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, process: Recorded, mono_ns: int) -> int:
         """Run time of a moment of ``process``, ns."""
@@ -60,7 +62,7 @@ def align(processes: Sequence[Recorded]) -> RunClock:
     # Of calls there are those between one caller and many.
     callers = Counter(call.caller for call in calls)
     reference = (callers or sizes).most_common(1)[0][0]
-    notes = list[str]()
+    notes, corrected = list[str](), dict[str, int]()
     widths = list[int]()
     for clock in by_clock.keys() - {reference}:
         low, high = _bounds(
@@ -87,6 +89,7 @@ def align(processes: Sequence[Recorded]) -> RunClock:
         widths.append(high - low)
         if error:
             shift[clock] += error
+            corrected[clock] = error
             notes.append(
                 f"wall clocks of two machines were at least {abs(error) / 1e9:.1f} s apart:"
                 " corrected by what they did together"
@@ -105,7 +108,8 @@ def align(processes: Sequence[Recorded]) -> RunClock:
     )
     moved_by = {clock: value - zero for clock, value in shift.items()}
     # On one machine, a process that comes later leaves the time of day of what was before.
-    return RunClock(moved_by, tuple(sorted(notes)), first if len(by_clock) == 1 else zero)
+    epoch_ns = first if len(by_clock) == 1 else zero
+    return RunClock(moved_by, tuple(sorted(notes)), epoch_ns, corrected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """Machines whose wall clocks differ: no GPU time is lost, but what times between them mean.
 
 What ranks end together, because a collective makes them, ends at the same time on every machine:
-how far apart it is on their clocks is told by every step again. Calls between machines tell it as
-well, and there the reading of the recording has corrected it already and says so.
+how far apart it is on their clocks is told by every step again. What machines do together tells it
+as well, as calls between them do: there the reading of the recording has corrected it already.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
@@ -34,23 +33,24 @@ ORDER BY abs(median(ns)) DESC
 """
 """By machine: how much later than the first one it ends what all end together, s."""
 
-_CORRECTED: Final = re.compile(r"wall clocks of two machines were at least ([0-9.]+) s apart")
+_CORRECTED: Final = """
+SELECT host, abs(corrected_s) AS s FROM process WHERE corrected_s <> 0 ORDER BY s DESC LIMIT 1
+"""
+"""By how much the clock of a machine was corrected, s: at most."""
 
 
 def clock_skew(run: Run) -> list[Cause]:
     """Clocks of machines that differ by more than time servers let them."""
-    answer = run.ask(_ENDS)
+    ends, corrected = run.ask(_ENDS), run.ask(_CORRECTED)
     found = [
-        (abs(row["s"]), str(row["host"]))
-        for row in answer.dicts
-        if abs(row["s"]) >= _APART_S and row["varies_s"] < abs(row["s"]) / 2
+        (abs(row["s"]), str(row["host"]), ends)
+        for row in ends.dicts
+        if row["varies_s"] < abs(row["s"]) / 2
     ]
-    corrected = [float(match[1]) for note in run.tables.notes if (match := _CORRECTED.search(note))]
-    found += [(one, "") for one in corrected if one >= _APART_S]
-    if not found:
+    found += [(row["s"], str(row["host"]), corrected) for row in corrected.dicts]
+    apart, host, answer = max(found, key=lambda one: one[0], default=(0.0, "", ends))
+    if apart < _APART_S:
         return []
-    apart, host = max(found)
     title = f"wall clocks of two machines are {apart:.1f} s apart"
-    worst = [f"host {host}"] if host else []
-    where = {"host": host} if host else {}
+    where, worst = {"host": host}, [f"host {host}"]
     return [run.cause("clock_skew", Saving(), title, answer, where=where, worst=worst)]

@@ -88,7 +88,7 @@ def fill_run(bulk: Bulk, trace: Trace) -> None:
                 one.index, one.key, attempt_of.get(one.index), one.host, one.boot, one.pid,
                 number(one.rank), number(one.world_size), one.role, one.state, one.level,
                 number(one.start_ns), number(one.last_seen_ns), one.own_s,
-                number(sum(one.lost.values())), number(sum(one.faults.values())),
+                number(sum(one.lost.values())), number(sum(one.faults.values())), one.corrected_s,
             )
             for one in trace.processes
         ),

@@ -72,6 +72,11 @@ RUN_TABLES: Final = (
             seconds("own_s", "time of its threads in the probe, and CPU time of the probe's own"),
             number("lost", "rows known to be missing"),
             number("faults", "errors inside the probe"),
+            seconds(
+                "corrected_s",
+                "how much later its times were put than its wall clock says, by what its machine"
+                " did together with others",
+            ),
         ),
     ),
     Table(
