@@ -231,6 +231,15 @@ def test_readings_are_those_of_the_devices(opened: tuple[Truth, Trace, Tables]) 
     assert asked(tables, "SELECT device, counter, end_ns, value FROM reading") == read
 
 
+def test_a_view_is_no_table_and_one_that_is_missing_is_missed(
+    opened: tuple[Truth, Trace, Tables],
+) -> None:
+    tables = opened[2]
+    assert tables.has("step", "turn")
+    assert not tables.has("step", "nothing")
+    assert not tables.has("kept_step")
+
+
 def test_what_was_thrown_away_is_in_the_tables_and_not_in_the_views(tmp_path: Path) -> None:
     Job(tmp_path / "run", steps=3, end=False).write()
     Job(tmp_path / "run", steps=3, resumed=1, number=100, begin_ns=300_000_000_000).write()

@@ -199,10 +199,7 @@ def make_laps(tables: Tables) -> Extent | None:
     Returns:
         The GPU time that causes are shares of; None of a source without steps that have times.
     """
-    [[known]] = tables.sql.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'gpu'"
-    ).fetchall()
-    if not known:
+    if not tables.has("gpu"):
         find_places(tables)
     for made in (_WORK, _CALLS, _CALLED, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
         tables.sql.execute(made)

@@ -21,10 +21,7 @@ QUALIFY row_number() OVER (PARTITION BY b.step_id ORDER BY gpu_ns DESC) = 1
 
 def last_of(tables: Tables, steps: Sequence[int]) -> Mapping[int, str]:
     """In words, by step, where the ledger has told of its barriers."""
-    [[known]] = tables.sql.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'barrier_wait'"
-    ).fetchall()
-    if not known or not steps:
+    if not steps or not tables.has("barrier_wait"):
         return {}
     done = tables.sql.execute(_LAST, [list(steps)])
     columns = [one[0] for one in done.description or ()]

@@ -146,5 +146,4 @@ def _is_away(tables: Tables) -> bool:
 
 def observed(tables: Tables) -> bool:
     """Whether the tables of :data:`TABLES` are there."""
-    names = tables.sql.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-    return {(name,) for name in TABLES} <= set(names)
+    return tables.has(*TABLES)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS
@@ -35,19 +36,12 @@ _USED: Final = ", ".join(f"'{one}'" for one in (*MEANS, *RATES))
 _LIST: Final = ", ".join(f"'{one}'" for one in _LEAVES)
 
 
-def _islands(rows: str, keys: str) -> str:
-    """Intervals of ``rows`` by ``keys``, those that touch made one."""
+def _apart(rows: str, keys: str) -> str:
+    """Intervals of the query ``rows`` by ``keys``, those that touch made one."""
     return f"""
         SELECT {keys}, min(scope) AS scope, min(start_ns) AS start_ns, max(end_ns) AS end_ns
         FROM (
-          SELECT *, sum(begins) OVER (
-            PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island
-          FROM (
-            SELECT *, coalesce(start_ns > max(end_ns) OVER (
-              PARTITION BY {keys} ORDER BY start_ns, end_ns
-              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)::INTEGER AS begins
-            FROM ({rows})
-          )
+        {islands(f"({rows})", keys)}
         )
         GROUP BY {keys}, island
         """.strip()
@@ -95,9 +89,9 @@ TABLES: Final = {
     ),
     "device_stage": (
         "a stage of a finished step on a GPU, once where processes share it",
-        _islands(
+        _apart(
             "SELECT step_id, stage, device, scope, start_ns, end_ns FROM ("
-            + _islands(_SPANS, "step_id, stage, owner")
+            + _apart(_SPANS, "step_id, stage, owner")
             + ") JOIN owned USING (owner) JOIN (SELECT device FROM device WHERE kind = 'gpu')"
             " USING (device)",
             "step_id, stage, device",

@@ -83,10 +83,7 @@ def make_ledger(tables: Tables) -> Ledger | None:
 def _made(tables: Tables) -> Ledger | None:
     """The ledger that the tables hold; None if it was not made yet."""
     sql = tables.sql
-    [[there]] = sql.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'ledger_span'"
-    ).fetchall()
-    if not there:
+    if not tables.has("ledger_span"):
         return None
     [[begin_ns, end_ns]] = sql.execute("SELECT begin_ns, end_ns FROM ledger_span").fetchall()
     processes = dict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import NUMBER
 from rlvr_probe.analysis.tables import Tables
 
@@ -45,21 +46,12 @@ GROUP BY attempt, engine, batch_id, evaluates, start_ns // 1000000000,
 An engine without a number is that of the process, or else a server.
 """
 
-_BUSY = """
+_BUSY = f"""
 CREATE OR REPLACE TEMP TABLE ledger_busy AS
-WITH ordered AS (
-    SELECT *, max(end_ns) OVER (PARTITION BY attempt, engine, batch_id ORDER BY start_ns, end_ns
-                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM ledger_call
-), numbered AS (
-    SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns)
-                  OVER (PARTITION BY attempt, engine, batch_id ORDER BY start_ns, end_ns
-                        ROWS UNBOUNDED PRECEDING) AS part
-    FROM ordered
-)
 SELECT attempt, engine, batch_id, bool_and(evaluates) AS evaluates, min(start_ns) AS start_ns,
        max(end_ns) AS end_ns
-FROM numbered GROUP BY attempt, engine, batch_id, part
+FROM ({islands("ledger_call", "attempt, engine, batch_id")})
+GROUP BY attempt, engine, batch_id, island
 """
 """When an engine had at least one sequence of a batch."""
 

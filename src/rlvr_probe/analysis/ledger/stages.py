@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import NUMBER, STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases
 from rlvr_probe.analysis.tables import Tables
 
@@ -83,23 +84,14 @@ ASOF LEFT JOIN ledger_stage stage
 """
 """What each rank did of a call, on its GPUs, and the stage that the call was made in."""
 
-_CLUSTER = """
+_CLUSTER = f"""
 CREATE OR REPLACE TEMP TABLE ledger_cluster AS
-WITH ordered AS (
-    SELECT *, max(end_ns) OVER (PARTITION BY stage ORDER BY start_ns, end_ns
-                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM ledger_part WHERE stage IS NOT NULL
-), numbered AS (
-    SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns)
-                  OVER (PARTITION BY stage ORDER BY start_ns, end_ns
-                        ROWS UNBOUNDED PRECEDING) AS cluster
-    FROM ordered
-)
-SELECT stage, cluster, gpu, boot, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-       min(min(start_ns)) OVER (PARTITION BY stage, cluster) AS first_ns,
-       max(max(end_ns)) OVER (PARTITION BY stage, cluster) AS last_ns,
-       max(max(end_ns)) OVER (PARTITION BY stage, cluster, boot) AS near_ns
-FROM numbered GROUP BY stage, cluster, gpu, boot
+SELECT stage, island AS cluster, gpu, boot, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+       min(min(start_ns)) OVER (PARTITION BY stage, island) AS first_ns,
+       max(max(end_ns)) OVER (PARTITION BY stage, island) AS last_ns,
+       max(max(end_ns)) OVER (PARTITION BY stage, island, boot) AS near_ns
+FROM ({islands("(FROM ledger_part WHERE stage IS NOT NULL)", "stage")})
+GROUP BY stage, island, gpu, boot
 """
 """Calls of a stage that took place at the same time have one barrier: their last end."""
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import LAYERS
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["begin_paint", "sweep"]
 
-_UNION = """
+_CLIPPED = """(
+    FROM (SELECT gpu, layer, greatest(start_ns, $begin) AS start_ns,
+                 least(end_ns, $end, coalesce(until_ns, $end)) AS end_ns
+          FROM paint LEFT JOIN ledger_death USING (gpu))
+    WHERE end_ns > start_ns AND layer IS NOT NULL
+)"""
+
+_UNION = f"""
 CREATE OR REPLACE TEMP TABLE painted AS
-WITH clipped AS (
-    SELECT gpu, layer, greatest(start_ns, $begin) AS start_ns,
-           least(end_ns, $end, coalesce(until_ns, $end)) AS end_ns
-    FROM paint LEFT JOIN ledger_death USING (gpu)
-), ordered AS (
-    SELECT *, max(end_ns) OVER (PARTITION BY gpu, layer ORDER BY start_ns, end_ns
-                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM clipped WHERE end_ns > start_ns AND layer IS NOT NULL
-), numbered AS (
-    SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns)
-                  OVER (PARTITION BY gpu, layer ORDER BY start_ns, end_ns
-                        ROWS UNBOUNDED PRECEDING) AS part
-    FROM ordered
-)
 SELECT gpu, layer, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-FROM numbered GROUP BY gpu, layer, part
+FROM ({islands(_CLIPPED, "gpu, layer")})
+GROUP BY gpu, layer, island
 """
 """Intervals of a layer of a GPU, apart from one another: each is there once or not at all."""
 

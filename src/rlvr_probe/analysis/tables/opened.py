@@ -52,6 +52,11 @@ class Tables:
     source: str
     notes: tuple[str, ...]
 
+    def has(self, *names: str) -> bool:
+        """Whether there is a table of each of these names; a view is none."""
+        found = self.sql.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        return {(name,) for name in names} <= set(found)
+
 
 @contextmanager
 def open_tables(

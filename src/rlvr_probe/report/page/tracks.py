@@ -234,10 +234,7 @@ def _readings(tables: Tables, begin: int, end: int) -> list[dict[str, Any]]:
 
 def _flight(tables: Tables, begin: int, end: int) -> list[Any] | None:
     """Mean number of sequences in flight in each piece of time; None if that is not known."""
-    there = tables.sql.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE table_name IN ('flight', 'rollout')"
-    ).fetchall()
-    if there != [(2,)]:
+    if not tables.has("flight", "rollout"):
         return None
     values = {"begin": begin, "width": _width(begin, end, _PIECES), "pieces": _PIECES}
     rows = tables.sql.execute(_FLIGHT, values).fetchall()
