@@ -9,16 +9,24 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.stuck import LEAST, Finding, examine, is_stuck
+from rlvr_probe.analysis.stuck import Finding, examine, is_stuck
+from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.report.stuck import lay_out_stuck
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.pulse import Member, Past, Pulse, Work
-from tests.journals import BOOT, SECOND, JournalFile, fake_proc
+from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 
 NOW = 1_000 * SECOND
+
+
+def times(*seconds: float) -> Past:
+    past = Past()
+    for one in seconds:
+        past.add(round(one * SECOND))
+    return past
 
 
 def member(
@@ -27,16 +35,16 @@ def member(
     state: ProcessState = "running",
     beat_s: float = 1_000.0,
     role: str = "",
+    job: str = "job",
+    begun_s: float = 0.0,
     **past: float,
 ) -> Member:
     """A process that did a hundred spans of each name in so many seconds."""
     header = Header(
-        f"{rank or 0:016x}", 0, "run", "job", None, "host", BOOT, 100 + (rank or 0), 1, 1, 0,
-        rank or 0, "", 1, "", rank, None, None, {},
+        f"{rank or 0:016x}", 0, "run", job, None, "host", BOOT, 100 + (rank or 0), 1, 1,
+        round(begun_s * SECOND), round(begun_s * SECOND), "", 1, "", rank, None, None, {},
     )  # fmt: skip
-    found = {(name, ""): Past(100) for name in past}
-    for name, seconds in past.items():
-        found[name, ""].recent_ns.extend([round(seconds * SECOND)] * 100)
+    found = {(name, ""): times(*[seconds] * 100) for name, seconds in past.items()}
     return Member(header, state, work, found, 0, round(beat_s * SECOND), role, rank)
 
 
@@ -78,15 +86,14 @@ def test_overdue_is_three_times_the_99th_percentile_and_ten_seconds(
 
 
 def test_what_took_as_long_before_is_not_overdue() -> None:
-    one = member(0, work(1, "reward_fn", 90), reward_fn=1)
-    one.past["reward_fn", ""].recent_ns[0] = 100 * SECOND  # the longest of a hundred
+    one = member(0, work(1, "reward_fn", 90))
+    one.past["reward_fn", ""] = times(100, *[1] * 99)
     assert verdicts(one) == [(0, "open", "reward_fn")]
 
 
 def test_with_too_few_to_compare_nothing_is_said() -> None:
     one = member(0, work(1, "checkpoint", 900))
-    one.past["checkpoint", ""] = Past(LEAST - 1)
-    one.past["checkpoint", ""].recent_ns.extend([SECOND] * (LEAST - 1))
+    one.past["checkpoint", ""] = times(*[1] * (LEAST - 1))
     assert verdicts(one) == [(0, "unknown", "checkpoint")]
     one.past["checkpoint", ""].add(SECOND)
     assert verdicts(one) == [(0, "overdue", "checkpoint")]
@@ -97,10 +104,39 @@ def test_a_process_that_did_few_is_compared_with_the_others() -> None:
     assert verdicts(member(0, turn=1), new)[0] == (1, "overdue", "turn")
 
 
+def test_the_longest_of_a_process_counts_however_long_ago() -> None:
+    one = member(0, work(1, "turn", 60))
+    one.past["turn", ""] = times(100, *[1] * 5_000)
+    assert verdicts(one) == [(0, "open", "turn")]
+
+
+def test_the_longest_of_any_process_counts_for_one_that_did_few() -> None:
+    first = member(0)
+    first.past["turn", ""] = times(100, *[1] * 999)
+    others = [member(rank) for rank in range(1, 4)]
+    for other in others:
+        other.past["turn", ""] = times(*[1] * 1_000)
+    [found] = [
+        one
+        for one in examine([first, *others, member(4, work(1, "turn", 60))], BOOT, NOW)
+        if one.work is not None
+    ]
+    assert (found.before, found.longest_s, found.verdict) == (4_000, 100.0, "open")
+
+
+def test_quantiles_of_all_processes_are_of_all_of_them() -> None:
+    """Of whoever began first, too."""
+    first, second = member(0), member(1)
+    first.past["turn", ""] = times(*[1] * 1_000)
+    second.past["turn", ""] = times(*[3] * 999)
+    new = member(2, work(1, "turn", 60))
+    [found] = [one for one in examine([first, second, new], BOOT, NOW) if one.work is not None]
+    assert (found.p50_s, found.p99_s, found.before) == (1.0, 3.0, 1_999)
+
+
 def test_a_function_is_compared_with_itself_first() -> None:
     one = member(0, work(1, "reward_fn", 60, detail="slow"), reward_fn=1)
-    one.past["reward_fn", "slow"] = Past(50)
-    one.past["reward_fn", "slow"].recent_ns.extend([30 * SECOND] * 50)
+    one.past["reward_fn", "slow"] = times(*[30] * 50)
     assert verdicts(one) == [(0, "open", "reward_fn")]
 
 
@@ -135,6 +171,49 @@ def test_a_process_that_died_is_named_while_others_go_on() -> None:
     [alone] = examine([dead], BOOT, NOW)
     assert alone.verdict == "unknown"
     assert not is_stuck([alone])
+
+
+def crashed(*ranks: int) -> list[Member]:
+    """A launch that hung for 300 s, and was killed at 800 s."""
+    return [
+        member(rank, work(1, "rollout", 500), state="died", beat_s=800.0, job="first", rollout=1)
+        for rank in ranks
+    ]
+
+
+def test_a_launch_that_crashed_is_stuck_until_it_is_launched_again() -> None:
+    assert [verdict for _, verdict, _ in verdicts(*crashed(0, 1))] == ["overdue", "overdue"]
+    again = [
+        member(rank, work(1, "rollout", 5), job="second", begun_s=900.0, rollout=10)
+        for rank in (0, 1)
+    ]
+    found = examine([*crashed(0, 1), *again], BOOT, NOW)
+    assert {(one.member.header.job, one.verdict) for one in found} == {("second", "open")}
+    assert not is_stuck(found)
+    done = [member(rank, state="exited", job="second", begun_s=900.0) for rank in (0, 1)]
+    assert examine([*crashed(0, 1), *done], BOOT, NOW) == []
+
+
+def test_what_an_earlier_launch_did_is_compared_with() -> None:
+    again = member(0, work(1, "rollout", 50), job="second", begun_s=900.0)
+    assert verdicts(*crashed(0), again) == [(0, "overdue", "rollout")]
+
+
+def test_a_launch_that_went_on_beside_another_one_is_not_past() -> None:
+    beside = member(0, work(1, "rollout", 5), job="second", begun_s=700.0, rollout=10)
+    assert (0, "overdue", "rollout") in verdicts(*crashed(0), beside)
+
+
+def test_a_launch_of_other_ranks_takes_nobodys_place() -> None:
+    """A server that is started again tells nothing of the training that it is for."""
+    server = member(None, work(1, "verify", 5), job="second", begun_s=900.0, verify=10)
+    assert (0, "overdue", "rollout") in verdicts(*crashed(0), server)
+
+
+def test_who_goes_on_in_another_launch_makes_none_of_this_one_dead() -> None:
+    beside = member(1, work(1, "rollout", 5), job="second", begun_s=700.0, rollout=10)
+    dead = member(0, work(1, "rollout", 220), state="died", beat_s=800.0, rollout=30)
+    assert verdicts(dead, beside) == [(0, "open", "rollout"), (1, "open", "rollout")]
 
 
 def test_a_process_that_gives_no_sign_of_life_is_silent_and_one_elsewhere_is_not() -> None:
@@ -226,18 +305,75 @@ def test_reading_on_finds_what_reading_at_once_does(tmp_path: Path) -> None:
     assert {w.id for w in one.work} == {901, 900}  # without the table, which was not copied
 
 
-def test_damage_is_passed_over(tmp_path: Path) -> None:
+def test_ranks_that_crashed_are_past_once_the_run_is_resumed(tmp_path: Path) -> None:
+    """The launch that its journal names is what a rank belongs to; the run is one."""
+    for number, job, start_s in ((1, "first", 0.0), (2, "first", 0.0), (3, "second", 100.0)):
+        journal = JournalFile(
+            tmp_path / "run", number, start_s=start_s, header={"job": job, "ppid": 900 + number}
+        )
+        Training(journal, rank=(number - 1) % 2, ranks=2).begin()
+        for at in range(LEAST):
+            journal.span(names.ROLLOUT, at / 10, at / 10 + 0.1)
+        journal.close(end=False)
+        since_s = 20.0 if job == "first" else 3.0
+        journal.open_table((900, since_s, "rollout", ""), beat_s=60.0 if job == "first" else 4.0)
+
+    def found(*alive: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+        machine = fake_proc(
+            tmp_path / "-".join(("proc", *alive)), BOOT, **dict.fromkeys(alive, ("S", 77))
+        )
+        pulse = Pulse(tmp_path / "run", machine)
+        members = pulse.read()
+        pulse.close()
+        now_ns = max(one.heartbeat_ns for one in members)
+        return [(one.header.pid, one.state) for one in members], [
+            (one.member.header.pid, one.verdict) for one in examine(members, machine.boot, now_ns)
+        ]
+
+    states, told = found("p1003")
+    assert states == [(1001, "died"), (1002, "died"), (1003, "running")]
+    assert told == [(1003, "open")]
+    # While a rank of the first launch lives, that is not over, and the other one is missing.
+    _, told = found("p1001", "p1003")
+    assert set(told) == {(1001, "silent"), (1002, "died"), (1003, "open")}
+
+
+DAMAGE = b'[["' + b"[" * 50_000 + b"]\n"
+
+
+def test_of_a_damaged_file_the_chunks_that_are_sound_are_used(tmp_path: Path) -> None:
+    """The first chunk defines what a tool call is and has 17 of them, the second has 13."""
     run(tmp_path / "run")
     [path] = (tmp_path / "run").glob("*.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
+    sums = [at for at, line in enumerate(lines) if line.startswith(b'["sum"')]
+    assert sums == [1, 22, 43]
+    found = list[tuple[int, ...]]()
     for at in range(2, len(lines)):
-        bad = [*lines]
-        bad[at] = b'[["' + b"[" * 50_000 + b"]\n"
-        path.write_bytes(b"".join(bad))
+        path.write_bytes(b"".join([*lines[:at], DAMAGE, *lines[at + 1 :]]))
         pulse = Pulse(tmp_path / "run")
-        for one in pulse.read():
-            assert one.past.get(("tool_call", ""), Past()).count <= 30
+        [one] = pulse.read()
         pulse.close()
+        found.append(
+            tuple(one.past.get((name, ""), Past()).count for name in ("tool_call", "turn"))
+        )
+    # Where the first sum is damaged, both chunks are one, which has the wrong sum.
+    assert found == [(0, 1)] * 20 + [(0, 0)] + [(17, 0)] * 21
+
+
+def test_a_row_that_means_nothing_costs_no_other(tmp_path: Path) -> None:
+    """Whatever wrote it, its chunk has the right sum."""
+    journal = JournalFile(tmp_path / "run")
+    journal.span(names.TURN, 0, 1)
+    journal.rows += [DAMAGE[:-1], b"[", b"[]", b"{}", b"[99,0,1,1,0]", b'[0,"",1,1,0]', b"[0,0]"]
+    journal.rows += [b"[0,0,-1,5,0]", b"[0,1e400,1,5,0]", b'["open"]', b'["def",{}]', b"\xff"]
+    journal.span(names.TURN, 1, 3)
+    journal.close()
+    pulse = Pulse(tmp_path / "run")
+    [one] = pulse.read()
+    pulse.close()
+    assert (one.past["turn", ""].count, one.past["turn", ""].longest_ns) == (2, 2 * SECOND)
+    assert one.work == ()
 
 
 # ---------------------------------------------------------------- saying it

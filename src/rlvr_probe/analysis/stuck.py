@@ -4,7 +4,8 @@ A span is *overdue* if it has been open for three times the 99th percentile of t
 that ended in its run, longer than any of them, and for ten seconds at least; with fewer than twenty
 to compare with, nothing is said. Of overdue spans the innermost ones of a process count, and finer
 ones come first: a tool call holds up its turn's trajectory, a trajectory its rollout, a rollout the
-step of every rank, and a rank that does a call the controller that made it.
+step of every rank, and a rank that does a call the controller that made it. A launch that is over
+and was launched again is past: nothing is said of it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from rlvr_probe.analysis.usual import LEAST, NO_TIMES, Usual
 from rlvr_probe.model import names
-from rlvr_probe.trace.pulse import Member, Past, Work
+from rlvr_probe.trace.attempts import job_launches
+from rlvr_probe.trace.pulse import Member, Work
 
-__all__ = ["LEAST", "Finding", "Verdict", "examine", "is_stuck"]
+__all__ = ["WRONG", "Finding", "Verdict", "examine", "is_stuck"]
 
-LEAST: Final = 20
-"""Spans that ended, below which there is nothing to compare with."""
 _TIMES: Final = 3
 _LEAST_S: Final = 10.0
 _SILENT_S: Final = 15.0
@@ -30,6 +31,9 @@ Verdict = Literal["died", "silent", "overdue", "apart", "open", "idle", "unknown
 """``died``: while others of its job go on. ``silent``: it runs, and no thread of the probe in it
 does. ``overdue``: see above. ``apart``: it is not where most ranks wait. ``open``: nothing is wrong
 with it. ``idle``: it has nothing open. ``unknown``: too few to compare with."""
+
+WRONG: Final[frozenset[Verdict]] = frozenset(("died", "overdue", "silent"))
+"""What makes a run stuck. That a rank is ``apart`` may be as it should be."""
 
 _ORDER: Final[tuple[Verdict, ...]] = (
     "died", "overdue", "silent", "apart", "unknown", "open", "idle",
@@ -81,37 +85,68 @@ def examine(members: Sequence[Member], boot: str, now_ns: int) -> list[Finding]:
         boot: Boot id of this machine.
         now_ns: CLOCK_MONOTONIC of this machine.
     """
-    alive = any(one.state == "running" for one in members)
-    pasts = _of_all(members)
+    usual = Usual(members)
     found = [
         finding
-        for one in members
+        for launch in _launches(members)
+        for one in launch.members
         if one.state in ("running", "died", "unknown")
-        for finding in _of(one, pasts, boot, now_ns, alive)
+        for finding in _of(one, usual, boot, now_ns, launch.alive)
     ]
     return sorted(_apart(found), key=_rank)
 
 
 def is_stuck(findings: Iterable[Finding]) -> bool:
     """Whether anything is wrong that can be told."""
-    return any(one.verdict in ("died", "silent", "overdue") for one in findings)
+    return any(one.verdict in WRONG for one in findings)
 
 
-def _of_all(members: Sequence[Member]) -> dict[tuple[str, str], Past]:
-    """How long spans of a kind took in any process."""
-    found = dict[tuple[str, str], Past]()
-    for one in members:
-        for key, past in one.past.items():
-            whole = found.setdefault(key, Past())
-            whole.count += past.count
-            whole.recent_ns.extend(past.recent_ns)
-    return found
+def _runs(member: Member) -> bool:
+    return member.state == "running"
 
 
-def _of(
-    member: Member, pasts: dict[tuple[str, str], Past], boot: str, now_ns: int, alive: bool
-) -> list[Finding]:
-    runs, here = member.state == "running", member.header.boot == boot
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """Processes of one launch, when it began and was last seen by wall clocks, ns, and its ranks.
+
+    Wall clocks are all that two machines have in common.
+    """
+
+    members: list[Member]
+    begun_ns: int
+    seen_ns: int
+    ranks: frozenset[int | None]
+    alive: bool
+
+    @classmethod
+    def of(cls, members: list[Member]) -> _Launch:
+        return cls(
+            members,
+            min(one.header.epoch_ns for one in members),
+            max(one.header.epoch_ns + one.heartbeat_ns - one.header.mono_ns for one in members),
+            frozenset(one.rank for one in members),
+            any(_runs(one) for one in members),
+        )
+
+
+def _launches(members: Sequence[Member]) -> list[_Launch]:
+    """All but those that are over and of which a later one took up a rank."""
+    launches = [
+        _Launch.of([members[index] for index in launch]) for launch in job_launches(members)
+    ]
+    last_ns = dict[int | None, int]()
+    for one in launches:
+        for rank in one.ranks:
+            last_ns[rank] = max(last_ns.get(rank, one.begun_ns), one.begun_ns)
+    return [
+        one
+        for one in launches
+        if one.alive or all(last_ns[rank] <= one.seen_ns for rank in one.ranks)
+    ]
+
+
+def _of(member: Member, usual: Usual, boot: str, now_ns: int, alive: bool) -> list[Finding]:
+    runs, here = _runs(member), member.header.boot == boot
     until_ns = now_ns if runs else member.heartbeat_ns
     silent_s = max(0, now_ns - member.heartbeat_ns) / 1e9 if here and boot else None
     by_id = {work.id: work for work in member.work}
@@ -122,38 +157,25 @@ def _of(
     found = list[Finding]()
     places: Sequence[Work | None] = leaves or (None,)
     for work in places:
-        past = None if work is None else _past(member, pasts, work)
-        sample = sorted(past.recent_ns) if past is not None else []
+        past = NO_TIMES if work is None else usual.of(member, work)
         age_s = None if work is None else max(0, until_ns - work.start_ns) / 1e9
-        p50_s, p99_s = _quantile(sample, 0.5), _quantile(sample, 0.99)
-        longest_s = sample[-1] / 1e9 if sample else None
         verdict: Verdict = "open" if work is not None else "idle"
         if member.state == "died" and alive:
             verdict = "died"
         elif runs and silent_s is not None and silent_s > _SILENT_S:
             verdict = "silent"
         if age_s is not None and verdict == "open":
-            if past is None or past.count < LEAST or p99_s is None or longest_s is None:
+            if past.count < LEAST or past.p99_s is None or past.longest_s is None:
                 verdict = "unknown"
-            elif age_s > max(_TIMES * p99_s, longest_s, _LEAST_S):
+            elif age_s > max(_TIMES * past.p99_s, past.longest_s, _LEAST_S):
                 verdict = "overdue"
         found.append(
             Finding(
                 member, work, tuple(_around(work, by_id)), age_s, silent_s if runs else None,
-                0 if past is None else past.count, p50_s, p99_s, longest_s, verdict,
+                past.count, past.p50_s, past.p99_s, past.longest_s, verdict,
             )
         )  # fmt: skip
     return found
-
-
-def _past(member: Member, pasts: dict[tuple[str, str], Past], work: Work) -> Past | None:
-    """Of its kind in its process, if that has enough of them, else in all."""
-    for key in dict.fromkeys(((work.name, work.detail), (work.name, ""))):
-        for where in (member.past, pasts):
-            past = where.get(key)
-            if past is not None and past.count >= LEAST:
-                return past
-    return pasts.get((work.name, work.detail)) or pasts.get((work.name, ""))
 
 
 def _around(work: Work | None, by_id: dict[int, Work]) -> Iterable[Work]:
@@ -166,9 +188,7 @@ def _around(work: Work | None, by_id: dict[int, Work]) -> Iterable[Work]:
 
 def _apart(findings: list[Finding]) -> list[Finding]:
     """Mark ranks that are not where most ranks are, where these wait for them in one stage."""
-    ranks = [
-        one for one in findings if one.member.rank is not None and one.member.state == "running"
-    ]
+    ranks = [one for one in findings if one.member.rank is not None and _runs(one.member)]
     where = Counter(None if one.work is None else one.work.name for one in ranks)
     place, count = where.most_common(1)[0] if where else (None, 0)
     if place is None or count <= len(ranks) / 2 or count == len(ranks):
@@ -189,13 +209,3 @@ def _rank(one: Finding) -> tuple[int, int, float]:
     # Who makes a call does so in a stage of its own; who does it has nothing around it.
     fine -= name == names.RPC.name and not one.inside
     return _ORDER.index(one.verdict), fine, -(one.times or one.age_s or 0.0)
-
-
-def _quantile(sample: Sequence[int], share: float) -> float | None:
-    """With linear interpolation, s."""
-    if not sample:
-        return None
-    at = share * (len(sample) - 1)
-    low = int(at)
-    high = min(low + 1, len(sample) - 1)
-    return (sample[low] + (at - low) * (sample[high] - sample[low])) / 1e9

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_probe.analysis.stuck import LEAST, Finding, is_stuck
+from rlvr_probe.analysis.stuck import WRONG, Finding, is_stuck
+from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.report.document import Block, Column, Line, clean, duration, grid, seconds
 
 __all__ = ["Frame", "lay_out_stuck", "stuck_document"]
@@ -15,7 +16,6 @@ Frame = tuple[str, str, int]
 """Function, file without its folders, line."""
 
 _SHOWN = 3
-_WRONG = ("died", "silent", "overdue")
 
 
 def stuck_document(
@@ -80,7 +80,7 @@ def lay_out_stuck(
     states = Counter({one.member.header.process: one.member.state for one in findings}.values())
     title = " · ".join((clean(run, 64), *(f"{count} {state}" for state, count in states.items())))
     blocks: list[Block] = [Line(title, "title")]
-    wrong = [one for one in findings if one.verdict in _WRONG]
+    wrong = [one for one in findings if one.verdict in WRONG]
     suspects = wrong or [one for one in findings if one.verdict == "apart"]
     if not findings:
         blocks.append(Line("nothing is open, and no process of it runs here"))

@@ -8,15 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rlvr_probe.model import names
 from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["Launch", "find_launches", "life_at", "rank_of", "resumed_step", "world_size_of"]
+__all__ = [
+    "Launch", "Launched", "find_launches", "job_launches", "life_at", "rank_of", "resumed_step",
+    "world_size_of",
+]  # fmt: skip
 
 _CLOCK_SLACK_NS = 5_000_000_000
 """Overlap that two machines' wall clocks can feign, ns."""
+
+
+class Launched(Protocol):
+    """A process, as far as it tells to which launch it belongs."""
+
+    @property
+    def header(self) -> Header:
+        """The first line of its journal."""
+        ...
+
+    @property
+    def trained(self) -> bool:
+        """Whether it took part in a training."""
+        ...
 
 
 @dataclass(slots=True)
@@ -123,7 +142,7 @@ def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[
     times = _Lifetimes.of(processes, clock)
     notes = list[str]()
     launches = list[Launch]()
-    components = _components(processes)
+    components = job_launches(processes)
     training = [group for group in components if any(processes[i].trained for i in group)]
     hulls = [_hull(times.alive, group) for group in training]
     others = [group for group in components if not any(processes[i].trained for i in group)]
@@ -143,8 +162,8 @@ def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[
     return launches, notes
 
 
-def _components(processes: Sequence[Recorded]) -> list[list[int]]:
-    """Processes connected by job key, owner, or, where they did not train, by parent.
+def job_launches(processes: Sequence[Launched]) -> list[list[int]]:
+    """Processes connected by job key, owner, or, where they did not train, by parent; by index.
 
     One that did not train goes with its owner where that is known, whatever its job key: ranks of
     two jobs on one Ray node have the same parent, and with it the same key.
@@ -177,7 +196,7 @@ def _components(processes: Sequence[Recorded]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _orphans(processes: Sequence[Recorded], by_key: Mapping[str, int]) -> dict[str, int]:
+def _orphans(processes: Sequence[Launched], by_key: Mapping[str, int]) -> dict[str, int]:
     """By owner of whom nothing is left: the one process of its own that trained."""
     found = dict[str, list[int]]()
     for index, one in enumerate(processes):

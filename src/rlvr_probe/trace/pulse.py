@@ -39,14 +39,23 @@ _TURNS: Final = 100_000
 
 @dataclass(slots=True)
 class Past:
-    """How long spans of one kind took that ended, the last thousand of them."""
+    """How long spans of one kind took that ended.
+
+    Attributes:
+        count: All of them.
+        longest_ns: Of all of them.
+        recent_ns: The last thousand.
+    """
 
     count: int = 0
+    longest_ns: int = 0
     recent_ns: deque[int] = field(default_factory=lambda: deque(maxlen=1_000))
 
     def add(self, duration_ns: int) -> None:
         """Take note of one more."""
         self.count += 1
+        if duration_ns > self.longest_ns:
+            self.longest_ns = duration_ns
         self.recent_ns.append(duration_ns)
 
 
@@ -81,6 +90,7 @@ class Member:
         heartbeat_ns: Latest sign of life of its flush thread, or of any row.
         role: What it is to its job, for example the class of its actor.
         rank: As its training told, else its environment.
+        trained: Whether it began a training, or did a step of one.
     """
 
     header: Header
@@ -91,6 +101,7 @@ class Member:
     heartbeat_ns: int = 0
     role: str = ""
     rank: int | None = None
+    trained: bool = False
 
 
 class Pulse:
@@ -219,8 +230,10 @@ class _Journal:
                 self._span(row, name, where, member)
             elif name == names.PROCESS.name and not member.role:
                 member.role = str(row[where["role"]]).rpartition(".")[2]
-            elif name == names.SESSION.name and type(rank := row[where["rank"]]) is int:
-                member.rank = rank
+            elif name == names.SESSION.name:
+                member.trained = True
+                if type(rank := row[where["rank"]]) is int:
+                    member.rank = rank
 
     def _span(self, row: list[Any], name: str, places: Mapping[str, int], member: Member) -> None:
         start, duration, span, parent = row[1:5]
@@ -231,13 +244,18 @@ class _Journal:
         if span in self._watched:
             self._finished.add(span)
         self._turns.pop(span, None)
-        if name == names.TURN.name:
+        if name == names.STEP.name:
+            member.trained = True
+        elif name == names.TURN.name:
             if len(self._turns) >= _TURNS:
                 self._turns.clear()
             self._turns[row[places["batch"]] if "batch" in places else parent] += 1
         detail = next((row[places[one]] for one in _DETAILS if one in places), None)
         for key in ((name, ""), (name, detail)) if type(detail) is str else ((name, ""),):
-            member.past.setdefault(key, Past()).add(duration)
+            past = member.past.get(key)
+            if past is None:
+                past = member.past[key] = Past()
+            past.add(duration)
 
 
 def _time(value: Any, member: Member) -> int:
