@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from rlvr_probe.analysis.stuck import Finding
@@ -18,7 +19,25 @@ __all__ = ["stacks_of"]
 
 _SUSPECTS: Final = 3
 _PATIENCE_S: Final = 20
-_WRONG: Final = ("overdue", "silent", "apart")
+_REFUSED: Final = ("permission denied", "operation not permitted")
+"""What py-spy passes on of EACCES and EPERM."""
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str
+    line: int
+
+
+class _Thread(msgspec.Struct):
+    """One thread as ``py-spy dump --json`` has it; null is what it could not read."""
+
+    frames: list[_Frame]
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+
+
+_DECODE: Final = msgspec.json.Decoder(list[_Thread]).decode
 
 
 def stacks_of(findings: Sequence[Finding]) -> tuple[dict[int, list[Frame]], str]:
@@ -27,10 +46,12 @@ def stacks_of(findings: Sequence[Finding]) -> tuple[dict[int, list[Frame]], str]
     Returns:
         The stacks, and why there are fewer than there could be, and what helps.
     """
+    from rlvr_probe.analysis.stuck import WRONG
+
     pids = {
         one.member.header.pid: one
         for one in findings
-        if one.verdict in _WRONG and one.member.state == "running"
+        if (one.verdict in WRONG or one.verdict == "apart") and one.member.state == "running"
     }
     program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which(
         "py-spy"
@@ -38,19 +59,17 @@ def stacks_of(findings: Sequence[Finding]) -> tuple[dict[int, list[Frame]], str]
     if pids and program is None:
         return {}, "install py-spy to see where the suspect is: pip install py-spy"
     found: dict[int, list[Frame]] = {}
-    hint = ""
+    hints = list[str]()
     for pid, one in list(pids.items())[:_SUSPECTS]:
         try:
-            found[pid] = _stack(str(program), pid, None if one.work is None else one.work.thread)
-        except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
-            hint = (
-                f"py-spy could not read process {pid}: it takes the right to trace it (root, or"
-                " kernel.yama.ptrace_scope 0; in a container SYS_PTRACE)"
-            )
-    return found, hint
+            threads = _dump(str(program), pid)
+            found[pid] = _stack(threads, pid, None if one.work is None else one.work.thread)
+        except (OSError, subprocess.SubprocessError, msgspec.MsgspecError, LookupError) as error:
+            hints.append(_hint(pid, error))
+    return found, hints[0] if hints else ""
 
 
-def _stack(program: str, pid: int, thread: int | None) -> list[Frame]:
+def _dump(program: str, pid: int) -> list[_Thread]:
     done = subprocess.run(
         [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
         stdin=subprocess.DEVNULL,
@@ -58,10 +77,51 @@ def _stack(program: str, pid: int, thread: int | None) -> list[Frame]:
         timeout=_PATIENCE_S,
         check=True,
     )
-    threads: list[dict[str, Any]] = json.loads(done.stdout)
-    chosen = next((one for one in threads if one["os_thread_id"] == thread), None)
-    chosen = chosen or next(one for one in threads if one["thread_name"] == "MainThread")
-    return [
-        (str(frame["name"]), Path(str(frame["filename"])).name, int(frame["line"]))
-        for frame in chosen["frames"]
-    ]
+    return _DECODE(done.stdout)
+
+
+def _stack(threads: Sequence[_Thread], pid: int, thread: int | None) -> list[Frame]:
+    """Of the thread with that native id, else of the main thread.
+
+    Raises:
+        LookupError: There is neither.
+    """
+    by_id = {one.os_thread_id: one for one in threads if one.os_thread_id is not None}
+    by_name = {one.thread_name: one for one in threads}
+    # On Linux the native id of the main thread is the process id.
+    for chosen in (by_id.get(thread or 0), by_id.get(pid), by_name.get("MainThread")):
+        if chosen is not None:
+            return [(one.name, Path(one.filename).name, one.line) for one in chosen.frames]
+    raise LookupError(f"neither the thread of the open span nor the main one among {len(threads)}")
+
+
+def _hint(pid: int, error: Exception) -> str:
+    """What was found, what was expected, what to do."""
+    from rlvr_probe.report.document import clean
+
+    by_hand = f"try py-spy dump --pid {pid}"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return (
+            f"py-spy did not end within {_PATIENCE_S} s, expected the threads of process {pid}:"
+            f" the machine is busy, or its memory cannot be read; {by_hand}"
+        )
+    if isinstance(error, subprocess.CalledProcessError):
+        said = bytes(error.stderr).decode("utf-8", "replace")
+        if any(word in said.lower() for word in _REFUSED):
+            return (
+                f"py-spy could not read process {pid}: it takes the right to trace it (root, or"
+                " kernel.yama.ptrace_scope 0; in a container SYS_PTRACE)"
+            )
+        line = next((line for line in said.splitlines() if line.strip()), "nothing")
+        return (
+            f"py-spy ended with {error.returncode} and said: {clean(line, 160)};"
+            f" expected the threads of process {pid}; {by_hand}, or look again if it has just ended"
+        )
+    if isinstance(error, msgspec.MsgspecError):
+        return (
+            f"py-spy printed something else than the threads of process {pid} as JSON ({error});"
+            " expected what release 0.4 prints: pip install --upgrade py-spy"
+        )
+    if isinstance(error, LookupError):
+        return f"py-spy found {error.args[0]}, expected one of these in process {pid}; {by_hand}"
+    return f"py-spy could not be started ({error}), expected a program: pip install py-spy"
