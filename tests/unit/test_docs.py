@@ -6,12 +6,17 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from docs import tables
 from rlvr_probe import cli, identity, launch
+from rlvr_probe.analysis.stuck import Verdict, examine
 from rlvr_probe.config import Config
+from rlvr_probe.report.stuck import stuck_document
+from rlvr_probe.trace.header import Header
+from rlvr_probe.trace.pulse import Member, Work
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -137,6 +142,45 @@ def test_every_exit_code_is_documented() -> None:
     codes += [launch.NOT_FOUND, launch.NOT_EXECUTABLE]
     rows = set(re.findall(r"^\| (\d+) \|", read("docs/reference/cli.md"), re.MULTILINE))
     assert rows == {str(code) for code in codes}
+
+
+def test_every_command_is_named_where_exit_codes_and_json_are() -> None:
+    text = read("docs/reference/cli.md")
+    codes, json = (
+        re.findall(rf"^## {one}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)[0]
+        for one in ("Exit codes", "JSON")
+    )
+    [heads] = re.findall(r"^\| code \| (.*,.*) \|$", codes, re.MULTILINE)
+    # Those two have codes of their own, below the table.
+    assert set(re.findall(r"`(\w+)`", heads)) == set(cli.COMMANDS) - {"run", "sidecar"}
+    assert re.search(r"^\| code \| `run` \|$", codes, re.MULTILINE)
+    assert re.search(r"^`sidecar` ends with 0 ", codes, re.MULTILINE)
+    [unsound] = re.findall(rf"^\| {cli.UNSOUND} \| (.*) \|$", codes, re.MULTILINE)
+    for command in cli.COMMANDS:
+        code = (ROOT / "src/rlvr_probe/cli" / f"{command}.py").read_text("utf-8")
+        assert ("UNSOUND" in code) == (f"`{command}`" in unsound), command
+        options = tables.command_parser(command)._option_string_actions
+        assert ("--json" in options) == (f"`{command} --json`" in json), command
+
+
+def test_what_stuck_prints_as_json_is_what_is_documented() -> None:
+    found = stuck_document("run", examine([hanging()], "boot", 10**12), {1: [("f", "a.py", 1)]})
+    text = read("docs/reference/cli.md").partition("\n## JSON")[2]
+    [sentence] = re.findall(r"^It has `run`.*$", text, re.MULTILINE)
+    assert set(found) <= set(re.findall(r"`(\w+)`", sentence))
+    rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
+    [entry] = found["findings"]
+    assert [key for key, _ in rows] == list(entry)
+    meanings = dict(rows)
+    assert set(re.findall(r"`(\w+)`", meanings["verdict"])) == set(get_args(Verdict))
+    assert set(re.findall(r"`(\w+)`", meanings["stack"])) == set(entry["stack"][0])
+
+
+def hanging() -> Member:
+    header = Header(
+        "0" * 16, 0, "run", "job", None, "host", "boot", 1, 1, 1, 0, 0, "", 1, "", 0, None, None, {}
+    )
+    return Member(header, "running", (Work(1, 0, "turn", "", 0),), heartbeat_ns=10**12)
 
 
 def test_every_id_that_is_taken_from_the_environment_is_documented() -> None:

@@ -34,6 +34,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Examine this Python, say what was found and return the exit code."""
+    from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.doctor import examine, lay_out
     from rlvr_probe.report.render import draw
 
@@ -46,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
     else:
         width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH)
         draw(lay_out(found, width=width, marks=_has_marks()), sys.stdout, wrap=False)
-    return 1 if found.problems else 0
+    return UNSOUND if found.problems else OK
 
 
 def _has_marks() -> bool:

@@ -44,6 +44,8 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Validate the directory and return the exit code."""
+    from rlvr_probe.cli import OK, UNSOUND
+
     if not args.directory.is_dir():
         what = "is not a directory" if args.directory.exists() else "does not exist"
         raise ProbeError(f"{args.directory} {what}; expected a workload directory")
@@ -56,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
         _print_json(args.directory, exporter, problems)
     else:
         _print_text(args.directory, exporter, problems)
-    return int(unsound)
+    return UNSOUND if unsound else OK
 
 
 def _steps(text: str) -> list[int]:
