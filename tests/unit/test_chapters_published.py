@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from rlvr_probe.analysis.chapters.lengths import lengths
 from rlvr_probe.analysis.chapters.occupancy import occupancy
 from rlvr_probe.analysis.chapters.rewards import rewards
 from rlvr_probe.analysis.chapters.tools import tools
+from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.cli.exporters import find_reader
 from tests.chaptered import Said, said
@@ -241,7 +243,6 @@ def several_turns(told: Said) -> dict[str, Any]:
         per_step[str(row["workload_step"])] = {
             "records": row["trajectories"],
             "groups": row["groups"],
-            "group_sizes": {"8": row["groups"]},
             "turns": spread("lengths.turns", unit),
             "tool_calls": spread("lengths.tool_calls", unit),
             "final_response": {"n": row["trajectories"], **{name: row[name] for name in names}},
@@ -258,11 +259,11 @@ def several_turns(told: Said) -> dict[str, Any]:
     turns = told.rows("lengths.turns.histogram")
     calls = told.rows("lengths.tool_calls.histogram")
     by_turn = told.rows("lengths.turn.by_turn")
-    status = {
-        str(one.by["status"]): one.value
-        for (name, _), one in told.figures.items()
-        if name == "tools.status"
-    }
+    status, by_tool = Counter[str](), Counter[str]()
+    for (name, _), one in told.figures.items():
+        if name == "tools.status":
+            status[str(one.by["status"])] += count_of(one)
+            by_tool[str(one.by["tool"])] += count_of(one)
     return {
         "records": told.value("lengths.response.count"),
         "prompt_len": told.spread("lengths.prompt"),
@@ -289,10 +290,16 @@ def several_turns(told: Said) -> dict[str, Any]:
         "trajectory_tool_s": told.spread("tools.trajectory_s"),
         "tool_share_of_trajectory_time": told.value("tools.trajectory_share"),
         "loss_token_share": told.value("lengths.loss_share"),
+        "group_sizes": sizes(told),
         "tool_status": status,
-        "tools": {"search": sum(status.values())},
+        "tools": by_tool,
         "per_step": per_step,
     }
+
+
+def count_of(figure: Figure) -> int:
+    assert isinstance(figure.value, int)
+    return figure.value
 
 
 def test_every_statistic_of_a_run_of_several_turns_is_a_figure(tmp_path: Path) -> None:
@@ -304,6 +311,10 @@ def test_every_statistic_of_a_run_of_several_turns_is_a_figure(tmp_path: Path) -
     shutil.copy(folder / "multiturn_workload_step_5.jsonl", last)
     statistics = expected(run)
     unfinished = statistics["per_step"].pop("5")
+    # Figures tell how large groups are of all steps together.
+    statistics["group_sizes"] = Counter[str]()
+    for step in statistics["per_step"].values():
+        statistics["group_sizes"] += Counter(step.pop("group_sizes"))
 
     told, rest = ask(folder), ask(last)
 
@@ -315,9 +326,11 @@ def test_every_statistic_of_a_run_of_several_turns_is_a_figure(tmp_path: Path) -
         round(one.value("lengths.response.truncated") * one.value("lengths.response.count"))
         for one in (told, rest)
     ]
-    rows = found["records"] + rest.value("lengths.response.count")
-    found["finish"] = {"length": sum(cut), "stop": rows - sum(cut)}
-    found["steps"], found["n_steps"] = list(range(6)), 6
+    records = found["records"] + rest.value("lengths.response.count")
+    found["finish"] = {"length": sum(cut), "stop": records - sum(cut)}
+    steps = [one.rows("lengths.response.by_step") for one in (told, rest)]
+    found["steps"] = [row["workload_step"] for rows in steps for row in rows]
+    found["n_steps"] = len(found["steps"])
     assert wrong(found, statistics) == {}
     alone = several_turns_of_one(rest)
     assert wrong(alone, {name: unfinished[name] for name in alone}) == {}
