@@ -110,7 +110,6 @@ def test_the_chapter_tells_the_ledger_by_step_gpu_and_barrier(tmp_path: Path, se
     for name in CATEGORIES:
         time_s = told["ledger.time", name]
         assert told["ledger.share", name] == pytest.approx(time_s / whole)  # type: ignore[operator]
-        assert (told.get(("ledger.wall_time", name)) or 0) <= told["ledger.wall", None]  # type: ignore[operator]
     series = {one.id: one for one in chapter.series}
     steps, each = series["ledger.steps"], series["ledger.each_gpu"]
     for one, count in ((steps, len(truth.steps_ns)), (each, truth.gpus)):

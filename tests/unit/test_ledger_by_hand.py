@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.chapters.ledger import ledger
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables, open_tables
@@ -15,6 +16,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.liveness import Machine
+from tests.chaptered import said
 from tests.journals import JournalFile, fake_proc, key
 from tests.simulator.draws import SECOND
 from tests.simulator.truth import play
@@ -185,6 +187,42 @@ def barriers(tables: Tables) -> list[dict[str, Any]]:
     columns = [one[0] for one in done.description or ()]
     rows = (dict(zip(columns, row, strict=True)) for row in done.fetchall())
     return [{name: one for name, one in row.items() if one is not None} for row in rows]
+
+
+def by_category(folder: Path, figure: str) -> dict[str, float]:
+    """A figure of the ledger's chapter by category, those that are 0 left out."""
+    with open_tables(read_run(folder)) as tables:
+        told = said([ledger(tables)])
+    return {
+        str(one.by["category"]): float(one.value)
+        for (name, _), one in told.figures.items()
+        if name == figure and isinstance(one.value, float | int) and one.value
+    }
+
+
+def test_wall_time_of_a_category_is_that_of_any_gpu_once(tmp_path: Path) -> None:
+    two_ranks(tmp_path)
+    assert by_category(tmp_path, "ledger.wall_time") == {
+        "bubble": 2.5, "overhead.advantage": 0.5, "overhead.data": 1.0, "wait.reward": 4.0,
+        "wait.rollout": 2.0, "work.rollout": 6.0, "work.update_actor": 5.5,
+    }  # fmt: skip
+
+
+def test_wall_time_is_that_of_what_overlaps_what_is_inside_and_what_is_apart(
+    tmp_path: Path,
+) -> None:
+    at = (((10, 14), (20, 22)), ((12, 17), (20.5, 21)))
+    for rank, spans in enumerate(at):
+        one = Rank(tmp_path, 1 + rank, header={"rank": rank, "world_size": 2})
+        one.begin(rank, 2)
+        for step, (begin, end) in enumerate(spans, 1):
+            one.stage(names.OLD_LOGPROB, step, begin, end)
+            one.step(step, 10 * step, 10 * step + 8)
+        one.close()
+    stage = names.OLD_LOGPROB.name
+    # 10 to 17, and 20 to 22; of the sum over GPUs every second counts.
+    assert by_category(tmp_path, "ledger.wall_time")[f"work.{stage}"] == 9.0
+    assert by_category(tmp_path, "ledger.time")[f"work.{stage}"] == 11.5
 
 
 def test_whoever_asks_a_server_waits_for_it(tmp_path: Path) -> None:
