@@ -63,6 +63,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--beta", type=float, help="above 0: with a reference model")
     parser.add_argument("--async-reward", action="store_true")
     parser.add_argument("--reward-model", action="store_true")
+    parser.add_argument("--verifier-s", type=float, default=0.02, help="sleep of each reward call")
     parser.add_argument("--rank-delay", type=float, default=0.0, help="s of reward work on rank 0")
     parser.add_argument(
         "--asleep-in",
@@ -254,7 +255,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
         if training and step == chosen.block_at:
             print(f"blocking in step {step}", flush=True)
             ctypes.PyDLL(None).sleep(chosen.block_s)  # PyDLL, unlike CDLL, keeps the GIL
-        time.sleep(0.02 + (chosen.rank_delay if rank == 0 else 0.0))
+        time.sleep(chosen.verifier_s + (chosen.rank_delay if rank == 0 else 0.0))
         if training:
             sleep_if_planted("reward", "keeper", step)
         rewards = [

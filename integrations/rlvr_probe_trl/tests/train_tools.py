@@ -53,11 +53,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--detach", action="store_true", help="from inside a tool")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--eval-every", type=int, default=0)
+    parser.add_argument("--tool-s", type=float, default=0.02, help="sleep of each call of a tool")
     return parser.parse_args()
 
 
 OUT = Path()
 DETACH = False
+TOOL_S = 0.0
 STEP: int | None = None
 """Number of the step that is generated for; none of an evaluation."""
 
@@ -81,7 +83,7 @@ def search(key: str) -> str:
         import rlvr_probe
 
         rlvr_probe.detach()
-    time.sleep(0.02)
+    time.sleep(TOOL_S)
     if STEP is not None:
         plain.sleep_if_planted("tool", "search", STEP)
     book("tools", key=key, tool="search", status="ok", seconds=time.monotonic() - begin)
@@ -115,7 +117,7 @@ async def fetch(key: str) -> str:
         key: What for.
     """
     begin = time.monotonic()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(2.5 * TOOL_S)
     book("tools", key=key, tool="fetch", status="ok", seconds=time.monotonic() - begin)
     return key
 
@@ -345,9 +347,9 @@ def build(chosen: argparse.Namespace) -> Any:
 
 
 def main() -> None:
-    global DETACH, OUT
+    global DETACH, OUT, TOOL_S
     chosen = options()
-    OUT, DETACH = chosen.out, chosen.detach
+    OUT, DETACH, TOOL_S = chosen.out, chosen.detach, chosen.tool_s
     OUT.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     if chosen.attach == "before":
