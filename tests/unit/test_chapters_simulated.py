@@ -18,6 +18,7 @@ from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests.chaptered import Said, said
+from tests.quantiles import quantile
 from tests.simulator import scenario, simulate
 from tests.simulator.draws import Lengths
 from tests.simulator.setting import Scenario
@@ -64,14 +65,6 @@ def trained(trace: Trace) -> list[tuple[tuple[int, int], Trajectory]]:
         for group in batch.groups()
         for one in group.trajectories
     ]
-
-
-def quantile(values: Iterable[float], share: float) -> float:
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def spread(values: Iterable[float]) -> dict[str, float]:

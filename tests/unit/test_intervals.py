@@ -16,6 +16,7 @@ from rlvr_probe.analysis.chapters.intervals import (
     student,
     theil_sen,
 )
+from tests.quantiles import quantile
 
 
 @pytest.mark.parametrize(
@@ -150,10 +151,3 @@ def test_quantiles_of_groups_that_are_alike_are_covered_as_often_as_is_said(
         hits += least <= true <= most
 
     assert 0.92 <= hits / runs <= 0.995
-
-
-def quantile(values: list[float], share: float) -> float:
-    place = share * (len(values) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (place - low) * (values[high] - values[low])
