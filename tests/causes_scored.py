@@ -1,13 +1,12 @@
-"""Scores the analysis: simulates runs, looks for causes, and has them judged by the truth.
+"""Scores the causes: simulates runs, looks for causes, and has them judged by the truth.
 
-python -m tests.judged --runs 500
-python -m tests.judged --seeds 0 500
+python -m tests.causes_scored --runs 500
+python -m tests.causes_scored --seeds 0-499
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -18,14 +17,12 @@ from pathlib import Path
 
 from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.tables import open_tables
+from tests.seeds import add_seeds, seeds_of
 from tests.simulator.judging import Score, Verdict, judge
 from tests.simulator.scenarios import scenario
 from tests.simulator.truth import Truth, simulate
 
-__all__ = ["FIXED", "Judged", "draw", "judged", "score"]
-
-FIXED = range(500)
-"""Seeds that thresholds were fixed on; none of them is drawn."""
+__all__ = ["Judged", "judged", "score"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,6 @@ def judged(seed: int, folder: Path) -> Judged:
     return Judged(truth, causes, judge(truth, [(one.kind, one.where, one.gpu_s) for one in causes]))
 
 
-def draw(count: int) -> list[int]:
-    """So many seeds that nobody has seen."""
-    return random.SystemRandom().sample(range(FIXED.stop, 1 << 31), count)
-
-
 def score(seeds: Iterable[int], processes: int = 2) -> Score:
     """Judge the runs of these seeds, in several processes."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -63,12 +55,15 @@ def _verdict(seed: int) -> Verdict:
 
 def main() -> int:
     """Print the score, seeds included."""
-    asked = argparse.ArgumentParser(prog="python -m tests.judged", description=__doc__)
-    asked.add_argument("--runs", type=int, default=500, help="seeds that are drawn")
-    asked.add_argument("--seeds", type=int, nargs=2, metavar=("FROM", "TO"), help="instead")
+    asked = argparse.ArgumentParser(
+        prog="python -m tests.causes_scored",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_seeds(asked, runs=500)
     asked.add_argument("--processes", type=int, default=2)
     given = asked.parse_args()
-    seeds = list(range(*given.seeds)) if given.seeds else draw(given.runs)
+    seeds = seeds_of(given)
     print("seeds:", *seeds)
     found = score(seeds, given.processes)
     print(found.told())

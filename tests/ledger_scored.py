@@ -1,7 +1,7 @@
-"""Judges a ledger by the books of the simulator, over many seeds.
+"""Scores the ledger: simulates runs, and has it judged by the books of the simulator.
 
-    python -m tests.judging --seeds 0-499
-    python -m tests.judging --fresh 100
+python -m tests.ledger_scored --runs 100
+python -m tests.ledger_scored --seeds 0-499
 
 An error is the difference of a category as a share of the time of all GPUs of the run.
 """
@@ -14,13 +14,13 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from random import SystemRandom
 
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger, make_ledger
 from rlvr_probe.analysis.tables import open_tables
+from tests.seeds import add_seeds, seeds_of
 from tests.simulator import Truth, scenario, simulate
 
-__all__ = ["errors_of", "fresh", "judge", "judge_all", "report"]
+__all__ = ["errors_of", "judge", "judge_all", "report"]
 
 
 def errors_of(ledger: Ledger, truth: Truth) -> dict[str, float]:
@@ -60,20 +60,15 @@ def report(found: Mapping[int, Mapping[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def fresh(count: int) -> list[int]:
-    """Seeds that nobody has seen."""
-    return [SystemRandom().randrange(1_000, 1 << 31) for _ in range(count)]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge and print; 1 if an error is above a hundredth."""
-    parser = argparse.ArgumentParser(description="judge the ledger by the simulator's books")
-    parser.add_argument("--seeds", default="", help="first-last")
-    parser.add_argument("--fresh", type=int, default=0, help="how many seeds to draw")
-    given = parser.parse_args(arguments)
-    first, _, last = given.seeds.partition("-")
-    seeds = [*range(int(first), int(last or first) + 1)] if first else []
-    seeds += fresh(given.fresh)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.ledger_scored",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_seeds(parser, runs=100)
+    seeds = seeds_of(parser.parse_args(arguments))
     with tempfile.TemporaryDirectory() as name:
         found = judge_all(seeds, Path(name))
     print(f"{len(found)} seeds: {' '.join(map(str, found))}")

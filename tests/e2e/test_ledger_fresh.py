@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.judging import fresh, judge_all, report
+from tests.ledger_scored import judge_all, report
+from tests.seeds import draw
 
 _OF_SOME = 24
 _OF_MANY = 200
@@ -24,7 +25,7 @@ _OF_MANY = 200
 def test_the_ledger_of_fresh_seeds_is_within_a_hundredth(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
-    seeds = fresh(count)
+    seeds = draw(count)
     with capsys.disabled():
         print(f"\nledger: seeds {' '.join(map(str, seeds))}")
         found = judge_all(seeds, tmp_path)

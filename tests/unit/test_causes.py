@@ -20,7 +20,8 @@ from rlvr_probe.analysis.tables import TABLES, open_tables
 from rlvr_probe.report.characterize import lay_out_characterization, to_document
 from rlvr_probe.report.document import Line
 from rlvr_probe.report.page.document import document
-from tests.judged import Judged, draw, judged, score
+from tests.causes_scored import Judged, judged, score
+from tests.seeds import draw
 from tests.simulator import scenario, simulate
 from tests.simulator.judging import Outcome, Score, Verdict
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
+from tests.seeds import FIXED, add_seeds, seeds_of
 from tests.simulator.judging import NOISE, Score, Verdict, judge, told_apart
 from tests.simulator.truth import Truth
 
@@ -24,6 +26,20 @@ def truth(*faults: dict[str, Any], **scenario: Any) -> Truth:
         0, "verl", 10, 0, 100 * SECOND, {"work.weight_sync": 0}, {}, [], 0, 0.5, 0, 0,
         faults=list(faults), scenario=whole | scenario,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [("--seeds 3-5", [3, 4, 5]), ("--seeds 7", [7]), ("--seeds 0-499", list(FIXED))],
+)
+def test_seeds_are_named_alike_for_all_that_is_scored(words: str, seeds: list[int]) -> None:
+    parser = argparse.ArgumentParser()
+    add_seeds(parser, runs=4)
+    assert seeds_of(parser.parse_args(words.split())) == seeds
+    drawn = seeds_of(parser.parse_args(["--runs", "9"]))
+    assert len(set(drawn)) == 9
+    assert not set(drawn) & set(FIXED)
+    assert len(seeds_of(parser.parse_args([]))) == 4
 
 
 def slow(share: float, rank: int = 3, size: float = 0.5) -> dict[str, Any]:

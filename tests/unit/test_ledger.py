@@ -12,7 +12,7 @@ from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from tests.journals import JournalFile
-from tests.judging import errors_of
+from tests.ledger_scored import errors_of
 from tests.simulator import scenario, simulate
 from tests.simulator.books import CATEGORIES as TRUE_CATEGORIES
 from tests.simulator.draws import Lengths
