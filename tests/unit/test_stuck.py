@@ -285,6 +285,24 @@ def test_what_is_open_is_what_the_whole_reader_finds(tmp_path: Path, packed: boo
     assert step.work.name == "step"
 
 
+def test_a_span_that_ended_builds_no_object_but_the_first_of_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = list[Past]()
+
+    def build() -> Past:
+        built.append(Past())
+        return built[-1]
+
+    run(tmp_path / "run")
+    monkeypatch.setattr("rlvr_probe.trace.pulse.Past", build)
+    pulse = Pulse(tmp_path / "run")
+    [one] = pulse.read()
+    pulse.close()
+    assert sum(past.count for past in one.past.values()) == 61
+    assert len(built) == len(one.past) == 3
+
+
 def test_reading_on_finds_what_reading_at_once_does(tmp_path: Path) -> None:
     run(tmp_path / "whole")
     [path] = (tmp_path / "whole").glob("*.jsonl")
