@@ -154,6 +154,16 @@ def test_who_does_a_call_comes_before_who_made_it_and_waits() -> None:
     assert verdicts(caller, worker) == [(1, "overdue", "rpc"), (None, "overdue", "rpc")]
 
 
+def test_who_does_a_call_is_named_as_soon_as_who_waits_for_it() -> None:
+    """It began a little later. Another call, and a rank that has done its part, are not meant."""
+    waits = member(None, work(1, "step", 10.02), work(2, "rpc", 10.01, 1, "log_prob"), rpc=0.1)
+    does = member(1, work(1, "rpc", 9.99, detail="log_prob"), rpc=0.1)
+    other = member(2, work(1, "rpc", 9.99, detail="generate"), rpc=0.1)
+    first, second, *rest = verdicts(waits, does, other, member(3, rpc=0.1))
+    assert [first, second] == [(1, "overdue", "rpc"), (None, "overdue", "rpc")]
+    assert (2, "open", "rpc") in rest
+
+
 def test_a_rank_that_is_elsewhere_is_named_even_if_nothing_is_overdue() -> None:
     ranks = [member(rank, work(1, "update_actor", 5)) for rank in range(3)]
     assert verdicts(*ranks, member(3, work(1, "reward", 5)))[0] == (3, "apart", "reward")

@@ -2,10 +2,11 @@
 
 A span is *overdue* if it has been open for three times the 99th percentile of those of its kind
 that ended in its run, longer than any of them, and for ten seconds at least; with fewer than twenty
-to compare with, nothing is said. Of overdue spans the innermost ones of a process count, and finer
-ones come first: a tool call holds up its turn's trajectory, a trajectory its rollout, a rollout the
-step of every rank, and a rank that does a call the controller that made it. A launch that is over
-and was launched again is past: nothing is said of it.
+to compare with, nothing is said. A call that is overdue where it was made is so where it is done.
+Of overdue spans the innermost ones of a process count, and finer ones come first: a tool call holds
+up its turn's trajectory, a trajectory its rollout, a rollout the step of every rank, and a rank
+that does a call the controller that made it. A launch that is over and was launched again is past:
+nothing is said of it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def examine(members: Sequence[Member], boot: str, now_ns: int) -> list[Finding]:
         if one.state in ("running", "died", "unknown")
         for finding in _of(one, usual, boot, now_ns, launch.alive)
     ]
-    return sorted(_apart(found), key=_rank)
+    return sorted(_apart(_called(found)), key=_rank)
 
 
 def is_stuck(findings: Iterable[Finding]) -> bool:
@@ -184,6 +185,33 @@ def _around(work: Work | None, by_id: dict[int, Work]) -> Iterable[Work]:
         seen.add(work.parent)
         work = by_id[work.parent]
         yield work
+
+
+def _called(findings: list[Finding]) -> list[Finding]:
+    """Mark who does a call that is overdue where it was made.
+
+    It began there by as much earlier as the call was on its way: for so long only who waits for it
+    would be named.
+    """
+    made = {
+        one.work.detail
+        for one in findings
+        if one.verdict == "overdue" and one.work is not None and _is_call(one.work) and one.inside
+    }
+    return [
+        replace(one, verdict="overdue")
+        if one.verdict in ("open", "unknown")
+        and one.work is not None
+        and _is_call(one.work)
+        and not one.inside
+        and one.work.detail in made
+        else one
+        for one in findings
+    ]
+
+
+def _is_call(work: Work) -> bool:
+    return work.name == names.RPC.name and bool(work.detail)
 
 
 def _apart(findings: list[Finding]) -> list[Finding]:
