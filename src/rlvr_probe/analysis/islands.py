@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 __all__ = ["islands"]
 
 
@@ -15,13 +17,12 @@ def islands(rows: str, keys: str) -> str:
         rows: A table, or a query in parentheses; it has ``start_ns`` and ``end_ns``, ns.
         keys: Columns of it: rows that differ there never belong together.
     """
-    return f"""
-        SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns) OVER (
-          PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island
-        FROM (
-          SELECT *, max(end_ns) OVER (
-            PARTITION BY {keys} ORDER BY start_ns, end_ns
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-          FROM {rows}
-        )
-        """.strip()
+    return f"""\
+SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns) OVER (
+  PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island
+FROM (
+  SELECT *, max(end_ns) OVER (
+    PARTITION BY {keys} ORDER BY start_ns, end_ns
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+  FROM {indent(rows, "  ").lstrip()}
+)"""

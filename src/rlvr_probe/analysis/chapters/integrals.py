@@ -9,6 +9,7 @@ where nothing was read for five periods.
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import Final
 
 from rlvr_probe.analysis.islands import islands
@@ -38,21 +39,27 @@ _LIST: Final = ", ".join(f"'{one}'" for one in _LEAVES)
 
 def _apart(rows: str, keys: str) -> str:
     """Intervals of the query ``rows`` by ``keys``, those that touch made one."""
-    return f"""
-        SELECT {keys}, min(scope) AS scope, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-        FROM (
-        {islands(f"({rows})", keys)}
-        )
-        GROUP BY {keys}, island
-        """.strip()
+    of = f"(\n{indent(rows, '  ')}\n)"
+    return f"""\
+SELECT {keys}, min(scope) AS scope, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+FROM (
+{indent(islands(of, keys), "  ")}
+)
+GROUP BY {keys}, island"""
 
 
-_SPANS: Final = f"""
-          SELECT step_id, name AS stage, owner, scope, span.start_ns, span.end_ns
-          FROM kept_span AS span JOIN works_on USING (process)
-          SEMI JOIN (SELECT step_id FROM kept_step WHERE done) USING (step_id)
-          WHERE name IN ({_LIST}) AND (name = 'eval' OR mode IS DISTINCT FROM 'eval')
-          """.strip()
+_SPANS: Final = f"""\
+SELECT step_id, name AS stage, owner, scope, span.start_ns, span.end_ns
+FROM kept_span AS span JOIN works_on USING (process)
+SEMI JOIN (SELECT step_id FROM kept_step WHERE done) USING (step_id)
+WHERE name IN ({_LIST}) AND (name = 'eval' OR mode IS DISTINCT FROM 'eval')"""
+
+_STAGES: Final = f"""\
+SELECT step_id, stage, device, scope, start_ns, end_ns
+FROM (
+{indent(_apart(_SPANS, "step_id, stage, owner"), "  ")}
+)
+JOIN owned USING (owner) JOIN (SELECT device FROM device WHERE kind = 'gpu') USING (device)"""
 
 TABLES: Final = {
     "works_on": (
@@ -89,13 +96,7 @@ TABLES: Final = {
     ),
     "device_stage": (
         "a stage of a finished step on a GPU, once where processes share it",
-        _apart(
-            "SELECT step_id, stage, device, scope, start_ns, end_ns FROM ("
-            + _apart(_SPANS, "step_id, stage, owner")
-            + ") JOIN owned USING (owner) JOIN (SELECT device FROM device WHERE kind = 'gpu')"
-            " USING (device)",
-            "step_id, stage, device",
-        ),
+        _apart(_STAGES, "step_id, stage, device"),
     ),
     "counter_piece": (
         "a piece of time in which a counter of a device grew by an amount, and the sums before it",
