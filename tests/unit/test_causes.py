@@ -214,6 +214,24 @@ def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Pat
         assert 0.6 < first.gpu_s * 1e9 / (late_ns * drawn.steps * drawn.ranks) <= 1.0
 
 
+def test_a_rank_that_is_late_in_one_of_two_stages_is_not_slow_in_all_it_does(
+    tmp_path: Path,
+) -> None:
+    """As with verl 0.5, whose other stages end together."""
+    drawn = replace(scenario(2), ranks=2)
+    simulate(drawn, tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        tables.sql.execute("DELETE FROM span WHERE name = 'weight_sync'")
+        tables.sql.execute(
+            "UPDATE span SET end_ns = start_ns + 1e9 + process * 6e9 WHERE name = 'ref_logprob'"
+        )
+        first, *others = find_causes(tables)
+    assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": "ref_logprob"})
+    # The other rank was longer by less than that in some steps.
+    assert 0.6 < first.gpu_s / (6.0 * drawn.steps * drawn.ranks) <= 1.0
+    assert [one.kind for one in others if one.kind != "long_tail"] == []
+
+
 def test_calls_at_the_same_time_are_waited_for_once(tmp_path: Path) -> None:
     """Three functions that run together cost what they take, not three times that."""
     drawn = scenario(2)

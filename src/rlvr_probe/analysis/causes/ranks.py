@@ -39,6 +39,14 @@ _TRIED: Final = 3
 _ENOUGH: Final = 3
 """Laps in which a rank was not hot, from which it is known how fast it is then."""
 
+_OFTEN: Final = 5
+"""Steps from which on one stage tells that a rank is not slow there."""
+
+_IN_ALL: Final = 0.5
+"""Of how much longer a rank takes, that it takes in each stage at least, or it is not slow whatever
+it does: the median between stages in which it is and stages in which it is not is that of neither.
+What it is in one stage alone is told by ``late``, at the cost of that stage."""
+
 _PACES: Final = """
 WITH tokens AS (
     SELECT step_id, process, sum(prompt_tokens + response_tokens) AS tokens
@@ -77,13 +85,20 @@ WITH tokens AS (
 ), told AS (
     SELECT a.*, h.process IS NOT NULL AS hot
     FROM apart AS a LEFT JOIN cause_hot AS h USING (step_id, process)
+), fastest AS (
+    SELECT process, hot, min(surely) AS surely
+    FROM (SELECT process, hot, median(x) + $sigmas * stddev_samp(x) / sqrt(count(*)) AS surely
+          FROM told GROUP BY process, hot, stage HAVING count(*) >= $often)
+    GROUP BY process, hot
 )
 SELECT process, any_value(rank) AS rank, hot, count(*) AS laps, stddev_samp(x) AS spread,
        least(median(x) FILTER (NOT fixed_size), median(x) FILTER (fixed_size)) AS slower,
-       list(DISTINCT step_id) AS steps
-FROM told GROUP BY process, hot ORDER BY process, hot
+       any_value(surely) AS surely, list(DISTINCT step_id) AS steps
+FROM told LEFT JOIN fastest USING (process, hot)
+GROUP BY process, hot ORDER BY process, hot
 """
-"""By rank, and by whether it was hot: logarithm of how much longer it took."""
+"""By rank, and by whether it was hot: logarithm of how much longer it took; and ``surely``, what it
+is at most in the stage in which it is least."""
 
 _REPLAY: Final = """
 WITH faster AS (
@@ -126,7 +141,13 @@ GROUP BY h.device, d.uuid ORDER BY count(DISTINCT h.step_id) DESC, h.device
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """A rank, while it was hot or while it was not."""
+    """A rank, while it was hot or while it was not.
+
+    Attributes:
+        slower: Logarithm of how much longer it took.
+        sigmas: That, in standard errors.
+        in_all: No stage says that it is not slow there.
+    """
 
     process: int
     rank: int
@@ -134,6 +155,7 @@ class _Pace:
     laps: int
     slower: float
     sigmas: float
+    in_all: bool
     steps: Sequence[int]
 
 
@@ -149,13 +171,13 @@ def slow_ranks(run: Run) -> list[Cause]:
         slower = one.slower - max(0.0, before.slower) if before else one.slower
         if one.hot and slower >= HOT_MIN:
             found += _thermal(run, one, slower)
-        elif not one.hot and slower >= least and one.sigmas >= SLOW_SIGMAS:
+        elif not one.hot and slower >= least and one.sigmas >= SLOW_SIGMAS and one.in_all:
             found += _slow(run, one, [*one.steps, *_hot_steps(paces, one.process)])
     return found
 
 
 def _paces(run: Run) -> list[_Pace]:
-    rows = run.ask(_PACES).dicts
+    rows = run.ask(_PACES, sigmas=SLOW_SIGMAS, often=_OFTEN).dicts
     normal = {row["process"]: row["slower"] for row in rows if not row["hot"]}
     usual = median(normal.values()) if normal else 0.0
     found = list[_Pace]()
@@ -169,7 +191,8 @@ def _paces(run: Run) -> list[_Pace]:
         sigmas = slower / (math.hypot(spread, error) or 1e-9)
         laps, steps = row["laps"], sorted(row["steps"])
         rank = row["process"] if row["rank"] is None else row["rank"]
-        found.append(_Pace(row["process"], rank, row["hot"], laps, slower, sigmas, steps))
+        in_all = row["surely"] is None or row["surely"] - usual >= _IN_ALL * slower
+        found.append(_Pace(row["process"], rank, row["hot"], laps, slower, sigmas, in_all, steps))
     return found
 
 
