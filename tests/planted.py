@@ -27,6 +27,7 @@ __all__ = [
     "characterized",
     "mistakes",
     "read_books",
+    "saved_by_ranks_s",
     "saved_s",
     "slept_together",
 ]
@@ -123,6 +124,26 @@ def saved_s(calls: Sequence[Mapping[str, int]], together: int, seconds: float) -
         awake = (end - slept_ns if end - start >= slept_ns else end for start, end in step)
         found_ns += max(end for _, end in step) - max(awake)
     return found_ns / 1e9
+
+
+def saved_by_ranks_s(calls: Sequence[Mapping[str, int]]) -> float:
+    """Wall time that steps would have saved in which all ranks wait for the last of them, s.
+
+    Less than what was slept where another rank is the last without the sleep, as it is by chance on
+    a machine with less processors than ranks.
+
+    Args:
+        calls: Those of all ranks: the number ``call``, when its work was done (``worked``) and
+            what it slept behind that (``end``), ns.
+    """
+    steps = dict[int, list[Mapping[str, int]]]()
+    for one in calls:
+        steps.setdefault(one["call"], []).append(one)
+    last = (
+        (max(one["end"] for one in step), max(one["worked"] for one in step))
+        for step in steps.values()
+    )
+    return sum(end - worked for end, worked in last) / 1e9
 
 
 def slept_together(

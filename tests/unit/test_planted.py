@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.causes import Cause
-from tests.planted import ASLEEP, Planted, Slept, mistakes, read_books, saved_s
+from tests.planted import (
+    ASLEEP,
+    Planted,
+    Slept,
+    mistakes,
+    read_books,
+    saved_by_ranks_s,
+    saved_s,
+)
 
 SLEEPER = Planted("reward", "keeper", 0.02, steps=(2, 5))
 SLEPT = Slept(calls=2, wall_s=2.0, steps=frozenset({2, 5}))
@@ -78,6 +86,14 @@ def test_a_step_would_have_gone_on_when_the_next_to_last_of_its_calls_had_ended(
     calls = [{"start": start * 10**9, "end": end * 10**9} for start, end in times]
     assert saved_s(calls, 3, 3.0) == 0.0 + 1.0
     assert saved_s(calls, 3, 2.0) == 0.0 + 1.0
+
+
+def test_ranks_would_have_waited_for_the_one_that_is_the_last_without_its_sleep() -> None:
+    times = [(0, 5, 7), (0, 6, 6), (1, 11, 13), (1, 10, 10)]
+    calls = [
+        {"call": call, "worked": worked * 10**9, "end": end * 10**9} for call, worked, end in times
+    ]
+    assert saved_by_ranks_s(calls) == 1.0 + 2.0
 
 
 def test_the_right_cause_has_no_mistake() -> None:

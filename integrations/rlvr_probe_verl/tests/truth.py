@@ -22,6 +22,9 @@ class Truth:
             ``output`` (token ids), ``cached``, ``ended``, ``version``, ``start``, ``end``.
         generations: Where verl generates by itself, its calls: ``rank``, ``sampled`` (a
             validation is not), ``prompts`` (lengths), ``outputs`` (token ids), ``weights``.
+        log_probs: Log-probabilities of a rank under the policy that is trained, up to verl 0.8:
+            ``rank``, ``call``, and when its work was done (``worked``) and what it sleeps
+            behind that (``end``).
         weights: Digests of the weights, as servers received them.
         rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
         killed: When the last 0.2 s of a process began that was killed.
@@ -32,6 +35,7 @@ class Truth:
     metrics: dict[int, dict[str, Any]]
     requests: Lines
     generations: Lines
+    log_probs: Lines
     weights: Lines
     rewards: Lines
     killed: Lines
@@ -68,6 +72,7 @@ def read_truth(folder: Path) -> Truth:
         metrics={line["step"]: line["data"] for line in logged},
         requests=_book(books, "request"),
         generations=_book(books, "generate"),
+        log_probs=_book(books, "log_prob"),
         weights=_book(books, "weights"),
         rewards=_book(books, "reward"),
         killed=_book(books, "killed"),

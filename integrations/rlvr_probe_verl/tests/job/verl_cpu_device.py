@@ -142,12 +142,14 @@ def _log_probs(module: Any) -> None:
     @functools.wraps(compute)
     def compute_log_prob(*args: Any, **kwargs: Any) -> Any:
         from planted_sleep import sleep_if_planted
-        from verl_cpu_books import never_comes_back
+        from verl_cpu_books import never_comes_back, write
 
         result = compute(*args, **kwargs)
-        rank = os.environ["RANK"]
+        rank, call = os.environ["RANK"], next(calls)
+        worked = time.monotonic_ns()
         sleep_if_planted("rank", rank)
-        if os.environ.get("VERL_CPU_MISCHIEF") == f"hang_rank_{rank}@{next(calls)}":
+        write("log_prob", rank=int(rank), call=call, worked=worked, end=time.monotonic_ns())
+        if os.environ.get("VERL_CPU_MISCHIEF") == f"hang_rank_{rank}@{call}":
             never_comes_back()
         return result
 
