@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Final
 
-__all__ = ["ROOMY", "surroundings"]
+__all__ = ["RAY_START", "ROOMY", "surroundings"]
+
+RAY_START: Final = Path(__file__).with_name("ray_start")
+"""What a job needs in its ``PYTHONPATH`` to start Ray on a machine that is busy."""
 
 ROOMY = {"RLVR_PROBE_FREE_B": "0"}
 """What is recorded does not depend on how full the disk of the machine is."""

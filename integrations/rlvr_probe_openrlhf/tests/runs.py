@@ -21,7 +21,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
 from tests.planted import ASLEEP, Planted
-from tests.surroundings import surroundings
+from tests.surroundings import RAY_START, surroundings
 
 __all__ = [
     "EVALUATED",
@@ -246,7 +246,7 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     """Variables of a job that records into ``folder/recordings``."""
     dropped = ("PYTEST_", "RAY_", "OPENRLHF_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     given = {
-        "PYTHONPATH": os.pathsep.join(map(str, (JOB, ASLEEP))),
+        "PYTHONPATH": os.pathsep.join(map(str, (JOB, ASLEEP, RAY_START))),
         "PYTHONHASHSEED": "0",
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",

@@ -20,7 +20,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests import supervise, trainings
 from tests.planted import ASLEEP, Planted
-from tests.surroundings import surroundings
+from tests.surroundings import RAY_START, surroundings
 from tests.watched import watched
 from tests.wheels import numbers
 
@@ -300,7 +300,7 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
     """Variables of a job that records into ``folder/recordings``."""
     dropped = ("PYTEST_", "RAY_", "VERL_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     given = {
-        "PYTHONPATH": os.pathsep.join(map(str, (JOB, ASLEEP))),
+        "PYTHONPATH": os.pathsep.join(map(str, (JOB, ASLEEP, RAY_START))),
         "PYTHONHASHSEED": "0",
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",

@@ -8,11 +8,9 @@ folder and a size that suit many jobs on one machine.
 
 from __future__ import annotations
 
-import functools
 import os
 import runpy
 import sys
-from typing import Any
 
 
 def main() -> None:
@@ -21,23 +19,15 @@ def main() -> None:
 
         rlvr_probe.attach()
 
-    import ray
+    import patient_ray
 
-    given = {
-        "num_cpus": 16,
-        "num_gpus": 16,
-        "include_dashboard": False,
-        "object_store_memory": 200 << 20,
-        "_temp_dir": os.environ["OPENRLHF_CPU_RAY"],
-    }
-    start = ray.init
-
-    @functools.wraps(start)
-    def init(*args: Any, **kwargs: Any) -> Any:
-        missing = {name: value for name, value in given.items() if kwargs.get(name) is None}
-        return start(*args, **(kwargs | missing))
-
-    ray.init = init
+    patient_ray.start_with(
+        num_cpus=16,
+        num_gpus=16,
+        include_dashboard=False,
+        object_store_memory=200 << 20,
+        _temp_dir=os.environ["OPENRLHF_CPU_RAY"],
+    )
     sys.argv = ["openrlhf.cli.train_ppo_ray", *sys.argv[1:]]
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
