@@ -232,6 +232,21 @@ def test_a_rank_that_is_late_in_one_of_two_stages_is_not_slow_in_all_it_does(
     assert [one.kind for one in others if one.kind != "long_tail"] == []
 
 
+def test_engines_that_a_gpu_has_in_another_attempt_cost_a_slow_rank_nothing(
+    tmp_path: Path,
+) -> None:
+    simulate(scenario(PLANTED["thermal_throttling"]), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        make_ledger(tables)
+        expected = [(one.kind, one.gpu_s) for one in find_causes(tables)]
+        tables.sql.execute(
+            "INSERT INTO engine_gpu SELECT DISTINCT attempt + 1, one.engine, other.gpu"
+            " FROM engine_gpu AS one JOIN engine_gpu AS other USING (attempt)"
+        )
+        assert [(one.kind, one.gpu_s) for one in find_causes(tables)] == expected
+    assert expected[0][0] == "thermal_throttling"
+
+
 def test_calls_at_the_same_time_are_waited_for_once(tmp_path: Path) -> None:
     """Three functions that run together cost what they take, not three times that."""
     drawn = scenario(2)

@@ -104,8 +104,10 @@ _REPLAY: Final = """
 WITH faster AS (
     SELECT step_id, $factor AS factor FROM (SELECT unnest($steps) AS step_id)
 ), mine AS (
-    SELECT e.engine FROM engine_gpu AS e JOIN gpu_process AS p USING (gpu)
-    WHERE p.process = $process
+    -- Of its own attempt: in another one its GPU may have other engines.
+    SELECT e.engine FROM process AS own JOIN gpu_process AS p USING (process)
+    JOIN engine_gpu AS e ON e.gpu = p.gpu AND e.attempt = own.attempt
+    WHERE own.process = $process
 ), laps AS (
     SELECT step_id,
            max(own_ns + tool_ns + reward_ns)
