@@ -177,6 +177,33 @@ def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Pa
         assert tables.sql.execute(placed).fetchall() == [(0, 0, 10), (1, 0, 11)]
 
 
+def test_a_rank_that_stands_still_without_a_tool_waits_for_none(tmp_path: Path) -> None:
+    """Two calls: 2 s before the first, in which nobody knows what is done, 3 s of a tool between
+    them. Engines have no numbers, and ranks are none."""
+    one = Rank(tmp_path, 1, header={"rank": 0, "world_size": 1})
+    one.begin()
+    one.stage(names.ROLLOUT, 1, 10, 19)
+    batch = one.next_span()
+    for turn, (begin, end) in enumerate(((12, 14), (17, 19))):
+        one.span(names.TURN, begin, end, batch=batch, samples=2, rows=[0, 1], turn=turn,
+                 prompt_tokens=[8, 8], response_tokens=[5, 5])  # fmt: skip
+    one.span(names.TOOL_CALL, 14, 17, batch=batch, row=0, turn=0, tool="search", status="ok")
+    one.event(
+        names.TRAJECTORIES, 19.5, session=0, step=1, mode="train", batch=batch, offset=0, total=2,
+        group_size=2, prompt_tokens=[8, 8], response_tokens=[10, 10],
+    )  # fmt: skip
+    one.step(1, 10, 19)
+    one.close()
+    with open_tables(read_run(tmp_path)) as tables:
+        made(tables)
+        between, before = barriers(tables)
+    rank = {"barrier": "rollout", "process": 0, "rank": 0}
+    assert between == rank | {
+        "gpu_s": 3.0, "last_kind": "tool", "name": "search", "sample": 0, "turn": 0,
+    }  # fmt: skip
+    assert before == rank | {"gpu_s": 2.0}
+
+
 def barriers(tables: Tables) -> list[dict[str, Any]]:
     """What was waited at each of them, GPU s, and what is known of who came last."""
     done = tables.sql.execute(

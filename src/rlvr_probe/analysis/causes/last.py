@@ -45,6 +45,8 @@ def _who(row: Mapping[str, Any]) -> str:
         parts.append(one)
         if row["engine"] is not None:
             parts.append(f"engine {row['engine']}")
+        elif row["rank"] is not None:
+            parts.append(f"rank {row['rank']}")
     elif row["rank"] is not None:
         parts.append(f"rank {row['rank']}")
     if kind == "turn" and row["turn"] is not None:

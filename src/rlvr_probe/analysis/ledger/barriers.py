@@ -126,9 +126,9 @@ WITH called AS (
     FROM tool_call JOIN trajectory one USING (trajectory_id) JOIN gpu_process USING (process)
     WHERE mode = 'train'
 )
-SELECT own.step_id, 'rollout' AS barrier, any_value(ns) AS gpu_ns, 'tool' AS last_kind,
+SELECT own.step_id, 'rollout' AS barrier, any_value(ns) AS gpu_ns,
+       CASE WHEN count(called.from_ns) > 0 THEN 'tool' END AS last_kind,
        any_value(gpu.process) AS process, any_value(gpu.rank) AS rank,
-       any_value(gpu.rank) AS engine,
        arg_max(trajectory_id, called.end_ns - called.start_ns) AS trajectory_id,
        arg_max(turn, called.end_ns - called.start_ns) AS turn,
        arg_max(tool, called.end_ns - called.start_ns) AS name
@@ -142,7 +142,8 @@ LEFT JOIN (SELECT called.*, mine.start_ns AS from_ns FROM called
 WHERE category = 'wait.rollout' AND waits_for = 'tools'
 GROUP BY own.step_id, own.gpu, own.start_ns
 """
-"""An engine stood still between two of its calls: for the longest tool."""
+"""A rank stood still before, between or behind its calls: for the longest tool of that time, if
+there was any."""
 
 _MET = """
 INSERT INTO barrier_wait BY NAME
@@ -181,7 +182,7 @@ WITH meant AS (
 )
 SELECT met.step_id, 'rollout' AS barrier, gpu_ns,
        CASE WHEN called.ns > decoded.ns THEN 'tool' ELSE 'turn' END AS last_kind, gpu.process,
-       gpu.rank, gpu.rank AS engine,
+       gpu.rank,
        CASE WHEN called.ns > decoded.ns THEN called.trajectory_id ELSE last.trajectory_id END
            AS trajectory_id,
        CASE WHEN called.ns > decoded.ns THEN tool END AS name
