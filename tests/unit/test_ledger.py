@@ -9,6 +9,8 @@ import pytest
 
 from rlvr_probe.analysis.chapters.ledger import ledger
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
+from rlvr_probe.analysis.ledger.places import find_places
+from rlvr_probe.analysis.ledger.stages import find_stages
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from tests.journals import JournalFile
@@ -153,3 +155,21 @@ def test_rollout_for_what_was_thrown_away_is_told_apart(
     for name, ns in truth.ledger_ns.items():
         if name.startswith(("discarded.", "work.rollout")):
             assert made.ns[name] == pytest.approx(ns, abs=whole // 2_000), name
+
+
+def test_a_call_that_was_not_joined_is_of_the_controller_of_its_own_attempt(tmp_path: Path) -> None:
+    simulate(small("verl"), tmp_path / "run", again=False)
+    with open_tables(tmp_path / "run") as tables:
+        tables.sql.execute("DELETE FROM rpc")
+        find_places(tables)
+        find_stages(tables)
+        tellers = "SELECT DISTINCT teller FROM ledger_placed"
+        expected = tables.sql.execute(tellers).fetchall()
+        # An earlier attempt had another one.
+        tables.sql.execute(
+            "INSERT INTO gpu_teller BY NAME SELECT gpu, -1 AS process, attempt - 1 AS attempt, own"
+            " FROM gpu_teller"
+        )
+        find_stages(tables)
+        assert tables.sql.execute(tellers).fetchall() == expected
+    assert len(expected) == 1

@@ -143,8 +143,30 @@ def test_what_ranks_waited_in_two_attempts_is_counted_once(tmp_path: Path) -> No
     with open_tables(read_run(tmp_path)) as tables:
         assert len(made(tables).gpus) == 2
         waited = [one for one in barriers(tables) if one["barrier"] == "rollout"]
-    # In each step the first rank waits one second for the second one.
-    assert [(one["gpu_s"], one["rank"]) for one in waited] == [(1.0, 1)] * 4
+    # In each step the first rank waits one second for the second one of its own attempt.
+    told = [(one["gpu_s"], one["rank"], one["process"]) for one in waited]
+    assert told == [(1.0, 1, 1)] * 2 + [(1.0, 1, 3)] * 2
+
+
+def test_who_came_last_is_who_was_on_that_gpu_in_that_attempt(tmp_path: Path) -> None:
+    for job in (0, 1):
+        two_ranks(tmp_path, job)
+    with open_tables(read_run(tmp_path)) as tables:
+        for device in (0, 1):
+            tables.sql.execute(
+                "INSERT INTO device BY NAME SELECT ? AS device, ? AS uuid, 'gpu' AS kind,"
+                " 'node' AS host, 'boot' AS boot",
+                [device, f"GPU-{device}"],
+            )
+        # The ranks of the second attempt have each other's GPU.
+        tables.sql.execute(
+            "INSERT INTO device_process BY NAME SELECT device, process, 'torch' AS how"
+            " FROM (VALUES (0, 0), (1, 1), (1, 2), (0, 3)) pairs(device, process)"
+        )
+        assert [one.processes for one in find_places(tables).gpus] == [[0, 3], [1, 2]]
+        made(tables)
+        waited = [one for one in barriers(tables) if one["barrier"] == "rollout"]
+    assert [(one["rank"], one["process"]) for one in waited] == [(1, 1)] * 2 + [(1, 3)] * 2
 
 
 def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Path) -> None:
@@ -177,17 +199,23 @@ def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Pa
         assert tables.sql.execute(placed).fetchall() == [(0, 0, 10), (1, 0, 11)]
 
 
-def test_a_rank_that_stands_still_without_a_tool_waits_for_none(tmp_path: Path) -> None:
-    """Two calls: 2 s before the first, in which nobody knows what is done, 3 s of a tool between
-    them. Engines have no numbers, and ranks are none."""
+@pytest.mark.parametrize("calls", [[(14, 17)], [(13.5, 17)], [(11.5, 12.5), (13.5, 14.5)]])
+def test_a_rank_that_stands_still_without_a_tool_waits_for_none(
+    calls: Sequence[tuple[float, float]], tmp_path: Path
+) -> None:
+    """Two calls: 2 s before the first, in which nobody knows what is done if no tool is open, 3 s
+    between them, with one that began before or then. Engines have no numbers, and ranks are none.
+    """
     one = Rank(tmp_path, 1, header={"rank": 0, "world_size": 1})
     one.begin()
     one.stage(names.ROLLOUT, 1, 10, 19)
     batch = one.next_span()
-    for turn, (begin, end) in enumerate(((12, 14), (17, 19))):
+    for turn, (begin, end) in enumerate(((12.0, 14.0), (17.0, 19.0))):
         one.span(names.TURN, begin, end, batch=batch, samples=2, rows=[0, 1], turn=turn,
                  prompt_tokens=[8, 8], response_tokens=[5, 5])  # fmt: skip
-    one.span(names.TOOL_CALL, 14, 17, batch=batch, row=0, turn=0, tool="search", status="ok")
+    for begin, end in calls:
+        one.span(names.TOOL_CALL, begin, end, batch=batch, row=0, turn=0, tool="search",
+                 status="ok")  # fmt: skip
     one.event(
         names.TRAJECTORIES, 19.5, session=0, step=1, mode="train", batch=batch, offset=0, total=2,
         group_size=2, prompt_tokens=[8, 8], response_tokens=[10, 10],
@@ -198,10 +226,30 @@ def test_a_rank_that_stands_still_without_a_tool_waits_for_none(tmp_path: Path) 
         made(tables)
         between, before = barriers(tables)
     rank = {"barrier": "rollout", "process": 0, "rank": 0}
-    assert between == rank | {
-        "gpu_s": 3.0, "last_kind": "tool", "name": "search", "sample": 0, "turn": 0,
-    }  # fmt: skip
-    assert before == rank | {"gpu_s": 2.0}
+    search = {"last_kind": "tool", "name": "search", "sample": 0, "turn": 0}
+    assert between == rank | search | {"gpu_s": 3.0}
+    assert before == rank | {"gpu_s": 2.0} | (search if len(calls) > 1 else {})
+
+
+def test_a_tool_that_is_open_in_two_waits_is_what_both_are_for(tmp_path: Path) -> None:
+    one = Rank(tmp_path, 1, header={"rank": 0, "world_size": 1})
+    one.begin()
+    one.stage(names.ROLLOUT, 1, 10, 22)
+    batch = one.next_span()
+    for turn, (begin, end) in enumerate(((10, 12), (15, 16), (18, 22))):
+        one.span(names.TURN, begin, end, batch=batch, samples=2, rows=[0, 1], turn=turn,
+                 prompt_tokens=[8, 8], response_tokens=[5, 5])  # fmt: skip
+    one.span(names.TOOL_CALL, 11, 17, batch=batch, row=0, turn=0, tool="search", status="ok")
+    one.event(
+        names.TRAJECTORIES, 22.5, session=0, step=1, mode="train", batch=batch, offset=0, total=2,
+        group_size=2, prompt_tokens=[8, 8], response_tokens=[15, 15],
+    )  # fmt: skip
+    one.step(1, 10, 22)
+    one.close()
+    with open_tables(read_run(tmp_path)) as tables:
+        made(tables)
+        told = [(one["gpu_s"], one["name"]) for one in barriers(tables)]
+    assert told == [(3.0, "search"), (2.0, "search")]
 
 
 def barriers(tables: Tables) -> list[dict[str, Any]]:
@@ -209,7 +257,7 @@ def barriers(tables: Tables) -> list[dict[str, Any]]:
     done = tables.sql.execute(
         "SELECT barrier, gpu_ns / 1e9 AS gpu_s, last_kind, b.process, b.rank, b.engine, sample,"
         " turn, name FROM barrier_wait b LEFT JOIN trajectory USING (trajectory_id)"
-        " ORDER BY gpu_ns DESC"
+        " ORDER BY gpu_ns DESC, b.step_id"
     )
     columns = [one[0] for one in done.description or ()]
     rows = (dict(zip(columns, row, strict=True)) for row in done.fetchall())

@@ -44,8 +44,8 @@ WITH cluster AS (
     GROUP BY stage, cluster, first_ns
 ), every AS (
     SELECT batch.step_id, 'wait.rollout' AS category, batch.start_ns,
-           CASE WHEN by_tools THEN 'tool' ELSE 'turn' END AS last_kind, NULL::INTEGER AS process,
-           NULL::BIGINT AS rank, engine, trajectory_id,
+           CASE WHEN by_tools THEN 'tool' ELSE 'turn' END AS last_kind, NULL::INTEGER AS gpu,
+           engine, trajectory_id,
            CASE WHEN by_tools THEN longest_call ELSE longest_turn END AS turn,
            CASE WHEN by_tools THEN tool END AS name
     FROM ledger_batch batch JOIN barrier_lived one USING (batch_id, decoded_ns)
@@ -64,12 +64,12 @@ WITH cluster AS (
     SELECT stage.step_id, CASE stage.name WHEN 'rollout' THEN 'wait.rollout'
                WHEN 'reward' THEN 'wait.reward' WHEN 'weight_sync' THEN 'wait.refit'
                ELSE 'wait.update' END AS category,
-           first_ns AS start_ns, stage.name AS last_kind, gpu.process, gpu.rank
-    FROM cluster JOIN ledger_stage stage USING (stage) JOIN gpu ON gpu.gpu = last
-    WHERE mode = 'train'
+           first_ns AS start_ns, stage.name AS last_kind, last AS gpu
+    FROM cluster JOIN ledger_stage stage USING (stage) WHERE mode = 'train'
 )
-SELECT row_number() OVER (ORDER BY every.start_ns) AS barrier, attempt, every.*
-FROM every JOIN step USING (step_id)
+SELECT row_number() OVER (ORDER BY every.start_ns) AS barrier, attempt, every.*, who.process,
+       who.rank
+FROM every JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
 """
 """Barriers of a run with a controller: whoever waits there, waits from its begin on or later."""
 
@@ -106,7 +106,7 @@ WITH decoded AS (
     WHERE stage.name = 'rollout' AND stage.mode = 'train' AND told.own
     GROUP BY step_id, gpu
 )
-SELECT step_id, gpu, category, segment.start_ns, segment.end_ns,
+SELECT step_id, attempt, gpu, category, segment.start_ns, segment.end_ns,
        segment.end_ns - segment.start_ns AS ns,
        CASE WHEN step_id IN (SELECT step_id FROM queue_group) THEN 'queue'
             WHEN decoded_ns IS NULL THEN 'server'
@@ -121,26 +121,32 @@ engines that are none of theirs, for their own tools, or for other ranks."""
 
 _TOOLS = """
 INSERT INTO barrier_wait BY NAME
-WITH called AS (
+WITH mine AS MATERIALIZED (
+    SELECT step_id, attempt, gpu, start_ns, end_ns, ns FROM barrier_own
+    WHERE category = 'wait.rollout' AND waits_for = 'tools'
+), called AS MATERIALIZED (
     SELECT gpu, trajectory_id, turn, tool, tool_call.start_ns, tool_call.end_ns
     FROM tool_call JOIN trajectory one USING (trajectory_id) JOIN gpu_process USING (process)
     WHERE mode = 'train'
+), meant AS (
+    -- The first and the last wait that a call is open in.
+    SELECT called.*, mine.start_ns AS from_ns FROM called
+    ASOF JOIN mine ON called.gpu = mine.gpu AND called.start_ns < mine.end_ns
+    WHERE called.end_ns > mine.start_ns
+    UNION
+    SELECT called.*, mine.start_ns AS from_ns FROM called
+    ASOF JOIN mine ON called.gpu = mine.gpu AND called.end_ns > mine.start_ns
+    WHERE called.start_ns < mine.end_ns
 )
-SELECT own.step_id, 'rollout' AS barrier, any_value(ns) AS gpu_ns,
-       CASE WHEN count(called.from_ns) > 0 THEN 'tool' END AS last_kind,
-       any_value(gpu.process) AS process, any_value(gpu.rank) AS rank,
-       arg_max(trajectory_id, called.end_ns - called.start_ns) AS trajectory_id,
-       arg_max(turn, called.end_ns - called.start_ns) AS turn,
-       arg_max(tool, called.end_ns - called.start_ns) AS name
-FROM barrier_own own JOIN gpu USING (gpu)
-LEFT JOIN (SELECT called.*, mine.start_ns AS from_ns FROM called
-           ASOF JOIN (SELECT gpu, start_ns, end_ns FROM barrier_own
-                      WHERE category = 'wait.rollout' AND waits_for = 'tools') mine
-               ON called.gpu = mine.gpu AND called.start_ns >= mine.start_ns
-           WHERE called.start_ns < mine.end_ns) called
-    ON called.gpu = own.gpu AND called.from_ns = own.start_ns
-WHERE category = 'wait.rollout' AND waits_for = 'tools'
-GROUP BY own.step_id, own.gpu, own.start_ns
+SELECT mine.step_id, 'rollout' AS barrier, any_value(ns) AS gpu_ns,
+       CASE WHEN count(meant.from_ns) > 0 THEN 'tool' END AS last_kind,
+       any_value(who.process) AS process, any_value(who.rank) AS rank,
+       arg_max(trajectory_id, meant.end_ns - meant.start_ns) AS trajectory_id,
+       arg_max(turn, meant.end_ns - meant.start_ns) AS turn,
+       arg_max(tool, meant.end_ns - meant.start_ns) AS name
+FROM mine LEFT JOIN gpu_rank who USING (gpu, attempt)
+LEFT JOIN meant ON meant.gpu = mine.gpu AND meant.from_ns = mine.start_ns
+GROUP BY mine.step_id, mine.gpu, mine.start_ns
 """
 """A rank stood still before, between or behind its calls: for the longest tool of that time, if
 there was any."""
@@ -181,13 +187,13 @@ WITH meant AS (
     FROM lived GROUP BY step_id
 )
 SELECT met.step_id, 'rollout' AS barrier, gpu_ns,
-       CASE WHEN called.ns > decoded.ns THEN 'tool' ELSE 'turn' END AS last_kind, gpu.process,
-       gpu.rank,
+       CASE WHEN called.ns > decoded.ns THEN 'tool' ELSE 'turn' END AS last_kind, who.process,
+       who.rank,
        CASE WHEN called.ns > decoded.ns THEN called.trajectory_id ELSE last.trajectory_id END
            AS trajectory_id,
        CASE WHEN called.ns > decoded.ns THEN tool END AS name
-FROM met JOIN gpu USING (gpu) LEFT JOIN called USING (step_id) LEFT JOIN decoded USING (step_id)
-LEFT JOIN last USING (step_id)
+FROM met JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
+LEFT JOIN called USING (step_id) LEFT JOIN decoded USING (step_id) LEFT JOIN last USING (step_id)
 """
 """Ranks meet at the end of their rollouts."""
 
@@ -257,15 +263,18 @@ WITH last AS (
            max(ns) - arg_min(ns, ns - made_ns) AS late_ns,
            arg_min(made_ns, ns - made_ns) - min(made_ns) AS slow_ns
     FROM barrier_reward GROUP BY step_id
+), named AS (
+    SELECT last.*, who.process, who.rank
+    FROM last JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
 )
-SELECT step_id, 'reward' AS barrier, made_ns AS gpu_ns, 'reward' AS last_kind, gpu.process,
-       gpu.rank, function AS name
-FROM last JOIN gpu USING (gpu) WHERE made_ns > 0
+SELECT step_id, 'reward' AS barrier, made_ns AS gpu_ns, 'reward' AS last_kind, process, rank,
+       function AS name
+FROM named WHERE made_ns > 0
 UNION ALL BY NAME
 SELECT step_id, 'reward' AS barrier, met_ns AS gpu_ns,
-       CASE WHEN late_ns > slow_ns THEN before ELSE 'reward' END AS last_kind, gpu.process,
-       gpu.rank, CASE WHEN late_ns > slow_ns THEN NULL ELSE function END AS name
-FROM last JOIN gpu USING (gpu) WHERE met_ns > 0
+       CASE WHEN late_ns > slow_ns THEN before ELSE 'reward' END AS last_kind, process, rank,
+       CASE WHEN late_ns > slow_ns THEN NULL ELSE function END AS name
+FROM named WHERE met_ns > 0
 """
 """Ranks meet where rewards are gathered: one was late before, or its functions took longer."""
 
@@ -309,9 +318,10 @@ GROUP BY step_id, category
 _HELD = """
 INSERT INTO barrier_wait BY NAME
 SELECT step_id, 'update' AS barrier, sum(ns)::BIGINT AS gpu_ns,
-       substr(any_value(category), 6) AS last_kind, arg_max(gpu.process, level) AS process,
-       arg_max(gpu.rank, level) AS rank
-FROM hidden_wait JOIN gpu USING (gpu) GROUP BY step_id, category HAVING sum(ns) > 0
+       substr(any_value(category), 6) AS last_kind, arg_max(who.process, level) AS process,
+       arg_max(who.rank, level) AS rank
+FROM hidden_wait JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
+GROUP BY step_id, category HAVING sum(ns) > 0
 """
 """Ranks meet in a collective: the last is whose tensor cores were busiest."""
 

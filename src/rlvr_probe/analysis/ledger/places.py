@@ -62,7 +62,9 @@ def _missing(search: Search) -> None:
         known = {search.processes[one].rank for one in processes}
         size = max((search.processes[one].world_size or 0 for one in processes), default=0)
         for rank in sorted(set(range(min(size, 1 << 20))) - known):
-            search.gpu(f"rank {rank}", attempt).rank = rank
+            gpu = search.gpu(f"rank {rank}", attempt)
+            gpu.rank = rank
+            found.first.setdefault((gpu.index, attempt), (None, rank))
     if not found.controllers:
         return
     [[size]] = search.ask("SELECT any_value(accelerators) FROM run")
@@ -73,8 +75,9 @@ def _missing(search: Search) -> None:
 def find_places(tables: Tables) -> Places:
     """The GPUs of a recording, put into tables too.
 
-    Makes ``gpu``, ``gpu_process`` (who works on which), ``gpu_teller`` (whose stages tell what a
-    GPU does, until when) and ``engine_gpu``.
+    Makes ``gpu``, ``gpu_process`` (who works on which), ``gpu_rank`` (the first of them, and its
+    rank, by attempt), ``gpu_teller`` (whose stages tell what a GPU does, until when) and
+    ``engine_gpu``.
     """
     found = _find(Search(tables))
     insert(
@@ -91,6 +94,12 @@ def find_places(tables: Tables) -> Places:
         "gpu_process",
         "gpu INTEGER, process INTEGER",
         [(one.index, process) for one in found.gpus for process in one.processes],
+    )
+    insert(
+        tables,
+        "gpu_rank",
+        "gpu INTEGER, attempt INTEGER, process INTEGER, rank BIGINT",
+        [(*at, *told) for at, told in found.first.items()],
     )
     insert(tables, "engine_owner", "attempt INTEGER, engine BIGINT, process INTEGER", found.owners)
     insert(tables, "engine_gpu", "attempt INTEGER, engine BIGINT, gpu INTEGER", found.engines)

@@ -68,6 +68,8 @@ class Places:
     """Attempt, engine and index of a GPU."""
     owners: list[tuple[int, int, int]] = field(default_factory=list)
     """Attempt, engine and the process that has it."""
+    first: dict[tuple[int, int], tuple[int | None, int | None]] = field(default_factory=dict)
+    """By index of a GPU and attempt: the first process that works on it then, and its rank."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -145,6 +147,7 @@ class Search:
             if not gpu.processes:
                 gpu.process, gpu.rank, gpu.host, gpu.boot = process, rank, host, boot
             gpu.processes.append(process)
+            self.found.first.setdefault((gpu.index, one.attempt), (process, rank))
             gpus.append(gpu)
         return gpus
 

@@ -67,8 +67,9 @@ SELECT done.gpu, done.process, worker_group, process.boot, done.start_ns, done.e
        result_ns, waits, coalesce(caller, told.process) AS teller,
        coalesce(called_ns, done.start_ns) AS at_ns
 FROM ledger_called done JOIN process ON process.process = done.process
-LEFT JOIN (SELECT gpu, min(process) AS process FROM gpu_teller WHERE NOT own GROUP BY gpu) told
-    ON told.gpu = done.gpu
+LEFT JOIN (SELECT gpu, attempt, min(process) AS process FROM gpu_teller WHERE NOT own
+           GROUP BY gpu, attempt) told
+    ON told.gpu = done.gpu AND told.attempt = process.attempt
 """
 """The same with who called; a table, since DuckDB makes all pairs of what is joined by ``USING``
 below an ``ASOF`` join."""
