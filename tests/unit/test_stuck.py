@@ -37,6 +37,7 @@ def member(
     role: str = "",
     job: str = "job",
     begun_s: float = 0.0,
+    trained: bool = False,
     **past: float,
 ) -> Member:
     """A process that did a hundred spans of each name in so many seconds."""
@@ -45,7 +46,7 @@ def member(
         round(begun_s * SECOND), round(begun_s * SECOND), "", 1, "", rank, None, None, {},
     )  # fmt: skip
     found = {(name, ""): times(*[seconds] * 100) for name, seconds in past.items()}
-    return Member(header, state, work, found, 0, round(beat_s * SECOND), role, rank)
+    return Member(header, state, work, found, 0, round(beat_s * SECOND), role, rank, trained)
 
 
 def work(number: int, name: str, since_s: float, parent: int = 0, detail: str = "") -> Work:
@@ -183,10 +184,11 @@ def test_a_process_that_died_is_named_while_others_go_on() -> None:
     assert not is_stuck([alone])
 
 
-def crashed(*ranks: int) -> list[Member]:
+def crashed(*ranks: int | None, trained: bool = False) -> list[Member]:
     """A launch that hung for 300 s, and was killed at 800 s."""
+    hung = work(1, "rollout", 500)
     return [
-        member(rank, work(1, "rollout", 500), state="died", beat_s=800.0, job="first", rollout=1)
+        member(rank, hung, state="died", beat_s=800.0, job="first", trained=trained, rollout=1)
         for rank in ranks
     ]
 
@@ -214,10 +216,27 @@ def test_a_launch_that_went_on_beside_another_one_is_not_past() -> None:
     assert (0, "overdue", "rollout") in verdicts(*crashed(0), beside)
 
 
-def test_a_launch_of_other_ranks_takes_nobodys_place() -> None:
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_launch_of_other_ranks_takes_nobodys_place(trained: bool) -> None:
     """A server that is started again tells nothing of the training that it is for."""
     server = member(None, work(1, "verify", 5), job="second", begun_s=900.0, verify=10)
-    assert (0, "overdue", "rollout") in verdicts(*crashed(0), server)
+    assert (0, "overdue", "rollout") in verdicts(*crashed(0, trained=trained), server)
+
+
+@pytest.mark.parametrize("rank", [None, 0])
+def test_a_training_is_past_once_one_of_its_ranks_trains_again(rank: int | None) -> None:
+    """Not once anything is started that has no rank, as its controller had none, or the rank 0."""
+    dead = [*crashed(0, 1, trained=True), *crashed(None)]
+    later = member(rank, work(1, "verify", 5), job="second", begun_s=900.0, verify=10)
+    overdue = [(one, "overdue", "rollout") for one in (0, 1, None)]
+    assert verdicts(*dead, later) == [*overdue, (rank, "open", "verify")]
+    again = member(0, work(1, "rollout", 5), job="third", begun_s=900.0, trained=True, rollout=10)
+    assert verdicts(*dead, again) == [(0, "open", "rollout")]
+
+
+def test_a_launch_that_was_over_before_it_trained_is_past_once_its_ranks_train() -> None:
+    again = member(0, work(1, "rollout", 5), job="second", begun_s=900.0, trained=True, rollout=10)
+    assert verdicts(*crashed(0, 1), again) == [(0, "open", "rollout")]
 
 
 def test_who_goes_on_in_another_launch_makes_none_of_this_one_dead() -> None:

@@ -5,8 +5,8 @@ that ended in its run, longer than any of them, and for ten seconds at least; wi
 to compare with, nothing is said. A call that is overdue where it was made is so where it is done.
 Of overdue spans the innermost ones of a process count, and finer ones come first: a tool call holds
 up its turn's trajectory, a trajectory its rollout, a rollout the step of every rank, and a rank
-that does a call the controller that made it. A launch that is over and was launched again is past:
-nothing is said of it.
+that does a call the controller that made it. A launch that is over and trains again is past, and so
+is one that was over before it trained and was launched again: nothing is said of it.
 """
 
 from __future__ import annotations
@@ -110,35 +110,41 @@ def _runs(member: Member) -> bool:
 class _Launch:
     """Processes of one launch, when it began and was last seen by wall clocks, ns, and its ranks.
 
-    Wall clocks are all that two machines have in common.
+    Wall clocks are all that two machines have in common. The ranks are those that trained; of a
+    launch in which none did, all, and each says so.
     """
 
     members: list[Member]
     begun_ns: int
     seen_ns: int
-    ranks: frozenset[int | None]
+    ranks: frozenset[tuple[bool, int | None]]
     alive: bool
 
     @classmethod
     def of(cls, members: list[Member]) -> _Launch:
+        trained = [one for one in members if one.trained]
         return cls(
             members,
             min(one.header.epoch_ns for one in members),
             max(one.header.epoch_ns + one.heartbeat_ns - one.header.mono_ns for one in members),
-            frozenset(one.rank for one in members),
+            frozenset((one.trained, one.rank) for one in trained or members),
             any(_runs(one) for one in members),
         )
 
 
 def _launches(members: Sequence[Member]) -> list[_Launch]:
-    """All but those that are over and of which a later one took up a rank."""
+    """All but those that are over and of which a later one took up a rank.
+
+    Of one that trained only one that trains does: what else is started may have any rank, or none.
+    """
     launches = [
         _Launch.of([members[index] for index in launch]) for launch in job_launches(members)
     ]
-    last_ns = dict[int | None, int]()
+    last_ns = dict[tuple[bool, int | None], int]()
     for one in launches:
-        for rank in one.ranks:
-            last_ns[rank] = max(last_ns.get(rank, one.begun_ns), one.begun_ns)
+        for trained, rank in one.ranks:
+            for place in {(trained, rank), (False, rank)}:
+                last_ns[place] = max(last_ns.get(place, one.begun_ns), one.begun_ns)
     return [
         one
         for one in launches
