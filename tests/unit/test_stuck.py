@@ -165,11 +165,42 @@ def test_who_does_a_call_is_named_as_soon_as_who_waits_for_it() -> None:
     assert (2, "open", "rpc") in rest
 
 
+def test_who_began_a_call_anew_is_not_who_does_the_overdue_one() -> None:
+    """Nor is who does one of that method in another launch, however long it has."""
+    waits = member(
+        None,
+        work(1, "step", 320),
+        work(2, "rpc", 300, 1, "generate"), work(3, "rpc", 2, 1, "generate"),
+        rpc=1,
+    )  # fmt: skip
+    old, young = (
+        member(rank, work(1, "rpc", since_s, detail="generate"), rpc=150)
+        for rank, since_s in ((1, 299.9), (2, 1.9))
+    )
+    alien = member(3, work(1, "rpc", 299.9, detail="generate"), job="other", rpc=150)
+    assert verdicts(waits, old, young, alien) == [
+        (1, "overdue", "rpc"), (None, "overdue", "rpc"),
+        (3, "open", "rpc"), (2, "open", "rpc"), (None, "open", "rpc"),
+    ]  # fmt: skip
+
+
+def test_a_call_of_a_launch_that_died_began_when_its_caller_says() -> None:
+    """However long before the other each gave its last sign of life."""
+    waits = member(
+        None, work(1, "step", 120), work(2, "rpc", 110.01, 1, "generate"), rpc=1,
+        state="died", beat_s=910.0,
+    )  # fmt: skip
+    does = member(1, work(1, "rpc", 110, detail="generate"), state="died", beat_s=895.0, rpc=150)
+    assert verdicts(waits, does) == [(1, "overdue", "rpc"), (None, "overdue", "rpc")]
+
+
 def test_a_rank_that_is_elsewhere_is_named_even_if_nothing_is_overdue() -> None:
     ranks = [member(rank, work(1, "update_actor", 5)) for rank in range(3)]
     assert verdicts(*ranks, member(3, work(1, "reward", 5)))[0] == (3, "apart", "reward")
     assert verdicts(*ranks, member(3))[0] == (3, "apart", None)
     assert {verdict for _, verdict, _ in verdicts(*ranks)} == {"unknown"}
+    beside = member(0, work(1, "reward", 5), job="other")
+    assert {verdict for _, verdict, _ in verdicts(*ranks, beside)} == {"unknown"}
 
 
 def test_a_process_that_died_is_named_while_others_go_on() -> None:

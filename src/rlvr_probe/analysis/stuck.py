@@ -3,10 +3,11 @@
 A span is *overdue* if it has been open for three times the 99th percentile of those of its kind
 that ended in its run, longer than any of them, and for ten seconds at least; with fewer than twenty
 to compare with, nothing is said. A call that is overdue where it was made is so where it is done.
-Of overdue spans the innermost ones of a process count, and finer ones come first: a tool call holds
-up its turn's trajectory, a trajectory its rollout, a rollout the step of every rank, and a rank
-that does a call the controller that made it. A launch that is over and trains again is past, and so
-is one that was over before it trained and was launched again: nothing is said of it.
+Calls and ranks are matched within a launch. Of overdue spans the innermost ones of a process count,
+and finer ones come first: a tool call holds up its turn's trajectory, a trajectory its rollout, a
+rollout the step of every rank, and a rank that does a call the controller that made it. A launch
+that is over and trains again is past, and so is one that was over before it trained and was
+launched again: nothing is said of it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _TIMES: Final = 3
 _LEAST_S: Final = 10.0
 _SILENT_S: Final = 15.0
 """A flush thread writes ten times per second; one that a busy machine holds up, less often."""
+_UNDERWAY_NS: Final = 1_000_000_000
+"""From where a call is made to where it is done: 12 ms were measured; a busy machine takes longer,
+and wall clocks of two machines differ."""
 
 Verdict = Literal["died", "silent", "overdue", "apart", "open", "idle", "unknown"]
 """``died``: while others of its job go on. ``silent``: it runs, and no thread of the probe in it
@@ -87,14 +91,16 @@ def examine(members: Sequence[Member], boot: str, now_ns: int) -> list[Finding]:
         now_ns: CLOCK_MONOTONIC of this machine.
     """
     usual = Usual(members)
-    found = [
-        finding
-        for launch in _launches(members)
-        for one in launch.members
-        if one.state in ("running", "died", "unknown")
-        for finding in _of(one, usual, boot, now_ns, launch.alive)
-    ]
-    return sorted(_apart(_called(found)), key=_rank)
+    found = list[Finding]()
+    for launch in _launches(members):
+        own = [
+            finding
+            for one in launch.members
+            if one.state in ("running", "died", "unknown")
+            for finding in _of(one, usual, boot, now_ns, launch.alive)
+        ]
+        found += _apart(_called(own))
+    return sorted(found, key=_rank)
 
 
 def is_stuck(findings: Iterable[Finding]) -> bool:
@@ -194,34 +200,37 @@ def _around(work: Work | None, by_id: dict[int, Work]) -> Iterable[Work]:
 
 
 def _called(findings: list[Finding]) -> list[Finding]:
-    """Mark who does a call that is overdue where it was made.
+    """Mark who does a call that is overdue where it was made, of one launch.
 
     It began there by as much earlier as the call was on its way: for so long only who waits for it
     would be named.
     """
-    made = {
-        one.work.detail
-        for one in findings
-        if one.verdict == "overdue" and one.work is not None and _is_call(one.work) and one.inside
-    }
+    made = [one for one in findings if one.verdict == "overdue" and one.inside]
     return [
         replace(one, verdict="overdue")
         if one.verdict in ("open", "unknown")
-        and one.work is not None
-        and _is_call(one.work)
         and not one.inside
-        and one.work.detail in made
+        and any(_is_one_call(one, other) for other in made)
         else one
         for one in findings
     ]
 
 
-def _is_call(work: Work) -> bool:
-    return work.name == names.RPC.name and bool(work.detail)
+def _is_one_call(one: Finding, other: Finding) -> bool:
+    """Whether both are at the same call, by its method and when they began by wall clocks."""
+    done, made = one.work, other.work
+    if done is None or made is None or not done.name == made.name == names.RPC.name:
+        return False
+    underway_ns = _begun_ns(one.member, done) - _begun_ns(other.member, made)
+    return done.detail == made.detail != "" and abs(underway_ns) <= _UNDERWAY_NS
+
+
+def _begun_ns(member: Member, work: Work) -> int:
+    return member.header.epoch_ns + work.start_ns - member.header.mono_ns
 
 
 def _apart(findings: list[Finding]) -> list[Finding]:
-    """Mark ranks that are not where most ranks are, where these wait for them in one stage."""
+    """Mark ranks of one launch that are not where most are, where these wait in one stage."""
     ranks = [one for one in findings if one.member.rank is not None and _runs(one.member)]
     where = Counter(None if one.work is None else one.work.name for one in ranks)
     place, count = where.most_common(1)[0] if where else (None, 0)
