@@ -17,6 +17,7 @@ from rlvr_probe.analysis.stuck import Finding, Verdict
 from rlvr_probe.cli import stacks
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.report.stuck import lay_out_stuck, stuck_document
 from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.pulse import Member, Work
 from tests.journals import BOOT
@@ -48,13 +49,16 @@ def thread(function: str, native: int | None, name: str | None) -> dict[str, Any
 
 
 def suspect(
-    pid: int = PID, verdict: Verdict = "overdue", state: ProcessState = "running"
+    pid: int = PID,
+    verdict: Verdict = "overdue",
+    state: ProcessState = "running",
+    native: int | None = THREAD,
 ) -> Finding:
     header = Header(
         f"{pid:016x}", 0, "run", "job", None, "host", BOOT, pid, 1, 1, 0, 0, "", 1, "", 0, None,
         None, {},
     )  # fmt: skip
-    work = Work(1, 0, "turn", "", 0, thread=THREAD)
+    work = Work(1, 0, "turn", "", 0, thread=native)
     return Finding(Member(header, state), work, (), 60.0, 0.0, 20, 1.0, 1.0, 1.0, verdict)
 
 
@@ -81,7 +85,19 @@ def test_the_thread_of_the_span_is_shown_else_the_main_one(
     spy: Spy, threads: tuple[dict[str, Any], ...], chosen: str
 ) -> None:
     spy(printing(*threads))
-    assert stacks_of([suspect()]) == ({PID: [(chosen, f"{chosen}.py", 7)]}, "")
+    assert stacks_of([suspect()]) == ({(PID, THREAD): [(chosen, f"{chosen}.py", 7)]}, "")
+
+
+def test_of_a_process_the_most_suspicious_thread_is_shown_and_where_it_is_at(spy: Spy) -> None:
+    """Two things may be open in one thread, and a third in another."""
+    spy(printing(MAIN, MINE))
+    findings = [suspect(), suspect(), suspect(native=PID), suspect(native=None)]
+    found, _ = stacks_of(findings)
+    document = stuck_document("run", findings, found)
+    stacks = [one["stack"] and one["stack"][0]["function"] for one in document["findings"]]
+    assert stacks == ["mine", "mine", None, None]
+    said = [getattr(block, "text", "").strip() for block in lay_out_stuck("run", findings, found)]
+    assert [text.startswith("mine ") for text in said[1:6]] == [False, True, False, True, False]
 
 
 @pytest.mark.parametrize(

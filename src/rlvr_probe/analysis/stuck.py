@@ -77,6 +77,11 @@ class Finding:
     verdict: Verdict
 
     @property
+    def thread(self) -> tuple[int, int | None]:
+        """Pid and native id of the thread that is at it; None where that is not known."""
+        return self.member.header.pid, None if self.work is None else self.work.thread
+
+    @property
     def times(self) -> float | None:
         """Its age, in 99th percentiles of its kind."""
         return self.age_s / self.p99_s if self.age_s is not None and self.p99_s else None

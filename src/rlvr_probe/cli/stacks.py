@@ -13,7 +13,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from rlvr_probe.analysis.stuck import Finding
-    from rlvr_probe.report.stuck import Frame
+    from rlvr_probe.report.stuck import Frame, Stacks
 
 __all__ = ["stacks_of"]
 
@@ -40,30 +40,28 @@ class _Thread(msgspec.Struct):
 _DECODE: Final = msgspec.json.Decoder(list[_Thread]).decode
 
 
-def stacks_of(findings: Sequence[Finding]) -> tuple[dict[int, list[Frame]], str]:
-    """Stacks of the first suspects that run here, by pid, innermost frame first.
+def stacks_of(findings: Sequence[Finding]) -> tuple[Stacks, str]:
+    """Stacks of the first suspects that run here: of each process the most suspicious thread.
 
     Returns:
         The stacks, and why there are fewer than there could be, and what helps.
     """
     from rlvr_probe.analysis.stuck import WRONG
 
-    pids = {
-        one.member.header.pid: one
-        for one in findings
-        if (one.verdict in WRONG or one.verdict == "apart") and one.member.state == "running"
-    }
+    suspects: dict[int, Finding] = {}
+    for one in findings:
+        if (one.verdict in WRONG or one.verdict == "apart") and one.member.state == "running":
+            suspects.setdefault(one.member.header.pid, one)
     program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which(
         "py-spy"
     )
-    if pids and program is None:
+    if suspects and program is None:
         return {}, "install py-spy to see where the suspect is: pip install py-spy"
-    found: dict[int, list[Frame]] = {}
+    found: dict[tuple[int, int | None], list[Frame]] = {}
     hints = list[str]()
-    for pid, one in list(pids.items())[:_SUSPECTS]:
+    for pid, one in list(suspects.items())[:_SUSPECTS]:
         try:
-            threads = _dump(str(program), pid)
-            found[pid] = _stack(threads, pid, None if one.work is None else one.work.thread)
+            found[one.thread] = _stack(_dump(str(program), pid), *one.thread)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError, LookupError) as error:
             hints.append(_hint(pid, error))
     return found, hints[0] if hints else ""

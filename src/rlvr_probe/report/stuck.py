@@ -10,23 +10,23 @@ from rlvr_probe.analysis.stuck import WRONG, Finding, is_stuck
 from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.report.document import Block, Column, Line, clean, duration, grid, seconds
 
-__all__ = ["Frame", "lay_out_stuck", "stuck_document"]
+__all__ = ["Frame", "Stacks", "lay_out_stuck", "stuck_document"]
 
 Frame = tuple[str, str, int]
 """Function, file without its folders, line."""
+Stacks = Mapping[tuple[int, int | None], Sequence[Frame]]
+"""By :attr:`Finding.thread`, the innermost frame first."""
 
 _SHOWN = 3
 
 
-def stuck_document(
-    run: str, findings: Sequence[Finding], stacks: Mapping[int, Sequence[Frame]]
-) -> dict[str, Any]:
+def stuck_document(run: str, findings: Sequence[Finding], stacks: Stacks) -> dict[str, Any]:
     """The same as JSON.
 
     Args:
         run: Its id.
         findings: The most suspicious first.
-        stacks: By pid, the innermost frame first.
+        stacks: Of threads of this machine.
     """
     return {
         "run": run,
@@ -35,9 +35,9 @@ def stuck_document(
     }
 
 
-def _entry(one: Finding, stacks: Mapping[int, Sequence[Frame]]) -> dict[str, Any]:
+def _entry(one: Finding, stacks: Stacks) -> dict[str, Any]:
     header, work = one.member.header, one.work
-    stack = stacks.get(header.pid) if one.member.state == "running" else None
+    stack = stacks.get(one.thread) if one.member.state == "running" else None
     return {
         "verdict": one.verdict,
         "process": header.process,
@@ -66,7 +66,7 @@ def _entry(one: Finding, stacks: Mapping[int, Sequence[Frame]]) -> dict[str, Any
 def lay_out_stuck(
     run: str,
     findings: Sequence[Finding],
-    stacks: Mapping[int, Sequence[Frame]],
+    stacks: Stacks,
     hint: str = "",
 ) -> list[Block]:
     """The report, for a terminal.
@@ -74,7 +74,7 @@ def lay_out_stuck(
     Args:
         run: Its id.
         findings: The most suspicious first.
-        stacks: By pid, the innermost frame first.
+        stacks: Of threads of this machine.
         hint: Why there are no stacks, and what helps.
     """
     states = Counter({one.member.header.process: one.member.state for one in findings}.values())
@@ -123,8 +123,8 @@ def _sentence(one: Finding) -> str:
     return text
 
 
-def _stack(one: Finding, stacks: Mapping[int, Sequence[Frame]]) -> list[Block]:
-    found = stacks.get(one.member.header.pid, ()) if one.member.state == "running" else ()
+def _stack(one: Finding, stacks: Stacks) -> list[Block]:
+    found = stacks.get(one.thread, ()) if one.member.state == "running" else ()
     return [
         Line(f"    {clean(name, 40)}  {clean(file, 40)}:{line}", "quiet")
         for name, file, line in found[:12]
