@@ -133,6 +133,7 @@ def test_only_a_suspect_that_runs_is_looked_at(
         ("kill -9 $$", "py-spy ended with -9 and said: nothing"),
         ("echo nonsense", "py-spy printed something else than the threads of process 100"),
         ("echo '[{\"frames\": null}]'", "py-spy printed something else"),
+        ('printf \'[{"thread_name": "\\377"}]\'', "py-spy printed something else"),
         ("echo '[]'", "py-spy found neither the thread of the open span nor the main one among 0,"),
         (
             printing(thread("other", 108, None)),
