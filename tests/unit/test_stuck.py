@@ -15,7 +15,9 @@ from rlvr_probe.model import names
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.report.stuck import lay_out_stuck
 from rlvr_probe.trace import read_run
+from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.header import Header
+from rlvr_probe.trace.load import load
 from rlvr_probe.trace.pulse import Member, Past, Pulse, Work
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 
@@ -343,6 +345,36 @@ def test_what_is_open_is_what_the_whole_reader_finds(tmp_path: Path, packed: boo
     assert (found.work.name, found.verdict, found.age_s) == ("tool_call", "overdue", 27.0)
     assert step.work is not None
     assert step.work.name == "step"
+
+
+@pytest.mark.parametrize("queue_group", [None, 0])
+@pytest.mark.parametrize(
+    ("does", "trained"),
+    [("verify", False), ("session", True), ("step", True), ("trajectories", True), ("all", True)],
+)
+def test_who_trained_is_who_the_whole_reader_says(
+    tmp_path: Path, does: str, trained: bool, queue_group: int | None
+) -> None:
+    """One that fills a queue did not, whatever else it did."""
+    journal = JournalFile(tmp_path / "run")
+    journal.span(names.VERIFY, 0.0, 1.0)
+    if does in ("session", "all"):
+        journal.event(names.SESSION, 0.0, session=0, rank=0)
+    if does in ("step", "all"):
+        journal.span(names.STEP, 0.0, 1.0, session=0, step=1)
+    if does in ("trajectories", "all"):
+        journal.event(
+            names.TRAJECTORIES, 1.0, batch=1, step=1, offset=0, total=1, group_size=1,
+            prompt_tokens=[1], response_tokens=[1], queue_group=queue_group,
+        )  # fmt: skip
+    journal.close()
+    machine = fake_proc(tmp_path / "proc")
+    pulse = Pulse(tmp_path / "run", machine)
+    [one] = pulse.read()
+    pulse.close()
+    [whole] = load(list_files(tmp_path / "run"), machine).recorded
+    queues = does in ("trajectories", "all") and queue_group is not None
+    assert (one.trained, whole.trained) == (trained and not queues,) * 2
 
 
 def test_a_span_that_ended_builds_no_object_but_the_first_of_its_kind(

@@ -90,7 +90,7 @@ class Member:
         heartbeat_ns: Latest sign of life of its flush thread, or of any row.
         role: What it is to its job, for example the class of its actor.
         rank: As its training told, else its environment.
-        trained: Whether it began a training, or did a step of one.
+        trained: Whether it took part in a training, as the whole reader says it.
     """
 
     header: Header
@@ -145,6 +145,7 @@ class Pulse:
     def _member(self, one: _Journal, member: Member, table: Table | None) -> Member:
         ended = one.ended or (table is not None and table.ended)
         member.state = self.machine.state(member.header, ended)
+        member.trained = one.trained and not one.queued
         beat_ns = 0 if table is None else table.heartbeat_ns
         member.heartbeat_ns = max(beat_ns, member.last_ns, member.header.mono_ns)
         member.work = () if ended else sorted(one.open(table), key=lambda work: work.start_ns)
@@ -156,7 +157,7 @@ class _Journal:
 
     def __init__(self, process: str) -> None:
         self.member: Member | None = None
-        self.ended = False
+        self.ended = self.trained = self.queued = False
         self._onwards = Onwards(process, _SLICE_B)
         self._definitions: dict[int, tuple[str, bool, Mapping[str, int]]] = {}
         self._opened: dict[int, tuple[str, int, int]] = {}
@@ -230,8 +231,12 @@ class _Journal:
                 self._span(row, name, where, member)
             elif name == names.PROCESS.name and not member.role:
                 member.role = str(row[where["role"]]).rpartition(".")[2]
+            elif name == names.TRAJECTORIES.name:
+                self.trained = True
+                if "queue_group" in where and row[where["queue_group"]] is not None:
+                    self.queued = True
             elif name == names.SESSION.name:
-                member.trained = True
+                self.trained = True
                 if type(rank := row[where["rank"]]) is int:
                     member.rank = rank
 
@@ -245,7 +250,7 @@ class _Journal:
             self._finished.add(span)
         self._turns.pop(span, None)
         if name == names.STEP.name:
-            member.trained = True
+            self.trained = True
         elif name == names.TURN.name:
             if len(self._turns) >= _TURNS:
                 self._turns.clear()
