@@ -174,6 +174,8 @@ def test_what_stuck_prints_as_json_is_what_is_documented() -> None:
     assert [key for key, _ in rows] == list(entry)
     meanings = dict(rows)
     assert set(re.findall(r"`(\w+)`", meanings["verdict"])) == set(get_args(Verdict))
+    explained = read("docs/howto/find-what-a-run-is-stuck-on.md").partition("| what it means |")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", explained, re.MULTILINE)) == set(get_args(Verdict))
     assert set(re.findall(r"`(\w+)`", meanings["stack"])) == set(entry["stack"][0])
 
 
