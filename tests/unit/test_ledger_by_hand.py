@@ -199,57 +199,51 @@ def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Pa
         assert tables.sql.execute(placed).fetchall() == [(0, 0, 10), (1, 0, 11)]
 
 
-@pytest.mark.parametrize("calls", [[(14, 17)], [(13.5, 17)], [(11.5, 12.5), (13.5, 14.5)]])
+Times = Sequence[tuple[float, float]]
+"""Begin and end of each, s."""
+
+
+def waits_of_a_rank(folder: Path, turns: Times, tools: Times) -> list[dict[str, Any]]:
+    """Barriers of a rank that generates in these turns from second 10 on, with these tool calls."""
+    one = Rank(folder, 1, header={"rank": 0, "world_size": 1})
+    one.begin()
+    end = turns[-1][1]
+    one.stage(names.ROLLOUT, 1, 10, end)
+    batch = one.next_span()
+    for turn, (begin, until) in enumerate(turns):
+        one.span(names.TURN, begin, until, batch=batch, samples=2, rows=[0, 1], turn=turn,
+                 prompt_tokens=[8, 8], response_tokens=[5, 5])  # fmt: skip
+    for begin, until in tools:
+        one.span(names.TOOL_CALL, begin, until, batch=batch, row=0, turn=0, tool="search",
+                 status="ok")  # fmt: skip
+    one.event(
+        names.TRAJECTORIES, end + 0.5, session=0, step=1, mode="train", batch=batch, offset=0,
+        total=2, group_size=2, prompt_tokens=[8, 8], response_tokens=[5 * len(turns)] * 2,
+    )  # fmt: skip
+    one.step(1, 10, end)
+    one.close()
+    with open_tables(read_run(folder)) as tables:
+        made(tables)
+        return barriers(tables)
+
+
+@pytest.mark.parametrize("tools", [[(14, 17)], [(13.5, 17)], [(11.5, 12.5), (13.5, 14.5)]])
 def test_a_rank_that_stands_still_without_a_tool_waits_for_none(
-    calls: Sequence[tuple[float, float]], tmp_path: Path
+    tools: Times, tmp_path: Path
 ) -> None:
     """Two calls: 2 s before the first, in which nobody knows what is done if no tool is open, 3 s
     between them, with one that began before or then. Engines have no numbers, and ranks are none.
     """
-    one = Rank(tmp_path, 1, header={"rank": 0, "world_size": 1})
-    one.begin()
-    one.stage(names.ROLLOUT, 1, 10, 19)
-    batch = one.next_span()
-    for turn, (begin, end) in enumerate(((12.0, 14.0), (17.0, 19.0))):
-        one.span(names.TURN, begin, end, batch=batch, samples=2, rows=[0, 1], turn=turn,
-                 prompt_tokens=[8, 8], response_tokens=[5, 5])  # fmt: skip
-    for begin, end in calls:
-        one.span(names.TOOL_CALL, begin, end, batch=batch, row=0, turn=0, tool="search",
-                 status="ok")  # fmt: skip
-    one.event(
-        names.TRAJECTORIES, 19.5, session=0, step=1, mode="train", batch=batch, offset=0, total=2,
-        group_size=2, prompt_tokens=[8, 8], response_tokens=[10, 10],
-    )  # fmt: skip
-    one.step(1, 10, 19)
-    one.close()
-    with open_tables(read_run(tmp_path)) as tables:
-        made(tables)
-        between, before = barriers(tables)
+    between, before = waits_of_a_rank(tmp_path, [(12, 14), (17, 19)], tools)
     rank = {"barrier": "rollout", "process": 0, "rank": 0}
     search = {"last_kind": "tool", "name": "search", "sample": 0, "turn": 0}
     assert between == rank | search | {"gpu_s": 3.0}
-    assert before == rank | {"gpu_s": 2.0} | (search if len(calls) > 1 else {})
+    assert before == rank | {"gpu_s": 2.0} | (search if len(tools) > 1 else {})
 
 
 def test_a_tool_that_is_open_in_two_waits_is_what_both_are_for(tmp_path: Path) -> None:
-    one = Rank(tmp_path, 1, header={"rank": 0, "world_size": 1})
-    one.begin()
-    one.stage(names.ROLLOUT, 1, 10, 22)
-    batch = one.next_span()
-    for turn, (begin, end) in enumerate(((10, 12), (15, 16), (18, 22))):
-        one.span(names.TURN, begin, end, batch=batch, samples=2, rows=[0, 1], turn=turn,
-                 prompt_tokens=[8, 8], response_tokens=[5, 5])  # fmt: skip
-    one.span(names.TOOL_CALL, 11, 17, batch=batch, row=0, turn=0, tool="search", status="ok")
-    one.event(
-        names.TRAJECTORIES, 22.5, session=0, step=1, mode="train", batch=batch, offset=0, total=2,
-        group_size=2, prompt_tokens=[8, 8], response_tokens=[15, 15],
-    )  # fmt: skip
-    one.step(1, 10, 22)
-    one.close()
-    with open_tables(read_run(tmp_path)) as tables:
-        made(tables)
-        told = [(one["gpu_s"], one["name"]) for one in barriers(tables)]
-    assert told == [(3.0, "search"), (2.0, "search")]
+    waits = waits_of_a_rank(tmp_path, [(10, 12), (15, 16), (18, 22)], [(11, 17)])
+    assert [(one["gpu_s"], one["name"]) for one in waits] == [(3.0, "search"), (2.0, "search")]
 
 
 def barriers(tables: Tables) -> list[dict[str, Any]]:

@@ -11,11 +11,9 @@ from typing import Final
 
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.thresholds import CLOCKS_APART_S
 
 __all__ = ["clock_skew"]
-
-_APART_S: Final = 0.1
-"""Less is what time servers do by themselves."""
 
 _ENDS: Final = """
 WITH together AS (
@@ -49,7 +47,7 @@ def clock_skew(run: Run) -> list[Cause]:
     ]
     found += [(row["s"], str(row["host"]), corrected) for row in corrected.dicts]
     apart, host, answer = max(found, key=lambda one: one[0], default=(0.0, "", ends))
-    if apart < _APART_S:
+    if apart < CLOCKS_APART_S:
         return []
     title = f"wall clocks of two machines are {apart:.1f} s apart"
     where, worst = {"host": host}, [f"host {host}"]

@@ -172,14 +172,14 @@ _HOT: Final = """
 CREATE OR REPLACE TEMP TABLE cause_hot AS
 WITH held AS (
     SELECT s.step_id, p.process, device, (s.end_ns - s.start_ns) / 1e9 AS lasted_s,
-           max_by(r.value, r.end_ns) - min_by(r.value, r.end_ns) AS held_s
+           arg_max(r.value, r.end_ns) - arg_min(r.value, r.end_ns) AS held_s
     FROM kept_step AS s
     JOIN reading AS r ON r.end_ns BETWEEN s.start_ns AND s.end_ns
     JOIN gpu AS g USING (device) JOIN gpu_process AS p USING (gpu)
     WHERE r.counter = 'throttle_thermal_s'
     GROUP BY ALL
 )
-SELECT step_id, process, max_by(device, held_s) AS device
+SELECT step_id, process, arg_max(device, held_s) AS device
 FROM held WHERE held_s > 0.05 * lasted_s GROUP BY step_id, process
 """
 """Steps during which a GPU that a process surely works on was held down by temperature, 5 % of the

@@ -24,6 +24,8 @@ from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import (
     HOT_MIN,
     HOT_NOISE,
+    SLOW_IN_EACH,
+    SLOW_IN_EACH_STEPS,
     SLOW_MIN,
     SLOW_MIN_OF_TWO,
     SLOW_SIGMAS,
@@ -38,14 +40,6 @@ _TRIED: Final = 3
 
 _ENOUGH: Final = 3
 """Laps in which a rank was not hot, from which it is known how fast it is then."""
-
-_OFTEN: Final = 5
-"""Steps from which on one stage tells that a rank is not slow there."""
-
-_IN_ALL: Final = 0.5
-"""Of how much longer a rank takes, that it takes in each stage at least, or it is not slow whatever
-it does: the median between stages in which it is and stages in which it is not is that of neither.
-What it is in one stage alone is told by ``late``, at the cost of that stage."""
 
 _PACES: Final = """
 WITH tokens AS (
@@ -179,7 +173,7 @@ def slow_ranks(run: Run) -> list[Cause]:
 
 
 def _paces(run: Run) -> list[_Pace]:
-    rows = run.ask(_PACES, sigmas=SLOW_SIGMAS, often=_OFTEN).dicts
+    rows = run.ask(_PACES, sigmas=SLOW_SIGMAS, often=SLOW_IN_EACH_STEPS).dicts
     normal = {row["process"]: row["slower"] for row in rows if not row["hot"]}
     usual = median(normal.values()) if normal else 0.0
     found = list[_Pace]()
@@ -193,7 +187,7 @@ def _paces(run: Run) -> list[_Pace]:
         sigmas = slower / (math.hypot(spread, error) or 1e-9)
         laps, steps = row["laps"], sorted(row["steps"])
         rank = row["process"] if row["rank"] is None else row["rank"]
-        in_all = row["surely"] is None or row["surely"] - usual >= _IN_ALL * slower
+        in_all = row["surely"] is None or row["surely"] - usual >= SLOW_IN_EACH * slower
         found.append(_Pace(row["process"], rank, row["hot"], laps, slower, sigmas, in_all, steps))
     return found
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN", "GROWN_USUAL", "HOT_MIN",
-    "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "PARALLEL", "RARE",
-    "REWARD_SHARE", "SERIAL", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES",
-    "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED",
-    "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
+    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN",
+    "GROWN_USUAL", "HOT_MIN", "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE",
+    "PARALLEL", "RARE", "REWARD_SHARE", "SERIAL", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN",
+    "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL",
+    "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
     "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
@@ -30,6 +30,14 @@ other pair tells. Natural up to 0.07 in sound trainings with TRL on two ranks of
 
 SLOW_SIGMAS: Final = 3.0
 """Of the spread between the other ranks, that a slow one is away from them."""
+
+SLOW_IN_EACH: Final = 0.5
+"""Of how much longer a rank takes, that it takes in each stage at least, or it is not slow whatever
+it does: the median between stages in which it is and stages in which it is not is that of neither.
+What it is in one stage alone is told by ``late``, at the cost of that stage."""
+
+SLOW_IN_EACH_STEPS: Final = 5
+"""Steps from which on one stage tells that a rank is not slow there."""
 
 GROWN: Final = 1.6
 """What takes that much longer in the last third of the steps than in the first has grown. Natural
@@ -138,3 +146,6 @@ CONFIDENCE: Final = {
 }  # fmt: skip
 """By kind, how likely it is what cost most once it is named first: ``(n + 1) / (n + 2)`` of the
 ``n`` runs of seeds 0 to 499 in which it was, always rightly; 0.5 of what no run there has."""
+
+CLOCKS_APART_S: Final = 0.1
+"""Wall clocks of two machines that differ by less are as time servers leave them."""

@@ -52,8 +52,8 @@ def _owners(search: Search) -> list[tuple[int, int, int]]:
     if not some:
         return []
     return search.ask(
-        "WITH first AS (SELECT attempt, engine, min_by(turn.start_ns, turn.start_ns) AS start_ns,"
-        " min_by(turn.end_ns, turn.start_ns) AS end_ns FROM turn JOIN trajectory"
+        "WITH first AS (SELECT attempt, engine, arg_min(turn.start_ns, turn.start_ns) AS start_ns,"
+        " arg_min(turn.end_ns, turn.start_ns) AS end_ns FROM turn JOIN trajectory"
         " USING (trajectory_id) JOIN process USING (process) WHERE engine IS NOT NULL"
         " GROUP BY attempt, engine)"
         " SELECT attempt, engine, any_value(request.process) FROM request JOIN first"
