@@ -19,6 +19,10 @@ __all__ = ["stacks_of"]
 
 _SUSPECTS: Final = 3
 _PATIENCE_S: Final = 20
+_UNREADABLE: Final = (
+    ValueError,  # also of msgspec, whose own error does not cover bad UTF-8
+    msgspec.DecodeError,  # no ValueError before 0.21
+)
 _REFUSED: Final = ("permission denied", "operation not permitted")
 """What py-spy passes on of EACCES and EPERM."""
 
@@ -62,7 +66,7 @@ def stacks_of(findings: Sequence[Finding]) -> tuple[Stacks, str]:
     for pid, one in list(suspects.items())[:_SUSPECTS]:
         try:
             found[one.thread] = _stack(_dump(str(program), pid), *one.thread)
-        except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        except (OSError, subprocess.SubprocessError, *_UNREADABLE, LookupError) as error:
             hints.append(_hint(pid, error))
     return found, hints[0] if hints else ""
 
@@ -115,7 +119,7 @@ def _hint(pid: int, error: Exception) -> str:
             f"py-spy ended with {error.returncode} and said: {clean(line, 160)};"
             f" expected the threads of process {pid}; {by_hand}, or look again if it has just ended"
         )
-    if isinstance(error, ValueError):  # also of msgspec, whose own error does not cover bad UTF-8
+    if isinstance(error, _UNREADABLE):
         return (
             f"py-spy printed something else than the threads of process {pid} as JSON ({error});"
             " expected what release 0.4 prints: pip install --upgrade py-spy"
