@@ -358,6 +358,35 @@ def test_rewards_that_run_at_once_queue_and_ask_again(tables: Tables) -> None:
     assert told.figure("rewards.function.max", **of).evidence["trajectory"].ids[0] == ids[1]
 
 
+def test_calls_of_which_only_durations_are_known_are_open_for_nobody_knows_how_long(
+    tables: Tables,
+) -> None:
+    step(tables, 1)
+    batch(tables, 0, [(1, 1)])
+    put(tables, "reward_call", batch_id=0, process=0, function="f", took_s=2.0, samples=1)
+
+    told = said([rewards(tables)])
+
+    assert told.value("rewards.function.time", function="f") == 2.0
+    assert told.value("rewards.function.busy", function="f") is None
+    assert told.value("rewards.function.concurrency", function="f") is None
+
+
+def test_calls_of_functions_without_a_name_are_open_together(tables: Tables) -> None:
+    step(tables, 1)
+    batch(tables, 0, [(1, 1)])
+    for begin in (0, 1):
+        put(
+            tables, "reward_call", batch_id=0, process=0, start_ns=begin * SECOND,
+            end_ns=(begin + 2) * SECOND, took_s=2.0, samples=1,
+        )  # fmt: skip
+
+    told = said([rewards(tables)])
+
+    assert told.value("rewards.function.busy", function="(unknown)") == 3.0
+    assert told.value("rewards.function.concurrency", function="(unknown)") == pytest.approx(4 / 3)
+
+
 def test_processes_wait_for_the_slowest_of_their_reward_functions(tables: Tables) -> None:
     step(tables, 1)
     batch(tables, 0, [(1, 1)])

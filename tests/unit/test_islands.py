@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_probe.analysis.islands import islands
+from rlvr_probe.analysis.islands import covered, islands
 
 Rows = list[tuple[int | None, int, int]]
 
@@ -47,3 +47,43 @@ def test_intervals_apart_cover_what_was_covered_and_nothing_twice(
         assert [at for start, end in apart for at in range(start, end)] == sorted(covered)
         # What touches is one.
         assert all(end < start for (_, end), (start, _) in pairwise(apart))
+
+
+@st.composite
+def long_ones(draw: st.DrawFn) -> Rows:
+    """Rows of all lengths, some at a power of two or one beside it, about the zero of the clock."""
+    found = Rows()
+    for key in draw(st.lists(st.sampled_from([None, 1, 2]), min_size=1, max_size=20)):
+        width = 1 << draw(st.integers(0, 55))
+        start = draw(st.integers(-2, 2)) * width + draw(st.integers(-2, 2))
+        length = max(0, width + draw(st.integers(-1, 1)))
+        found.append((key, start, start + length))
+    return found
+
+
+@settings(deadline=None, max_examples=300)
+@given(some=st.one_of(rows, long_ones()))
+def test_every_moment_that_is_covered_counts_once(
+    sql: duckdb.DuckDBPyConnection, some: Rows
+) -> None:
+    sql.execute("DELETE FROM one")
+    sql.executemany("INSERT INTO one VALUES (?, ?, ?)", some)
+    found = dict(sql.execute(covered("one", "key")).fetchall())
+    by_key = {key: [(start, end) for of, start, end in some if of == key] for key, _, _ in some}
+    assert found == {key: _union(intervals) for key, intervals in by_key.items()}
+
+
+def _union(intervals: list[tuple[int, int]]) -> int:
+    """What they cover, piece by piece between the moments where one begins or ends."""
+    moments = sorted({at for interval in intervals for at in interval})
+    return sum(
+        end - start
+        for start, end in pairwise(moments)
+        if any(one <= start and end <= other for one, other in intervals)
+    )
+
+
+def test_a_row_without_a_time_covers_none(sql: duckdb.DuckDBPyConnection) -> None:
+    sql.execute("DELETE FROM one")
+    sql.executemany("INSERT INTO one VALUES (?, ?, ?)", [(1, 0, 5), (1, None, 7), (2, None, None)])
+    assert sql.execute(covered("one", "key")).fetchall() == [(1, 5)]

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.causes.cause import Extent
+from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables
 
@@ -93,17 +94,9 @@ WHERE b.mode = 'train' AND NOT b.queued
 """
 """Calls that a rank waits for itself: of its tools and reward functions, in their stages."""
 
-WITHOUT: Final = """
-    SELECT step_id, process, part,
-           sum(greatest(0, end_ns - greatest(start_ns, until_ns)))::BIGINT AS ns
-    FROM (
-        SELECT *, coalesce(max(end_ns) OVER earlier, start_ns) AS until_ns
-        FROM cause_called WHERE NOT list_contains($names, name)
-        WINDOW earlier AS (PARTITION BY step_id, process, part ORDER BY start_ns, end_ns
-                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-    )
-    GROUP BY ALL
-"""
+WITHOUT: Final = covered(
+    "(FROM cause_called WHERE NOT list_contains($names, name))", "step_id, process, part"
+)
 """Time in which a rank waits for a tool or a reward function, but for those of ``$names``."""
 
 _PARTS: Final = f"""

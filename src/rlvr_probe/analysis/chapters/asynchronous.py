@@ -13,6 +13,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "asynchronous"]
@@ -85,10 +86,7 @@ DEFINITIONS: Final = (*_LAG.definitions, _MIXED, _STALE, _TRAINER, _ROLLOUT)
 SERIES: Final = (_LAG.series, _BY_STEP)
 
 _WAITS: Final = """
-    SELECT process, step_id, start_ns, end_ns,
-      greatest(start_ns, coalesce(max(end_ns) OVER (
-        PARTITION BY process ORDER BY start_ns, end_ns
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS new_ns
+    SELECT process, step_id, start_ns, end_ns
     FROM kept_span AS span SEMI JOIN (FROM process WHERE rank IS NOT NULL) USING (process)
     WHERE name IN ('data', 'wait') AND mode IS DISTINCT FROM 'eval'
     """
@@ -143,8 +141,7 @@ def _waits(tables: Tables, found: Found) -> None:
         tables,
         f"""
         SELECT sum(waited) / nullif(sum(whole), 0) AS share, list(process) AS processes FROM (
-          SELECT process, sum(greatest(0, end_ns - new_ns)) AS waited FROM ({_WAITS})
-          GROUP BY process
+          SELECT process, ns AS waited FROM ({covered(f"({_WAITS})", "process")})
         ) JOIN (
           SELECT process, max(end_ns) - min(start_ns) AS whole FROM kept_span
           WHERE name IN ('step', 'data', 'wait') GROUP BY process
@@ -162,30 +159,27 @@ def _waits(tables: Tables, found: Found) -> None:
     )
     rollout = query(
         tables,
-        """
+        f"""
         WITH training AS (
           SELECT min(step_start_ns) AS begin_ns, max(step_end_ns) AS until_ns FROM kept_step
         ), calls AS (
-          SELECT greatest(start_ns, begin_ns) AS start_ns, least(end_ns, until_ns) AS end_ns
+          SELECT 0 AS run, greatest(start_ns, begin_ns) AS start_ns,
+            least(end_ns, until_ns) AS end_ns
           FROM (SELECT start_ns, end_ns FROM turn UNION ALL SELECT start_ns, end_ns
             FROM engine_call), training
           WHERE end_ns > begin_ns AND start_ns < until_ns
         )
-        SELECT 1 - sum(greatest(0, end_ns - greatest(start_ns, before)))
-          / any_value(until_ns - begin_ns)
-        FROM (
-          SELECT start_ns, end_ns, coalesce(max(end_ns) OVER (ORDER BY start_ns, end_ns
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns) AS before FROM calls
-        ), training
+        SELECT 1 - sum(ns) / any_value(until_ns - begin_ns)
+        FROM ({covered("calls", "run")}), training
         """,
     )
     found.add(_ROLLOUT.of(rollout.row[0], rollout, why="no time of a turn was recorded"))
     steps = query(
         tables,
         f"""
-        SELECT number AS step, sum(greatest(0, end_ns - new_ns)) / 1e9 / count(DISTINCT process)
-            AS wait, any_value(step_end_ns - step_start_ns) / 1e9 AS seconds
-        FROM ({_WAITS}) JOIN (
+        SELECT number AS step, sum(ns) / 1e9 / count(DISTINCT process) AS wait,
+          any_value(step_end_ns - step_start_ns) / 1e9 AS seconds
+        FROM ({covered(f"({_WAITS})", "step_id, process")}) JOIN (
           SELECT step_id, number, step_start_ns, step_end_ns FROM step) USING (step_id)
         GROUP BY step_id, number ORDER BY step_id
         """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any, Final
 
 from rlvr_probe.analysis.chapters.definitions import (
@@ -12,6 +13,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["Calls"]
@@ -20,19 +22,25 @@ _MOST: Final = 50
 """Names that figures are made for, those with the most time; all are in the sums."""
 
 
-_UNITS: Final = """
-    SELECT unit, step, name, count(*) AS calls, sum(seconds) AS seconds, max(seconds) AS longest,
-      sum(greatest(0, end_ns - greatest(start_ns, before))) / 1e9 AS busy,
+_STEPS: Final = """
+    SELECT step, name, count(*) AS calls, sum(seconds) AS seconds, max(seconds) AS longest,
       sum(end_ns - start_ns) / 1e9 AS placed
-    FROM (
-      SELECT unit, step, name, seconds, start_ns, end_ns, coalesce(max(end_ns) OVER (
-          PARTITION BY unit, name ORDER BY start_ns, end_ns
-          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns) AS before
-      FROM ($rows) WHERE seconds IS NOT NULL
-    )
-    GROUP BY unit, step, name
+    FROM ($rows) WHERE seconds IS NOT NULL
+    GROUP BY step, name
     """
-"""Of every batch and name: calls, and how long any of them was open."""
+"""Of every step and name: calls."""
+_UNION: Final = f"""
+    SELECT name, busy, placed
+    FROM (SELECT name, sum(placed) AS placed FROM $steps GROUP BY name)
+    JOIN (
+      SELECT name AS open, sum(ns) / 1e9 AS busy
+      FROM (
+{indent(covered("(FROM ($rows) WHERE seconds IS NOT NULL)", "unit, name"), "        ")}
+      )
+      GROUP BY name
+    ) ON name IS NOT DISTINCT FROM open
+    """
+"""Of every name: how long any of its calls was open in each batch, and the sum of their times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +112,8 @@ class Calls:
     @property
     def tables(self) -> dict[str, tuple[str, str]]:
         """What its figures are also made of, by name: what a row is, and the query."""
-        what = f"calls by batch, step and {self.by}, and how long any of them was open"
-        return {self._table: (what, _UNITS.replace("$rows", self.rows))}
+        what = f"calls by step and {self.by}"
+        return {self._table: (what, _STEPS.replace("$rows", self.rows))}
 
     @property
     def _table(self) -> str:
@@ -132,9 +140,7 @@ class Calls:
             return []
         for name, (_, sql) in self.tables.items():
             tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
-        union = query(
-            tables, f"SELECT name, sum(busy), sum(placed) FROM {self._table} GROUP BY name"
-        )
+        union = query(tables, _UNION.replace("$steps", self._table).replace("$rows", self.rows))
         busy = {name: (length, time) for name, length, time in union.rows}
         for told in answer.dicts[:_MOST]:
             by = {self.by: told["name"] or "(unknown)"}
@@ -157,9 +163,8 @@ class Calls:
         steps = query(
             tables,
             f"""
-            SELECT step, name AS {self.by}, sum(calls)::BIGINT AS calls, sum(seconds) AS seconds,
-              max(longest) AS longest
-            FROM {self._table} GROUP BY step, name ORDER BY step, name
+            SELECT step, name AS {self.by}, calls, seconds, longest
+            FROM {self._table} ORDER BY step, name
             """,
         )
         found.series.append(self.series.of(steps))

@@ -11,6 +11,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.figures import Chapter, Evidence, query
+from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.notes import HIDDEN
 from rlvr_probe.analysis.tables import Tables
@@ -161,18 +162,7 @@ def _by_category(found: Found, tables: Tables, whole: float) -> None:
     )
     once = query(
         tables,
-        """
-        WITH ordered AS (
-          SELECT category, start_ns, end_ns, max(end_ns) OVER (PARTITION BY category
-            ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-          FROM (SELECT category, start_ns, max(end_ns) AS end_ns FROM segment
-                GROUP BY category, start_ns)
-        )
-        SELECT category,
-          sum(end_ns - least(end_ns, greatest(start_ns, coalesce(before_ns, start_ns)))) / 1e9
-            AS seconds
-        FROM ordered GROUP BY category
-        """,
+        f"SELECT category, ns / 1e9 AS seconds FROM ({covered('segment', 'category')})",
     )
     seconds = {row[0]: row[1:] for row in held.rows}
     processes = {row[0]: row[1:] for row in gpus.rows}

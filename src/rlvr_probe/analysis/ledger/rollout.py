@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rlvr_probe.analysis.islands import islands
+from rlvr_probe.analysis.islands import OVERLAP, islands
 from rlvr_probe.analysis.ledger.categories import NUMBER
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["find_rollout", "paint_rollout"]
 
-_CALL = """
+_CALL = f"""
 CREATE OR REPLACE TEMP TABLE ledger_call AS
 WITH call AS (
     SELECT attempt, coalesce(engine, CASE WHEN home.process IS NULL THEN -1
@@ -36,10 +36,7 @@ WITH call AS (
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
        arg_max(trajectory_id, end_ns) AS last, sum(tokens) AS tokens
 FROM call
--- Those that begin in one second and last beyond it are one interval.
-GROUP BY attempt, engine, batch_id, evaluates, start_ns // 1000000000,
-         CASE WHEN start_ns // 1000000000 = end_ns // 1000000000 THEN start_ns END,
-         CASE WHEN start_ns // 1000000000 = end_ns // 1000000000 THEN end_ns END
+GROUP BY attempt, engine, batch_id, evaluates, {OVERLAP}
 """
 """Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
 
