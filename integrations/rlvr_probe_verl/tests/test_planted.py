@@ -29,6 +29,11 @@ TOGETHER = PROMPTS * V1.group_size
 ONE_OF_A_STEP = (f"VERL_CPU_SLEEPS_EVERY={TOGETHER}",)
 JOBS = {
     "rank": replace(V0, planted=Planted("rank", 1, 1.0)),
+    "v1_rank": replace(
+        V1,
+        overrides=(*FEW, "actor_rollout_ref.actor.use_kl_loss=False"),  # no log-probs of another
+        planted=Planted("rank", 1, 1.0),
+    ),
     "reward": replace(V0, planted=Planted("reward", "compute_score", 0.4)),
     "v1_reward": replace(
         V1, environment=ONE_OF_A_STEP, planted=Planted("reward", "compute_score", 2.0)

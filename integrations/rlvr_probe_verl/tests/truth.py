@@ -22,9 +22,8 @@ class Truth:
             ``output`` (token ids), ``cached``, ``ended``, ``version``, ``start``, ``end``.
         generations: Where verl generates by itself, its calls: ``rank``, ``sampled`` (a
             validation is not), ``prompts`` (lengths), ``outputs`` (token ids), ``weights``.
-        log_probs: Log-probabilities of a rank under the policy that is trained, up to verl 0.8:
-            ``rank``, ``call``, and when its work was done (``worked``) and what it sleeps
-            behind that (``end``).
+        log_probs: Log-probabilities that a rank computed: ``rank``, ``call``, and when its work
+            was done (``worked``) and what it sleeps behind that (``end``).
         weights: Digests of the weights, as servers received them.
         rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
         killed: When the last 0.2 s of a process began that was killed.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import time
 from typing import Any
 
-__all__ = ["CANARY", "never_comes_back", "write"]
+__all__ = ["CANARY", "booked", "never_comes_back", "write"]
 
 CANARY = {
     "prompt": "zebrafinch",
@@ -33,3 +35,26 @@ def never_comes_back() -> None:
     """Say which process hangs, and since when (CLOCK_MONOTONIC, ns), and do."""
     print(f"hangs {os.getpid()} {time.monotonic_ns()}", flush=True)
     time.sleep(1_000)
+
+
+def booked(compute: Any) -> Any:
+    """Log-probabilities with a book, and with what a rank is told to do behind them.
+
+    That is behind its last collective: else the others would end with it.
+    """
+    calls = itertools.count()
+
+    @functools.wraps(compute)
+    def log_probs(*args: Any, **kwargs: Any) -> Any:
+        from planted_sleep import sleep_if_planted
+
+        result = compute(*args, **kwargs)
+        rank, call = os.environ["RANK"], next(calls)
+        worked = time.monotonic_ns()
+        sleep_if_planted("rank", rank)
+        write("log_prob", rank=int(rank), call=call, worked=worked, end=time.monotonic_ns())
+        if os.environ.get("VERL_CPU_MISCHIEF") == f"hang_rank_{rank}@{call}":
+            never_comes_back()
+        return result
+
+    return log_probs

@@ -134,26 +134,10 @@ def _generations(module: Any) -> None:
 
 @wrapt.when_imported("verl.workers.actor.dp_actor")
 def _log_probs(module: Any) -> None:
-    """What a rank is told to do behind its last collective: else the others would end with it."""
+    from verl_cpu_books import booked
+
     actor = module.DataParallelPPOActor
-    compute = actor.compute_log_prob
-    calls = itertools.count()
-
-    @functools.wraps(compute)
-    def compute_log_prob(*args: Any, **kwargs: Any) -> Any:
-        from planted_sleep import sleep_if_planted
-        from verl_cpu_books import never_comes_back, write
-
-        result = compute(*args, **kwargs)
-        rank, call = os.environ["RANK"], next(calls)
-        worked = time.monotonic_ns()
-        sleep_if_planted("rank", rank)
-        write("log_prob", rank=int(rank), call=call, worked=worked, end=time.monotonic_ns())
-        if os.environ.get("VERL_CPU_MISCHIEF") == f"hang_rank_{rank}@{call}":
-            never_comes_back()
-        return result
-
-    actor.compute_log_prob = compute_log_prob
+    actor.compute_log_prob = booked(actor.compute_log_prob)
 
 
 @wrapt.when_imported("verl.utils.tracking")

@@ -24,7 +24,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from verl_cpu_books import CANARY, write
+import wrapt
+from verl_cpu_books import CANARY, booked, write
 
 ENGINE = "verl_cpu"
 CACHE_BLOCK = 16
@@ -370,6 +371,14 @@ class Rollout:
                     await server.load_weights.remote(sent, global_steps)
 
         return Adapter(*args, **kwargs)
+
+
+@wrapt.when_imported("verl.workers.engine_workers")
+def _log_probs(module: Any) -> None:
+    """Those of verl 0.9; for older releases see ``verl_cpu_device``."""
+    worker = getattr(module, "TrainingWorker", None)
+    if worker is not None and hasattr(worker, "infer_batch"):
+        worker.infer_batch = booked(worker.infer_batch)
 
 
 def register_engine() -> None:
