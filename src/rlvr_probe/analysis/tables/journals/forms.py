@@ -2,7 +2,7 @@ r"""What fine rows look like, as SQL: a pattern that is all of a usual row, and 
 
 A row that the pattern does not fit is decoded in Python, which knows every rule of the schema. So a
 pattern need not fit everything that is allowed, but nothing that is not: its numbers are whole
-and at most 18 digits long, or 9 where an INTEGER holds them, its texts hold no escapes.
+and at most 18 digits long, its texts hold no escapes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rlvr_probe.trace.left import Form
 __all__ = ["OPEN", "OPEN_PATTERN", "STAGES", "Stage", "Taken", "taken"]
 
 _NUMBER: Final = r"(?:0|[1-9]\d{0,17})"
-_COUNT: Final = r"(?:0|[1-9]\d{0,8})"
+_TOKENS: Final = r"(?:0|[1-9]\d{0,8})"
 _SPAN: Final = r"[1-9]\d{0,11}"
 _BATCH: Final = r"(?:0|[1-9]\d{0,11})"
 _TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _REAL: Final = r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,40})?(?:[eE][-+]?\d{1,3})?"
-_LIST: Final = rf"\[(?:{_COUNT}(?:,{_COUNT})*)?\]"
+_LIST: Final = rf"\[(?:{_TOKENS}(?:,{_TOKENS})*)?\]"
 _HEAD: Final = (rf"-?{_NUMBER}", _NUMBER, _SPAN, _BATCH, rf"(?:null|{_TEXT})")
 """Start, duration, span, parent and error of a span."""
 
@@ -39,27 +39,27 @@ _PATTERNS: Final[Mapping[str, Mapping[str, str]]] = {
     names.TRAJECTORY.name: {
         "weight_version": _or_null(_NUMBER),
         "key": _or_null(_TEXT),
-        "engine": _or_null(_COUNT),
+        "engine": _or_null(_NUMBER),
         "policy_version_min": _or_null(_NUMBER),
         "policy_version_max": _or_null(_NUMBER),
-        "prompt_tokens": _or_null(_COUNT),
-        "response_tokens": _or_null(_COUNT),
+        "prompt_tokens": _or_null(_TOKENS),
+        "response_tokens": _or_null(_TOKENS),
         "loss_runs": _or_null(_LIST),
         "truncated": _or_null("[01]"),
     },
     names.TURN.name: {
         "batch": _or_null(_BATCH),
         "samples": _or_null("1"),
-        "rows": _or_null(_COUNT),
-        "turn": _COUNT,
-        "prompt_tokens": _COUNT,
-        "response_tokens": _COUNT,
-        "cached_tokens": _or_null(_COUNT),
+        "rows": _or_null(_NUMBER),
+        "turn": _TOKENS,
+        "prompt_tokens": _TOKENS,
+        "response_tokens": _TOKENS,
+        "cached_tokens": _or_null(_TOKENS),
     },
     names.TOOL_CALL.name: {
         "batch": _or_null(_BATCH),
-        "row": _or_null(_COUNT),
-        "turn": _or_null(_COUNT),
+        "row": _or_null(_NUMBER),
+        "turn": _or_null(_NUMBER),
         "tool": _or_null(_TEXT),
         "status": _or_null(_STATUS),
     },
@@ -67,8 +67,8 @@ _PATTERNS: Final[Mapping[str, Mapping[str, str]]] = {
         "batch": _or_null(_BATCH),
         "function": _or_null(_TEXT),
         "value": _or_null(_REAL),
-        "attempts": _or_null(_COUNT),
-        "timeouts": _or_null(_COUNT),
+        "attempts": _or_null(_NUMBER),
+        "timeouts": _or_null(_NUMBER),
     },
 }
 """By name of the span: what each attribute may be; any other must be null."""
@@ -112,15 +112,15 @@ STAGES: Final[Mapping[str, Stage]] = {
             ("high", "UBIGINT", "CASE WHEN $key IS NOT NULL THEN hash($key) END"),
             ("low", "UBIGINT", "CASE WHEN $key IS NOT NULL THEN hash('#' || $key) END"),
             ("narrow", "BOOLEAN", "starts_with($key, '-')"),
-            ("engine", "INTEGER", "#engine"),
+            ("engine", "BIGINT", "#engine"),
             ("oldest", "BIGINT", "#policy_version_min"),
             ("newest", "BIGINT", "#policy_version_max"),
-            ("prompt", "INTEGER", "#prompt_tokens"),
-            ("response", "INTEGER", "#response_tokens"),
+            ("prompt", "BIGINT", "#prompt_tokens"),
+            ("response", "BIGINT", "#response_tokens"),
             ("truncated", "BOOLEAN", "#truncated = 1"),
             (
                 "loss",
-                "INTEGER",
+                "BIGINT",
                 f"CASE WHEN {_SEVERAL} THEN list_sum(list_select({_RUNS},"
                 f" range(1, len({_RUNS}) + 1, 2)))::BIGINT ELSE {_ONE_RUN} END",
             ),
@@ -133,19 +133,19 @@ STAGES: Final[Mapping[str, Stage]] = {
         "q_turn",
         (
             _BATCH_COLUMN,
-            ("row", "INTEGER", "#rows"),
-            ("turn", "INTEGER", "#turn"),
-            ("prompt", "INTEGER", "#prompt_tokens"),
-            ("response", "INTEGER", "#response_tokens"),
-            ("cached", "INTEGER", "#cached_tokens"),
+            ("row", "BIGINT", "#rows"),
+            ("turn", "BIGINT", "#turn"),
+            ("prompt", "BIGINT", "#prompt_tokens"),
+            ("response", "BIGINT", "#response_tokens"),
+            ("cached", "BIGINT", "#cached_tokens"),
         ),
     ),
     names.TOOL_CALL.name: Stage(
         "q_tool",
         (
             _BATCH_COLUMN,
-            ("row", "INTEGER", "#row"),
-            ("turn", "INTEGER", "#turn"),
+            ("row", "BIGINT", "#row"),
+            ("turn", "BIGINT", "#turn"),
             ("tool", "VARCHAR", "$tool"),
             ("status", "VARCHAR", "$status"),
             ("error", "VARCHAR", "$error"),
@@ -157,8 +157,8 @@ STAGES: Final[Mapping[str, Stage]] = {
             _BATCH_COLUMN,
             ("function", "VARCHAR", "coalesce($function, '')"),
             ("value", "DOUBLE", "try_cast($value AS DOUBLE)"),
-            ("attempts", "INTEGER", "#attempts"),
-            ("timeouts", "INTEGER", "#timeouts"),
+            ("attempts", "BIGINT", "#attempts"),
+            ("timeouts", "BIGINT", "#timeouts"),
         ),
         "coalesce(isfinite(value), true)"
         " AND (timeouts IS NULL OR timeouts <= coalesce(attempts, 0))",
@@ -174,7 +174,7 @@ OPEN: Final = (
     "CREATE TABLE q_open (p INTEGER, span BIGINT, name VARCHAR, start_ns BIGINT, parent BIGINT)"
 )
 
-OPEN_PATTERN: Final = rf'\["open",({_COUNT}),(-?{_NUMBER}),({_SPAN}),({_NUMBER})\]'
+OPEN_PATTERN: Final = rf'\["open",({_TOKENS}),(-?{_NUMBER}),({_SPAN}),({_NUMBER})\]'
 """Of a row that says that a span is open: its definition, start, id and parent."""
 
 

@@ -29,12 +29,12 @@ __all__ = ["LeftKeys", "Part", "Places"]
 _ROWS = (
     ("n", "INTEGER"),
     ("local", "INTEGER"),
-    ("prompt", "INTEGER"),
-    ("response", "INTEGER"),
-    ("cut", "INTEGER"),
-    ("engine", "INTEGER"),
+    ("prompt", "BIGINT"),
+    ("response", "BIGINT"),
+    ("cut", "BIGINT"),
+    ("engine", "BIGINT"),
     ("grp", "BIGINT"),
-    ("loss", "INTEGER"),
+    ("loss", "BIGINT"),
     ("span", "BIGINT"),
     ("high", "UBIGINT"),
     ("low", "UBIGINT"),
@@ -47,11 +47,11 @@ _FOUND = (
     ("own", "BIGINT"),
     ("start_ns", "BIGINT"),
     ("end_ns", "BIGINT"),
-    ("served", "INTEGER"),
+    ("served", "BIGINT"),
     ("oldest", "BIGINT"),
     ("newest", "BIGINT"),
     ("stopped", "BOOLEAN"),
-    ("kept", "INTEGER"),
+    ("kept", "BIGINT"),
     ("ok", "BOOLEAN"),
 )
 """What a trajectory's own span says; ``own`` is its id, ``ok`` whether the two agree."""
@@ -181,7 +181,7 @@ class LeftKeys(KeyedRows):
             for number, part in enumerate(parts, self._first):
                 for line in _slices(number, part.row):
                     longest_b = max(longest_b, file.write(msgspec.json.encode(line) + b"\n"))
-        lists = ", ".join(f"'{name}': '{kind}[]'" for name, kind in _ROWS if name in _LISTS)
+        lists = ", ".join(f"'{name}': 'BIGINT[]'" for name in _LISTS)
         lines = _read(
             path, longest_b, f"'n': 'INTEGER', 'k': 'INTEGER', 'begin': 'INTEGER', {lists}"
         )
