@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import shutil
 from collections import Counter
@@ -15,6 +16,7 @@ import pytest
 
 from rlvr_probe.analysis.tables import TABLES, open_tables
 from rlvr_probe.model import names
+from rlvr_probe.model.schema import Column
 from rlvr_probe.trace import read_run
 from tests.actors import SECOND, Job
 from tests.journals import JournalFile, summed
@@ -203,6 +205,40 @@ def test_whatever_is_wrong_with_a_recording(
             pass
         return
     assert_same(run, slow=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"),
+    [
+        (names.TRAJECTORY.name, "engine"),
+        (names.TRAJECTORY.name, "prompt_tokens"),
+        (names.TURN.name, "turn"),
+    ],
+)
+def test_a_number_that_takes_more_than_four_bytes_is_taken_straight(
+    name: str, attribute: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    write_volume(run, 64, workers=2)
+    assert _enlarged(run, name, attribute)
+    assert_same(run)
+
+
+def _enlarged(run: Path, name: str, attribute: str) -> bool:
+    """Give one row of ``name`` an ``attribute`` of 5 * 10**9; whether there was one."""
+    for path in sorted(run.glob("*.jsonl")):
+        lines = [line for line in path.read_bytes().splitlines() if b'["sum",' not in line]
+        place = None
+        for at, line in enumerate(lines):
+            row = json.loads(line) if at else []  # the header is none
+            if row[:1] == ["def"] and row[3] == name and attribute in row[4]:
+                place = row[1], Column.SPAN_ATTRIBUTES + row[4].index(attribute)
+            elif place is not None and row[0] == place[0]:
+                row[place[1]] = 5_000_000_000
+                lines[at] = json.dumps(row, separators=(",", ":")).encode()
+                path.write_bytes(summed(lines, 50))
+                return True
+    return False
 
 
 @pytest.mark.parametrize("seed", range(3))

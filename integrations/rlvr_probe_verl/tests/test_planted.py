@@ -31,7 +31,8 @@ JOBS = {
     "rank": replace(V0, planted=Planted("rank", 1, 1.0)),
     "v1_rank": replace(
         V1,
-        overrides=(*FEW, "actor_rollout_ref.actor.use_kl_loss=False"),  # no log-probs of another
+        # With a reference policy it would sleep in two stages.
+        overrides=(*FEW, "actor_rollout_ref.actor.use_kl_loss=False"),
         planted=Planted("rank", 1, 1.0),
     ),
     "reward": replace(V0, planted=Planted("reward", "compute_score", 0.4)),

@@ -54,8 +54,9 @@ class Bulk:
             if waiting:
                 self._write(self._tables[name], waiting)
         self._waiting.clear()
-        for name, file in self._files.items():
+        for file in self._files.values():  # all, since one that cannot be loaded ends this
             file.close()
+        for name, file in self._files.items():
             self._load(self._tables[name], Path(file.name), self._longest[name])
             Path(file.name).unlink()
         self._files.clear()

@@ -1,0 +1,24 @@
+"""Rows that are gathered for a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from rlvr_probe.analysis.tables.bulk import Bulk
+from rlvr_probe.analysis.tables.columns import Column, Table
+
+
+def test_where_one_table_cannot_be_loaded_no_file_stays_open(tmp_path: Path) -> None:
+    tables = [Table(name, "", (Column("n", "INTEGER", ""),)) for name in ("one", "other")]
+    with duckdb.connect() as sql:
+        bulk = Bulk(sql, tmp_path)
+        for table in tables:
+            sql.execute(table.ddl)
+            bulk.add(table, [(5_000_000_000,)])
+        with pytest.raises(duckdb.Error):
+            bulk.finish()
+        left = {path.resolve().name for path in Path("/proc/self/fd").iterdir()}
+    assert not left & {"one.json", "other.json"}
