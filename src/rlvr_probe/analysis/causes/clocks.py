@@ -17,12 +17,12 @@ __all__ = ["clock_skew"]
 
 _ENDS: Final = """
 WITH together AS (
-    SELECT w.step_id, w.stage, p.boot, any_value(p.host) AS host, median(w.end_ns) AS end_ns
+    SELECT w.step_id, w.stage, w.team, p.boot, any_value(p.host) AS host, median(w.end_ns) AS end_ns
     FROM cause_work AS w JOIN process AS p USING (process)
     WHERE w.together GROUP BY ALL
 ), apart AS (
     SELECT b.host, b.boot, b.end_ns - a.end_ns AS ns
-    FROM together AS a JOIN together AS b USING (step_id, stage)
+    FROM together AS a JOIN together AS b USING (step_id, stage, team)
     WHERE a.boot = (SELECT min(boot) FROM together) AND b.boot <> a.boot
 )
 SELECT any_value(host) AS host, median(ns) / 1e9 AS s, mad(ns) / 1e9 AS varies_s, count(*) AS times

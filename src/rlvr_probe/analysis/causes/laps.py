@@ -28,37 +28,58 @@ __all__ = ["WITHOUT", "make_laps"]
 _WORK: Final = """
 CREATE OR REPLACE TEMP TABLE cause_work AS
 WITH called AS (
-    SELECT rpc.step_id, rpc.method AS stage, r.process, r.rank,
-           sum(r.end_ns - r.start_ns)::BIGINT AS ns, max(r.end_ns) AS end_ns
+    SELECT rpc.step_id, rpc.method AS stage, coalesce(rpc.worker_group, '') AS team, r.process,
+           r.rank, sum(r.end_ns - r.start_ns)::BIGINT AS ns, min(r.start_ns) AS start_ns,
+           max(r.end_ns) AS end_ns
     FROM kept_rpc AS rpc JOIN rpc_rank AS r USING (rpc_id)
     WHERE rpc.step_id IS NOT NULL
     GROUP BY ALL
+), shared AS (
+    SELECT DISTINCT stage
+    FROM (SELECT stage FROM called GROUP BY step_id, stage HAVING count(DISTINCT team) > 1)
 ), own AS (
-    SELECT s.step_id, s.name AS stage, s.process, p.rank,
-           sum(s.end_ns - s.start_ns)::BIGINT AS ns, max(s.end_ns) AS end_ns
+    SELECT s.step_id, s.name AS stage, '' AS team, s.process, p.rank,
+           sum(s.end_ns - s.start_ns)::BIGINT AS ns, min(s.start_ns) AS start_ns,
+           max(s.end_ns) AS end_ns
     FROM kept_span AS s JOIN process AS p USING (process)
     WHERE s.name IN ('weight_sync', 'old_logprob', 'ref_logprob', 'values', 'update_actor',
                      'update_critic')
       AND s.mode IS DISTINCT FROM 'eval' AND s.step_id IS NOT NULL AND p.rank IS NOT NULL
       AND NOT EXISTS (FROM called)
     GROUP BY ALL
+), work AS (
+    SELECT * REPLACE (if(stage IN (FROM shared), team, '') AS team)
+    FROM (FROM called UNION ALL FROM own)
+), turn AS (
+    SELECT step_id, stage, team,
+           sum(begins::INTEGER) OVER (PARTITION BY step_id, stage ORDER BY start_ns, team) AS turn
+    FROM (
+        SELECT *, coalesce(start_ns >= max(end_ns) OVER before, false) AS begins
+        FROM (SELECT step_id, stage, team, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+              FROM work GROUP BY ALL)
+        WINDOW before AS (PARTITION BY step_id, stage ORDER BY start_ns, team
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    )
 ), late AS (
     SELECT *, end_ns - median(end_ns) OVER lap AS late_ns, count(*) OVER lap AS ranks
-    FROM (FROM called UNION ALL FROM own)
-    WINDOW lap AS (PARTITION BY step_id, stage)
+    FROM work
+    WINDOW lap AS (PARTITION BY step_id, stage, team)
 ), steady AS (
     SELECT *, abs(late_ns - median(late_ns) OVER (PARTITION BY stage, process)) AS off_ns
     FROM late
 ), held AS (
-    SELECT stage, quantile_cont(off_ns, 0.9) < 2e-3 * median(ns) AS together
-    FROM steady GROUP BY stage
+    SELECT stage, team, quantile_cont(off_ns, 0.9) < 2e-3 * median(ns) AS together
+    FROM steady GROUP BY stage, team
 )
-SELECT step_id, stage, process, rank, ns, end_ns, ranks, together
-FROM late JOIN held USING (stage)
+SELECT step_id, stage, team, turn, process, rank, ns, end_ns, ranks, together
+FROM late JOIN held USING (stage, team) JOIN turn USING (step_id, stage, team)
 """
 """What each rank took for each stage of a step.
 
-``together``: ranks end at the same time, but for what their clocks differ for good.
+``team``: the group of processes, where several have a method of that name, as all models of
+OpenRLHF have ``forward``; their ranks are no peers. Groups whose calls overlap are waited for
+together, and have the same ``turn``. ``together``: ranks end at the same time, but for what their
+clocks differ for good.
 """
 
 _CALLS: Final = """
@@ -102,23 +123,24 @@ WITHOUT: Final = covered(
 _PARTS: Final = f"""
 CREATE OR REPLACE TEMP TABLE cause_part AS
 WITH worked AS (
-    SELECT step_id, process, stage, ns FROM cause_work WHERE NOT together
+    SELECT step_id, process, stage, team, turn, ns FROM cause_work WHERE NOT together
 ), generated AS (
     SELECT step_id, process, sum(end_ns - start_ns)::BIGINT AS ns FROM cause_call GROUP BY ALL
 ), waited AS ({WITHOUT.replace("$names", "[]::VARCHAR[]")}
 )
 SELECT step_id,
-       CASE WHEN NOT EXISTS (FROM generated) THEN stage
+       CASE WHEN NOT EXISTS (FROM generated) THEN concat(stage, ' ', turn)
             WHEN stage = 'weight_sync' THEN 'rollout'
             WHEN stage IN ('old_logprob', 'ref_logprob', 'values') THEN 'reward'
             ELSE stage END AS lap,
-       stage, 'own' AS part, process, ns
+       stage, team, 'own' AS part, process, ns
 FROM worked
-UNION ALL SELECT step_id, 'rollout', 'generation', 'own', process, ns FROM generated
+UNION ALL SELECT step_id, 'rollout', 'generation', '', 'own', process, ns FROM generated
 UNION ALL
-SELECT step_id, 'rollout', 'tools', part, process, ns FROM waited WHERE part = 'tool'
+SELECT step_id, 'rollout', 'tools', '', part, process, ns FROM waited WHERE part = 'tool'
 UNION ALL
-SELECT step_id, 'reward', 'reward functions', part, process, ns FROM waited WHERE part = 'reward'
+SELECT step_id, 'reward', 'reward functions', '', part, process, ns FROM waited
+WHERE part = 'reward'
 """
 """What each rank took for each part of a lap."""
 
@@ -133,7 +155,7 @@ FROM cause_part GROUP BY ALL
 
 _HIDDEN: Final = """
 CREATE OR REPLACE TEMP TABLE cause_hidden AS
-SELECT h.step_id, h.stage, h.process, h.ns, sum(w.ns)::BIGINT AS weight_ns
+SELECT h.step_id, h.stage, h.team, h.process, h.ns, sum(w.ns)::BIGINT AS weight_ns
 FROM cause_work AS h JOIN cause_work AS w USING (step_id, process)
 WHERE h.together AND h.ranks > 1 AND NOT w.together
   AND (w.stage LIKE '%log_prob%' OR w.stage LIKE '%logprob%' OR w.stage LIKE '%values%')

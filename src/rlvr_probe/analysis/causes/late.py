@@ -13,7 +13,7 @@ from typing import Final
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import STAGE_MIN, STAGE_SURE, STAGE_USUAL
-from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.causes.words import placed, seconds
 from rlvr_probe.analysis.figures import Evidence
 
 __all__ = ["late_ranks"]
@@ -33,7 +33,7 @@ WITH tokens AS (
            AS more, longest * (count(longest) OVER part_of - 1)
            / nullif(sum(longest) OVER part_of - longest, 0) AS longer
     FROM cause_part AS p LEFT JOIN tokens USING (step_id, process)
-    WINDOW part_of AS (PARTITION BY step_id, lap, stage)
+    WINDOW part_of AS (PARTITION BY step_id, stage, team)
     QUALIFY count(*) OVER part_of > 1
 ), due AS (
     SELECT *, others_ns * CASE WHEN stage = 'generation' THEN greatest(1, more, longer) ELSE 1 END
@@ -42,13 +42,14 @@ WITH tokens AS (
 ), told AS (
     SELECT *, ln(ns / due_ns) AS later, ns - due_ns AS later_ns FROM due
 )
-SELECT b.process, any_value(coalesce(w.rank, p.rank, b.process)) AS rank, b.lap, b.stage, b.part,
+SELECT b.process, any_value(coalesce(w.rank, p.rank, b.process)) AS rank,
+       any_value(b.team) AS team, b.stage, b.part,
        count(DISTINCT b.step_id) AS steps,
        median(b.later) AS later, quantile_cont(b.later, 0.2) AS usually,
        median(b.ns - b.others_ns) AS ns
 FROM told AS b JOIN process AS p USING (process)
 LEFT JOIN (SELECT DISTINCT process, rank FROM cause_work) AS w USING (process)
-GROUP BY b.process, b.lap, b.stage, b.part
+GROUP BY b.process, b.stage, b.part
 HAVING count(DISTINCT b.step_id) >= $few AND median(b.later) >= $least AND usually >= $often
    AND (avg(b.later) >= $sure * stddev_samp(b.later) / sqrt(count(*))
         OR avg(b.later_ns) >= $sure * stddev_samp(b.later_ns) / sqrt(count(*)))
@@ -59,17 +60,18 @@ LIMIT 3
 
 _REPLAY: Final = """
 WITH excess AS (
-    SELECT step_id, process, greatest(0, ns - (whole_ns - ns) / (ranks - 1)) AS ns
-    FROM (SELECT step_id, process, ns, sum(ns) OVER step AS whole_ns, count(*) OVER step AS ranks
-          FROM cause_part WHERE lap = $lap AND stage = $stage
-          WINDOW step AS (PARTITION BY step_id))
+    SELECT step_id, lap, process, greatest(0, ns - (whole_ns - ns) / (ranks - 1)) AS ns
+    FROM (SELECT *, sum(ns) OVER step AS whole_ns, count(*) OVER step AS ranks
+          FROM cause_part WHERE stage = $stage
+          WINDOW step AS (PARTITION BY step_id, team))
     WHERE process = $process AND ranks > 1
 )
 SELECT l.step_id,
        (max(own_ns + tool_ns + reward_ns)
         - max(own_ns + tool_ns + reward_ns - coalesce(e.ns, 0)))::DOUBLE AS ns
-FROM cause_lap AS l LEFT JOIN excess AS e USING (step_id, process)
-WHERE l.lap = $lap GROUP BY l.step_id ORDER BY l.step_id
+FROM cause_lap AS l LEFT JOIN excess AS e USING (step_id, lap, process)
+WHERE (l.step_id, l.lap) IN (SELECT (step_id, lap) FROM excess)
+GROUP BY l.step_id ORDER BY l.step_id
 """
 
 
@@ -78,16 +80,13 @@ def late_ranks(run: Run) -> list[Cause]:
     rows = run.ask(_LATE, few=_FEW, least=STAGE_MIN, often=STAGE_USUAL, sure=STAGE_SURE).dicts
     found = list[Cause]()
     for row in rows:
-        where = {"process": row["process"], "lap": row["lap"], "stage": row["stage"]}
-        answer = run.ask(_REPLAY, **where)
+        answer = run.ask(_REPLAY, process=row["process"], stage=row["stage"])
         saving = Saving.of(answer.rows)
         if run.is_noise(saving):
             continue
-        title = (
-            f"rank {row['rank']} is {seconds(row['ns'])} a step later than its peers in"
-            f" {row['stage']}"
-        )
+        name, place = placed(row["rank"], row["team"])
+        title = f"{name} is {seconds(row['ns'])} a step later than its peers in {row['stage']}"
         evidence = {"process": Evidence.of([row["process"]])}
-        place = {"rank": row["rank"], "stage": str(row["stage"])}
+        place["stage"] = str(row["stage"])
         found.append(run.cause("slow_rank", saving, title, answer, where=place, evidence=evidence))
     return found

@@ -30,7 +30,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     SLOW_MIN_OF_TWO,
     SLOW_SIGMAS,
 )
-from rlvr_probe.analysis.causes.words import times
+from rlvr_probe.analysis.causes.words import placed, times
 from rlvr_probe.analysis.figures import Answer, Evidence
 
 __all__ = ["slow_ranks"]
@@ -49,30 +49,30 @@ WITH tokens AS (
     SELECT w.*, t.tokens FROM cause_work AS w LEFT JOIN tokens AS t USING (step_id, process)
     WHERE NOT w.together AND w.ranks > 1 AND w.ns > 0
 ), rough AS (
-    SELECT stage, greatest(regr_intercept(ns, tokens), 0) AS fixed, regr_slope(ns, tokens) AS each,
-           regr_r2(ns, tokens) AS fits
-    FROM taken GROUP BY stage
+    SELECT stage, team, greatest(regr_intercept(ns, tokens), 0) AS fixed,
+           regr_slope(ns, tokens) AS each, regr_r2(ns, tokens) AS fits
+    FROM taken GROUP BY stage, team
 ), first AS (
-    SELECT t.step_id, t.stage, t.process,
+    SELECT t.step_id, t.stage, t.team, t.process,
            ln(ns / CASE WHEN isfinite(each) AND each > 0 AND fits > 0.1
                         THEN fixed + each * tokens ELSE 1 END) AS x
-    FROM taken AS t JOIN rough USING (stage)
+    FROM taken AS t JOIN rough USING (stage, team)
 ), before AS (
-    SELECT stage, process, exp(median(x)) AS factor
-    FROM (SELECT *, x - median(x) OVER (PARTITION BY step_id, stage) AS x FROM first)
+    SELECT stage, team, process, exp(median(x)) AS factor
+    FROM (SELECT *, x - median(x) OVER (PARTITION BY step_id, stage, team) AS x FROM first)
     GROUP BY ALL
 ), line AS (
-    SELECT stage, greatest(regr_intercept(ns / factor, tokens), 0) AS fixed,
+    SELECT stage, team, greatest(regr_intercept(ns / factor, tokens), 0) AS fixed,
            regr_slope(ns / factor, tokens) AS each, regr_r2(ns / factor, tokens) AS fits
-    FROM taken JOIN before USING (stage, process) GROUP BY stage
+    FROM taken JOIN before USING (stage, team, process) GROUP BY stage, team
 ), second AS (
     SELECT t.*, ln(ns / CASE WHEN isfinite(each) AND each > 0 AND fits > 0.3
                              THEN fixed + each * tokens ELSE 1 END) AS x
-    FROM taken AS t JOIN line USING (stage)
+    FROM taken AS t JOIN line USING (stage, team)
 ), apart AS (
-    SELECT step_id, stage, process, rank, ranks,
+    SELECT step_id, stage, team, process, rank, ranks,
            -- Of two ranks the median lies between both.
-           (x - median(x) OVER (PARTITION BY step_id, stage)) * if(ranks = 2, 2, 1) AS x,
+           (x - median(x) OVER (PARTITION BY step_id, stage, team)) * if(ranks = 2, 2, 1) AS x,
            stage IN ('weight_sync', 'update_weights', 'save_checkpoint', 'load_checkpoint')
            AS fixed_size
     FROM second
@@ -85,7 +85,8 @@ WITH tokens AS (
           FROM told GROUP BY process, hot, stage HAVING count(*) >= $often)
     GROUP BY process, hot
 )
-SELECT process, any_value(rank) AS rank, hot, count(*) AS laps, stddev_samp(x) AS spread,
+SELECT process, any_value(rank) AS rank, max(team) AS team, max(ranks) AS ranks, hot,
+       count(*) AS laps, stddev_samp(x) AS spread,
        least(median(x) FILTER (NOT fixed_size), median(x) FILTER (fixed_size)) AS slower,
        any_value(surely) AS surely, list(DISTINCT step_id) AS steps
 FROM told LEFT JOIN fastest USING (process, hot)
@@ -112,7 +113,7 @@ WITH faster AS (
     SELECT step_id,
            max(ns) * (1 - max(CASE WHEN process = $process THEN weight_ns / coalesce(factor, 1)
                                    ELSE weight_ns END) / max(weight_ns)) AS ns
-    FROM cause_hidden LEFT JOIN faster USING (step_id) GROUP BY step_id, stage
+    FROM cause_hidden LEFT JOIN faster USING (step_id) GROUP BY step_id, stage, team
 ), paths AS (
     SELECT step_id,
            max(end_ns) - max(end_ns - CASE WHEN engine IN (FROM mine)
@@ -140,6 +141,8 @@ class _Pace:
     """A rank, while it was hot or while it was not.
 
     Attributes:
+        team: Its group, where several have methods of one name; else empty.
+        ranks: How many it is one of.
         slower: Logarithm of how much longer it took.
         sigmas: That, in standard errors.
         in_all: No stage says that it is not slow there.
@@ -147,6 +150,8 @@ class _Pace:
 
     process: int
     rank: int
+    team: str
+    ranks: int
     hot: bool
     laps: int
     slower: float
@@ -158,13 +163,13 @@ class _Pace:
 def slow_ranks(run: Run) -> list[Cause]:
     """Ranks that make others wait because they are slow, and GPUs that are because they are hot."""
     paces = _paces(run)
-    least = SLOW_MIN if len({one.process for one in paces}) > 2 else SLOW_MIN_OF_TWO
     cold = {one.process: one for one in paces if not one.hot and one.laps >= _ENOUGH}
     found = list[Cause]()
     for one in sorted(paces, key=lambda pace: -pace.slower)[:_TRIED]:
         before = cold.get(one.process) if one.hot else None
         # A rank that is slow when it is cold as well is slow for another reason.
         slower = one.slower - max(0.0, before.slower) if before else one.slower
+        least = SLOW_MIN if one.ranks > 2 else SLOW_MIN_OF_TWO
         if one.hot and slower >= HOT_MIN:
             found += _thermal(run, one, slower)
         elif not one.hot and slower >= least and one.sigmas >= SLOW_SIGMAS and one.in_all:
@@ -185,10 +190,13 @@ def _paces(run: Run) -> list[_Pace]:
         error = (row["spread"] or 0.0) / math.sqrt(row["laps"])
         slower = row["slower"] - usual
         sigmas = slower / (math.hypot(spread, error) or 1e-9)
-        laps, steps = row["laps"], sorted(row["steps"])
+        laps, steps, team, ranks = row["laps"], sorted(row["steps"]), row["team"], row["ranks"]
         rank = row["process"] if row["rank"] is None else row["rank"]
         in_all = row["surely"] is None or row["surely"] - usual >= SLOW_IN_EACH * slower
-        found.append(_Pace(row["process"], rank, row["hot"], laps, slower, sigmas, in_all, steps))
+        one = _Pace(
+            row["process"], rank, team, ranks, row["hot"], laps, slower, sigmas, in_all, steps
+        )
+        found.append(one)
     return found
 
 
@@ -200,9 +208,9 @@ def _slow(run: Run, one: _Pace, steps: Sequence[int]) -> list[Cause]:
     saving, answer = _replay(run, one, one.slower, steps)
     if run.is_noise(saving):
         return []
-    title = f"rank {one.rank} took {times(math.exp(one.slower))} as long as its peers"
+    name, where = placed(one.rank, one.team)
+    title = f"{name} took {times(math.exp(one.slower))} as long as its peers"
     evidence = {"process": Evidence.of([one.process])}
-    where = {"rank": one.rank}
     return [run.cause("slow_rank", saving, title, answer, where=where, evidence=evidence)]
 
 
@@ -217,15 +225,15 @@ def _thermal(run: Run, one: _Pace, slower: float) -> list[Cause]:
         celsius = devices[0]["celsius"]
         told += f", {celsius:.0f} degrees)" if celsius is not None else ")"
     first = run.numbers.get(one.steps[0], one.steps[0])
+    name, where = placed(one.rank, one.team)
     title = (
-        f"the GPU of rank {one.rank} was held down by temperature{told} from step {first} on and"
+        f"the GPU of {name} was held down by temperature{told} from step {first} on and"
         f" took {times(math.exp(slower))} as long as its peers"
     )
     evidence = {
         "process": Evidence.of([one.process]),
         "device": Evidence.of([row["device"] for row in devices]),
     }
-    where: dict[str, str | int] = {"rank": one.rank}
     if devices:
         where["device"] = devices[0]["uuid"]
     return [run.cause("thermal_throttling", saving, title, answer, where=where, evidence=evidence)]

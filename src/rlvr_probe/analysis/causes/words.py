@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["HELPS", "REFUTED", "per_cent", "seconds", "times"]
+__all__ = ["HELPS", "REFUTED", "per_cent", "placed", "seconds", "times"]
 
 HELPS: Final = {
     "slow_rank": "Exchange the GPU or its node; look for another job on it, a power cap, a slow"
@@ -60,6 +60,18 @@ REFUTED: Final = {
 def per_cent(share: float) -> str:
     """A share in words."""
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def placed(rank: int, team: str) -> tuple[str, dict[str, str | int]]:
+    """A rank in words, and as the place of a cause.
+
+    Args:
+        rank: Its number in its group.
+        team: That group, where several have methods of one name; else empty.
+    """
+    if not team:
+        return f"rank {rank}", {"rank": rank}
+    return f"rank {rank} of {team}", {"rank": rank, "worker_group": team}
 
 
 def seconds(ns: float) -> str:
