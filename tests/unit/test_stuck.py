@@ -205,6 +205,15 @@ def test_a_rank_that_is_elsewhere_is_named_even_if_nothing_is_overdue() -> None:
     assert {verdict for _, verdict, _ in verdicts(*ranks, beside)} == {"unknown"}
 
 
+def test_ranks_of_another_role_are_at_something_else_by_right() -> None:
+    """As the model of the reference while that of the policy is updated."""
+    ranks = [member(rank, work(1, "rpc", 5), role="PolicyModelActor") for rank in range(3)]
+    reference = [member(rank, role="ReferenceModelActor") for rank in range(2)]
+    assert {verdict for _, verdict, _ in verdicts(*ranks, *reference)} == {"unknown", "idle"}
+    late = member(3, role="PolicyModelActor")
+    assert verdicts(*ranks, late, *reference)[0] == (3, "apart", None)
+
+
 def test_a_process_that_died_is_named_while_others_go_on() -> None:
     dead = member(1, work(1, "rollout", 300), state="died", beat_s=800.0)
     others = [member(rank, work(1, "rollout", 300), rollout=200) for rank in (0, 2)]

@@ -34,8 +34,8 @@ and wall clocks of two machines differ."""
 
 Verdict = Literal["died", "silent", "overdue", "apart", "open", "idle", "unknown"]
 """``died``: while others of its job go on. ``silent``: it runs, and no thread of the probe in it
-does. ``overdue``: see above. ``apart``: it is not where most ranks wait. ``open``: nothing is wrong
-with it. ``idle``: it has nothing open. ``unknown``: too few to compare with."""
+does. ``overdue``: see above. ``apart``: it is not where most ranks of its role wait. ``open``:
+nothing is wrong with it. ``idle``: it has nothing open. ``unknown``: too few to compare with."""
 
 WRONG: Final[frozenset[Verdict]] = frozenset(("died", "overdue", "silent"))
 """What makes a run stuck. That a rank is ``apart`` may be as it should be."""
@@ -235,19 +235,33 @@ def _begun_ns(member: Member, work: Work) -> int:
 
 
 def _apart(findings: list[Finding]) -> list[Finding]:
-    """Mark ranks of one launch that are not where most are, where these wait in one stage."""
-    ranks = [one for one in findings if one.member.rank is not None and _runs(one.member)]
-    where = Counter(None if one.work is None else one.work.name for one in ranks)
-    place, count = where.most_common(1)[0] if where else (None, 0)
-    if place is None or count <= len(ranks) / 2 or count == len(ranks):
-        return findings
-    others = [one for one in ranks if one.work is None or one.work.name != place]
+    """Mark ranks of one launch that are not where most of their role wait in one stage.
+
+    A rank of another role, as that of the model of the reference, is at something else by right.
+    """
+    at: dict[str, Counter[str | None]] = {}
+    for one in filter(_is_rank, findings):
+        at.setdefault(one.member.role, Counter())[_place(one)] += 1
+    waits = dict[str, str | None]()
+    for role, places in at.items():
+        [(place, count)] = places.most_common(1)
+        waits[role] = place if count > places.total() / 2 else None
     return [
         replace(one, verdict="apart")
-        if any(one is other for other in others) and one.verdict in ("open", "idle", "unknown")
+        if _is_rank(one)
+        and waits[one.member.role] not in (None, _place(one))
+        and one.verdict in ("open", "idle", "unknown")
         else one
         for one in findings
     ]
+
+
+def _is_rank(one: Finding) -> bool:
+    return one.member.rank is not None and _runs(one.member)
+
+
+def _place(one: Finding) -> str | None:
+    return None if one.work is None else one.work.name
 
 
 def _rank(one: Finding) -> tuple[int, int, float]:
