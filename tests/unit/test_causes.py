@@ -370,6 +370,21 @@ def test_a_late_rank_whose_responses_are_as_long_as_those_of_others_has_no_long_
     assert found[0] == "slow_rank"
 
 
+def test_a_trajectory_that_waits_for_its_verification_has_no_long_tail(tmp_path: Path) -> None:
+    simulate(scenario(18), tmp_path / "run", again=False)
+    late_ns = 900_000_000_000
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        [[one]] = tables.sql.execute(
+            "SELECT min_by(trajectory_id, response_tokens) FROM trajectory WHERE step_id = 5"
+        ).fetchall()
+        for table in ("trajectory", "verification"):
+            tables.sql.execute(
+                f"UPDATE {table} SET end_ns = end_ns + {late_ns} WHERE trajectory_id = {one}"
+            )
+        named = [cause for cause in find_causes(tables) if cause.kind in ("straggler", "long_tail")]
+    assert [cause for cause in named if one in cause.evidence["trajectory"].ids] == []
+
+
 def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path) -> None:
     drawn = scenario(PLANTED["slow_tool"])
     simulate(drawn, tmp_path / "run", again=False)

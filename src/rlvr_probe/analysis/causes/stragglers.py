@@ -1,9 +1,9 @@
 """Single trajectories that a whole step waited for, much longer than the run leads to expect.
 
-What the longest costs a step is how much later it ends than all others of its batch; where a rank
-generates its rows in calls of their own, what its calls would have been shorter by, at the pace
-that the longest trajectory of a call and its time have in common in the run, as far as no other
-rank is as late.
+What the longest costs a step is how much later it ends than all others of its batch, as far as it
+generated for longer; where a rank generates its rows in calls of their own, what its calls would
+have been shorter by, at the pace that the longest trajectory of a call and its time have in common
+in the run, as far as no other rank is as late.
 
 Lengths have heavy tails by nature. A straggler is one of which the run's own tail leads to expect
 less than one in a thousand: the tail is that of Hill's estimator over the longest of all others,
@@ -27,13 +27,15 @@ __all__ = ["stragglers"]
 _LAST: Final = """
 WITH batches AS (
     SELECT step_id, batch_id, max_by(trajectory_id, end_ns) AS trajectory_id,
-           max(end_ns, 2) AS ends
+           max(end_ns, 2) AS ends, max_by(generated_ns, end_ns) - median(generated_ns) AS longer_ns
     FROM cause_path GROUP BY ALL
 )
-SELECT step_id, trajectory_id, (ends[1] - ends[2])::DOUBLE AS ns
+-- One that waited for its tools or its verification is late for another reason.
+SELECT step_id, trajectory_id, least(ends[1] - ends[2], greatest(longer_ns, 0))::DOUBLE AS ns
 FROM batches WHERE len(ends) = 2
 """
-"""Of trajectories on their own: how much later than all others of its batch the last one ended."""
+"""Of trajectories on their own: how much later than all others of its batch the last one ended, at
+most by as much as it generated for longer than half of them did."""
 
 _LONGEST: Final = """
 WITH several AS (
