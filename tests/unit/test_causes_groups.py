@@ -15,7 +15,7 @@ from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.tables import Tables, open_tables
 from tests.simulator import scenario, simulate
 
-DRAWN = replace(scenario(18), ranks=4, gpus_per_node=4)
+DRAWN = replace(scenario(18), ranks=4, gpus_per_node=4, steps=12, prompts=16)
 """A sound run with a controller."""
 OTHERS = 1_000
 """What numbers of processes of the second group are higher by."""
@@ -101,6 +101,18 @@ def test_a_rank_that_is_late_in_one_stage_is_told_with_its_group(tables: Tables)
     # Somebody else was longer by less than that in some steps.
     assert 0.6 < first.gpu_s / (late_s * DRAWN.steps * DRAWN.ranks) <= 1.0
     assert others == []
+
+
+def test_ranks_of_one_number_in_two_groups_are_told_both(tables: Tables) -> None:
+    slow(tables, 2.0)
+    method = "update_weights"
+    tables.sql.execute(
+        "UPDATE rpc_rank AS r SET end_ns = r.end_ns + 300e9 FROM rpc"
+        f" WHERE rpc.rpc_id = r.rpc_id AND rpc.method = '{method}' AND rank = 1"
+    )
+    assert {(one.where["rank"], one.where.get("stage")) for one in found(tables)} == {
+        (1, None), (1, method),
+    }  # fmt: skip
 
 
 def test_a_slow_rank_costs_nothing_while_a_longer_call_of_another_group_goes_on(

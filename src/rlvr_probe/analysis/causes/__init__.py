@@ -31,8 +31,9 @@ __all__ = ["KINDS", "NATURAL", "Cause", "Extent", "Saving", "find_causes"]
 def _ranks(run: Run) -> list[Cause]:
     """A rank that is slow in everything is not told for each part again."""
     slow = slow_ranks(run)
-    told = {one.where.get("rank") for one in slow}
-    return slow + [one for one in late_ranks(run) if one.where["rank"] not in told]
+    # Not by rank: each group has its own.
+    told = [one.evidence["process"] for one in slow]
+    return slow + [one for one in late_ranks(run) if one.evidence["process"] not in told]
 
 
 _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
