@@ -103,6 +103,25 @@ def test_a_rank_that_is_late_in_one_stage_is_told_with_its_group(tables: Tables)
     assert others == []
 
 
+def test_a_rank_is_as_slow_in_an_attempt_as_its_peers_there_tell(tables: Tables) -> None:
+    """In the attempt before it was as slow, which does not make it usual."""
+    tables.sql.execute(f"DELETE FROM rpc_rank WHERE process >= {OTHERS}")
+    tables.sql.execute(
+        "UPDATE rpc_rank SET end_ns = start_ns + 1.5 * (end_ns - start_ns) WHERE rank = 1"
+    )
+    tables.sql.execute(
+        f"INSERT INTO process BY NAME SELECT * REPLACE (process + {2 * OTHERS} AS process,"
+        " attempt + 1 AS attempt) FROM process WHERE process IN (SELECT process FROM rpc_rank)"
+    )
+    tables.sql.execute(
+        f"UPDATE rpc_rank AS r SET process = r.process + {2 * OTHERS} FROM rpc"
+        f" WHERE rpc.rpc_id = r.rpc_id AND step_id >= {DRAWN.steps // 2}"
+    )
+    causes = found(tables)
+    assert [(one.kind, one.where) for one in causes] == [("slow_rank", {"rank": 1})] * 2
+    assert len({one.evidence["process"] for one in causes}) == 2
+
+
 def test_ranks_of_one_number_in_two_groups_are_told_both(tables: Tables) -> None:
     slow(tables, 2.0)
     method = "update_weights"

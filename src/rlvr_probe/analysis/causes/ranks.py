@@ -85,11 +85,11 @@ WITH tokens AS (
           FROM told GROUP BY process, hot, stage HAVING count(*) >= $often)
     GROUP BY process, hot
 )
-SELECT process, any_value(rank) AS rank, max(team) AS team, max(ranks) AS ranks, hot,
-       count(*) AS laps, stddev_samp(x) AS spread,
+SELECT process, any_value(p.attempt) AS attempt, any_value(told.rank) AS rank, max(team) AS team,
+       max(ranks) AS ranks, hot, count(*) AS laps, stddev_samp(x) AS spread,
        least(median(x) FILTER (NOT fixed_size), median(x) FILTER (fixed_size)) AS slower,
        any_value(surely) AS surely, list(DISTINCT step_id) AS steps
-FROM told LEFT JOIN fastest USING (process, hot)
+FROM told LEFT JOIN fastest USING (process, hot) JOIN process AS p USING (process)
 GROUP BY process, hot ORDER BY process, hot
 """
 """By rank, and by whether it was hot: logarithm of how much longer it took; and ``surely``, what it
@@ -179,10 +179,16 @@ def slow_ranks(run: Run) -> list[Cause]:
 
 def _paces(run: Run) -> list[_Pace]:
     rows = run.ask(_PACES, sigmas=SLOW_SIGMAS, often=SLOW_IN_EACH_STEPS).dicts
-    normal = {row["process"]: row["slower"] for row in rows if not row["hot"]}
-    usual = median(normal.values()) if normal else 0.0
+    # Ranks of another attempt, or of another group, are no peers.
+    peers: dict[tuple[int | None, str], dict[int, float]] = {}
+    for row in rows:
+        normal = peers.setdefault((row["attempt"], row["team"]), {})
+        if not row["hot"]:
+            normal[row["process"]] = row["slower"]
     found = list[_Pace]()
     for row in rows:
+        normal = peers[row["attempt"], row["team"]]
+        usual = median(normal.values()) if normal else 0.0
         others = [one - usual for process, one in normal.items() if process != row["process"]]
         # One peer alone has no spread.
         several = len(others) > 1
