@@ -50,9 +50,9 @@ WITH called AS (
 ), work AS (
     SELECT * REPLACE (if(stage IN (FROM shared), team, '') AS team)
     FROM (FROM called UNION ALL FROM own)
-), turn AS (
+), wave AS (
     SELECT step_id, stage, team,
-           sum(begins::INTEGER) OVER (PARTITION BY step_id, stage ORDER BY start_ns, team) AS turn
+           sum(begins::INTEGER) OVER (PARTITION BY step_id, stage ORDER BY start_ns, team) AS wave
     FROM (
         SELECT *, coalesce(start_ns >= max(end_ns) OVER before, false) AS begins
         FROM (SELECT step_id, stage, team, min(start_ns) AS start_ns, max(end_ns) AS end_ns
@@ -71,14 +71,14 @@ WITH called AS (
     SELECT stage, team, quantile_cont(off_ns, 0.9) < 2e-3 * median(ns) AS together
     FROM steady GROUP BY stage, team
 )
-SELECT step_id, stage, team, turn, process, rank, ns, end_ns, ranks, together
-FROM late JOIN held USING (stage, team) JOIN turn USING (step_id, stage, team)
+SELECT step_id, stage, team, wave, process, rank, ns, end_ns, ranks, together
+FROM late JOIN held USING (stage, team) JOIN wave USING (step_id, stage, team)
 """
 """What each rank took for each stage of a step.
 
 ``team``: the group of processes, where several have a method of that name, as all models of
 OpenRLHF have ``forward``; their ranks are no peers. Groups whose calls overlap are waited for
-together, and have the same ``turn``. ``together``: ranks end at the same time, but for what their
+together, and have the same ``wave``. ``together``: ranks end at the same time, but for what their
 clocks differ for good.
 """
 
@@ -123,13 +123,13 @@ WITHOUT: Final = covered(
 _PARTS: Final = f"""
 CREATE OR REPLACE TEMP TABLE cause_part AS
 WITH worked AS (
-    SELECT step_id, process, stage, team, turn, ns FROM cause_work WHERE NOT together
+    SELECT step_id, process, stage, team, wave, ns FROM cause_work WHERE NOT together
 ), generated AS (
     SELECT step_id, process, sum(end_ns - start_ns)::BIGINT AS ns FROM cause_call GROUP BY ALL
 ), waited AS ({WITHOUT.replace("$names", "[]::VARCHAR[]")}
 )
 SELECT step_id,
-       CASE WHEN NOT EXISTS (FROM generated) THEN concat(stage, ' ', turn)
+       CASE WHEN NOT EXISTS (FROM generated) THEN concat(stage, ' ', wave)
             WHEN stage = 'weight_sync' THEN 'rollout'
             WHEN stage IN ('old_logprob', 'ref_logprob', 'values') THEN 'reward'
             ELSE stage END AS lap,
