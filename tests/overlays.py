@@ -42,8 +42,9 @@ def python(name: str, folders: Sequence[Path], load: str) -> Path:
         for path in torch:
             (site_packages / path.name).symlink_to(path)
 
-    folder = wheels.made(f"{name}-environment", description, fill)
-    with wheels.alone("releases"):
+    whole = f"{name}-environment"
+    folder = wheels.made(whole, description, fill)
+    with wheels.alone(whole):
         _install_probe(folder)
     return folder / "bin" / "python"
 
