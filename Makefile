@@ -48,8 +48,8 @@ bench: $(READY) ## the cost of the probe, measured
 conformance: $(READY) ## the integrations against the real frameworks
 	$(PYTEST) -n 2 -m "conformance and not full" $(ARGS)
 
-conformance-full: $(READY) ## the rest of them, for which continuous integration has no time
-	$(BIN)/python -m pytest -m full $(ARGS)
+conformance-full: $(READY) ## the rest of them; goes on where it was interrupted, and notes its result in CONTRIBUTING.md
+	$(PYTEST) -p tests.resuming -n 2 -m full $(ARGS)
 
 oldest: $(READY) ## the unit tests with the oldest dependencies, on Python 3.10 if there is one
 	$(BIN)/python -m tests.oldest $(ARGS)
