@@ -59,6 +59,7 @@ class Injector(MetaPathFinder):
         self._fired = 0
         self._reached: set[str] = set()
         self._modules = modules
+        self._compiled: dict[str, CodeType] = {}
 
     def install(self) -> None:
         """From here on, imports go through this injector."""
@@ -76,7 +77,7 @@ class Injector(MetaPathFinder):
         if file is None:
             return None
         folder = [str(file.parent)] if file.name == "__init__.py" else None
-        loader = _Loader(name, str(file))
+        loader = _Loader(name, str(file), self._compiled)
         return spec_from_file_location(name, file, loader=loader, submodule_search_locations=folder)
 
     def _fault(self, name: str) -> None:
@@ -112,8 +113,15 @@ class Injector(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, compiled: dict[str, CodeType]) -> None:
+        super().__init__(fullname, path)
+        self._compiled = compiled
+
     def get_code(self, fullname: str) -> CodeType:
-        # Not the cached bytecode, which has no faults in it.
-        path = self.get_filename(fullname)
-        tree = inject(ast.parse(self.get_data(path), path), fullname)
-        return compile(tree, path, "exec", dont_inherit=True)
+        # Not the cached bytecode, which has no faults in it. A process that is forked later finds
+        # what was compiled before.
+        if fullname not in self._compiled:
+            path = self.get_filename(fullname)
+            tree = inject(ast.parse(self.get_data(path), path), fullname)
+            self._compiled[fullname] = compile(tree, path, "exec", dont_inherit=True)
+        return self._compiled[fullname]

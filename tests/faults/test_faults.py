@@ -11,8 +11,9 @@ import pytest
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.trace import read_run
-from tests.faults.conftest import CASES, FUNCTIONS, Case, Matrix, Outcome
-from tests.faults.enumeration import ROOT, core_modules
+from tests import today
+from tests.faults.conftest import DAYS, FUNCTIONS, Case, Matrix, Outcome, each, every, sample
+from tests.faults.enumeration import core_modules
 from tests.faults.injection import GARBAGE, KINDS, RAISED
 from tests.faults.listed import AFTER, NEVER, PASSED_ON, UNSEEN, VALUE
 
@@ -26,16 +27,16 @@ TOY = ("rlvr_probe_toyrl._broken", "rlvr_probe_toyrl._too_many")
 @pytest.fixture(
     scope="session",
     params=[
-        "test",
+        "sample",
+        pytest.param("each", marks=pytest.mark.conformance),
         pytest.param(
-            "conformance",
-            marks=(pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(3600)),
+            "every", marks=(pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(3600))
         ),
     ],
 )
 def played(request: pytest.FixtureRequest, matrix: Matrix) -> dict[Case, Outcome]:
     """Outcomes by function and kind of fault."""
-    cases = CASES[request.param]
+    cases = {"each": each, "every": every}.get(request.param, lambda: sample(today.seed()))()
     matrix.play(cases)
     return {case: matrix.played[case] for case in cases}
 
@@ -72,8 +73,7 @@ def test_every_function_that_a_users_process_runs_is_enumerated_and_reached(matr
     assert set(probed.reached) == FUNCTIONS.keys() - NEVER.keys() - AFTER.keys()
 
 
-def test_every_enumerated_function_is_injected(played: dict[Case, Outcome]) -> None:
-    assert {function for function, _ in played} == FUNCTIONS.keys() - NEVER.keys()
+def test_every_fault_strikes(played: dict[Case, Outcome]) -> None:
     silent = {case for case, outcome in played.items() if not outcome.fired}
     # What an async generator returns is decided by the language.
     yields = {
@@ -181,5 +181,14 @@ def journals(outcome: Outcome) -> int:
 
 
 def test_the_matrix_is_whole() -> None:
-    assert len(CASES["conformance"]) == len(KINDS) * (len(FUNCTIONS) - len(NEVER))
-    assert (ROOT / "src").is_dir()
+    functions = FUNCTIONS.keys() - NEVER.keys()
+    assert len(functions) > 200
+    assert set(every()) == {(function, kind) for function in functions for kind in KINDS}
+    assert [function for function, _ in each()] == sorted(functions)
+
+
+def test_the_samples_of_some_days_have_every_error_of_every_function() -> None:
+    errors = {(function, kind) for function, kind in every() if kind in RAISED}
+    days = [sample(day) for day in range(DAYS * len(RAISED))]
+    assert set().union(*days) == errors
+    assert max(map(len, days)) < len(each()) / 2

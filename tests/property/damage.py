@@ -144,7 +144,9 @@ def _lines(draw: random.Random, data: bytes) -> bytes:
     keep = rb"(?<=\n)" if draw.randrange(2) else rb'(?<=\n)(?<!\[)(?!\["sum")'
     parts = re.split(keep, data)
     if draw.randrange(2):
-        parts = re.findall(rb'(?:(?!\["sum").*\n)*\["sum".*\n', data) or parts
+        # Each begins where the line of a sum before it ends; what follows the last sum is no chunk.
+        ends = [found.end() for found in re.finditer(rb'^\["sum".*\n', data, re.MULTILINE)]
+        parts = [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)] or parts
     one, other = draw.randrange(len(parts)), draw.randrange(len(parts))
     kind = draw.randrange(4)
     if kind == 0:
@@ -233,6 +235,7 @@ class Figures:
             for fault in device.faults:
                 facts[device.uuid, fault.what] = fault.code
         summary = summarize(trace)
+        render(summary, io.StringIO())
         # A sidecar has no table of open spans to tell that its journal is gone, or was cut.
         del summary["devices"]
         return cls(summary, (trace.lost, trace.notes), facts)
@@ -246,7 +249,6 @@ def read(folder: Path, out: Path, whole: Figures | None = None) -> Figures:
     """
     trace = read_run(folder)
     figures = Figures.of(trace)
-    render(summarize(trace), io.StringIO())
     try:
         workload = build_workload(trace)
         # Of a trace that is as it was, the workload is as it was.

@@ -84,11 +84,17 @@ class Node:
         self.spool, self.target = folder / "spool", folder / "runs" / "run"
         self.spool.mkdir(0o700)
         self.writers: list[Writer] = []
-        self.mover = self.new_mover()
+        self.mover = self._new_mover()
         self.seen: Counter[str] = Counter()
 
-    def new_mover(self) -> Mover:
+    def _new_mover(self) -> Mover:
         return Mover(self.spool, Target(self.target, network=False))
+
+    def replace_mover(self) -> None:
+        """Another one goes on; the system closes what a process that is killed had open."""
+        for copy in self.mover._copies.values():
+            copy.close()
+        self.mover = self._new_mover()
 
     def round(self) -> None:
         self.mover.round()
@@ -101,7 +107,7 @@ class Node:
         found = list(self.spool.parent.glob("spool*"))
         if found:
             [self.spool] = found
-            self.mover = self.new_mover()
+            self.replace_mover()
         return bool(found)
 
     def compress(self, *, delete: bool) -> None:
@@ -220,7 +226,7 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> Node:
                     node.round()
                     node.round()
                 except Killed:
-                    node.mover = node.new_mover()
+                    node.replace_mover()
                 disarm()
             elif event in ("compress", "delete"):
                 node.compress(delete=event == "delete")

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from rlvr_probe.trace import read_run
+from tests import today
 from tests.actors import SECOND, Job
 from tests.property.lost_rows import failures, wrong_joins
 
-SEEDS = 60
+HERE = 8
+CONFORMANCE = 60
+FULL = 2_000
 JOBS: dict[str, dict[str, Any]] = {
     "V0": {},
     "V0 without uids": {"uids": False, "seed": 1},
@@ -41,7 +44,8 @@ JOBS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", JOBS)
 def test_what_is_left_is_joined_as_it_was_or_not_at_all(name: str, tmp_path: Path) -> None:
-    assert failures(tmp_path, range(SEEDS), **JOBS[name]) == []
+    begin = today.seed() * HERE % FULL
+    assert failures(tmp_path, range(begin, begin + HERE), **JOBS[name]) == []
 
 
 def test_a_call_after_which_all_are_lost_is_not_joined_with_one_of_them(tmp_path: Path) -> None:
@@ -50,11 +54,11 @@ def test_a_call_after_which_all_are_lost_is_not_joined_with_one_of_them(tmp_path
 
 
 @pytest.mark.conformance
-@pytest.mark.full
 @pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("count", [CONFORMANCE, pytest.param(FULL, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", JOBS)
-def test_so_it_is_whatever_is_lost(name: str, tmp_path: Path) -> None:
-    assert failures(tmp_path, range(SEEDS, SEEDS + 2_000), **JOBS[name]) == []
+def test_so_it_is_whatever_is_lost(name: str, count: int, tmp_path: Path) -> None:
+    assert failures(tmp_path, range(count), **JOBS[name]) == []
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.sidecar import moving
+from tests import today
 from tests.property.spooling import play
 
-SEEDS = 25
+HERE = 8
+CONFORMANCE = 100
+FULL = 2_000
 
 
 @pytest.fixture(autouse=True)
@@ -32,25 +35,24 @@ def lives(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         assert node.seen[writer.process] == writer.rows
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_moved_is_a_beginning_at_any_moment_and_all_of_it_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lives(tmp_path, monkeypatch, seed)
+    begin = today.seed() * HERE % FULL
+    several(tmp_path, monkeypatch, range(begin, begin + HERE))
 
 
-@pytest.mark.parametrize(
-    "count",
-    [
-        pytest.param(100, marks=pytest.mark.conformance),
-        pytest.param(2_000, marks=[pytest.mark.conformance, pytest.mark.full]),
-    ],
-)
+@pytest.mark.conformance
+@pytest.mark.parametrize("count", [CONFORMANCE, pytest.param(FULL, marks=pytest.mark.full)])
 @pytest.mark.timeout(3_600)
 def test_so_it_is_in_many_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    for seed in range(SEEDS, SEEDS + count):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        lives(folder, monkeypatch, seed)
+    several(tmp_path, monkeypatch, range(count))
+
+
+def several(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
+    for seed in seeds:
+        print(f"life {seed}")
+        (folder / str(seed)).mkdir()
+        lives(folder / str(seed), monkeypatch, seed)

@@ -347,8 +347,9 @@ def mutate(value: object, draw: random.Random) -> object:
     return draw.choice(JUNK)
 
 
+@pytest.mark.parametrize("count", [50, pytest.param(1_000, marks=pytest.mark.conformance)])
 @pytest.mark.parametrize("kind", ["verl", "rllm", "search_r1", "ours", "our turns", "our filter"])
-def test_no_mutation_ends_in_a_traceback(kind: str, tmp_path: Path) -> None:
+def test_no_mutation_ends_in_a_traceback(kind: str, count: int, tmp_path: Path) -> None:
     draw = random.Random(kind)
     original = tmp_path / "original"
     if kind == "ours":
@@ -363,7 +364,7 @@ def test_no_mutation_ends_in_a_traceback(kind: str, tmp_path: Path) -> None:
             path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:6]))
     names = sorted(path.name for path in original.iterdir())
     whole = {name: (original / name).read_bytes() for name in names}
-    for _ in range(150):
+    for _ in range(count):
         name = draw.choice(names)
         data = whole[name]
         if name.endswith((".json", ".yaml")) and draw.random() < 0.8:

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlvr_probe_polytrace.tests.agents import agents
@@ -69,9 +70,20 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(workloads(), st.booleans())
 def test_every_workload_is_written_soundly(made: Workload, keep_names: bool) -> None:
+    workload_is_sound(made, keep_names)
+
+
+@pytest.mark.conformance
+@settings(max_examples=400, deadline=None)
+@given(workloads(), st.booleans())
+def test_so_it_is_whatever_the_workload_is(made: Workload, keep_names: bool) -> None:
+    workload_is_sound(made, keep_names)
+
+
+def workload_is_sound(made: Workload, keep_names: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = write(made, Path(folder) / "w", keep_names=keep_names)
         assert read_back(directory, len(made.batches)) == truth(made)
@@ -89,11 +101,25 @@ def test_every_workload_is_written_soundly(made: Workload, keep_names: bool) -> 
             assert found == [rank // made.rollout_tp for rank in ranks]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6), st.integers(1, 3))
+CONVERSATIONS = (st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6), st.integers(1, 3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(*CONVERSATIONS)
 def test_every_conversation_is_written_soundly(
     groups: int, n: int, seed: int, engines: int
 ) -> None:
+    conversation_is_sound(groups, n, seed, engines)
+
+
+@pytest.mark.conformance
+@settings(max_examples=200, deadline=None)
+@given(*CONVERSATIONS)
+def test_so_it_is_whatever_was_said(groups: int, n: int, seed: int, engines: int) -> None:
+    conversation_is_sound(groups, n, seed, engines)
+
+
+def conversation_is_sound(groups: int, n: int, seed: int, engines: int) -> None:
     made, books = agents(groups, n, seed=seed, engines=engines)
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "w"
