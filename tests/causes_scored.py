@@ -34,11 +34,8 @@ class Judged:
     verdict: Verdict
 
 
-def judged(seed: int, folder: Path) -> Judged:
-    """Simulate the run of a seed in ``folder``, and judge what is named."""
-    truth = simulate(scenario(seed), folder / "run")
-    with open_tables(folder / "run", threads=1) as tables:
-        causes = find_causes(tables)
+def judged(truth: Truth, causes: list[Cause]) -> Judged:
+    """Judge what is named of a run."""
     return Judged(truth, causes, judge(truth, [(one.kind, one.where, one.gpu_s) for one in causes]))
 
 
@@ -49,8 +46,11 @@ def score(seeds: Iterable[int], processes: int = 2) -> Score:
 
 
 def _verdict(seed: int) -> Verdict:
-    with tempfile.TemporaryDirectory(prefix="rlvr-probe-judged-") as folder:
-        return judged(seed, Path(folder)).verdict
+    with tempfile.TemporaryDirectory(prefix="rlvr-probe-judged-") as name:
+        folder = Path(name) / "run"
+        truth = simulate(scenario(seed), folder)
+        with open_tables(folder, threads=1) as tables:
+            return judged(truth, find_causes(tables)).verdict
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ def errors_of(ledger: Ledger, truth: Truth) -> dict[str, float]:
 def judge(seed: int, folder: Path) -> dict[str, float]:
     """Errors of the ledger of one seed, whose recording goes to ``folder`` and is removed."""
     truth = simulate(scenario(seed), folder, again=False)
-    with open_tables(folder) as tables:
+    with open_tables(folder, threads=1) as tables:
         ledger = make_ledger(tables)
     shutil.rmtree(folder)
     if ledger is None:

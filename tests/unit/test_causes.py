@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from math import comb
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,13 +13,14 @@ from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
-from rlvr_probe.analysis.tables import TABLES, open_tables
+from rlvr_probe.analysis.tables import TABLES
 from rlvr_probe.report.characterize import lay_out_characterization, to_document
 from rlvr_probe.report.document import Line
 from rlvr_probe.report.page.document import document
 from tests.causes_scored import Judged, judged, score
 from tests.seeds import draw
-from tests.simulator import scenario, simulate
+from tests.simulated import SMALL, Corpus, brief
+from tests.simulator import scenario
 from tests.simulator.judging import Outcome, Score, Verdict
 
 PLANTED = {
@@ -41,16 +39,23 @@ PLANTED = {
 CLEAN = (2, 3, 18)
 """Seeds without a fault, one of each shape."""
 
+MEASURED = replace(scenario(2), hz=1.0, steps=4)
+"""A sound run whose GPUs are read often."""
 
-@cache
-def run_of(seed: int) -> Judged:
-    with TemporaryDirectory() as folder:
-        return judged(seed, Path(folder))
+UNEVEN = replace(scenario(34), eval_every=0, checkpoint_every=0)
+"""A sound run of two dozen steps, with tools and functions that take different times."""
+
+
+def run_of(seed: int, corpus: Corpus) -> Judged:
+    drawn = brief(scenario(seed))
+    return judged(corpus.run(drawn)[1], corpus.asked(drawn, find_causes))
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(kind: str) -> None:
-    found = run_of(PLANTED[kind])
+def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(
+    corpus: Corpus, kind: str
+) -> None:
+    found = run_of(PLANTED[kind], corpus)
     first, verdict = found.causes[0], found.verdict
     assert (first.kind, verdict.outcome) == (kind, "right")
     fault = next(one for one in found.truth.faults if one["kind"] == kind)
@@ -58,8 +63,8 @@ def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(kind: str) 
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_a_cause_says_how_it_was_found_and_what_would_refute_it(kind: str) -> None:
-    found = run_of(PLANTED[kind])
+def test_a_cause_says_how_it_was_found_and_what_would_refute_it(corpus: Corpus, kind: str) -> None:
+    found = run_of(PLANTED[kind], corpus)
     first = found.causes[0]
     wall = (found.truth.end_ns - found.truth.begin_ns) / 1e9
     assert first.share == pytest.approx(first.gpu_s / (found.truth.gpus * wall), rel=0.01)
@@ -75,11 +80,11 @@ def test_a_cause_says_how_it_was_found_and_what_would_refute_it(kind: str) -> No
 
 
 def test_a_cause_that_is_known_of_the_run_alone_has_neither_steps_nor_an_interval(
-    tmp_path: Path,
+    corpus: Corpus,
 ) -> None:
-    simulate(scenario(PLANTED["waiting_rollout"]), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
-        found = characterize(tables)
+    causes = run_of(PLANTED["waiting_rollout"], corpus).causes
+    with corpus.after(SMALL, characterize) as (tables, another):
+        found = replace(another, causes=causes)
         first = found.causes[0]
         on_the_page = document(tables, found)["causes"][0]
     assert (first.kind, first.low, first.high) == ("waiting_rollout", None, None)
@@ -96,24 +101,23 @@ def test_a_cause_that_is_known_of_the_run_alone_has_neither_steps_nor_an_interva
 
 
 @pytest.mark.parametrize("seed", CLEAN)
-def test_a_sound_run_has_no_cause(seed: int) -> None:
-    found = run_of(seed)
+def test_a_sound_run_has_no_cause(corpus: Corpus, seed: int) -> None:
+    found = run_of(seed, corpus)
     assert found.truth.faults == []
     assert [one.kind for one in found.causes if one.kind != "long_tail"] == []
 
 
-def test_clocks_that_differ_are_told_and_cost_nothing() -> None:
+def test_clocks_that_differ_are_told_and_cost_nothing(corpus: Corpus) -> None:
     for seed in (12, 22):
-        found = run_of(seed)
+        found = run_of(seed, corpus)
         assert [(one.gpu_s, one.share) for one in found.causes if one.kind == "clock_skew"] == [
             (0.0, 0.0)
         ]
 
 
-def test_a_clock_that_was_corrected_already_is_told_with_its_machine(tmp_path: Path) -> None:
+def test_a_clock_that_was_corrected_already_is_told_with_its_machine(corpus: Corpus) -> None:
     """By the number in the tables, whatever notes say of it."""
-    simulate(replace(scenario(2), steps=4), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(MEASURED) as tables:
         tables.sql.execute(
             "UPDATE process SET host = 'node-' || process, boot = host,"
             " corrected_s = CASE process WHEN 1 THEN -0.04 WHEN 2 THEN -2.5 ELSE 0 END"
@@ -128,37 +132,34 @@ def test_a_clock_that_was_corrected_already_is_told_with_its_machine(tmp_path: P
         assert [one for one in find_causes(tables) if one.kind == "clock_skew"] == []
 
 
-def test_of_two_faults_the_one_that_saves_more_is_first() -> None:
-    found = run_of(36)
+def test_of_two_faults_the_one_that_saves_more_is_first(corpus: Corpus) -> None:
+    found = run_of(36, corpus)
     named = [one.kind for one in found.causes]
     saved = {one["kind"]: one["saved_gpu_ns"] for one in found.truth.faults}
     assert named == sorted(saved, key=lambda kind: -saved[kind])
 
 
-def test_without_its_fault_the_same_run_is_silent(tmp_path: Path) -> None:
-    drawn = scenario(PLANTED["slow_tool"])
-    simulate(replace(drawn, faults=()), tmp_path / "run", again=False)
-    assert named(tmp_path / "run") == []
+def test_without_its_fault_the_same_run_is_silent(corpus: Corpus) -> None:
+    drawn = brief(scenario(PLANTED["slow_tool"]))
+    assert named(corpus.asked(replace(drawn, faults=()), find_causes)) == []
 
 
-def test_without_devices_a_hot_rank_is_a_slow_one(tmp_path: Path) -> None:
-    drawn = scenario(PLANTED["thermal_throttling"])
-    simulate(replace(drawn, hz=0), tmp_path / "run", again=False)
-    assert named(tmp_path / "run") == ["slow_rank"]
+def test_without_devices_a_hot_rank_is_a_slow_one(corpus: Corpus) -> None:
+    drawn = brief(scenario(PLANTED["thermal_throttling"]))
+    assert named(corpus.asked(replace(drawn, hz=0), find_causes)) == ["slow_rank"]
 
 
-def test_a_hot_rank_is_named_with_its_device() -> None:
-    found = run_of(PLANTED["thermal_throttling"])
+def test_a_hot_rank_is_named_with_its_device(corpus: Corpus) -> None:
+    found = run_of(PLANTED["thermal_throttling"], corpus)
     first, fault = found.causes[0], found.truth.faults[0]
     assert set(first.where) == {"rank", "device"}
     assert first.where["rank"] == fault["gpu"]
     assert len(first.evidence["device"].ids) == 1
 
 
-def test_a_gpu_is_hot_by_its_own_counter_alone(tmp_path: Path) -> None:
+def test_a_gpu_is_hot_by_its_own_counter_alone(corpus: Corpus) -> None:
     """Of two GPUs that a process may use, the counter of one says nothing beside the other's."""
-    simulate(replace(scenario(2), hz=1.0, steps=4), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(MEASURED) as tables:
         tables.sql.execute(
             "INSERT INTO device_process BY NAME SELECT device, process, 'visible' AS how"
             " FROM device, process WHERE kind = 'gpu' AND (device, process) NOT IN"
@@ -172,7 +173,7 @@ def test_a_gpu_is_hot_by_its_own_counter_alone(tmp_path: Path) -> None:
         tables.sql.execute("UPDATE device_process SET how = 'visible'")
         find_causes(tables)
         assert tables.sql.execute("SELECT * FROM cause_hot").fetchall() == []
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(MEASURED) as tables:
         [[device]] = tables.sql.execute("SELECT max(device) FROM reading").fetchall()
         tables.sql.execute(
             "UPDATE reading SET value = CASE device WHEN ? THEN end_ns / 1e9 ELSE 1000 * device"
@@ -186,11 +187,10 @@ def test_a_gpu_is_hot_by_its_own_counter_alone(tmp_path: Path) -> None:
         assert hot == whose
 
 
-def test_a_reward_function_that_takes_long_is_named_though_it_is_parallel(tmp_path: Path) -> None:
+def test_a_reward_function_that_takes_long_is_named_though_it_is_parallel(corpus: Corpus) -> None:
     drawn = scenario(2)
     lengths = replace(drawn.lengths, reward_s=(0.1, 12.0, 0.1))
-    simulate(replace(drawn, lengths=lengths), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(replace(drawn, lengths=lengths, steps=12)) as tables:
         first, *_ = find_causes(tables)
         [[seconds]] = tables.sql.execute(
             "SELECT sum(s) FROM (SELECT max(end_ns - start_ns) / 1e9 AS s FROM reward_call"
@@ -200,11 +200,10 @@ def test_a_reward_function_that_takes_long_is_named_though_it_is_parallel(tmp_pa
     assert first.gpu_s == pytest.approx(drawn.ranks * seconds, rel=0.05)
 
 
-def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Path) -> None:
+def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(corpus: Corpus) -> None:
     drawn = scenario(2)
-    simulate(drawn, tmp_path / "run", again=False)
     late_ns, stage = 4_000_000_000, "ref_logprob"
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(drawn) as tables:
         tables.sql.execute(
             f"UPDATE span SET end_ns = end_ns + {late_ns} WHERE process = 1 AND name = '{stage}'"
         )
@@ -215,12 +214,11 @@ def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(tmp_path: Pat
 
 
 def test_a_rank_that_is_late_in_one_of_two_stages_is_not_slow_in_all_it_does(
-    tmp_path: Path,
+    corpus: Corpus,
 ) -> None:
     """As with verl 0.5, whose other stages end together."""
     drawn = replace(scenario(2), ranks=2)
-    simulate(drawn, tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(drawn) as tables:
         tables.sql.execute("DELETE FROM span WHERE name = 'weight_sync'")
         tables.sql.execute(
             "UPDATE span SET end_ns = start_ns + 1e9 + process * 6e9 WHERE name = 'ref_logprob'"
@@ -233,11 +231,10 @@ def test_a_rank_that_is_late_in_one_of_two_stages_is_not_slow_in_all_it_does(
 
 
 def test_engines_that_a_gpu_has_in_another_attempt_cost_a_slow_rank_nothing(
-    tmp_path: Path,
+    corpus: Corpus,
 ) -> None:
-    simulate(scenario(PLANTED["thermal_throttling"]), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
-        make_ledger(tables)
+    drawn = brief(scenario(PLANTED["thermal_throttling"]))
+    with corpus.after(drawn, make_ledger) as (tables, _):
         expected = [(one.kind, one.gpu_s) for one in find_causes(tables)]
         tables.sql.execute(
             "INSERT INTO engine_gpu SELECT DISTINCT attempt + 1, one.engine, other.gpu"
@@ -247,12 +244,11 @@ def test_engines_that_a_gpu_has_in_another_attempt_cost_a_slow_rank_nothing(
     assert expected[0][0] == "thermal_throttling"
 
 
-def test_calls_at_the_same_time_are_waited_for_once(tmp_path: Path) -> None:
+def test_calls_at_the_same_time_are_waited_for_once(corpus: Corpus) -> None:
     """Three functions that run together cost what they take, not three times that."""
     drawn = scenario(2)
-    simulate(drawn, tmp_path / "run", again=False)
     together_ns = 20_000_000_000
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(drawn) as tables:
         tables.sql.execute(f"UPDATE span SET end_ns = end_ns + {together_ns} WHERE name = 'reward'")
         tables.sql.execute(
             "UPDATE reward_call AS c SET start_ns = first.ns, end_ns = first.ns +"
@@ -268,12 +264,11 @@ def test_calls_at_the_same_time_are_waited_for_once(tmp_path: Path) -> None:
 
 
 def test_a_function_that_takes_long_in_some_steps_costs_what_it_took_longer_there(
-    tmp_path: Path,
+    corpus: Corpus,
 ) -> None:
     drawn = scenario(2)
-    simulate(drawn, tmp_path / "run", again=False)
     late_ns, steps = 90_000_000_000, (3, 11)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(drawn) as tables:
         tables.sql.execute(
             f"UPDATE span SET end_ns = end_ns + {late_ns} WHERE name = 'reward'"
             f" AND step_id IN {steps}"
@@ -289,11 +284,10 @@ def test_a_function_that_takes_long_in_some_steps_costs_what_it_took_longer_ther
     assert first.gpu_s * 1e9 == pytest.approx(2 * late_ns * drawn.ranks, rel=0.02)
 
 
-def test_a_function_that_takes_no_time_is_not_blamed_for_another(tmp_path: Path) -> None:
+def test_a_function_that_takes_no_time_is_not_blamed_for_another(corpus: Corpus) -> None:
     """It takes longer for more rows; that which takes long always has the same rows."""
     drawn = scenario(2)
-    simulate(drawn, tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(drawn) as tables:
         tables.sql.execute("UPDATE span SET end_ns = end_ns + 90_000_000_000 WHERE name = 'reward'")
         tables.sql.execute("UPDATE reward SET value = 0 WHERE function = 'math_reward'")
         tables.sql.execute(
@@ -316,12 +310,11 @@ def test_a_function_that_takes_no_time_is_not_blamed_for_another(tmp_path: Path)
     [((1.9, 1.8, 1.9, 2.0, 1.8, 1.9), ["slow_rank"]), ((1.2, 1.9, 1.2, 2.5, 1.2, 1.2), [])],
 )
 def test_in_few_steps_a_rank_is_named_only_if_it_is_late_by_as_much_in_all(
-    tmp_path: Path, factors: tuple[float, ...], named: list[str]
+    corpus: Corpus, factors: tuple[float, ...], named: list[str]
 ) -> None:
     """Of few ranks one is the last in nearly all of a few steps by chance."""
     drawn = replace(scenario(2), steps=len(factors))
-    simulate(drawn, tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(drawn) as tables:
         tables.sql.execute("UPDATE span SET end_ns = start_ns + 2e9 WHERE name = 'ref_logprob'")
         for step, factor in enumerate(factors):
             tables.sql.execute(
@@ -334,11 +327,10 @@ def test_in_few_steps_a_rank_is_named_only_if_it_is_late_by_as_much_in_all(
 
 @pytest.mark.parametrize(("factor", "named"), [(1.06, []), (1.4, ["slow_rank"])])
 def test_one_of_two_ranks_is_slow_only_if_it_is_by_much(
-    tmp_path: Path, factor: float, named: list[str]
+    corpus: Corpus, factor: float, named: list[str]
 ) -> None:
     """How much ranks differ without a reason, no other pair of them tells."""
-    simulate(replace(scenario(2), ranks=2), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(replace(scenario(2), ranks=2)) as tables:
         tables.sql.execute(
             f"UPDATE span SET end_ns = start_ns + {factor} * (end_ns - start_ns) WHERE process = 1"
             " AND name IN ('weight_sync', 'old_logprob', 'ref_logprob')"
@@ -347,9 +339,8 @@ def test_one_of_two_ranks_is_slow_only_if_it_is_by_much(
     assert found == named
 
 
-def test_a_tool_is_not_slow_because_another_asks_nobody(tmp_path: Path) -> None:
-    simulate(scenario(34), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+def test_a_tool_is_not_slow_because_another_asks_nobody(corpus: Corpus) -> None:
+    with corpus.tables(UNEVEN) as tables:
         tables.sql.execute(
             "UPDATE tool_call SET end_ns = start_ns + 1_000_000 WHERE tool = 'math_tool'"
         )
@@ -357,10 +348,9 @@ def test_a_tool_is_not_slow_because_another_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_a_late_rank_whose_responses_are_as_long_as_those_of_others_has_no_long_tail(
-    tmp_path: Path,
+    corpus: Corpus,
 ) -> None:
-    simulate(scenario(2), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(scenario(2)) as tables:
         for table in ("trajectory", "turn"):
             tables.sql.execute(f"UPDATE {table} SET response_tokens = 500")
         tables.sql.execute("UPDATE engine_call SET end_ns = end_ns + 3e10 WHERE process = 1")
@@ -370,10 +360,9 @@ def test_a_late_rank_whose_responses_are_as_long_as_those_of_others_has_no_long_
     assert found[0] == "slow_rank"
 
 
-def test_a_trajectory_that_waits_for_its_verification_has_no_long_tail(tmp_path: Path) -> None:
-    simulate(scenario(18), tmp_path / "run", again=False)
+def test_a_trajectory_that_waits_for_its_verification_has_no_long_tail(corpus: Corpus) -> None:
     late_ns = 900_000_000_000
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(brief(scenario(18))) as tables:
         [[one]] = tables.sql.execute(
             "SELECT min_by(trajectory_id, response_tokens) FROM trajectory WHERE step_id = 5"
         ).fetchall()
@@ -385,11 +374,9 @@ def test_a_trajectory_that_waits_for_its_verification_has_no_long_tail(tmp_path:
     assert [cause for cause in named if one in cause.evidence["trajectory"].ids] == []
 
 
-def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path) -> None:
-    drawn = scenario(PLANTED["slow_tool"])
-    simulate(drawn, tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
-        make_ledger(tables)
+def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(corpus: Corpus) -> None:
+    drawn = brief(scenario(PLANTED["slow_tool"]))
+    with corpus.after(drawn, make_ledger) as (tables, _):
         first, *_ = find_causes(tables)
         worst = first.evidence["step"].ids[0]
         [[trajectory]] = tables.sql.execute(
@@ -426,11 +413,9 @@ def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(tmp_path: Path
     ],
 )
 def test_what_takes_longer_than_it_did_is_named_with_the_step_it_began_in(
-    tmp_path: Path, change: str, kind: str, where: dict[str, str]
+    corpus: Corpus, change: str, kind: str, where: dict[str, str]
 ) -> None:
-    drawn = replace(scenario(34), eval_every=0, checkpoint_every=0)
-    simulate(drawn, tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(UNEVEN) as tables:
         assert [one for one in find_causes(tables) if one.kind != "long_tail"] == []
         # What encloses it goes on as long, which no replay looks at.
         tables.sql.execute(
@@ -444,21 +429,31 @@ def test_what_takes_longer_than_it_did_is_named_with_the_step_it_began_in(
     assert min(first.evidence["step"].ids) >= 12
 
 
-def test_a_source_without_times_has_no_causes(tmp_path: Path) -> None:
-    simulate(replace(scenario(2), steps=2), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
-        tables.sql.execute("UPDATE step SET start_ns = NULL, end_ns = NULL")
+def test_a_source_without_times_has_no_causes(corpus: Corpus) -> None:
+    with corpus.tables(MEASURED) as tables:
+        tables.sql.execute("UPDATE span SET start_ns = NULL, end_ns = NULL")
         assert find_causes(tables) == []
 
 
-@pytest.mark.parametrize("seed", [1, 36, 51])
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+@pytest.mark.parametrize(
+    ("seed", "share"),
+    [
+        pytest.param(
+            seed, share,
+            marks=[] if sample else [pytest.mark.conformance, pytest.mark.full],
+        )
+        for seed, share, sample in (
+            (1, 0.02, True), (1, 0.5, True), (1, 0.95, False),
+            (36, 0.02, False), (36, 0.5, True), (36, 0.95, True),
+            (51, 0.02, False), (51, 0.5, True), (51, 0.95, False),
+        )
+    ],
+)  # fmt: skip
 def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
-    tmp_path: Path, seed: int, share: float
+    corpus: Corpus, seed: int, share: float
 ) -> None:
     """Rows are missing, and what may be unknown is: in every table, at random."""
-    simulate(replace(scenario(seed), steps=6), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(replace(scenario(seed), steps=6)) as tables:
         tables.sql.execute(f"SELECT setseed({share})")
         for table in TABLES:
             if table.name not in ("run", "process", "step"):
@@ -470,9 +465,8 @@ def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
         assert all(one.gpu_s >= 0 for one in find_causes(tables))
 
 
-def named(folder: Path) -> list[str]:
-    with open_tables(folder, threads=1) as tables:
-        return [one.kind for one in find_causes(tables) if one.kind != "long_tail"]
+def named(causes: list[Cause]) -> list[str]:
+    return [one.kind for one in causes if one.kind != "long_tail"]
 
 
 def test_every_kind_has_its_words() -> None:
@@ -571,6 +565,7 @@ def test_every_bar_that_is_missed_is_told() -> None:
     assert "overall" in short_of(Score([*sound, *quiet, *clocks, *missed * 10]), reached)
 
 
-def test_a_cause_has_the_kinds_that_are_documented() -> None:
-    assert isinstance(run_of(PLANTED["slow_rank"]).causes[0], Cause)
-    assert {one.kind for one in run_of(PLANTED["slow_rank"]).causes} <= set(KINDS)
+def test_a_cause_has_the_kinds_that_are_documented(corpus: Corpus) -> None:
+    causes = run_of(PLANTED["slow_rank"], corpus).causes
+    assert isinstance(causes[0], Cause)
+    assert {one.kind for one in causes} <= set(KINDS)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.tables import Tables, open_tables
-from tests.simulator import scenario, simulate
+from rlvr_probe.analysis.tables import Tables
+from tests.simulated import Corpus
+from tests.simulator import scenario
 
 DRAWN = replace(scenario(18), ranks=4, gpus_per_node=4, steps=12, prompts=16)
 """A sound run with a controller."""
@@ -24,14 +24,13 @@ TAKES = 0.5
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> Iterator[Tables]:
+def tables(corpus: Corpus) -> Iterator[Tables]:
     """The run, with log-probabilities of the reference in a group of its own, by the same name.
 
     It begins when the other has ended.
     """
     assert (DRAWN.shape, DRAWN.faults) == ("verl", ())
-    simulate(DRAWN, tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run", threads=1) as tables:
+    with corpus.tables(DRAWN) as tables:
         tables.sql.execute(
             f"INSERT INTO process BY NAME SELECT * REPLACE (process + {OTHERS} AS process)"
             " FROM process WHERE process IN (SELECT process FROM rpc_rank)"

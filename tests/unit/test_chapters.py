@@ -25,7 +25,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 def tables() -> Iterator[Tables]:
-    with open_tables(Trace("by-hand", [], [], [], [], {}, [])) as opened:
+    with open_tables(Trace("by-hand", [], [], [], [], {}, []), threads=1) as opened:
         opened.sql.execute("DELETE FROM run")
         put(opened, "run", run="by-hand", kind="recording", max_response_tokens=100)
         yield opened

@@ -57,7 +57,7 @@ def expected(run: str) -> dict[str, Any]:
 def ask(folder: Path, cap: int | None = None) -> Said:
     reader = find_reader(folder)
     assert reader is not None
-    with open_tables(reader.read(folder)) as tables:
+    with open_tables(reader.read(folder), threads=1) as tables:
         if cap is not None:
             # A packed workload does not say it.
             tables.sql.execute(f"UPDATE run SET max_response_tokens = {cap}")

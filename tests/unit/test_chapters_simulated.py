@@ -7,22 +7,21 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from rlvr_probe.analysis import stage_devices
 from rlvr_probe.analysis.chapters import make_chapters
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.analysis.chapters.occupancy import occupancy
+from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests.chaptered import Said, said
 from tests.quantiles import quantile
-from tests.simulator import scenario, simulate
+from tests.simulated import Corpus, brief
+from tests.simulator import Costs, Scenario, Truth, scenario
 from tests.simulator.draws import Lengths
-from tests.simulator.setting import Scenario
-from tests.simulator.truth import Truth
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,21 @@ SCENARIOS = {
 }
 
 
+def told_with_the_slots_of_one(tables: Tables) -> Said:
+    return said(make_chapters(tables, slots=Costs().slots))
+
+
+def told_with_the_slots_of_all(tables: Tables) -> Said:
+    one = SCENARIOS["async"]
+    return said(make_chapters(tables, slots=one.costs.slots * one.rollout_gpus))
+
+
 @pytest.fixture(scope="module", params=SCENARIOS)
-def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def judged(request: pytest.FixtureRequest, corpus: Corpus) -> Judged:
     one = SCENARIOS[request.param]
-    folder = tmp_path_factory.mktemp(request.param) / "run"
-    truth = simulate(one, folder, again=False)
-    trace = read_run(folder)
-    slots = one.costs.slots * (one.rollout_gpus if one.shape == "async" else 1)
-    with open_tables(trace) as tables:
-        told = said(make_chapters(tables, slots=slots))
-    return Judged(one, truth, trace, told)
+    folder, truth = corpus.run(one)
+    ask = told_with_the_slots_of_all if one.shape == "async" else told_with_the_slots_of_one
+    return Judged(one, truth, read_run(folder), corpus.asked(one, ask))
 
 
 def trained(trace: Trace) -> list[tuple[tuple[int, int], Trajectory]]:
@@ -287,16 +291,12 @@ def test_halves_of_an_asynchronous_run_wait_as_the_books_say(judged: Judged) -> 
 
 
 @pytest.mark.parametrize("seed", [4, 8, 10])
-def test_slots_in_use_of_drawn_runs_are_those_of_the_truth(seed: int, tmp_path: Path) -> None:
-    one = scenario(seed)
+def test_slots_in_use_of_drawn_runs_are_those_of_the_truth(seed: int, corpus: Corpus) -> None:
+    one = brief(scenario(seed))
     assert one.shape == "verl"
-    truth = simulate(one, tmp_path / "run", again=False)
+    truth = corpus.run(one)[1]
 
-    with open_tables(tmp_path / "run") as tables:
-        told = said(
-            chapter
-            for chapter in make_chapters(tables, slots=one.costs.slots)
-            if chapter.name == "occupancy"
-        )
+    with corpus.tables(one) as tables:
+        told = said([occupancy(tables, slots=one.costs.slots)])
 
     assert told.value("occupancy.mean") == pytest.approx(truth.occupancy, rel=0.01)

@@ -19,15 +19,17 @@ import duckdb
 import pytest
 
 from rlvr_probe import cli
+from rlvr_probe.analysis.causes import find_causes
 from rlvr_probe.analysis.characterization import characterize
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.analysis.ledger import make_ledger
+from rlvr_probe.analysis.tables import TABLES, open_tables
 from rlvr_probe.analysis.tables.opened import connect
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names
 from tests.actors import Job
 from tests.journals import JournalFile
-from tests.simulator import scenario, simulate
-from tests.simulator.truth import Truth
+from tests.simulated import FILTERED, SMALL, TRAINED, Corpus
+from tests.simulator import Scenario, scenario
 from tests.synthetic import write_recording
 
 OF_EVERYTHING = (
@@ -40,14 +42,9 @@ OF_EVERYTHING = (
 )  # fmt: skip
 """Figures of all that was recorded: no step or trajectory is more behind them than another."""
 
-FILTER = 11
-"""Seed of a run with a controller whose filter throws away half of the groups."""
 
-
-@pytest.fixture(scope="module")
-def filtered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    folder = tmp_path_factory.mktemp("filtered") / "run"
-    return folder, simulate(scenario(FILTER), folder)
+def json_of(corpus: Corpus, drawn: Scenario) -> Any:
+    return json.loads(corpus.characterized(drawn).json.read_text("utf-8"))
 
 
 def numbers(document: Any) -> Iterator[float]:
@@ -60,12 +57,9 @@ def numbers(document: Any) -> Iterator[float]:
         yield document
 
 
-def test_the_screen_says_where_the_time_went_and_why(
-    filtered: tuple[Path, Truth], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, truth = filtered
-    assert cli.main(["characterize", str(folder)]) == cli.OK
-    lines = capsys.readouterr().out.splitlines()
+def test_the_screen_says_where_the_time_went_and_why(corpus: Corpus) -> None:
+    truth = corpus.run(FILTERED)[1]
+    lines = corpus.characterized(FILTERED).screen
     assert lines[0] == f"run · verl 0.9.1 · GRPO · {truth.gpus} GPUs"
     assert max(map(len, lines)) <= 100
     at = lines.index("Why")
@@ -79,12 +73,9 @@ def test_the_screen_says_where_the_time_went_and_why(
     assert sum(shares) == pytest.approx(100, abs=0.6)  # of twelve, each rounded to a tenth
 
 
-def test_json_has_the_query_the_inputs_and_the_ids_of_every_number(
-    filtered: tuple[Path, Truth], tmp_path: Path
-) -> None:
-    folder, truth = filtered
-    assert cli.main(["characterize", str(folder), "--json", str(tmp_path / "found.json")]) == cli.OK
-    found = json.loads((tmp_path / "found.json").read_text())
+def test_json_has_the_query_the_inputs_and_the_ids_of_every_number(corpus: Corpus) -> None:
+    truth = corpus.run(FILTERED)[1]
+    found = json_of(corpus, FILTERED)
     assert all(map(math.isfinite, numbers(found)))
     ledger = found["ledger"]
     assert ledger["gpu_s"] == pytest.approx(
@@ -106,10 +97,9 @@ def test_json_has_the_query_the_inputs_and_the_ids_of_every_number(
             assert figure["inputs"]
 
 
-def test_json_can_be_printed_alone(
-    filtered: tuple[Path, Truth], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["characterize", str(filtered[0]), "--json", "-"]) == cli.OK
+def test_json_can_be_printed_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_recording(tmp_path / "run", steps=1, trajectories=8)
+    assert cli.main(["characterize", str(tmp_path / "run"), "--json", "-"]) == cli.OK
     assert json.loads(capsys.readouterr().out)["source"] == "run"
 
 
@@ -169,7 +159,7 @@ ORDER BY hash(i) ROWS BETWEEN 200 PRECEDING AND CURRENT ROW) s FROM range(500000
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def long(tables, **_):
-    threading.Timer(0.5, os.kill, (os.getpid(), getattr(signal, sys.argv[1]))).start()
+    threading.Timer(0.2, os.kill, (os.getpid(), getattr(signal, sys.argv[1]))).start()
     tables.sql.execute(LONG)
     print("the query was not ended", flush=True)
 
@@ -212,10 +202,10 @@ def test_a_disk_that_is_too_small_is_told_in_a_line() -> None:
 
 
 def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, first, second = (tmp_path / name / "run" for name in ("whole", "node-1", "node-2"))
-    simulate(replace(scenario(4), steps=2), whole, again=False)
+    whole = corpus.run(SMALL)[0]
+    first, second = (tmp_path / name / "run" for name in ("node-1", "node-2"))
     shutil.copytree(whole, first)
     second.mkdir(parents=True)
     for number, key in enumerate(sorted({path.name[:17] for path in whole.glob("p*")})):
@@ -235,41 +225,43 @@ def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
         figures = [one for chapter in document["chapters"] for one in chapter["figures"]]
         return {json.dumps([one["id"], one["by"]]): one["value"] for one in figures}
 
-    expected = json.loads(asked(whole))
+    expected, found = json_of(corpus, SMALL), json.loads(asked(first, second))
     assert expected["ledger"]["gpu_s"] > 0
-    for some in ((first, second), (second, first)):
-        found = json.loads(asked(*some))
-        assert found["counts"] == expected["counts"]
-        assert found["ledger"] == expected["ledger"]
-        # Sums are made by several threads: their last digits vary.
-        assert sorted(values(found)) == sorted(values(expected))
-        for name, value in values(expected).items():
-            same = value if value is None else pytest.approx(value, rel=1e-12)
-            assert values(found)[name] == same, name
+    assert found["counts"] == expected["counts"]
+    assert found["ledger"] == expected["ledger"]
+    # Sums are made by several threads: their last digits vary.
+    assert sorted(values(found)) == sorted(values(expected))
+    for name, value in values(expected).items():
+        same = value if value is None else pytest.approx(value, rel=1e-12)
+        assert values(found)[name] == same, name
+    with corpus.tables(SMALL) as tables, open_tables([second, first], threads=1) as parts:
+        for table in TABLES:
+            every = f"FROM {table.name} ORDER BY ALL"
+            told = parts.sql.execute(every).fetchall()
+            assert told == tables.sql.execute(every).fetchall(), table.name
     for straight in (False, True):
         with open_tables([first.parent, second], straight=straight) as tables:
             assert tables.sql.execute("SELECT count(*) FROM process").fetchone() == (
                 expected["counts"]["rows"][0][expected["counts"]["columns"].index("processes")],
             )
     write_recording(tmp_path / "other", steps=1, trajectories=8)
-    told = asked(first, tmp_path / "other", code=cli.UNABLE)
-    assert "and" in told
-    assert "hold 2 runs" in told
-    assert cli.main(["characterize", str(whole), "--save", str(tmp_path / "saved")]) == cli.OK
-    capsys.readouterr()
+    error = asked(first, tmp_path / "other", code=cli.UNABLE)
+    assert "and" in error
+    assert "hold 2 runs" in error
     assert "holds saved tables; expected folders of one run" in asked(
-        first, tmp_path / "saved", code=cli.UNABLE
+        first, corpus.characterized(SMALL).saved, code=cli.UNABLE
     )
 
 
 def test_every_query_can_be_asked_again_of_the_saved_tables(
-    filtered: tuple[Path, Truth], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "characterize-json.md"
     [example] = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
     monkeypatch.chdir(tmp_path)
-    command = ["characterize", str(filtered[0]), "--json", "found.json", "--save", "tables"]
-    assert cli.main(command) == cli.OK
+    written = corpus.characterized(FILTERED)
+    Path("found.json").symlink_to(written.json)
+    Path("tables").symlink_to(written.saved)
     done = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, check=True
     )
@@ -291,12 +283,8 @@ def test_every_query_can_be_asked_again_of_the_saved_tables(
             assert [list(row) for row in sql.execute(answer["query"]).fetchall()] == answer["rows"]
 
 
-def test_the_json_has_the_keys_that_are_documented_and_no_other(
-    filtered: tuple[Path, Truth], tmp_path: Path
-) -> None:
-    target = tmp_path / "found.json"
-    assert cli.main(["characterize", str(filtered[0]), "--json", str(target)]) == cli.OK
-    found = json.loads(target.read_text())
+def test_the_json_has_the_keys_that_are_documented_and_no_other(corpus: Corpus) -> None:
+    found = json_of(corpus, FILTERED)
     page = (Path(__file__).parents[2] / "docs/reference/characterize-json.md").read_text("utf-8")
     documented = {
         heading: set(re.findall(r"^\| `(\w+)` \|", body, re.M))
@@ -325,29 +313,30 @@ def test_the_json_has_the_keys_that_are_documented_and_no_other(
     assert [type(example[key]) for key in example] == [type(figure[key]) for key in example]
 
 
-@pytest.mark.parametrize("seed", [3, 11, 1])
-def test_numbers_have_ids_behind_them(seed: int, tmp_path: Path) -> None:
-    simulate(replace(scenario(seed), steps=3), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
-        found = characterize(tables)
+@pytest.mark.parametrize(
+    "drawn", [replace(scenario(3), steps=3), FILTERED, TRAINED], ids=["async", "verl", "trl"]
+)
+def test_numbers_have_ids_behind_them(drawn: Scenario, corpus: Corpus) -> None:
+    found = json_of(corpus, drawn)
+    with corpus.tables(drawn) as tables:
         [most] = tables.sql.execute("SELECT max(trajectory_id) FROM trajectory").fetchall()
-    figures = [one for chapter in found.chapters for one in chapter.figures]
-    told = [one for one in figures if one.value]
-    without = {one.id for one in told if not one.evidence}
+    figures = [one for chapter in found["chapters"] for one in chapter["figures"]]
+    told = [one for one in figures if one["value"]]
+    without = {one["id"] for one in told if not one["evidence"]}
     known = {one for one in without if one.startswith(("lengths.filter.", "lengths.turn."))}
     assert without - known <= set(OF_EVERYTHING), without - set(OF_EVERYTHING)
     for one in told:
-        for kind, behind in one.evidence.items():
+        for kind, behind in one["evidence"].items():
             assert kind in ("step", "process", "trajectory", "batch", "device", "rank", "engine")
-            assert 0 < len(behind.ids) <= max(behind.count, 1)
+            assert 0 < len(behind["ids"]) <= max(behind["count"], 1)
             if kind == "trajectory":
-                assert max(behind.ids) <= most[0]
+                assert max(behind["ids"]) <= most[0]
 
 
 def test_a_workload_has_steps_and_says_that_it_has_no_clock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Job(tmp_path / "run", steps=3).write()
+    Job(tmp_path / "run", steps=3, turns=1).write()
     target = tmp_path / "workload"
     convert = ["convert", str(tmp_path / "run"), "--to", "polytrace", "--out", str(target)]
     assert cli.main(convert) == cli.OK
@@ -358,23 +347,20 @@ def test_a_workload_has_steps_and_says_that_it_has_no_clock(
     assert lines[2] == "a workload has lengths and no clock: it does not say where the time went"
 
 
-@pytest.mark.parametrize("hz", [0.0, 1.0])
-def test_ranks_that_stand_for_gpus_are_said_to(hz: float, tmp_path: Path) -> None:
-    simulate(replace(scenario(1), steps=1, hz=hz), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
+def test_ranks_that_stand_for_gpus_are_said_to(corpus: Corpus, tmp_path: Path) -> None:
+    said = "no GPU is known that this run worked on: {} ranks or engines stand for one each"
+    write_recording(tmp_path / "run", steps=1, ranks=2, trajectories=8)
+    with open_tables(tmp_path / "run", threads=1) as tables:
         found = characterize(tables)
     assert found.ledger is not None
-    count = len(found.ledger.gpus)
-    said = f"no GPU is known that this run worked on: {count} ranks or engines stand for one each"
-    assert (said in found.notes) == (hz == 0)
+    assert len(found.ledger.gpus) == 2
+    assert said.format(2) in found.notes
+    seen = json_of(corpus, TRAINED)
+    assert said.format(len(seen["ledger"]["gpus"])) not in seen["notes"]
 
 
-def test_the_screen_fits_and_tells_tools_and_one_reading_of_slots(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    simulate(replace(scenario(1), steps=2), tmp_path / "run", again=False)
-    assert cli.main(["characterize", str(tmp_path / "run")]) == cli.OK
-    lines = capsys.readouterr().out.splitlines()
+def test_the_screen_fits_and_tells_tools_and_one_reading_of_slots(corpus: Corpus) -> None:
+    lines = corpus.characterized(TRAINED).screen
     assert any(line.startswith("tools, all calls together: ") for line in lines)
     [slots] = [line for line in lines if line.startswith("decode slots: ")]
     assert slots.count("%") == 1
@@ -382,10 +368,10 @@ def test_the_screen_fits_and_tells_tools_and_one_reading_of_slots(
     assert row.endswith("…") or row.count("%") > 3
 
 
-def test_the_worst_trajectory_is_told_by_step_group_sample_and_engine(tmp_path: Path) -> None:
-    simulate(replace(scenario(4), steps=1), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
-        causes = {one.kind: one for one in characterize(tables).causes}
+def test_the_worst_trajectory_is_told_by_step_group_sample_and_engine(corpus: Corpus) -> None:
+    with corpus.tables(replace(scenario(4), steps=1)) as tables:
+        make_ledger(tables)
+        causes = {one.kind: one for one in find_causes(tables)}
         [one] = causes["long_tail"].worst
         told = re.fullmatch(
             r"step (\d+), batch (\d+), group (\d+), sample (\d+): ([\d,]+) tokens on engine \d+",

@@ -15,7 +15,8 @@ from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from tests.journals import JournalFile
 from tests.ledger_scored import errors_of
-from tests.simulator import scenario, simulate
+from tests.simulated import Corpus, brief
+from tests.simulator import scenario
 from tests.simulator.books import CATEGORIES as TRUE_CATEGORIES
 from tests.simulator.draws import Lengths
 from tests.unit.test_simulator import small
@@ -26,11 +27,11 @@ def test_every_true_category_has_its_name() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 3, 4, 12, 16])
-def test_the_ledger_is_that_of_the_books(tmp_path: Path, seed: int) -> None:
-    truth = simulate(scenario(seed), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
-        made = make_ledger(tables)
-    assert made is not None
+def test_the_ledger_is_that_of_the_books(corpus: Corpus, seed: int) -> None:
+    drawn = brief(scenario(seed))
+    truth = corpus.run(drawn)[1]
+    with corpus.after(drawn, make_ledger) as (_, made):
+        assert made is not None
     assert len(made.gpus) == truth.gpus
     assert sum(made.ns.values()) == truth.gpus * (made.end_ns - made.begin_ns)
     errors = errors_of(made, truth)
@@ -46,10 +47,10 @@ def seconds_waited(tables: Tables) -> list[tuple[int, str, int, str, int | None,
 
 
 @pytest.mark.parametrize("seed", [1, 3, 4, 16])
-def test_who_was_waited_for_is_who_the_books_say(tmp_path: Path, seed: int) -> None:
-    truth = simulate(scenario(seed), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
-        made = make_ledger(tables)
+def test_who_was_waited_for_is_who_the_books_say(corpus: Corpus, seed: int) -> None:
+    drawn = brief(scenario(seed))
+    truth = corpus.run(drawn)[1]
+    with corpus.after(drawn, make_ledger) as (tables, made):
         told = seconds_waited(tables)
     assert made is not None
     sums = Counter[str]()
@@ -74,9 +75,8 @@ def test_who_was_waited_for_is_who_the_books_say(tmp_path: Path, seed: int) -> N
     assert agreed >= 0.95 * whole
 
 
-def test_ranks_that_ask_a_server_wait_for_the_last_trajectory_of_a_step(tmp_path: Path) -> None:
-    simulate(small("trl"), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
+def test_ranks_that_ask_a_server_wait_for_the_last_trajectory_of_a_step(corpus: Corpus) -> None:
+    with corpus.tables(small("trl")) as tables:
         tables.sql.execute("UPDATE run SET engine = 'vllm-server'")
         made = make_ledger(tables)
         assert made is not None
@@ -99,11 +99,12 @@ def test_ranks_that_ask_a_server_wait_for_the_last_trajectory_of_a_step(tmp_path
 
 
 @pytest.mark.parametrize("seed", [3, 12])
-def test_the_chapter_tells_the_ledger_by_step_gpu_and_barrier(tmp_path: Path, seed: int) -> None:
-    truth = simulate(scenario(seed), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
+def test_the_chapter_tells_the_ledger_by_step_gpu_and_barrier(corpus: Corpus, seed: int) -> None:
+    drawn = brief(scenario(seed))
+    truth = corpus.run(drawn)[1]
+    with corpus.tables(drawn) as tables, corpus.after(drawn, make_ledger) as (_, made):
         chapter = ledger(tables)
-        assert make_ledger(tables) == make_ledger(tables)
+        assert make_ledger(tables) == made
     told = {(one.id, one.by.get("category")): one.value for one in chapter.figures}
     whole = told["ledger.gpu_time", None]
     assert told["ledger.gpus", None] == truth.gpus
@@ -133,13 +134,13 @@ def test_a_source_without_steps_has_no_ledger_and_says_why(tmp_path: Path) -> No
 @pytest.mark.parametrize("turns", [1, 3])
 @pytest.mark.parametrize("shape", ["trl", "verl", "async"])
 def test_rollout_for_what_was_thrown_away_is_told_apart(
-    tmp_path: Path, shape: str, turns: int
+    corpus: Corpus, shape: str, turns: int
 ) -> None:
     lengths = Lengths(median=300.0, cap=400, turns=turns, tool_s=(0.3, 0.3), reward_s=(0.4, 0.4))
     one = small(
         shape, lengths=lengths, mask_truncated=True, keep=0.8, generated=10, staleness=0, steps=6
     )  # fmt: skip
-    truth = simulate(one, tmp_path / "run", again=False)
+    truth = corpus.run(one)[1]
     thrown = {
         "trl": {"truncated"},
         "verl": {"truncated", "filtered", "surplus"},
@@ -148,8 +149,7 @@ def test_rollout_for_what_was_thrown_away_is_told_apart(
     assert {f"discarded.{why}" for why in thrown} == {
         name for name, ns in truth.ledger_ns.items() if ns and name.startswith("discarded.")
     }
-    with open_tables(tmp_path / "run") as tables:
-        made = make_ledger(tables)
+    made = corpus.asked(one, make_ledger)
     assert made is not None
     whole = truth.gpus * (truth.end_ns - truth.begin_ns)
     for name, ns in truth.ledger_ns.items():
@@ -157,9 +157,8 @@ def test_rollout_for_what_was_thrown_away_is_told_apart(
             assert made.ns[name] == pytest.approx(ns, abs=whole // 2_000), name
 
 
-def test_a_call_that_was_not_joined_is_of_the_controller_of_its_own_attempt(tmp_path: Path) -> None:
-    simulate(small("verl"), tmp_path / "run", again=False)
-    with open_tables(tmp_path / "run") as tables:
+def test_a_call_that_was_not_joined_is_of_the_controller_of_its_own_attempt(corpus: Corpus) -> None:
+    with corpus.tables(small("verl")) as tables:
         tables.sql.execute("DELETE FROM rpc")
         find_places(tables)
         find_stages(tables)

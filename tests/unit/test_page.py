@@ -21,7 +21,7 @@ from rlvr_probe.analysis.chapters import DEFINITIONS, SERIES
 from rlvr_probe.analysis.characterization import Characterization, characterize
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure
 from rlvr_probe.analysis.ledger import CATEGORIES
-from rlvr_probe.analysis.tables import Tables, open_tables
+from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.report.page import page_text
 from rlvr_probe.report.page.document import document
 from rlvr_probe.report.page.plain import clean, drawn, embedded
@@ -29,8 +29,8 @@ from rlvr_probe.report.page.shares import SHARES
 from rlvr_probe.report.page.tracks import timeline_of
 from rlvr_probe.report.page.written import SCRIPTS
 from tests.hostile import HOSTILE
-from tests.simulator import scenario, simulate
-from tests.simulator.truth import Truth
+from tests.simulated import SMALL, Corpus
+from tests.simulator import Truth
 from tests.synthetic import SECOND, Process
 
 FREQUENT = (
@@ -58,23 +58,20 @@ EYES = {
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "rlvr_probe" / "report" / "page"
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    folder = tmp_path_factory.mktemp("page") / "run"
-    return folder, simulate(replace(scenario(4), steps=4), folder)
+@pytest.fixture
+def recorded(corpus: Corpus) -> tuple[Path, Truth]:
+    return corpus.run(SMALL)
 
 
 @pytest.fixture(scope="module")
-def found(recorded: tuple[Path, Truth]) -> Iterator[tuple[Tables, Characterization]]:
-    with open_tables(recorded[0]) as tables:
-        yield tables, characterize(tables)
+def found(corpus: Corpus) -> Iterator[tuple[Tables, Characterization]]:
+    with corpus.after(SMALL, characterize) as found:
+        yield found
 
 
-@pytest.fixture(scope="module")
-def page(recorded: tuple[Path, Truth], tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("written") / "page.html"
-    assert cli.main(["characterize", str(recorded[0]), "--html", str(path)]) == cli.OK
-    return path.read_text(encoding="utf-8")
+@pytest.fixture
+def page(corpus: Corpus) -> str:
+    return corpus.characterized(SMALL).page.read_text(encoding="utf-8")
 
 
 class Elements(HTMLParser):

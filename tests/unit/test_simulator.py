@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
+from tests.simulated import Corpus, brief
 from tests.simulator import KINDS, Costs, Scenario, Truth, scenario, simulate
 from tests.simulator.books import CATEGORIES, Books
 from tests.simulator.devices import LOADS
@@ -436,3 +438,47 @@ def test_a_recording_of_any_size_is_read_whole(tmp_path: Path, count: int) -> No
     assert {name: number for name, (number, _) in trace.totals.items()} == {
         "trajectory": count, "turn": count, "verify": count,
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------- what tests share of them
+
+
+def count_steps(tables: Tables) -> int:
+    [[count]] = tables.sql.execute("SELECT count(*) FROM step WHERE number > 0").fetchall()
+    tables.sql.execute("CREATE TEMP TABLE numbered AS SELECT number FROM step")
+    tables.sql.execute("CREATE TEMP VIEW counted AS SELECT count(*) AS rows FROM numbered")
+    return int(count)
+
+
+def test_what_is_done_to_shared_tables_is_gone_afterwards(corpus: Corpus) -> None:
+    one = small("trl", steps=1)
+    with corpus.tables(one) as tables:
+        tables.sql.execute("DELETE FROM step")
+    assert corpus.asked(one, count_steps) == 1
+    with corpus.after(one, count_steps) as (tables, count):
+        assert (count, tables.source) == (1, "run")
+        [[rows]] = tables.sql.execute("SELECT rows FROM counted").fetchall()
+        assert rows > 0
+        tables.sql.execute("DELETE FROM numbered")
+    with corpus.after(one, count_steps) as (tables, _):
+        assert tables.sql.execute("SELECT rows FROM counted").fetchall() == [(rows,)]
+
+
+def test_a_shared_run_is_simulated_once_by_whoever_is_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = small("trl", steps=1)
+    folder, truth = Corpus(tmp_path).run(one)
+    monkeypatch.setattr("tests.simulated.simulate", None)
+    assert Corpus(tmp_path).run(one) == (folder, truth)
+    with pytest.raises(TypeError, match="NoneType"):
+        Corpus(tmp_path).run(replace(one, steps=2))
+
+
+def test_a_run_in_fewer_steps_has_its_faults_in_them() -> None:
+    faults = Straggler(4_000, 9, 27, 1), ThermalThrottling(0.5, 1, 9), SlowRank(0.5, 1)
+    one = brief(Scenario(5, faults=faults, generated=42), steps=8, prompts=16)
+    assert one.faults == (
+        Straggler(4_000, 8, 11, 1), ThermalThrottling(0.5, 1, 4), SlowRank(0.5, 1),
+    )  # fmt: skip
+    assert (one.steps, one.prompts, one.generated) == (8, 16, 21)

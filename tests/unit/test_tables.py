@@ -26,7 +26,8 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
 from tests.actors import Job
-from tests.simulator import Truth, scenario, simulate
+from tests.simulated import Corpus
+from tests.simulator import Truth, scenario
 from tests.synthetic import write_recording
 
 SEEDS = {"trl": 7, "verl": 6, "async": 3}
@@ -34,22 +35,14 @@ SEEDS = {"trl": 7, "verl": 6, "async": 3}
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def simulated(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Truth, Path]:
-    folder = tmp_path_factory.mktemp(str(request.param)) / "run"
-    drawn = scenario(SEEDS[request.param])
+def opened(request: pytest.FixtureRequest, corpus: Corpus) -> Iterator[tuple[Truth, Trace, Tables]]:
+    shape = str(request.param)
+    drawn = scenario(SEEDS[shape])
     lengths = replace(drawn.lengths, turns=3)
-    few = replace(drawn, shape=str(request.param), steps=4, faults=(), lengths=lengths)
-    return simulate(few, folder, again=False), folder
-
-
-@pytest.fixture(scope="module")
-def opened(simulated: tuple[Truth, Path]) -> Iterator[tuple[Truth, Trace, Tables]]:
-    truth, folder = simulated
-    trace = read_run(folder)
-    with open_tables(trace) as tables:
-        yield truth, trace, tables
+    few = replace(drawn, shape=shape, steps=4, faults=(), lengths=lengths)
+    folder, truth = corpus.run(few)
+    with corpus.tables(few) as tables:
+        yield truth, read_run(folder), tables
 
 
 def asked(tables: Tables, query: str) -> list[tuple[Any, ...]]:
@@ -243,7 +236,7 @@ def test_a_view_is_no_table_and_one_that_is_missing_is_missed(
 def test_what_was_thrown_away_is_in_the_tables_and_not_in_the_views(tmp_path: Path) -> None:
     Job(tmp_path / "run", steps=3, end=False).write()
     Job(tmp_path / "run", steps=3, resumed=1, number=100, begin_ns=300_000_000_000).write()
-    with open_tables(tmp_path / "run") as tables:
+    with open_tables(tmp_path / "run", threads=1) as tables:
         numbers = "SELECT number FROM {} WHERE number > 0 ORDER BY step_id"
         assert asked(tables, numbers.format("step")) == [(1,), (2,), (3,), (2,), (3,), (4,)]
         assert asked(tables, numbers.format("kept_step")) == [(1,), (2,), (3,), (4,)]
@@ -260,7 +253,7 @@ def test_what_was_thrown_away_is_in_the_tables_and_not_in_the_views(tmp_path: Pa
 
 def test_what_was_not_recorded_is_null_and_never_0(tmp_path: Path) -> None:
     write_recording(tmp_path / "run", steps=2)
-    with open_tables(tmp_path / "run") as tables:
+    with open_tables(tmp_path / "run", threads=1) as tables:
         unknown = "loss_tokens", "engine", "policy_version_min", "policy_version_max"
         columns = ", ".join(f"count({name})" for name in unknown)
         assert asked(tables, f"SELECT {columns} FROM trajectory") == [(0, 0, 0, 0)]
@@ -271,7 +264,7 @@ def test_what_was_not_recorded_is_null_and_never_0(tmp_path: Path) -> None:
 
 def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
     Job(tmp_path / "run", steps=2, turns=2).write()
-    with open_tables(tmp_path / "run") as tables:
+    with open_tables(tmp_path / "run", threads=1) as tables:
         every = {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES}
         views = {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS}
         notes = tables.notes
@@ -305,7 +298,7 @@ def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path:
 
 def test_the_documented_query_of_saved_tables_works(tmp_path: Path) -> None:
     Job(tmp_path / "run", steps=2).write()
-    with open_tables(tmp_path / "run") as tables:
+    with open_tables(tmp_path / "run", threads=1) as tables:
         save_tables(tables, tmp_path / "tables")
     page = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
     [command] = re.findall(r"^\$ python (.*)$", page.read_text("utf-8"), re.M)

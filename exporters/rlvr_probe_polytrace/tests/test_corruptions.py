@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,14 +21,42 @@ needs_published = pytest.mark.skipif(
 )
 
 
+class Originals:
+    """Sound runs: each is made once, judged once for what is asked of it, and copied."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[object, list[Problem]] = {}
+
+    def copy(self, kind: str, to: Path, make: Callable[[str, Path], Path]) -> Path:
+        original = self._folder / f"{make.__name__} {kind}"
+        if not original.exists():
+            make(kind, original)
+        return Path(shutil.copytree(original, to))
+
+    def errors(self, directory: Path, one: Corruption, make: Callable[..., Path]) -> list[Problem]:
+        asked = (one.kind, make, one.steps, one.cap)
+        if asked not in self._found:
+            self._found[asked] = errors(directory, one)
+        return self._found[asked]
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Originals:
+    return Originals(tmp_path_factory.mktemp("originals"))
+
+
 def errors(directory: Path, corruption: Corruption | None = None) -> list[Problem]:
     steps, cap = (corruption.steps, corruption.cap) if corruption else (None, None)
     found = PolyTraceExporter().validate(directory, steps=steps, response_cap=cap)
     return [problem for problem in found if not problem.warning]
 
 
-def assert_refused(directory: Path, corruption: Corruption) -> None:
-    assert errors(directory, corruption) == []
+def assert_refused(
+    originals: Originals, corruption: Corruption, make: Callable[[str, Path], Path], folder: Path
+) -> None:
+    directory = originals.copy(corruption.kind, folder, make)
+    assert originals.errors(directory, corruption, make) == []
     corruption.plant(directory)
     found = errors(directory, corruption)
     assert found, "accepted"
@@ -43,14 +73,18 @@ def test_all_37_are_planted() -> None:
 
 
 @each
-def test_a_corruption_of_a_made_up_run_is_refused(corruption: Corruption, tmp_path: Path) -> None:
-    assert_refused(make_up(corruption.kind, tmp_path / "w"), corruption)
+def test_a_corruption_of_a_made_up_run_is_refused(
+    originals: Originals, corruption: Corruption, tmp_path: Path
+) -> None:
+    assert_refused(originals, corruption, make_up, tmp_path / "w")
 
 
 @needs_published
 @each
-def test_a_corruption_of_a_published_run_is_refused(corruption: Corruption, tmp_path: Path) -> None:
-    assert_refused(copy_published(corruption.kind, tmp_path / "w"), corruption)
+def test_a_corruption_of_a_published_run_is_refused(
+    originals: Originals, corruption: Corruption, tmp_path: Path
+) -> None:
+    assert_refused(originals, corruption, copy_published, tmp_path / "w")
 
 
 @each_kind
