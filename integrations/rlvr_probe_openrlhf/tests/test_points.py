@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 import pytest
 from rlvr_probe_openrlhf import OpenRLHFAdapter
@@ -13,36 +14,37 @@ from rlvr_probe_openrlhf.tests.releases import RELEASES, unpacked
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.lookup import Sources
 from rlvr_probe.releases import release
+from tests.lookups import Lookups, ends, names
 
 pytestmark = pytest.mark.timeout(2000)
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def version(request: pytest.FixtureRequest) -> str:
-    """Tests of one release follow each other, and its source is parsed once."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def sources(version: str) -> Sources:
-    return Sources([unpacked(version)])
 
 
 def points(version: str) -> list[HookPoint]:
     return [one for one in OpenRLHFAdapter().expected(version) if one not in OTHERS]
 
 
-@pytest.mark.conformance
-def test_every_name_exists_with_its_parameters(version: str, sources: Sources) -> None:
+def of_others(version: str) -> list[str]:
+    """What is hooked in other releases only."""
+    return [dated.point.target for dated in DATED if not dated.holds(release(version))]
+
+
+def asked(version: str) -> list[object]:
+    """All that the answer depends on, but the code that looks it up."""
+    return [RELEASES[version], names(points(version)), of_others(version), sorted(SEEN)]
+
+
+def missing(version: str) -> Iterator[str]:
+    """What is not as it should be in a release."""
+    sources = Sources([unpacked(version)])
     assert len(points(version)) >= 20
-    assert [reason for point in points(version) if (reason := sources.check(point))] == []
-
-
-@pytest.mark.conformance
-def test_what_belongs_to_other_releases_is_not_there(version: str, sources: Sources) -> None:
-    others = [dated.point.target for dated in DATED if not dated.holds(release(version))]
+    yield from (reason for point in points(version) if (reason := sources.check(point)))
     # Since 0.9.9 the generator has a module of its own, and the other one imports nothing of it.
-    assert [one for one in others if sources.find(one)] == []
+    yield from (f"{one} is not hooked" for one in of_others(version) if sources.find(one))
+    for check in (answers, samples, parameters, methods):
+        try:
+            check(version)
+        except (AssertionError, ValueError) as error:
+            yield f"{check.__doc__} It is not so: {error!r}"
 
 
 def tree(version: str, path: str) -> ast.Module:
@@ -58,9 +60,8 @@ def function(version: str, path: str, name: str) -> ast.AST:
     return found
 
 
-@pytest.mark.conformance
-def test_answers_are_taken_one_by_one_in_a_variable_of_the_loop(version: str) -> None:
-    """What tells the task of an answer, and so the trajectory of a row, is this variable."""
+def answers(version: str) -> None:
+    """Answers are taken one by one, in a variable that tells the task, and so the trajectory."""
     generator = "trainer/ppo_utils/samples_generator.py"
     if not (unpacked(version) / "openrlhf" / generator).exists():
         generator = "trainer/ppo_utils/experience_maker.py"
@@ -76,8 +77,8 @@ def test_answers_are_taken_one_by_one_in_a_variable_of_the_loop(version: str) ->
     assert "self._process_response_into_experience(response, **generate_kwargs)" in written
 
 
-@pytest.mark.conformance
-def test_samples_of_a_prompt_begin_in_the_order_of_their_answer(version: str) -> None:
+def samples(version: str) -> None:
+    """Samples of a prompt begin in the order of their answer."""
     engine = "trainer/ray/vllm_engine.py"
     [gathered] = [
         ast.unparse(node)
@@ -90,8 +91,8 @@ def test_samples_of_a_prompt_begin_in_the_order_of_their_answer(version: str) ->
     assert "llm_engine=self" in made
 
 
-@pytest.mark.conformance
-def test_the_last_parameter_of_a_sync_is_told_last(version: str) -> None:
+def parameters(version: str) -> None:
+    """The last parameter of a sync is told last."""
     actor = ast.unparse(tree(version, "trainer/ray/ppo_actor.py"))
     assert actor.count("empty_cache=count == num_params") == 2
     engine = tree(version, "trainer/ray/vllm_engine.py")
@@ -105,11 +106,25 @@ def test_the_last_parameter_of_a_sync_is_told_last(version: str) -> None:
     assert all(call.endswith("empty_cache))") for call in moves)
 
 
-@pytest.mark.conformance
-def test_methods_whose_execution_is_seen_are_called_by_these_names(version: str) -> None:
+def methods(version: str) -> None:
+    """Methods whose execution is seen are called by these names."""
     trainer = ast.unparse(tree(version, "trainer/ppo_trainer.py"))
     maker = ast.unparse(tree(version, "trainer/ppo_utils/experience_maker.py"))
     assert [name for name in SEEN if f"method_name='{name}'" not in trainer + maker] == []
+
+
+LOOKUPS = Lookups(__file__, asked, missing)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("version", ends([*RELEASES]))
+def test_every_name_exists_with_its_parameters(version: str) -> None:
+    assert LOOKUPS.look_up(version) == []
+
+
+@pytest.mark.conformance
+def test_so_it_is_in_every_release_between() -> None:
+    assert LOOKUPS.look_up_new(RELEASES) == {}
 
 
 def test_the_tested_range_is_that_of_the_list() -> None:

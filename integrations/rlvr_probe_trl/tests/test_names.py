@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,8 @@ from rlvr_probe_trl.tests.releases import RELEASES, transformers4, unpacked
 
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.lookup import Sources
+from tests import wheels
+from tests.lookups import Lookups, ends, names
 from tests.wheels import numbers
 
 for package in ("trl", "transformers"):
@@ -34,73 +37,62 @@ def site_packages() -> Path:
     return Path(package.origin).parents[1]
 
 
-@pytest.fixture(scope="module", params=RELEASES)
-def version(request: pytest.FixtureRequest) -> str:
-    """Tests of one release follow each other, and its source is parsed once."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def sources(version: str) -> Sources:
-    """A release of TRL, with the transformers that all of them run with."""
-    return Sources([unpacked(version), transformers4(), site_packages()])
-
-
 def wrong(version: str, sources: Sources) -> list[str]:
     checked = [sources.check(point) for point in TrlAdapter().expected(version)]
     assert len(checked) >= 12
     return [reason for reason in checked if reason is not None]
 
 
-def test_every_name_exists_in_the_release_that_is_installed() -> None:
-    assert wrong(NEWEST, Sources([site_packages()])) == []
-    assert list(RELEASES)[-1] == NEWEST
+def asked(version: str) -> list[object]:
+    """All that the answer depends on, but the code that looks it up."""
+    expected = names(TrlAdapter().expected(version))
+    beside = (wheels.REQUIREMENTS / "transformers4.txt").read_text()
+    installed = metadata.version("transformers")
+    return [RELEASES[version], beside, installed, expected, names(declared())]
 
 
-@pytest.mark.conformance
-def test_every_name_exists_with_its_parameters(version: str, sources: Sources) -> None:
-    assert wrong(version, sources) == []
+def missing(version: str) -> Iterator[str]:
+    """What is not as it should be in a release of TRL, with the transformers that it runs with."""
+    sources = Sources([unpacked(version), transformers4(), site_packages()])
+    yield from wrong(version, sources)
     if numbers(version) >= (0, 29):
-        assert wrong(version, Sources([unpacked(version), site_packages()])) == []
-
-
-@pytest.mark.conformance
-def test_what_may_be_absent_is_there_as_well(version: str, sources: Sources) -> None:
-    optional = [point.target for point in TrlAdapter().expected(version) if point.optional]
-    assert [target for target in optional if sources.find(target) is None] == []
-
-
-@pytest.mark.conformance
-def test_what_belongs_to_other_releases_is_not_there(version: str, sources: Sources) -> None:
-    expected = {point.target for point in TrlAdapter().expected(version)}
+        yield from wrong(version, Sources([unpacked(version), site_packages()]))
+    for point in TrlAdapter().expected(version):
+        if point.optional and sources.find(point.target) is None:
+            yield f"{point.target} may be absent, and is"
     for name, since in TRAINERS.items():
-        trainer = trainer_of(name)
-        others = {f"{trainer}.{point.target}" for point in declared()} - expected
-        if numbers(version) >= numbers(since):
-            assert [target for target in others if sources.find(target)] == []
+        if numbers(version) < numbers(since):
+            if sources.find(f"{trainer_of(name)}._generate_and_score_completions"):
+                yield f"{name} is there already"
         else:
-            assert sources.find(f"{trainer}._generate_and_score_completions") is None
+            yield from of_other_releases(version, sources, trainer_of(name))
+        yield from returned_otherwise(version, sources, name)
 
 
-@pytest.mark.conformance
-@pytest.mark.parametrize("name", TRAINERS)
-def test_generation_returns_lists_of_ids_where_they_are_read(
-    version: str, sources: Sources, name: str
-) -> None:
+def of_other_releases(version: str, sources: Sources, trainer: str) -> Iterator[str]:
+    """What is there, and hooked in other releases only."""
+    expected = {point.target for point in TrlAdapter().expected(version)}
+    others = {f"{trainer}.{point.target}" for point in declared()} - expected
+    yield from (f"{target} is not hooked" for target in sorted(others) if sources.find(target))
+
+
+def returned_otherwise(version: str, sources: Sources, name: str) -> Iterator[str]:
+    """What a generation returns where lists of ids are read."""
     if numbers(version) < (0, 24):
-        assert sources.find(f"{trainer_of(name)}._generate") is None
+        if sources.find(f"{trainer_of(name)}._generate"):
+            yield f"_generate of {name} is there already"
         return
-    assert {first_two(result) for result in returned(sources, name, "_generate")} == {
-        ("prompt_ids", "completion_ids")
-    }
+    whole = {first_two(result) for result in returned(sources, name, "_generate")}
+    if whole != {("prompt_ids", "completion_ids")}:
+        yield f"_generate of {name} returns {whole}"
     expected: set[tuple[str, ...]]
     if numbers(version) < (0, 29, 1):
         expected = {("prompt_ids", "completion_ids")}
     else:
         expected = {("completion_ids",), ("completion_ids", "logprobs")}
     turns = {first_two(result) for result in returned(sources, name, "_generate_single_turn")}
-    assert turns
-    assert turns <= expected
+    if not turns or not turns <= expected:
+        yield f"_generate_single_turn of {name} returns {turns}"
 
 
 def trainer_of(name: str) -> str:
@@ -122,6 +114,25 @@ def returned(sources: Sources, name: str, method: str) -> list[ast.expr | None]:
 def first_two(result: ast.expr | None) -> tuple[str, ...]:
     items = result.elts[:2] if isinstance(result, ast.Tuple) else [result]
     return tuple(item.id for item in items if isinstance(item, ast.Name))
+
+
+LOOKUPS = Lookups(__file__, asked, missing)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("version", ends([*RELEASES]))
+def test_every_name_exists_with_its_parameters(version: str) -> None:
+    assert LOOKUPS.look_up(version) == []
+
+
+@pytest.mark.conformance
+def test_so_it_is_in_every_release_between() -> None:
+    assert LOOKUPS.look_up_new(RELEASES) == {}
+
+
+def test_every_name_exists_in_the_release_that_is_installed() -> None:
+    assert wrong(NEWEST, Sources([site_packages()])) == []
+    assert list(RELEASES)[-1] == NEWEST
 
 
 def test_a_name_that_is_not_there_is_found_out() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests import wheels
 
-__all__ = ["RELEASES", "unpacked"]
+__all__ = ["LIST", "RELEASES", "unpacked"]
 
 LIST = "verl-releases.txt"
 RELEASES = wheels.pinned(LIST, "verl")

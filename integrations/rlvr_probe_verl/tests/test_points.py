@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rlvr_probe_verl import VerlAdapter
 from rlvr_probe_verl.points import DATED
 from rlvr_probe_verl.stages import STAGES
-from rlvr_probe_verl.tests.releases import RELEASES, unpacked
+from rlvr_probe_verl.tests.releases import LIST, RELEASES, unpacked
 
 from rlvr_probe.lookup import Sources
 from rlvr_probe.releases import release
+from tests import wheels
+from tests.lookups import Lookups, ends, names
 from tests.wheels import numbers
 
 pytestmark = pytest.mark.timeout(2000)
@@ -40,48 +43,46 @@ ELSEWHERE = (
 """Not hooked in every release that has them."""
 
 
-@pytest.fixture(scope="module", params=RELEASES)
-def version(request: pytest.FixtureRequest) -> str:
-    """Tests of one release follow each other, and its source is parsed once."""
-    return str(request.param)
+def asked(version: str) -> list[object]:
+    """All that the answer depends on, but the code that looks it up."""
+    adapter = VerlAdapter()
+    hooked, others = adapter.hook_points(version), of_others(version)
+    pins = [RELEASES[version], *wheels.pinned(LIST, "transferqueue").values()]
+    return [pins, names(adapter.expected(version)), names(hooked), sorted(others), sorted(STAGES)]
 
 
-@pytest.fixture(scope="module")
-def sources(version: str) -> Sources:
-    return Sources([unpacked(version)])
+def of_others(version: str) -> set[str]:
+    """What is hooked in other releases only."""
+    held = {point.target for point in VerlAdapter().hook_points(version)}
+    return {dated.point.target for dated in DATED if not dated.holds(release(version))} - held
 
 
-@pytest.mark.conformance
-def test_every_name_exists_with_its_parameters(version: str, sources: Sources) -> None:
+def missing(version: str) -> Iterator[str]:
+    """What is not as it should be in a release."""
+    sources = Sources([unpacked(version)])
     points = VerlAdapter().expected(version)
     assert len(points) >= 10
-    assert [reason for point in points if (reason := sources.check(point))] == []
-
-
-@pytest.mark.conformance
-def test_what_may_be_absent_is_there_as_well(version: str, sources: Sources) -> None:
-    optional = [point.target for point in VerlAdapter().hook_points(version) if point.optional]
-    assert [target for target in optional if sources.find(target) is None] == []
-
-
-@pytest.mark.conformance
-def test_what_belongs_to_other_releases_is_not_there(version: str, sources: Sources) -> None:
-    held = {point.target for point in VerlAdapter().hook_points(version)}
-    others = {dated.point.target for dated in DATED if not dated.holds(release(version))} - held
+    yield from (reason for point in points if (reason := sources.check(point)))
+    for point in VerlAdapter().hook_points(version):
+        if point.optional and sources.find(point.target) is None:
+            yield f"{point.target} may be absent, and is"
     left = set(ELSEWHERE) if version != "0.4.1" else set(ELSEWHERE[1:])
-    assert [one for one in others if sources.find(one) and one not in left] == []
+    for target in sorted(of_others(version) - left):
+        if sources.find(target):
+            yield f"{target} is not hooked"
+    yield from timed_otherwise(version)
 
 
-@pytest.mark.conformance
-def test_trainers_time_what_is_known(version: str) -> None:
+def timed_otherwise(version: str) -> Iterator[str]:
+    """What trainers time, against what is known."""
     trainers = [unpacked(version) / "verl/trainer/ppo/ray_trainer.py"]
     if numbers(version) >= (0, 9):
         trainers += (unpacked(version) / "verl/trainer/ppo/v1").glob("trainer_[bsc]*.py")
     timed = {name for file in trainers for name in timers(file)}
     switching = {"switch_to_trainer", "switch_to_rollout", "switch_wait"}
-    assert timed <= TIMERS | switching
-    assert STAGES.keys() - {"sync_rollout_weights"} <= TIMERS
-    assert {"step", "gen", "adv", "update_actor"} <= timed
+    yield from (f"{name} is timed" for name in sorted(timed - TIMERS - switching))
+    always = {"step", "gen", "adv", "update_actor"}
+    yield from (f"{name} is not timed" for name in sorted(always - timed))
 
 
 def timers(file: Path) -> list[str]:
@@ -94,6 +95,24 @@ def timers(file: Path) -> list[str]:
         and node.func.id == "marked_timer"
     ]
     return [str(call.value) for call in calls if isinstance(call, ast.Constant)]
+
+
+LOOKUPS = Lookups(__file__, asked, missing)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("version", ends([*RELEASES]))
+def test_every_name_exists_with_its_parameters(version: str) -> None:
+    assert LOOKUPS.look_up(version) == []
+
+
+@pytest.mark.conformance
+def test_so_it_is_in_every_release_between() -> None:
+    assert LOOKUPS.look_up_new(RELEASES) == {}
+
+
+def test_the_stages_are_among_what_trainers_time() -> None:
+    assert STAGES.keys() - {"sync_rollout_weights"} <= TIMERS
 
 
 @pytest.mark.parametrize("version", RELEASES)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests import members, wheels
 
-__all__ = ["DEPENDENCIES", "RELEASES", "RUN", "looked_up", "run"]
+__all__ = ["DEPENDENCIES", "LIST", "RELEASES", "RUN", "looked_up", "run"]
 
 LIST = members.listed("vllm-releases.txt")
 RELEASES = tuple(name for name in LIST if not name.endswith("+run"))

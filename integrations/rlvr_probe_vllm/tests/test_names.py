@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_vllm import VllmAdapter
-from rlvr_probe_vllm.tests.releases import RELEASES, looked_up
+from rlvr_probe_vllm.tests.releases import LIST, RELEASES, looked_up
 
 from rlvr_probe.lookup import Sources
+from rlvr_probe.model.names import FINISHES
 from rlvr_probe.registry import inside
+from tests.lookups import Lookups, ends, names
 from tests.wheels import numbers
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 PROCESSOR, SCHEDULER = "v1/engine/output_processor.py", "v1/core/sched/scheduler.py"
 READ = (
@@ -51,15 +53,9 @@ READ = (
 )
 
 
-@pytest.fixture(scope="module", params=RELEASES)
-def version(request: pytest.FixtureRequest) -> str:
-    return str(request.param).replace(".post", ".")
-
-
-@pytest.fixture(scope="module")
-def folder(request: pytest.FixtureRequest, version: str) -> Path:
-    [release] = [one for one in RELEASES if one.replace(".post", ".") == version]
-    return looked_up(release)
+def as_told(release: str) -> str:
+    """A version as the package says it: without the words of its wheel."""
+    return release.replace(".post", ".")
 
 
 def members_of(file: Path, name: str) -> set[str]:
@@ -84,41 +80,59 @@ def _members(found: ast.ClassDef) -> Iterator[str]:
                 yield target.id
 
 
-def test_every_hooked_function_exists_with_its_parameters(version: str, folder: Path) -> None:
+def asked(release: str) -> list[object]:
+    """All that the answer depends on, but the code that looks it up."""
     adapter = VllmAdapter()
-    sources = Sources([folder])
+    return [LIST[release], adapter.tested, names(adapter.expected(as_told(release))), [*FINISHES]]
+
+
+def missing(release: str) -> Iterator[str]:
+    """What is not as it should be in a release."""
+    version, folder = as_told(release), looked_up(release)
+    adapter, sources = VllmAdapter(), Sources([folder])
     points = adapter.expected(version)
-    assert inside(version, adapter.tested)
-    assert [reason for point in points if (reason := sources.check(point))] == []
     assert len(points) == 7
-
-
-def test_every_attribute_that_is_read_exists_since_its_release(version: str, folder: Path) -> None:
+    assert inside(version, adapter.tested)
+    yield from (reason for point in points if (reason := sources.check(point)))
     for file, name, wanted, since in READ:
         if numbers(since) <= numbers(version):
-            assert set(wanted) - members_of(folder / "vllm" / file, name) == set(), name
-
-
-def test_ends_of_requests_have_the_names_that_are_recorded(folder: Path) -> None:
-    from rlvr_probe.model.names import FINISHES
-
+            absent = set(wanted) - members_of(folder / "vllm" / file, name)
+            yield from (f"{name}.{one} is not there" for one in sorted(absent))
     source = (folder / "vllm/v1/engine/__init__.py").read_text(encoding="utf-8")
     [told] = re.findall(r"FINISH_REASON_STRINGS = \(([^)]*)\)", source)
-    assert set(ast.literal_eval(f"({told})")) <= set(FINISHES)
+    unknown = set(ast.literal_eval(f"({told})")) - set(FINISHES)
+    yield from (f"a request may end as {one}" for one in sorted(unknown))
+    yield from plugins_that_turn_nothing_on(version, folder)
 
 
-def test_a_plugin_that_logs_statistics_would_turn_them_on(version: str, folder: Path) -> None:
-    """Why there is none: it would change a run that nobody records, and fail one that it may not.
+def plugins_that_turn_nothing_on(version: str, folder: Path) -> Iterator[str]:
+    """What speaks against having no plugin that logs statistics, which would turn them on.
 
-    vLLM loads every plugin of the group, which is known from the metadata of what is installed.
+    It would change a run that nobody records, and fail one that it may not. vLLM loads every plugin
+    of the group, which is known from the metadata of what is installed.
     """
     group = (folder / "vllm/plugins/__init__.py").read_text(encoding="utf-8")
-    assert ("vllm.stat_logger_plugins" in group) == (numbers(version) >= (0, 12))
+    if ("vllm.stat_logger_plugins" in group) != (numbers(version) >= (0, 12)):
+        yield "the group of plugins is there, or not"
     if numbers(version) < (0, 12):
         return
     engine = (folder / "vllm/v1/engine/async_llm.py").read_text(encoding="utf-8")
-    assert "load_stat_logger_plugin_factories()" in engine
-    assert re.search(r"self\.log_stats = log_stats or ", engine)
-    # An offline engine has no such plugins at all.
+    if "load_stat_logger_plugin_factories()" not in engine:
+        yield "an engine loads no such plugins"
+    if not re.search(r"self\.log_stats = log_stats or ", engine):
+        yield "a plugin does not turn statistics on"
     offline = (folder / "vllm/v1/engine/llm_engine.py").read_text(encoding="utf-8")
-    assert "stat_logger_plugin" not in offline
+    if "stat_logger_plugin" in offline:
+        yield "an offline engine has such plugins, too"
+
+
+LOOKUPS = Lookups(__file__, asked, missing)
+
+
+@pytest.mark.parametrize("version", ends(RELEASES))
+def test_every_name_exists_with_its_parameters(version: str) -> None:
+    assert LOOKUPS.look_up(version) == []
+
+
+def test_so_it_is_in_every_release_between() -> None:
+    assert LOOKUPS.look_up_new(RELEASES) == {}
