@@ -57,7 +57,7 @@ class Job:
 
     def run(self, body: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
         process = self.start(body, **kwargs)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess([], process.returncode, out, err)
 
     def trace(self) -> Trace:
@@ -73,8 +73,11 @@ class Job:
         return {span.attributes["i"] for span in self.trace().user_spans}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_for(
+    condition: Callable[[], bool], seconds: float = 60.0, *, every_s: float = 0.02
+) -> None:
+    """Wait until it holds, however busy the machine is; in vain after that many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+        time.sleep(every_s)

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -44,6 +46,30 @@ def one(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path)
     yield made
     clean(made)
+
+
+class Taken(BaseHTTPRequestHandler):
+    """Takes everything, so that nobody waits at the end of a run for a collector that is away."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[str]:
+    """Where one listens."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Taken) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
 
 
 def family(one: Run, child: str) -> str:
@@ -93,9 +119,11 @@ def test_a_sidecar_that_knows_less_is_relieved_by_the_process_that_began_the_run
     assert not any(b"canary" in path.read_bytes() for path in one.path.iterdir())
 
 
-def test_what_was_handed_over_to_another_node_is_where_its_sidecar_sends(one: Run) -> None:
+def test_what_was_handed_over_to_another_node_is_where_its_sidecar_sends(
+    one: Run, collector: str
+) -> None:
     # As a worker has it that Ray started: of its own it knows nothing.
-    told = {"RLVR_PROBE_OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    told = {"RLVR_PROBE_OTEL_EXPORTER_OTLP_ENDPOINT": collector}
     process = one.start(RLVR_PROBE_OWNER="0123456789abcdef", RLVR_PROBE_GPU_HZ="0", **told)
     pid = one.wait_for_sidecar()
     assert role(pid) == "later"
@@ -103,7 +131,7 @@ def test_what_was_handed_over_to_another_node_is_where_its_sidecar_sends(one: Ru
     def sends() -> bool:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return any(
-            b"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9" in environ(int(child))
+            f"OTEL_EXPORTER_OTLP_ENDPOINT={collector}".encode() in environ(int(child))
             for child in children
         )
 

@@ -244,10 +244,10 @@ def test_the_first_process_of_a_container_that_waits_for_all_ends_soon(one: Run)
     assert int(out) >= 2  # the job, the sidecar, and perhaps what started it
 
 
-def test_a_sidecar_that_is_killed_ten_times_comes_back_ten_times(one: Run) -> None:
+def test_a_sidecar_that_is_killed_again_and_again_comes_back_each_time(one: Run) -> None:
     process = one.start(RLVR_PROBE_GPU_HZ="0")
     pid = one.wait_for_sidecar()
-    for _ in range(10):
+    for _ in range(5):
         os.kill(pid, signal.SIGKILL)
         pid = one.wait_for_sidecar(other_than=pid)
     one.wait_for_journal(pid)
@@ -262,11 +262,11 @@ def test_a_sidecar_that_stood_still_goes_on(one: Run) -> None:
     process = one.start()
     pid = one.wait_for_sidecar()
     one.wait_for_journal(pid)
-    for _ in range(3):
+    for _ in range(2):
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(1.5)  # longer than it ever rests
+        time.sleep(1.2)  # longer than it ever rests
         os.kill(pid, signal.SIGCONT)
-        time.sleep(0.5)
+        time.sleep(0.3)
     one.end(process)
     one.wait_for_its_end()
     assert one.endings() == ["exit"]
@@ -427,7 +427,7 @@ def test_no_row_is_lost_or_doubled_where_sidecars_are_killed_while_they_compress
             if not os.fork():
                 who = child
                 break
-        for i in range(6000):
+        for i in range(4000):
             with rlvr_probe.span("work", i=3 * i + who):
                 pass
             if i % 100 == 0:
@@ -456,6 +456,6 @@ def test_no_row_is_lost_or_doubled_where_sidecars_are_killed_while_they_compress
     assert one.end(process) == ""
     one.wait_for_its_end()
     trace = read_run(one.path)
-    assert {span.attributes["i"] for span in trace.user_spans} == set(range(18_000))
-    assert len(trace.user_spans) == 18_000
+    assert {span.attributes["i"] for span in trace.user_spans} == set(range(12_000))
+    assert len(trace.user_spans) == 12_000
     assert trace.lost == {}

@@ -108,22 +108,22 @@ def test_turns_leave_the_last_tenth_of_a_disk_to_the_user_and_stages_are_all_rec
 ) -> None:
     disk = tmpfs("size=16m")
     job.out = disk / "runs"
-    (disk / "dataset").write_bytes(bytes(6 * MIB))  # the user's, deleted later
+    (disk / "dataset").write_bytes(bytes(11 * MIB))  # the user's, deleted later
     process = job.start(
         MAKE
         + """
-steps(400)
+steps(200)
 wait("alone")
-steps(100)
+steps(50)
 wait("beside")
-steps(100)
+steps(50)
 report()
 """,
         env=ENVIRON,
     )
     try:
-        wait_for(lambda: (job.folder / "alone.reached").exists(), 60)
-        # More than 12 MB were to be written, and 10 MB were free. The user can have the last tenth.
+        wait_for(lambda: (job.folder / "alone.reached").exists(), 200)
+        # More than 6 MB were to be written, and 5 MB were free. The user can have the last tenth.
         left = free_b(disk)
         assert 1.5 * MIB < left < 2.5 * MIB
         whole = left - 64 * 1024
@@ -131,20 +131,20 @@ report()
         assert (disk / "checkpoint").stat().st_size == whole
         before = rows_in(job.out / "run")
         (job.folder / "alone").touch()
-        wait_for(lambda: (job.folder / "beside.reached").exists(), 60)
+        wait_for(lambda: (job.folder / "beside.reached").exists(), 200)
         between = rows_in(job.out / "run") - before
-        assert between == {"rollout": 100}
+        assert between == {"rollout": 50}
         (disk / "checkpoint").unlink()
         (disk / "dataset").unlink()
         (job.folder / "beside").touch()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=200)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 0, errors
     made, found = made_by(job), rows_in(job.out / "run")
-    assert made == {"turn": 300_000, "rollout": 600, "trajectories": 0}
-    assert found["rollout"] == 600
+    assert made == {"turn": 150_000, "rollout": 300, "trajectories": 0}
+    assert found["rollout"] == 300
     assert found["turn"] > before["turn"]  # there was room again
     lost = job.trace().lost
     assert lost["low_space"] > 0
@@ -177,9 +177,9 @@ def test_a_disk_that_was_full_before_keeps_turns_off_from_the_start(
 def test_the_processes_of_a_node_share_a_budget_and_stages_go_on(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    budget = 4 * MIB
+    budget = 2 * MIB
     environ = {**ENVIRON, "RLVR_PROBE_BUDGET_B": str(budget), "RLVR_PROBE_FREE_B": "0"}
-    body = MAKE + "steps(150, samples=True)\ntime.sleep(1.5)\nreport()\n"
+    body = MAKE + "steps(75, samples=True)\ntime.sleep(1.5)\nreport()\n"
     started = [job.start(body, env=environ)]
     for _ in range(2):
         script = str(job.folder / "job.py")
@@ -194,19 +194,19 @@ def test_the_processes_of_a_node_share_a_budget_and_stages_go_on(
             )
         )
     for process in started:
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=200)
         assert process.returncode == 0, errors
     folder = job.out / "run"
     made, found, trace = made_by(job), rows_in(folder), job.trace()
-    assert made == {"turn": 225_000, "rollout": 450, "trajectories": 450}
-    assert found["rollout"] == 450
+    assert made == {"turn": 112_500, "rollout": 225, "trajectories": 225}
+    assert found["rollout"] == 225
     assert found.total() + sum(trace.lost.values()) == made.total()
     assert trace.lost["budget"] > 0
     size = sum(path.stat().st_size for path in folder.iterdir())
     # Each may write a little before it looks again; stages are a few dozen kilobytes here.
-    assert 0.8 * budget < size < budget + 3 * 0.15 * MIB + 450 * 200
+    assert 0.8 * budget < size < budget + 3 * 0.15 * MIB + 225 * 200
     assert {process.level for process in trace.processes} <= {"stages", "spans"}
     main(["show", str(folder)])
     shown = " ".join(capsys.readouterr().out.split())
     assert "REDUCED to" in shown
-    assert "budget 4 MiB" in shown
+    assert "budget 2 MiB" in shown

@@ -33,7 +33,7 @@ def runs(pid: int) -> bool:
 
 def test_what_outlives_a_job_is_ended_and_was_seen(tmp_path: Path) -> None:
     report = tmp_path / "processes.json"
-    command = [*SUPERVISE, "60", "0", str(report), sys.executable, "-c", LEAVE.format(1.5, 3)]
+    command = [*SUPERVISE, "60", "0", str(report), sys.executable, "-c", LEAVE.format(0.5, 3)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     left = int(done.stdout)
@@ -43,7 +43,7 @@ def test_what_outlives_a_job_is_ended_and_was_seen(tmp_path: Path) -> None:
 
 def test_what_outlives_a_job_may_end_by_itself_in_a_time_of_grace(tmp_path: Path) -> None:
     report = tmp_path / "processes.json"
-    body = LEAVE.format(1.5, 3).replace("time.sleep(600)", "time.sleep(4)")
+    body = LEAVE.format(0.5, 3).replace("time.sleep(600)", "time.sleep(1.5)")
     command = [*SUPERVISE, "60", "50", str(report), sys.executable, "-c", body]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 3
@@ -54,7 +54,7 @@ def test_what_outlives_a_job_may_end_by_itself_in_a_time_of_grace(tmp_path: Path
 
 def test_a_job_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
     report = tmp_path / "processes.json"
-    command = [*SUPERVISE, "5", "0", str(report), sys.executable, "-c", LEAVE.format(600, 0)]
+    command = [*SUPERVISE, "2", "0", str(report), sys.executable, "-c", LEAVE.format(600, 0)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 124
     assert not runs(int(done.stdout.split()[0]))
@@ -70,5 +70,5 @@ def test_a_job_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
         os.kill(one.pid, signal.SIGKILL)
     until = time.monotonic() + 60
     while runs(left) and time.monotonic() < until:
-        time.sleep(0.1)
+        time.sleep(0.01)
     assert not runs(left)

@@ -214,9 +214,9 @@ def test_an_attach_during_a_detach_by_another_thread_is_in_effect(
     monkeypatch.setattr(first._patches, "undo", slow)
     detaching = threading.Thread(target=rlvr_probe.detach)
     detaching.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     second = rlvr_probe.attach(out=installed, frameworks=())
-    detaching.join(20)
+    detaching.join(60)
     assert second is not first
     assert hooks.recorder() is second._recorder is not None
     assert os.environ["RLVR_PROBE_RUN_ID"] == second.run
@@ -233,18 +233,18 @@ def test_a_recording_that_cannot_be_closed_at_once_keeps_no_other_thread_waiting
 
     def hang(reason: str) -> None:
         begun.set()
-        go.wait(20)
+        go.wait(60)
 
     monkeypatch.setattr(first._recorder, "close", hang)
     detaching = threading.Thread(target=rlvr_probe.detach)
     detaching.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     # As a call that was under way at the detach does, if its row is the first.
     assert first._recorder is not None
     os.environ["RLVR_PROBE_OWNER"] = first._recorder.process
     second = rlvr_probe.attach(out=installed, frameworks=())
     go.set()
-    detaching.join(20)
+    detaching.join(60)
     assert hooks.recorder() is second._recorder is not None
     rlvr_probe.detach()
     assert os.environ.get("RLVR_PROBE_OWNER") == environ
@@ -276,12 +276,12 @@ def test_a_fork_while_another_thread_attaches_or_detaches_leaves_a_child_that_ca
         with _attach._lock:
             _attach._attaching = True
             held.set()
-            go.wait(20)
+            go.wait(60)
             _attach._attaching = False
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert held.wait(20)
+    assert held.wait(60)
     pid = os.fork()
     if pid == 0:
         signal.alarm(5)  # ends a child that hangs
@@ -292,7 +292,7 @@ def test_a_fork_while_another_thread_attaches_or_detaches_leaves_a_child_that_ca
         finally:
             os._exit(2)
     go.set()
-    thread.join(20)
+    thread.join(60)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 

@@ -269,10 +269,10 @@ def test_readings_take_the_room_of_their_numbers() -> None:
     tracemalloc.start()
     try:
         readings = Readings(PERIOD)
-        for k in range(100_000):
+        for k in range(20_000):
             readings.add(k * PERIOD, dict.fromkeys(names, 1.5), PERIOD)
         size_b, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     # A time, a window and a value per counter, 8 bytes each; arrays grow by an eighth.
-    assert size_b < 100_000 * 8 * (2 + len(names)) * 1.2
+    assert size_b < 20_000 * 8 * (2 + len(names)) * 1.2

@@ -1,8 +1,12 @@
-"""What `doctor` finds: of a Python as it is, and of one where something is missing or broken."""
+"""What `doctor` finds: of a Python as it is, and of one where something is missing or broken.
+
+A new Python is asked once for each question and environment; later tests get the same answer.
+"""
 
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import re
@@ -10,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,8 @@ import pytest
 
 from rlvr_probe import cli, election, filesystem
 from rlvr_probe.devices.gpm import METRICS
-from rlvr_probe.doctor import Examination, examine, lay_out, storage
+from rlvr_probe.doctor import Examination, devices, examine, lay_out, startup, storage
+from rlvr_probe.doctor.child import Child
 from rlvr_probe.doctor.storage import Storage, examine_storage
 from rlvr_probe.registry import discover
 from rlvr_probe.report.document import Line
@@ -32,12 +37,47 @@ SECRET = "canary-5f1c"
 
 Examine = Callable[..., Examination]
 
+ANSWERS: dict[tuple[object, ...], str] = {}
+"""What a new Python answered, by the question, the Python, its folder and its environment."""
+
+
+class Asked(Child):
+    """A new Python, or what one answered to the same question in the same environment."""
+
+    def __init__(self, code: str, environ: Mapping[str, str]) -> None:
+        told = {name: value for name, value in environ.items() if name != "PYTEST_CURRENT_TEST"}
+        folder = Path("/proc/self/cwd").readlink()
+        self._question = (code, sys.executable, folder, frozenset(told.items()))
+        if self._question not in ANSWERS:
+            super().__init__(code, environ)
+
+    def answer(self, patience_s: float) -> str:
+        if self._question not in ANSWERS:
+            ANSWERS[self._question] = super().answer(patience_s)
+        return ANSWERS[self._question]
+
+
+@pytest.fixture(autouse=True)
+def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for an answer that is known."""
+    monkeypatch.setattr(startup, "Child", Asked)
+    monkeypatch.setattr(devices, "Child", Asked)
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the toy framework, which must not be imported, and its integration are installed."""
+    """Where the toy framework, which must not be imported, and its integration are installed.
+
+    rlvr-probe has that integration alone there: the names of the others take a second to look up.
+    """
     folder = tmp_path / "site"
     toy.install(folder)
+    ours = folder / "rlvr_probe-0.dist-info"
+    ours.mkdir()
+    (ours / "METADATA").write_text(metadata.distribution("rlvr-probe").read_text("METADATA") or "")
+    (ours / "entry_points.txt").write_text(
+        "[rlvr_probe.integrations]\ntoyrl = rlvr_probe_toyrl:ToyAdapter\n"
+    )
     source = folder / "toyrl.py"
     source.write_text("raise SystemExit('imported')\n" + source.read_text())
     monkeypatch.syspath_prepend(str(folder))
@@ -182,7 +222,8 @@ def test_broken_metadata_beside_it_hides_nothing(look: Examine, site: Path) -> N
         (folder / "METADATA").write_bytes(b"\xff\xfe")
         (folder / "entry_points.txt").write_bytes(b"\xff[")
     # The first one on the path counts: of rlvr-probe itself nothing can be read then.
-    (site / "rlvr_probe-9.dist-info").mkdir()
+    for file in (site / "rlvr_probe-0.dist-info").iterdir():
+        file.unlink()
     found = look()
     assert found.problems == ()
     assert found.installation.dependencies == ()
@@ -219,11 +260,16 @@ def test_a_hook_where_python_reads_no_pth_file_is_a_problem(tmp_path: Path) -> N
     )
 
 
-def test_a_python_started_without_site_is_a_problem(tmp_path: Path) -> None:
+def test_a_python_started_without_site_is_a_problem() -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    code, out, _ = doctor("--json", python=("-S",), env=environ, cwd=tmp_path)
-    assert code == 1
-    assert "started with -S" in json.loads(out)["startup"]["reason"]
+    code = (
+        "import os; from rlvr_probe.doctor.startup import ask_startup;"
+        " print(ask_startup(os.environ)(60))"
+    )
+    run = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=environ)
+    assert done.stdout.startswith("Startup(works=False, "), done.stderr
+    assert "started with -S" in done.stdout
 
 
 def test_a_probe_that_cannot_be_loaded_is_a_problem(look: Examine, tmp_path: Path) -> None:
@@ -318,7 +364,7 @@ def test_a_file_in_the_way_and_a_folder_that_takes_no_files_are_problems(tmp_pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_who_may_not_write_and_has_no_home_is_told(tmp_path: Path) -> None:
+def test_another_user_who_may_not_write_and_has_no_home_is_told(tmp_path: Path, site: Path) -> None:
     # Loaded before: the interpreter itself may lie in a folder that is root's alone.
     script = f"""
 import os, sys, json, subprocess, tempfile
@@ -332,7 +378,8 @@ os.environ.clear()
 sys.exit(cli.main(["doctor", "--json", "--out", {str(tmp_path / "runs")!r}]))
 """
     run = [sys.executable, "-c", script]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    environ = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=environ)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["storage"]["reason"].endswith(
         "takes no file (Permission denied); name another folder, or mount one"
@@ -568,7 +615,10 @@ def test_json_is_as_documented(look: Examine) -> None:
 
 
 def test_the_command_exits_with_1_if_something_would_be_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("RLVR_PROBE_FRAMEWORKS", "none")
     assert cli.main(["doctor", "--out", str(tmp_path / "runs")]) == 0
@@ -598,23 +648,26 @@ def test_an_armed_shell_is_examined_without_a_recording(tmp_path: Path, site: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
-def test_it_works_where_the_terminal_knows_ascii_only(tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONIOENCODING": "ascii", "RLVR_PROBE_FRAMEWORKS": "none"}
-    code, out, err = doctor(env=environ, cwd=tmp_path)
-    assert (code, err) == (0, "")
-    assert out.isascii()
+def test_it_works_where_the_terminal_knows_ascii_only(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLVR_PROBE_FRAMEWORKS", "none")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert cli.main(["doctor", "--out", str(tmp_path / "runs")]) == 0
+    sys.stdout.seek(0)
+    out = sys.stdout.read()
     assert "  ok start-up hook" in out
     assert "?" not in out
 
 
-def test_it_works_in_a_folder_that_is_gone(tmp_path: Path) -> None:
+def test_it_works_in_a_folder_that_is_gone(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    script = (
-        "import os, sys; from rlvr_probe import cli; os.rmdir(os.getcwd()); "
-        "sys.exit(cli.main(['doctor']))"
-    )
-    run = [sys.executable, "-c", script]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=gone)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "the working directory is gone" in done.stdout
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["doctor"]) == 1
+    out, err = capsys.readouterr()
+    assert "the working directory is gone" in out
+    assert err == ""

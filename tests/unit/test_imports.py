@@ -142,12 +142,12 @@ class Half:
     def __init__(self, name: str, inner: Path, end: str = "value = 1") -> None:
         self.begun = sys.modules[__name__].begun = threading.Event()  # type: ignore[attr-defined]
         self.go = sys.modules[__name__].go = threading.Event()  # type: ignore[attr-defined]
-        inner.write_text(f"from {__name__} import begun, go\nbegun.set()\ngo.wait(20)\n{end}\n")
+        inner.write_text(f"from {__name__} import begun, go\nbegun.set()\ngo.wait(60)\n{end}\n")
         importlib.invalidate_caches()
         self._name = name
         self._thread = threading.Thread(target=self._load)
         self._thread.start()
-        assert self.begun.wait(20)
+        assert self.begun.wait(60)
 
     def _load(self) -> None:
         try:
@@ -157,7 +157,7 @@ class Half:
 
     def finish(self) -> None:
         self.go.set()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -254,7 +254,7 @@ def test_threads_that_wait_while_others_import_act_once_each(module: str, tmp_pa
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert len(seen) == 2
         seen.clear()
 

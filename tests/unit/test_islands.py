@@ -61,7 +61,7 @@ def long_ones(draw: st.DrawFn) -> Rows:
     return found
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(some=st.one_of(rows, long_ones()))
 def test_every_moment_that_is_covered_counts_once(
     sql: duckdb.DuckDBPyConnection, some: Rows

@@ -163,13 +163,13 @@ def test_memory_is_some_hundred_bytes_per_trajectory_with_its_turns(tmp_path: Pa
     for steps in (1, 5):
         folder = tmp_path / str(steps)
         folder.mkdir()
-        Job(folder, steps=steps, prompts=128, group_size=8, workers=4, v1=False).write()
+        Job(folder, steps=steps, prompts=32, group_size=8, workers=4, v1=False).write()
         tracemalloc.start()
         trace = read_run(folder)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert trace.lost == {}
-    more = 4 * 1_024 + 2 * 1_024
+    more = 4 * 256 + 2 * 256
     assert (peaks[1] - peaks[0]) / more < 1_200
 
 

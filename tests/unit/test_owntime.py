@@ -22,6 +22,7 @@ from rlvr_probe.recorder import FULL, OFF, STAGES, Recorder, bookkeeping, owntim
 from rlvr_probe.recorder.owntime import CAP_NS, SAMPLE, Account, before, culprits
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
+from tests.jobs import wait_for
 from tests.unit.test_recorder import rows
 
 Make = Callable[..., Recorder]
@@ -172,6 +173,15 @@ def recorder(record: Make) -> Iterator[Recorder]:
     hooks.activate(None)
 
 
+@pytest.fixture
+def lenient(record: Make) -> Iterator[Recorder]:
+    """Allows as much as five places cost together when each was visited six times."""
+    made = record(own_share=0.05)
+    hooks.activate(made, HookProbe(made, Patches()))
+    yield made
+    hooks.activate(None)
+
+
 def train(points: list[HookPoint], enough: Callable[[], bool]) -> int:
     """Steps until ``enough``, which must come; every stage of every step is really done."""
     stages = [wrap(lambda i: i + 1, Hook(point)) for point in points]
@@ -266,17 +276,21 @@ def test_a_callback_that_sleeps_is_never_muted_alone(recorder: Recorder) -> None
 
 
 def test_a_probe_that_is_slow_everywhere_records_stages_then_nothing(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    lenient: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    recorder = lenient
+    # By the clocks of a busy machine, one place may be late so often that it is to blame.
+    machine = Machine(monkeypatch)
     real = Recorder.append
 
     def append(self: Recorder, row: tuple[Any, ...]) -> None:
-        time.sleep(0.05)
+        time.sleep(0.002)
+        machine.cpu_ns += 50 * MS
         real(self, row)
 
     monkeypatch.setattr(Recorder, "append", append)
     train(POINTS, lambda: recorder.level == OFF)
-    assert not recorder.open
+    wait_for(lambda: not recorder.open)
     recorder.close("exit")
     assert [row[2] for row in rows(recorder.folder, "level")] == ["stages", "off"]
     assert not rows(recorder.folder, "muted")

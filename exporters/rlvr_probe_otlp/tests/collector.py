@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
+import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
@@ -23,7 +24,10 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
 
-__all__ = ["GONE", "Collector", "attributes", "grpc_collector", "http_collector"]
+__all__ = ["EACH_PROTOCOL", "GONE", "Collector", "attributes", "grpc_collector", "http_collector"]
+
+EACH_PROTOCOL = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+"""Marks what a protocol has a way of its own to say."""
 
 Answer = Callable[[int], int]
 """HTTP status by the number of the request, from 0."""

@@ -23,7 +23,6 @@ from rlvr_probe_otlp.wire.connection import Destination
 
 from rlvr_probe import cli
 from rlvr_probe.exceptions import ConfigError
-from tests.actors import Job
 
 SECRET = "Canary-secret-8Gh"
 HTTP, GRPC = "http/protobuf", "grpc"
@@ -36,12 +35,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    Job(tmp_path / "run", steps=3).write()
-    return tmp_path / "run"
 
 
 @pytest.fixture

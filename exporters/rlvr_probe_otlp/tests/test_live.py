@@ -50,7 +50,7 @@ def environment(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def four_steps(folder: Path) -> None:
-    Job(folder, steps=4).write()
+    Job(folder, steps=4, prompts=2, group_size=3).write()
 
 
 class Run:
@@ -137,7 +137,13 @@ def rest(folder: Path) -> int:
     return cli.main(["export", str(folder), "--to", "otlp"])
 
 
-@pytest.mark.parametrize("made", ["ranks", "actors", "gpus", "died"])
+@pytest.mark.parametrize(
+    ("made", "protocol"),
+    [
+        *((made, "http/protobuf") for made in ("ranks", "actors", "gpus", "died")),
+        ("actors", "grpc"),
+    ],
+)
 def test_a_run_is_there_when_it_is_over_and_each_thing_once(
     made: str, make: Callable[..., Run], collector: Collector
 ) -> None:
@@ -300,9 +306,9 @@ def test_an_export_that_is_killed_ten_times_sends_each_thing_once(
 ) -> None:
     monkeypatch.setattr(tail, "_SLICE_B", 2_000)
     monkeypatch.setattr(live, "_READ_B", 2_000)
-    run = make(lambda folder: Job(folder, steps=30).write())
+    run = make(lambda folder: Job(folder, steps=30, prompts=2, group_size=3).write())
     run.growing.leave_out("end")
-    assert list(run.growing.rounds(300))
+    assert list(run.growing.rounds(100))
     counts = list[int]()
     for life in range(10):
         session = Mortal(run.folder, 1 + life)

@@ -219,7 +219,7 @@ def test_loops_of_parents_are_cut_and_the_longest_are_kept_with_what_is_around_t
 
 @pytest.mark.timeout(120)
 def test_a_deep_chain_of_spans_costs_no_recursion() -> None:
-    depth = 10 * sys.getrecursionlimit()
+    depth = 2 * sys.getrecursionlimit()
     found = {number: Placed(0, 1, number - 1 if number else None) for number in range(depth)}
     assert len(keep_longest(found, without_loops(found), 100)) <= 100
 

@@ -12,7 +12,7 @@ import pytest
 from rlvr_probe_otlp import live as otlp_live
 from rlvr_probe_otlp.live import LiveExport
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.tests.collector import Collector, http_collector
+from rlvr_probe_otlp.tests.collector import EACH_PROTOCOL, Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import read
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, export
 from rlvr_probe_otlp.wire import sending
@@ -63,6 +63,7 @@ def there(collector: Collector) -> set[tuple[str, str]]:
     return {(span.trace_id.hex(), span.span_id.hex()) for _, span in collector.spans()}
 
 
+@EACH_PROTOCOL
 def test_a_step_that_is_refused_for_good_keeps_no_other_back(
     collector: Collector, protocol: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_step_that_is_refused_for_good_keeps_no_other_back(
     assert len(collector.requests) == count
 
 
+@EACH_PROTOCOL
 def test_what_is_noted_of_a_refusal_is_how_much_and_a_word(
     collector: Collector, protocol: str, run: Path
 ) -> None:
@@ -106,11 +108,12 @@ def test_what_is_noted_of_a_refusal_is_how_much_and_a_word(
     assert all(b"Canary" not in path.read_bytes() for path in run.iterdir())
 
 
+@EACH_PROTOCOL
 def test_what_is_too_large_at_once_arrives_in_parts(collector: Collector, run: Path) -> None:
     largest = list[int]()
 
     def judge(request: Any) -> int:
-        if request.ByteSize() > 10_000:
+        if request.ByteSize() > 3_000:
             return 413
         largest.append(request.ByteSize())
         return 200
@@ -119,9 +122,10 @@ def test_what_is_too_large_at_once_arrives_in_parts(collector: Collector, run: P
     assert export(run) == 0
     check_all_there(collector, read(run, run.parent))
     assert len(list(collector.spans())) == len(there(collector))
-    assert max(largest) > 4_000
+    assert max(largest) > 1_200
 
 
+@EACH_PROTOCOL
 def test_a_span_that_is_too_large_by_itself_is_given_up_alone(
     collector: Collector, protocol: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_collector_for_which_everything_is_too_large_is_not_asked_for_every_sp
     assert len(collector.requests) < (len(spans) + points.total()) / 2
 
 
+@EACH_PROTOCOL
 @pytest.mark.parametrize("status", [401, 404])
 def test_what_what_was_sent_is_no_reason_for_gives_nothing_up(
     status: int, collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
@@ -182,6 +187,7 @@ def test_a_collector_that_breaks_at_everything_is_not_asked_for_every_step(
     assert len(http.requests) < 40
 
 
+@EACH_PROTOCOL
 def test_what_a_collector_throws_away_of_what_it_took_is_told_and_not_sent_again(
     collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +209,7 @@ def test_what_a_collector_throws_away_of_what_it_took_is_told_and_not_sent_again
     assert len(collector.requests) == 2 * count
 
 
+@EACH_PROTOCOL
 def test_a_warning_of_a_collector_that_took_everything_is_shown(
     collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +218,7 @@ def test_a_warning_of_a_collector_that_took_everything_is_shown(
     assert "it says: please use the new address" in capsys.readouterr().out
 
 
+@EACH_PROTOCOL
 def test_secrets_that_a_collector_repeats_are_not_shown(
     collector: Collector, run: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -18,7 +18,13 @@ from typing import Any
 import pytest
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Snapshot
-from rlvr_probe_otlp.tests.collector import Collector, attributes, grpc_collector, http_collector
+from rlvr_probe_otlp.tests.collector import (
+    EACH_PROTOCOL,
+    Collector,
+    attributes,
+    grpc_collector,
+    http_collector,
+)
 from rlvr_probe_otlp.tests.recordings import MADE, planned, read
 
 from rlvr_probe import cli
@@ -38,8 +44,9 @@ def impatient() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def environment(patient: None) -> None:
-    """Of each test of this file."""
+def environment(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a small run takes several requests."""
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100")
 
 
 def export(run: Path, *more: str) -> int:
@@ -101,7 +108,9 @@ def check_all_there(collector: Collector, trace: Trace) -> None:
     assert received(collector).keys() == points.keys()
 
 
-@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize(
+    ("made", "protocol"), [*((made, "http/protobuf") for made in MADE), ("actors", "grpc")]
+)
 def test_everything_that_is_planned_arrives_once(
     made: str, collector: Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +168,7 @@ def test_a_step_that_came_later_is_sent_alone(collector: Collector, tmp_path: Pa
     assert not before & again
 
 
+@EACH_PROTOCOL
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_collector_that_asks_for_patience_gets_everything_in_the_end(
     status: int, collector: Collector, run: Path
@@ -173,11 +183,14 @@ def test_a_collector_that_asks_for_patience_gets_everything_in_the_end(
     check_all_there(collector, read(run, run.parent))
 
 
-@pytest.mark.parametrize("status", [401, 404, 500, 503])
+@pytest.mark.parametrize(
+    ("status", "protocol"),
+    [*((status, "http/protobuf") for status in (401, 404, 500, 503)), (500, "grpc")],
+)
 def test_a_collector_that_refuses_is_an_error_that_says_so_and_a_repetition_sends_the_rest(
     status: int, collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collector.answer = lambda number: 200 if number < 2 else status
+    collector.answer = lambda number: 200 if number < 1 else status
     with impatient():
         assert export(run) == cli.UNABLE
     error = capsys.readouterr().err
@@ -189,6 +202,7 @@ def test_a_collector_that_refuses_is_an_error_that_says_so_and_a_repetition_send
     check_all_there(collector, read(run, run.parent))
 
 
+@EACH_PROTOCOL
 def test_a_collector_that_was_never_there_is_an_error_in_bounded_time(
     start: Callable[[], AbstractContextManager[Collector]],
     protocol: str,
@@ -202,6 +216,7 @@ def test_a_collector_that_was_never_there_is_an_error_in_bounded_time(
     assert "repeat the command" in capsys.readouterr().err
 
 
+@EACH_PROTOCOL
 def test_a_collector_that_hangs_does_not_hang_the_export(collector: Collector, run: Path) -> None:
     collector.hang = threading.Event()
     with impatient():
@@ -213,6 +228,7 @@ def test_a_collector_that_hangs_does_not_hang_the_export(collector: Collector, r
     assert {(s.trace_id.hex(), s.span_id.hex()) for _, s in collector.spans()} == spans.keys()
 
 
+@EACH_PROTOCOL
 @pytest.mark.parametrize("name", ["gzip", "none"])
 def test_compression_headers_and_names_of_the_environment_are_used(
     name: str, collector: Collector, protocol: str, run: Path, monkeypatch: pytest.MonkeyPatch
@@ -484,7 +500,7 @@ def test_a_disk_that_is_really_full_is_too(
 def test_an_export_that_is_killed_is_finished_by_the_next(
     after: int, collector: Collector, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "20")
     killed = list[subprocess.Popen[bytes]]()
     ready = threading.Event()
 

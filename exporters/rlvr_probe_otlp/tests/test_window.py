@@ -27,7 +27,7 @@ from tests.synthetic import write_recording
 
 LIMITS = Limits(slowest=10)
 
-ROUNDS = 60
+ROUNDS = 30
 AHEAD_NS = 300 * SECOND
 
 
