@@ -24,7 +24,9 @@ from tests.planted import ASLEEP, Planted
 from tests.surroundings import RAY_START, surroundings
 
 __all__ = [
+    "DEATH",
     "EVALUATED",
+    "FEW",
     "FULL",
     "GROUP",
     "JOB",
@@ -86,23 +88,39 @@ class Scenario:
     timeout_s: float = 900.0
 
     @property
+    def evaluated(self) -> int:
+        """Samples that follow each second step."""
+        return 0 if self.arguments[:2] == FEW[:2] else EVALUATED
+
+    @property
     def bare(self) -> Scenario:
         """The same job without a probe."""
         return replace(self, how="bare")
 
 
+FEW = ("--eval.steps", "-1", "--ckpt.save_steps", "-1")
+"""Neither evaluations nor checkpoints."""
+
 SCENARIOS = {
     "one_rank": Scenario(fixed=True),
+    # Its environment sleeps, which changes how long it takes, and nothing else.
+    "agent": Scenario(
+        agent=True, engines=2, steps=3, arguments=FEW, planted=Planted("tool", "step", 1.0)
+    ),
+    # Only by `make conformance-full`.
     "two_ranks": Scenario(how="attach", ranks=2, engines=2),
-    "agent": Scenario(agent=True, engines=2),
+    "agent_evaluated": Scenario(agent=True, engines=2),
     "async": Scenario(asynchronous=True, steps=3),
     "model": Scenario(model=True),
     "service": Scenario(service=True),
 }
 """Jobs whose recording must hold exactly what happened."""
 
-FULL = frozenset({"two_ranks", "agent", "async", "model", "service"})
+FULL = frozenset(list(SCENARIOS)[2:])
 """Those that continuous integration has no time for."""
+
+DEATH = Scenario(environment=("OPENRLHF_CPU_MISCHIEF=kill_rank@1",), exit_status=1)
+"""A job whose rank is killed in its second step, where it has calculated log-probabilities."""
 
 
 @dataclass(frozen=True)

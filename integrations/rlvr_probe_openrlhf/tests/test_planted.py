@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rlvr_probe_openrlhf.tests.runs import GROUP, PROMPTS, Finished, Runner, Scenario
+from rlvr_probe_openrlhf.tests.runs import (
+    FEW,
+    GROUP,
+    PROMPTS,
+    SCENARIOS,
+    Finished,
+    Runner,
+    Scenario,
+)
 
 from tests.planted import (
     Planted,
@@ -21,12 +29,11 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
 
 TOGETHER = PROMPTS * GROUP
 """Trajectories of a step."""
-FEW = ("--eval.steps", "-1", "--ckpt.save_steps", "-1")
 # Else as many would be verified at a time as the machine has cores.
 ONE_OF_A_STEP = (f"OPENRLHF_CPU_SLEEPS_EVERY={TOGETHER}",)
 SLEEP = Scenario(steps=6, arguments=FEW)
 JOBS = {
-    "tool": replace(SLEEP, agent=True, steps=3, planted=Planted("tool", "step", 1.0)),
+    "tool": SCENARIOS["agent"],
     "reward": replace(
         SLEEP, ranks=2, environment=ONE_OF_A_STEP, planted=Planted("reward", "reward_func", 1.0)
     ),

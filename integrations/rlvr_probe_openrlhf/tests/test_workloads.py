@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_openrlhf.tests.runs import EVALUATED, FULL, GROUP, PROMPTS, Finished
+from rlvr_probe_openrlhf.tests.runs import FULL, GROUP, PROMPTS, Finished
 from rlvr_probe_openrlhf.tests.truth import Lines
 
 from rlvr_probe.model.batch import Group
@@ -29,12 +29,12 @@ def jobs(*names: str) -> pytest.MarkDecorator:
 
 
 def training(run: Finished) -> list[list[Lines]]:
-    """Requests of each trajectory, by step; each second step is followed by an evaluation."""
+    """Requests of each trajectory, by step; each second one may be followed by an evaluation."""
     left = run.truth.trajectories
     steps = []
     for number in range(1, run.scenario.steps + 1):
         steps.append(left[: PROMPTS * GROUP])
-        left = left[PROMPTS * GROUP + (EVALUATED if number % 2 == 0 else 0) :]
+        left = left[PROMPTS * GROUP + (run.scenario.evaluated if number % 2 == 0 else 0) :]
     assert left == []
     return steps
 
@@ -154,7 +154,7 @@ def test_polytrace_accepts_packed_lengths_and_reward_times(run: Finished, tmp_pa
     judged(run, packed(run), tmp_path)
 
 
-@jobs("agent")
+@jobs("agent", "agent_evaluated")
 def test_the_workload_holds_every_turn_and_when_the_reward_came(run: Finished) -> None:
     truth = multiturn(run)["multiturn"]
     directory = run.workload[1]
@@ -171,7 +171,7 @@ def test_the_workload_holds_every_turn_and_when_the_reward_came(run: Finished) -
 
 
 @polytrace
-@jobs("agent")
+@jobs("agent", "agent_evaluated")
 def test_polytrace_accepts_turns_and_steps_of_the_environment(
     run: Finished, tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from rlvr_probe_ray.tests.runs import (
     PATIENCE_S,
     TESTS,
     Cluster,
-    cluster,
     descendants,
     environment,
     python,
@@ -86,12 +85,6 @@ class Job:
             if sidecar:
                 os.kill(sidecar, signal.SIGKILL)
             lock_path(self.run).unlink()
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Cluster]:
-    with cluster() as one:
-        yield one
 
 
 @pytest.fixture

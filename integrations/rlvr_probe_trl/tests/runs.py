@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 from rlvr_probe_trl.tests.releases import folders
 from rlvr_probe_trl.tests.truth import Truth, read_truth
 
@@ -26,6 +27,7 @@ from tests.surroundings import surroundings
 from tests.watched import wait_for_the_end_of_its_sidecar, watched
 
 __all__ = [
+    "FULL",
     "LAUNCHER",
     "SCENARIOS",
     "TRAIN",
@@ -33,6 +35,7 @@ __all__ = [
     "Runner",
     "Scenario",
     "environment",
+    "named",
     "run_command",
     "run_script",
 ]
@@ -133,6 +136,14 @@ SCENARIOS = {
     "1.8": Scenario("--async-reward --subclass", "launcher", trl="1.8.0"),
 }
 """Trainings whose workload must hold exactly what happened."""
+
+FULL = frozenset(name for name, one in SCENARIOS.items() if one.trl and name != "0.17")
+"""Those that continuous integration has no time for: of releases but the oldest and the newest."""
+
+
+def named(*names: str) -> list[Any]:
+    """Parameters of a test: these scenarios."""
+    return [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in names]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from rlvr_probe_trl.tests.runs import SCENARIOS, Finished, Runner
+from rlvr_probe_trl.tests.runs import SCENARIOS, Finished, Runner, named
 
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.names import STAGES
@@ -44,9 +44,9 @@ def run(runner: Runner, name: str) -> Finished:
     return runner.finished(SCENARIOS[name])
 
 
-every_run = pytest.mark.parametrize("name", SCENARIOS)
+every_run = pytest.mark.parametrize("name", named(*SCENARIOS))
 whole_runs = pytest.mark.parametrize(
-    "name", [name for name, scenario in SCENARIOS.items() if scenario.then is None]
+    "name", named(*(name for name, scenario in SCENARIOS.items() if scenario.then is None))
 )
 
 
@@ -82,14 +82,14 @@ def test_the_release_that_is_recorded_is_the_one_that_was_asked_for(run: Finishe
     assert releases == {run.scenario.trl or metadata.version("trl")}
 
 
-@pytest.mark.parametrize("name", ["n8_truncated", "0.17", "0.20_masked"])
+@pytest.mark.parametrize("name", named("n8_truncated", "0.17", "0.20_masked"))
 def test_many_completions_are_cut_off_where_that_is_the_point(run: Finished) -> None:
     stopped = [ended for batch in run.truth.stopped for ended in batch]
     assert stopped.count(False) > len(stopped) // 2
     assert True in stopped
 
 
-@pytest.mark.parametrize("name", ["0.17", "0.20_masked"])
+@pytest.mark.parametrize("name", named("0.17", "0.20_masked"))
 def test_prompts_are_cut_where_that_is_the_point(run: Finished) -> None:
     inputs = [group["input"] for _, batch in run.truth.batches for group in batch]
     assert max(inputs) == 6
@@ -123,7 +123,7 @@ def test_the_policy_that_sampled_is_the_one_of_the_step_before(run: Finished) ->
     ]
 
 
-@pytest.mark.parametrize("name", ["many", "two_ranks", "0.17", "0.20_masked", "0.28", "1.0"])
+@pytest.mark.parametrize("name", named("many", "two_ranks", "0.17", "0.20_masked", "0.28", "1.0"))
 def test_evaluations_are_kept_apart_with_their_own_lengths(run: Finished) -> None:
     evaluations = [batch for step in run.trace.steps() for batch in step.evaluations]
     assert len(evaluations) > 1
@@ -237,7 +237,7 @@ def test_every_call_is_recorded_once(run: Finished) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["many", "two_ranks", "0.17", "0.20_masked"])
+@pytest.mark.parametrize("name", named("many", "two_ranks", "0.17", "0.20_masked"))
 def test_losses_weights_and_tokens_are_those_of_the_run_without_a_probe(
     runner: Runner, run: Finished
 ) -> None:
@@ -246,7 +246,7 @@ def test_losses_weights_and_tokens_are_those_of_the_run_without_a_probe(
     assert run.results == bare.results
 
 
-@pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.watched])
+@pytest.mark.parametrize("name", named(*(name for name, one in SCENARIOS.items() if one.watched)))
 def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
     run: Finished,
 ) -> None:
@@ -256,7 +256,7 @@ def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
     check_what_is_told_of_it(run.trace, recording, run.folder, lasting=run.scenario.ranks > 1)
 
 
-@pytest.mark.parametrize("name", ["many", "0.28"])
+@pytest.mark.parametrize("name", named("many", "0.28"))
 def test_each_kind_of_reward_function_is_timed_and_its_values_kept(run: Finished) -> None:
     functions = ["keeper", "sometimes", "later", "reward_model_3"]
     for batch in recorded(run):
@@ -276,7 +276,7 @@ def test_each_kind_of_reward_function_is_timed_and_its_values_kept(run: Finished
     assert min(span.seconds for span in asynchronous) > 0.03
 
 
-@pytest.mark.parametrize("name", ["0.17", "0.22_rloo", "0.26", "1.0"])
+@pytest.mark.parametrize("name", named("0.17", "0.22_rloo", "0.26", "1.0"))
 def test_a_reward_model_is_timed_and_its_values_kept(run: Finished) -> None:
     functions = ["keeper", "sometimes", "reward_model_2"]
     for batch in recorded(run):
@@ -286,7 +286,7 @@ def test_a_reward_model_is_timed_and_its_values_kept(run: Finished) -> None:
             assert None not in shard.rewards[2].values
 
 
-@pytest.mark.parametrize("name", ["two_ranks", "0.20_two_ranks"])
+@pytest.mark.parametrize("name", named("two_ranks", "0.20_two_ranks"))
 def test_waiting_for_a_slow_reward_of_another_rank_is_told_from_reward_work(run: Finished) -> None:
     ranks = {process.index: process.rank for process in run.trace.processes}
     waits: dict[int | None, list[Span]] = {0: [], 1: []}
@@ -310,14 +310,14 @@ def test_waiting_for_a_slow_reward_of_another_rank_is_told_from_reward_work(run:
     assert sum(span.seconds for span in waits[0]) < sum(span.seconds for span in waits[1])
 
 
-@pytest.mark.parametrize("name", ["straddling", "0.24_straddling"])
+@pytest.mark.parametrize("name", named("straddling", "0.24_straddling"))
 def test_a_group_may_lie_on_two_ranks(run: Finished) -> None:
     assert [[len(shard.response_tokens) for shard in batch.shards] for batch in recorded(run)] == [
         [4, 4] for _ in run.truth.batches
     ]
 
 
-@pytest.mark.parametrize("name", ["resumed", "0.20_resumed"])
+@pytest.mark.parametrize("name", named("resumed", "0.20_resumed"))
 def test_steps_done_again_after_a_resume_count_once(run: Finished) -> None:
     assert [step.number for step in run.trace.steps()] == [1, 2, 3, 4, 5, 6]
     assert [step.number for step in run.trace.redone] == [4, 5]
@@ -326,7 +326,12 @@ def test_steps_done_again_after_a_resume_count_once(run: Finished) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("many", "grpo"), ("rloo", "rloo"), ("0.20_two_ranks", "grpo"), ("0.22_rloo", "rloo")],
+    [
+        ("many", "grpo"),
+        ("rloo", "rloo"),
+        pytest.param("0.20_two_ranks", "grpo", marks=pytest.mark.full),
+        pytest.param("0.22_rloo", "rloo", marks=pytest.mark.full),
+    ],
 )
 def test_a_training_states_its_facts(run: Finished, expected: str) -> None:
     facts = dict(run.trace.attempts[0].sessions[0].facts)
@@ -344,6 +349,6 @@ def test_a_training_states_its_facts(run: Finished, expected: str) -> None:
     assert facts["model_type"] == "qwen2"
 
 
-@pytest.mark.parametrize("name", ["many"])
+@pytest.mark.parametrize("name", named("many"))
 def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
     assert trainings.not_shown(run.trace) == []

@@ -66,6 +66,7 @@ def test_what_a_killed_rank_had_finished_is_read_back(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_reward_that_holds_the_interpreter_lock_is_shown_as_open(tmp_path: Path) -> None:
     command = [sys.executable, str(TRAIN), "--out", str(tmp_path / "b"), "--attach", "before"]
     process = subprocess.Popen(

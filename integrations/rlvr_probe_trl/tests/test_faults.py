@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,29 @@ MANY = (
 )
 GROUP_SIZE = 4
 RUN = Scenario(environment=("RLVR_PROBE_RUN_ID=run",))
+FIRST, *_ = KINDS
+
+
+def kinds(*names: str) -> pytest.MarkDecorator:
+    """Runs a test for each of these kinds of faults; continuous integration has time for one."""
+    return pytest.mark.parametrize(
+        "kind",
+        [pytest.param(name, marks=pytest.mark.full if name != FIRST else ()) for name in names],
+    )
 
 
 class Trainings:
     """One for each kind of fault, at most two at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wanted: Iterable[str]) -> None:
         self.folder = folder
         self._pool = ThreadPoolExecutor(2)
-        self._played: dict[str, Future[dict[str, Any]]] = {}
+        self._played: dict[str, Future[dict[str, Any]]] = {
+            one: self._pool.submit(self._play, one) for one in ("bare", "-", *wanted)
+        }
 
     def said(self, kind: str) -> dict[str, Any]:
         """What a training said that is over."""
-        for one in ("bare", "-", *KINDS):
-            if one not in self._played:
-                self._played[one] = self._pool.submit(self._play, one)
         return self._played[kind].result()
 
     def close(self) -> None:
@@ -59,8 +67,12 @@ class Trainings:
 
 
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
-    made = Trainings(tmp_path_factory.mktemp("faulty"))
+def trainings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Trainings]:
+    mine = (item for item in request.session.items if item.path == Path(__file__))
+    wanted = {item.callspec.params["kind"] for item in mine if isinstance(item, pytest.Function)}
+    made = Trainings(tmp_path_factory.mktemp("faulty"), [one for one in KINDS if one in wanted])
     yield made
     made.close()
 
@@ -71,14 +83,14 @@ def may_be_struck(name: str, kind: str) -> bool:
     return not own.startswith((*AT_ATTACH, *THIN, *(CACHED if kind in GARBAGE else ())))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@kinds(*KINDS)
 def test_the_training_is_bit_for_bit_the_one_without_a_probe(
     trainings: Trainings, kind: str
 ) -> None:
     assert trainings.said(kind)["result"] == trainings.said("bare")["result"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@kinds(*KINDS)
 def test_every_function_that_a_training_calls_was_struck(trainings: Trainings, kind: str) -> None:
     enumerated = functions_of(
         {name: path for name, path in adapter_modules().items() if name.startswith(FOLDER)}
@@ -91,7 +103,7 @@ def test_every_function_that_a_training_calls_was_struck(trainings: Trainings, k
     assert len(struck) > 60
 
 
-@pytest.mark.parametrize("kind", RAISED)
+@kinds(*RAISED)
 def test_every_error_is_counted_once_in_the_recording(trainings: Trainings, kind: str) -> None:
     struck = trainings.said(kind)["struck"]
     [process] = read_run(trainings.folder / kind / "recordings" / "run").processes
@@ -100,7 +112,7 @@ def test_every_error_is_counted_once_in_the_recording(trainings: Trainings, kind
     assert dict(process.faults) == {f"{place}: {error}": count for place, error, count in said}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@kinds(*KINDS)
 def test_no_length_is_recorded_that_was_not_sampled(trainings: Trainings, kind: str) -> None:
     trainings.said(kind)
     truth = read_truth(trainings.folder / kind / "books", GROUP_SIZE)

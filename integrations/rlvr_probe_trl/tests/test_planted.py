@@ -30,10 +30,8 @@ PLANTED = {
 }
 """What sleeps can be told."""
 
-_SLOW = {"reward_two_ranks"}
-"""For `make conformance-full` alone."""
-
-NAMES = [pytest.param(name, marks=[pytest.mark.full] if name in _SLOW else []) for name in PLANTED]
+REST = [pytest.param(name, marks=pytest.mark.full) for name in PLANTED if name != "reward"]
+"""Those that continuous integration has no time for."""
 
 UPDATE = Scenario("--steps 6 --asleep-in update", ranks=2, planted=Planted("rank", 1, 0.5))
 """A rank sleeps where gradients are made, while the other waits for it in their reduction."""
@@ -89,7 +87,7 @@ def trainings(
     runner.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["reward", *REST])
 def test_what_sleeps_is_named_first_with_its_seconds_and_nothing_else_is(
     trainings: Trainings, name: str
 ) -> None:
@@ -97,9 +95,9 @@ def test_what_sleeps_is_named_first_with_its_seconds_and_nothing_else_is(
     assert mistakes(told.causes, told.scenario.planted, told.slept, told.scenario.ranks) == []
 
 
-@pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("rank",)])
+# What a rank does itself is no wait.
+@pytest.mark.parametrize("name", ["reward", *(one for one in REST if one.values != ("rank",))])
 def test_what_is_a_part_costs_no_more_than_the_whole(trainings: Trainings, name: str) -> None:
-    """A function or tool costs what all GPUs waited at most; what a rank does itself is no wait."""
     told = trainings(PLANTED[name])
     ledger = told.said.ledger
     assert ledger is not None
@@ -107,13 +105,16 @@ def test_what_is_a_part_costs_no_more_than_the_whole(trainings: Trainings, name:
     assert told.causes[0].gpu_s <= 1.05 * waited
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize(
+    "name", ["sound", *(pytest.param(name, marks=pytest.mark.full) for name in [*SOUND][1:])]
+)
 def test_a_sound_training_is_silent(trainings: Trainings, name: str) -> None:
     told = trainings(SOUND[name])
     assert told.slept.calls == 0
     assert mistakes(told.causes, None, told.slept, told.scenario.ranks) == []
 
 
+@pytest.mark.full
 def test_a_sleep_in_some_steps_costs_these_alone(trainings: Trainings) -> None:
     told = trainings(PLANTED["reward_sometimes"])
     [first, *_] = told.causes
@@ -122,6 +123,7 @@ def test_a_sleep_in_some_steps_costs_these_alone(trainings: Trainings) -> None:
     assert first.gpu_s == pytest.approx(told.slept.wall_s, rel=0.02)
 
 
+@pytest.mark.full
 def test_who_is_late_in_an_update_is_not_guessed(trainings: Trainings) -> None:
     """Without tensor activity of a GPU a wait in a collective looks like work: a note says so."""
     told = trainings(UPDATE)

@@ -31,16 +31,21 @@ PLANTED = Scenario(
 RELEASES = ("", "0.17.0", "0.20.0")
 """The installed one, and those whose lengths come from where token ids are."""
 
+EVERY = ["", *(pytest.param(release, marks=pytest.mark.full) for release in RELEASES[1:])]
+
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+def runner(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runner]:
     runner = Runner(tmp_path_factory.mktemp("privacy"))
-    runner.start(replace(PLANTED, trl=release) for release in RELEASES)
+    planted = {release: replace(PLANTED, trl=release) for release in RELEASES}
+    runner.start_named(request.session, "run", planted)
     yield runner
     runner.close()
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=EVERY)
 def run(runner: Runner, request: pytest.FixtureRequest) -> Finished:
     return runner.finished(replace(PLANTED, trl=request.param))
 

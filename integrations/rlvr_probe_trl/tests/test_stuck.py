@@ -44,6 +44,7 @@ def test_a_reward_function_that_hangs_is_named_with_its_line(tmp_path: Path) -> 
         assert (waited["rank"], waited["span"]) == (1, "reward")
 
 
+@pytest.mark.full
 def test_a_rank_that_hangs_in_generation_comes_before_the_one_that_waits(tmp_path: Path) -> None:
     with training(tmp_path, "generation", rank=1) as job:
         first, waiting = job.found()

@@ -230,6 +230,7 @@ def test_results_and_log_are_those_of_the_run_without_a_probe(runs: Runs) -> Non
 
 
 @conformance
+@pytest.mark.full
 def test_a_detach_from_inside_a_tool_leaves_the_tools_as_they_were(runs: Runs) -> None:
     run = runs(f"{TOOLS} --detach")
     assert run.result == runs(TOOLS).result

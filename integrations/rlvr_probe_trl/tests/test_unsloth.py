@@ -85,8 +85,10 @@ def test_the_algorithm_is_that_of_the_source(run: Run) -> None:
     assert session.facts["reward_functions"] == ["keeper", "sometimes", "later"]
 
 
-def test_the_trainer_was_not_trls_own_and_trains_as_without_a_probe(
-    run: Run, tmp_path: Path
-) -> None:
+def test_the_trainer_was_not_trls_own(run: Run) -> None:
     assert "built UnslothGRPOTrainer UnslothGRPOTrainer\n" in run.output
+
+
+@pytest.mark.full
+def test_it_trains_as_without_a_probe(run: Run, tmp_path: Path) -> None:
     assert run.result == train(tmp_path / "bare", "no").result

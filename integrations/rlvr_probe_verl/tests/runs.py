@@ -89,7 +89,15 @@ class Scenario:
 SCENARIOS = {
     # In the first reward of the second step its sidecar is killed.
     "0.5": Scenario("0.5.0", watched=True, environment=("VERL_CPU_MISCHIEF=kill_sidecar@4",)),
-    "0.5_two_ranks": Scenario("0.5.0", how="launcher", ranks=2),
+    # A rank sleeps in it, which changes how long it takes, and nothing else.
+    "0.5_two_ranks": Scenario(
+        "0.5.0",
+        how="launcher",
+        ranks=2,
+        steps=6,
+        overrides=("trainer.test_freq=-1",),
+        planted=Planted("rank", 1, 1.0),
+    ),
     "0.9_v1": Scenario("0.9.1", "v1", how="launcher", ranks=2, watched=True),
     # Only by `make conformance-full`.
     "0.4": Scenario("0.4.1", how="launcher"),

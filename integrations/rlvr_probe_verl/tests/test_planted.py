@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rlvr_probe_verl.tests.runs import PROMPTS, Finished, Runner, Scenario
+from rlvr_probe_verl.tests.runs import PROMPTS, SCENARIOS, Finished, Runner, Scenario
 
 from tests.planted import (
     Planted,
@@ -28,7 +28,7 @@ TOGETHER = PROMPTS * V1.group_size
 # Else as many would be verified at a time as the machine has cores.
 ONE_OF_A_STEP = (f"VERL_CPU_SLEEPS_EVERY={TOGETHER}",)
 JOBS = {
-    "rank": replace(V0, planted=Planted("rank", 1, 1.0)),
+    "rank": SCENARIOS["0.5_two_ranks"],
     "v1_rank": replace(
         V1,
         # With a reference policy it would sleep in two stages.
@@ -66,6 +66,6 @@ def test_what_sleeps_is_the_first_cause_with_its_seconds(runner: Runner, name: s
     assert wrong(runner.finished(JOBS[name])) == []
 
 
-@pytest.mark.parametrize("job", ["0.5_two_ranks", "0.9_v1"])
+@pytest.mark.parametrize("job", ["0.9_v1", pytest.param("0.9_v0", marks=pytest.mark.full)])
 def test_of_a_job_in_which_nothing_sleeps_nothing_is_named(run: Finished) -> None:
     assert wrong(run) == []

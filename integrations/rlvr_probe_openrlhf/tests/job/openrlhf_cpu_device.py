@@ -8,7 +8,10 @@ written into the books as well, and prompts come in the same order in each run.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import signal
+import time
 from typing import Any
 
 import wrapt
@@ -75,9 +78,9 @@ def _mesh(module: Any) -> None:
 
 
 @wrapt.when_imported("openrlhf.trainer.ray.launcher")
-def _asleep(module: Any) -> None:
-    """A rank of the policy that sleeps does so in its log-probabilities."""
-    execute = module.BaseModelActor.execute_batch
+def _mischief(module: Any) -> None:
+    """A rank of the policy sleeps or is killed behind its log-probabilities."""
+    execute, calls = module.BaseModelActor.execute_batch, itertools.count()
 
     @functools.wraps(execute)
     def execute_batch(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +89,9 @@ def _asleep(module: Any) -> None:
         result = execute(self, method_name, *args, **kwargs)
         if method_name == "forward" and "Policy" in type(self).__name__:
             sleep_if_planted("rank", os.environ["RANK"])
+            if os.environ.get("OPENRLHF_CPU_MISCHIEF") == f"kill_rank@{next(calls)}":
+                time.sleep(0.2)  # as long as a record may take to reach the disk
+                os.kill(os.getpid(), signal.SIGKILL)
         return result
 
     module.BaseModelActor.execute_batch = execute_batch
