@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
+from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ConfigError
 
-__all__ = ["ARM", "AUTO", "DISABLED", "OFF", "OWNER", "Config"]
+__all__ = ["ARM", "AUTO", "DISABLED", "OFF", "OWNER", "Config", "access_of", "place_note"]
 
 ARM = "RLVR_PROBE"
 """Set to 1, makes the start-up hook attach in every Python process that inherits it."""
@@ -35,6 +36,8 @@ _N = TypeVar("_N", int, float)
 _NO_FRAMEWORK = "none"
 """What stands for an empty list of frameworks in a variable: an empty one is not given."""
 
+_RAY_PACKAGES = "/runtime_resources/working_dir_files/"
+
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 
@@ -44,7 +47,8 @@ class Config:
 
     Attributes:
         out: Folder of recordings; a run is one folder in it. ``RLVR_PROBE_OUT``. Made absolute
-            once, so that children with another working directory find it.
+            once, so that children with another working directory find it. The default is in the
+            home folder where the working directory is in Ray's package cache, which Ray empties.
         run_id: Run id; derived if not given. ``RLVR_PROBE_RUN_ID``.
         frameworks: Names of the integrations to use; None means every one installed.
             ``RLVR_PROBE_FRAMEWORKS``, separated by commas.
@@ -67,6 +71,8 @@ class Config:
         live: Whether what is asked for in the environment (a collector of OpenTelemetry, by its
             own variables) is told of the run by that process while it goes on.
             ``RLVR_PROBE_LIVE``.
+        group_readable: Whether the group of the user may read a run, too: its folder is 0750 and
+            its files are 0640, and not 0700 and 0600. ``RLVR_PROBE_GROUP_READABLE``.
         disabled: Record nothing. ``RLVR_PROBE_DISABLED``.
     """
 
@@ -83,6 +89,7 @@ class Config:
     gpu_hz: float = 5.0
     spool: str = AUTO
     live: bool = True
+    group_readable: bool = False
     disabled: bool = False
 
     @classmethod
@@ -111,7 +118,8 @@ class Config:
                 values[name] = _convert(name, text, f"RLVR_PROBE_{name.upper()}")
         config = cls(disabled=bool(arguments.get("disabled")), **values)  # type: ignore[arg-type]
         try:
-            return replace(config, out=Path(os.path.abspath(config.out)))
+            out = _lasting() if config.out == cls().out else config.out
+            return replace(config, out=Path(os.path.abspath(out)))
         except OSError:
             raise ConfigError(
                 f"the working directory is gone, so RLVR_PROBE_OUT={str(config.out)!r} names no "
@@ -128,6 +136,11 @@ class Config:
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         return Config.from_environ(switch, **settings)
 
+    @property
+    def access(self) -> Access:
+        """Who may read what is recorded."""
+        return Access(self.group_readable)
+
     def to_environ(self) -> dict[str, str]:
         """Variables that give a child process this configuration and arm its start-up hook."""
         environ = {
@@ -142,6 +155,7 @@ class Config:
             "RLVR_PROBE_GPU_HZ": repr(self.gpu_hz),
             "RLVR_PROBE_SPOOL": self.spool,
             "RLVR_PROBE_LIVE": str(int(self.live)),
+            "RLVR_PROBE_GROUP_READABLE": str(int(self.group_readable)),
         }
         if self.free_b is not None:
             environ["RLVR_PROBE_FREE_B"] = str(self.free_b)
@@ -150,6 +164,55 @@ class Config:
         if self.frameworks is not None:
             environ["RLVR_PROBE_FRAMEWORKS"] = ",".join(self.frameworks) or _NO_FRAMEWORK
         return environ
+
+
+def place_note(config: Config, environ: Mapping[str, str]) -> str:
+    """What to say of where recordings go, to a user who may not expect it; mostly nothing.
+
+    Args:
+        config: Settings in effect.
+        environ: Of the process that they were read in.
+    """
+    if _is_package(config.out):
+        return f"{config.out} is in Ray's package cache, which Ray empties; set RLVR_PROBE_OUT"
+    if environ.get("RLVR_PROBE_OUT") or not _is_moved(config.out):
+        return ""
+    return (
+        f"recording to {config.out}: the working directory is in Ray's package cache, which Ray"
+        " empties; RLVR_PROBE_OUT names another folder"
+    )
+
+
+def _lasting() -> Path:
+    """The default folder of recordings: in the working directory, if that is there to stay."""
+    default = Config().out
+    home = os.path.expanduser("~")
+    if _is_package(Path(os.getcwd())) and os.access(home, os.W_OK | os.X_OK):
+        return home / default
+    return default
+
+
+def _is_moved(out: Path) -> bool:
+    """Whether ``out`` is the default, and not in the working directory."""
+    try:
+        return _is_package(Path(os.getcwd())) and out == Path(os.path.abspath(_lasting()))
+    except OSError:  # the working directory is gone
+        return False
+
+
+def _is_package(path: Path) -> bool:
+    """Whether a path is below what Ray unpacks of a ``--working-dir`` on each node.
+
+    It is ``session_*/runtime_resources/working_dir_files/_ray_pkg_*`` in whatever folder Ray has
+    for temporary files; its own test of a working directory (test_worker_use_working_dir_path)
+    names it so.
+    """
+    return _RAY_PACKAGES in f"{path}/"
+
+
+def access_of(environ: Mapping[str, str]) -> Access:
+    """Who may read what a command writes; no other setting is looked at."""
+    return Access(_flag(environ.get("RLVR_PROBE_GROUP_READABLE")))
 
 
 def _flag(text: str | None) -> bool:
@@ -173,7 +236,7 @@ def _convert(name: str, value: object, source: str) -> object:
             return _within(int, value, 1, 10_000_000)
         if name == "own_share":
             return _within(float, value, 0.0001, 1.0)
-        if name in ("sidecar", "live"):
+        if name in ("sidecar", "live", "group_readable"):
             return _flag(str(value))
         if name == "gpu_hz":
             return _rate(value)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rlvr_probe import guard, handover, identity
+from rlvr_probe.access import is_private
 from rlvr_probe.config import ARM, OWNER, Config
 from rlvr_probe.filesystem import file_system, is_network, reach
 from rlvr_probe.spool import LEAVING_SUFFIX
@@ -99,6 +100,7 @@ class Keeper:
 
     Attributes:
         spool: Where this process writes, if that is not the run folder.
+        first: This process began the job.
     """
 
     def __init__(self, folder: Path, config: Config, *, first: bool = True) -> None:
@@ -117,8 +119,13 @@ class Keeper:
         self._lock: Path | None = None
         self._seen_free = False
         self._started = 0
+        self.first = first
         self._role = FIRST if first else LATER
         self._known: int | None = None
+
+    def follow(self, folder: Path) -> None:
+        """Look after another run folder."""
+        self._folder, self._lock = folder, None
 
     @guard.fail_open("election.look")
     def look(self, recording: Recording) -> None:
@@ -218,13 +225,11 @@ def lock_path(folder: Path) -> Path:
         path = Path(place, f"rlvr-probe-{os.geteuid()}")
         try:
             path.mkdir(mode=0o700, exist_ok=True)
-            found = path.lstat()
             network = is_network(file_system(path))
         except OSError:
             continue
-        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
         writable = os.access(path, os.W_OK | os.X_OK)  # of a read-only file system it says no
-        if private and writable and found.st_uid == os.geteuid() and not network:
+        if is_private(path) and writable and not network:
             return path / f"{run}-{boot}"
     raise OSError(f"no place for the lock of a sidecar in any of {', '.join(PLACES)}")
 

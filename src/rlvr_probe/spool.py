@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe.access import is_private
 from rlvr_probe.config import AUTO, OFF, Config
 from rlvr_probe.filesystem import is_network, reach
 
@@ -110,7 +111,7 @@ def find(folder: Path, environ: Mapping[str, str] | None = None) -> Path | None:
     """
     name = _name(reach(folder)[0])
     paths = (place / name for place in _homes(environ))
-    return next((path for path in paths if _is_ours(path)), None)
+    return next((path for path in paths if is_private(path)), None)
 
 
 def every(environ: Mapping[str, str] | None = None) -> Iterator[tuple[Path, Target]]:
@@ -121,7 +122,7 @@ def every(environ: Mapping[str, str] | None = None) -> Iterator[tuple[Path, Targ
         except OSError:
             continue
         for path in (place / name for name in names):
-            target = read_target(path) if _is_ours(path) else None
+            target = read_target(path) if is_private(path) else None
             if target is not None:
                 yield path, target
 
@@ -209,16 +210,7 @@ def _check_place(place: str, *, make: bool) -> None:
 
 
 def _check(path: Path) -> None:
-    if not _is_ours(path):
+    if not is_private(path):
         raise PermissionError(f"has {path.name}, which is not ours alone")
     if not os.access(path, os.W_OK | os.X_OK):  # of a read-only file system it says no
         raise PermissionError("cannot be written to")
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    return private and found.st_uid == os.geteuid()

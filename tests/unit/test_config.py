@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.config import Config
+from rlvr_probe.config import Config, place_note
 from rlvr_probe.exceptions import ConfigError
 
 VARIABLES = {
@@ -155,6 +155,56 @@ def test_a_folder_in_a_working_directory_that_is_gone_is_refused(
     with pytest.raises(ConfigError, match="working directory"):
         Config.from_environ({})
     assert Config.from_environ({}, out="/somewhere").out == Path("/somewhere")
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """What Ray unpacks of a working directory, as working directory; and a home."""
+    cache = tmp_path / "ray" / "session_1" / "runtime_resources" / "working_dir_files"
+    (cache / "_ray_pkg_1" / "src").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(cache / "_ray_pkg_1" / "src")
+    return cache / "_ray_pkg_1" / "src"
+
+
+def test_the_default_is_no_folder_that_ray_deletes(package: Path, tmp_path: Path) -> None:
+    config = Config.from_environ({})
+    assert config.out == tmp_path / "home" / "rlvr-probe-runs"
+    assert Config().checked({}).out == config.out
+    note = place_note(config, {})
+    assert note.startswith(f"recording to {config.out}: the working directory is in Ray's package")
+    # A child has been told where.
+    environ = config.to_environ()
+    assert place_note(Config.from_environ(environ), environ) == ""
+
+
+def test_a_folder_of_the_user_s_choice_is_kept_and_he_is_warned_of_ray(package: Path) -> None:
+    config = Config.from_environ({}, out="mine")
+    assert config.out == package / "mine"
+    assert place_note(config, {}) == (
+        f"{package}/mine is in Ray's package cache, which Ray empties; set RLVR_PROBE_OUT"
+    )
+    assert place_note(Config.from_environ({}, out="/data/runs"), {}) == ""
+
+
+def test_without_a_home_to_write_to_the_working_directory_is_used(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/nonexistent")
+    config = Config.from_environ({})
+    assert config.out == package / "rlvr-probe-runs"
+    assert "which Ray empties; set RLVR_PROBE_OUT" in place_note(config, {})
+
+
+def test_elsewhere_nothing_is_said_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    config = Config.from_environ({})
+    assert config.out == tmp_path / "rlvr-probe-runs"
+    assert place_note(config, {}) == ""
 
 
 def test_a_folder_may_be_bytes() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import get_native_id
 from zlib import crc32
 
+from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.model import schema
 
@@ -33,7 +34,7 @@ class OpenTable:
     span from :meth:`open` to :meth:`close`, and lies in exactly one of two containers.
     """
 
-    def __init__(self, path: Path, process: str) -> None:
+    def __init__(self, path: Path, process: str, access: Access = PRIVATE) -> None:
         """Make the file, with its blocks really allocated, and map it.
 
         A sparse file on a disk that fills up would end the process by SIGBUS at the next store.
@@ -45,7 +46,8 @@ class OpenTable:
         if _is_network(path.parent):
             raise OSError(f"no open-span table on a network file system: {path.parent.name}")
         self._path = path
-        self._map: mmap.mmap | None = _mapped(path, bytes(_SIZE))
+        self._access = access
+        self._map: mmap.mmap | None = _mapped(path, bytes(_SIZE), access)
         self._file = _identity(path)
         self._process = process.encode()
         self._free = list(range(schema.OPEN_SLOTS, 0, -1))
@@ -150,8 +152,8 @@ class OpenTable:
             OSError: It cannot be made.
         """
         if self._map is not None and not self._path.exists():
-            self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
-            self._map = _mapped(self._path, bytes(self._map))
+            self._path = self._access.own(self._path.parent) / self._path.name
+            self._map = _mapped(self._path, bytes(self._map), self._access)
             self._file = _identity(self._path)
 
     def abandon(self) -> None:
@@ -159,9 +161,9 @@ class OpenTable:
         self._map = None
 
 
-def _mapped(path: Path, content: bytes) -> mmap.mmap:
+def _mapped(path: Path, content: bytes, access: Access) -> mmap.mmap:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    fd = os.open(path, flags, 0o600)
+    fd = access.open(path, flags)
     try:
         if os.write(fd, content) != len(content):
             raise OSError("no room for the open-span table")

@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
+from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.model import schema
 
-__all__ = ["JournalWriter"]
+__all__ = ["JournalWriter", "ignore"]
 
 Row = Sequence[Any]
 
@@ -50,6 +51,7 @@ class JournalWriter:
     """Segments of one process in one run folder. Used by one thread at a time.
 
     Attributes:
+        folder: Where it writes: another one than was given, where that is somebody else's.
         lost: Rows dropped so far, by reason.
         written_b: Bytes written so far, in all segments.
     """
@@ -61,6 +63,7 @@ class JournalWriter:
         header: dict[str, Any],
         definitions: Callable[[int], Sequence[Row]],
         segment_b: int,
+        access: Access = PRIVATE,
     ) -> None:
         """Touch nothing yet: the first chunk makes the folder and the file.
 
@@ -71,10 +74,12 @@ class JournalWriter:
             definitions: ``definitions(n)`` gives every definition row from number n on; each file
                 carries all it needs.
             segment_b: Size at which the next segment begins, bytes.
+            access: Who may read it.
         """
         self.lost: Counter[str] = Counter()
         self.written_b = 0
-        self._folder = folder
+        self.folder = folder
+        self._access = access
         self._process = process
         self._header = header
         self._definitions = definitions
@@ -182,12 +187,11 @@ class JournalWriter:
         if self._wait:
             self._wait -= 1
             return False
-        path = self._folder / schema.segment_name(self._process, self._segment + 1)
         try:
             try:
-                self._fd = self._new(path)
+                path, self._fd = self._new()
             except FileNotFoundError:  # a spool that was done with was deleted at this moment
-                self._fd = self._new(path)
+                path, self._fd = self._new()
             status = os.fstat(self._fd)
         except OSError as error:
             self._refused = errno.errorcode.get(error.errno or 0, "unknown").lower()
@@ -210,11 +214,12 @@ class JournalWriter:
         self._refused, self._wait = "enospc", _RETRY_CHUNKS
         return False
 
-    def _new(self, path: Path) -> int:
-        self._folder.mkdir(0o700, parents=True, exist_ok=True)
-        _ignore(self._folder)
+    def _new(self) -> tuple[Path, int]:
+        self.folder = self._access.own(self.folder)
+        ignore(self.folder)
+        path = self.folder / schema.segment_name(self._process, self._segment + 1)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        return os.open(path, flags, 0o600)
+        return path, self._access.open(path, flags)
 
     def _append_rows(self, rows: Sequence[Row]) -> int:
         """Write rows, and the definitions they may need first; how many of ``rows`` are kept.
@@ -298,7 +303,7 @@ def _exists(path: Path) -> bool:
     return any(os.path.exists(f"{path}{form}") for form in forms)
 
 
-def _ignore(folder: Path) -> None:
+def ignore(folder: Path) -> None:
     """Keep a run out of the user's repository, and out of what Ray and hub clients upload.
 
     In the run's own folder: the one around it may be the user's.

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from rlvr_probe import guard, spool
+from rlvr_probe import guard, notices, spool
+from rlvr_probe.access import PRIVATE
 from rlvr_probe.config import Config
 from rlvr_probe.election import Keeper
-from rlvr_probe.journal import OpenTable, Space
+from rlvr_probe.identity import rank
+from rlvr_probe.journal import JournalWriter, OpenTable, Space
 from rlvr_probe.model import schema
 
 __all__ = ["Place"]
+
+
+_log = logging.getLogger("rlvr_probe")
+
+
+class NotOurs(PermissionError):
+    """The run folder is somebody else's, a link, or open to everybody: another one is used."""
 
 
 class Place:
     """The place of one process start.
 
     Attributes:
+        folder: The run folder.
         path: The folder it writes to.
         space: The room there is.
+        access: Who may read what it writes.
     """
 
     def __init__(self, folder: Path, process: str, config: Config) -> None:
         """Take note of the run folder; nothing is looked at."""
-        self.path = folder
-        self._folder = folder
+        self.folder = self.path = folder
+        self.access = config.access
         self._process = process
         self._config = config
         self.space = Space(folder, process, config.budget_b, config.free_b)
@@ -32,11 +47,45 @@ class Place:
     @guard.fail_open("recorder.spool")
     def settle(self, keeper: Keeper) -> None:
         """Change to a spool if one is wanted; where there is no place for it, that is counted."""
-        path = spool.choose(self._folder, self._config)
-        if path != self._folder:
-            config = self._config
-            self.space = Space(path, self._process, config.budget_b, config.free_b)
-            self.path = keeper.spool = path
+        path = spool.choose(self.folder, self._config)
+        if path != self.folder:
+            self.access = PRIVATE
+            self._write_to(path)
+            keeper.spool = path
+
+    def make_writer(
+        self, header: dict[str, Any], definitions: Callable[[int], Sequence[Sequence[Any]]]
+    ) -> JournalWriter:
+        """The journal, of which nothing is there yet."""
+        size_b = self._config.segment_b
+        return JournalWriter(self.path, self._process, header, definitions, size_b, self.access)
+
+    def begin(self, writer: JournalWriter, keeper: Keeper) -> None:
+        """Write the header of a journal, and go where it could be written.
+
+        What keeps it from being written, a launcher is told.
+        """
+        writer.write(())
+        if writer.refused:
+            notices.tell("refused", writer.refused)
+        elif writer.folder != self.path:
+            before, self.folder = self.folder, writer.folder
+            self._write_to(writer.folder)
+            keeper.follow(writer.folder)
+            guard.note("recorder.folder", NotOurs(), log=False)
+            # A launcher has said so.
+            if keeper.first and notices.NOTICES not in os.environ and not rank(os.environ):
+                _log.warning(
+                    "the run folder %s is somebody else's, a link, or open to everybody: recording"
+                    " to %s",
+                    before,
+                    writer.folder,
+                )
+
+    def _write_to(self, path: Path) -> None:
+        config = self._config
+        self.space = Space(path, self._process, config.budget_b, config.free_b)
+        self.path = path
 
     def make_table(self) -> OpenTable:
         """The table of open spans.
@@ -44,5 +93,5 @@ class Place:
         Raises:
             OSError: It cannot be made.
         """
-        self.path.mkdir(0o700, parents=True, exist_ok=True)
-        return OpenTable(self.path / f"p{self._process}{schema.OPEN_SUFFIX}", self._process)
+        name = f"p{self._process}{schema.OPEN_SUFFIX}"
+        return OpenTable(self.access.own(self.path) / name, self._process, self.access)

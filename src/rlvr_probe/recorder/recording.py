@@ -95,8 +95,9 @@ class Recorder:
         self.own_ns = 0
         for account in self.accounts.values():
             account.start_over()
-        self.place = Place(self.folder, self.process, self._config)
-        self._keeper = Keeper(self.folder, self._config, first=self._owner is None)
+        folder = self._config.out / self.run
+        self.place = Place(folder, self.process, self._config)
+        self._keeper = Keeper(folder, self._config, first=self._owner is None)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
         self._writer: JournalWriter | None = None
@@ -214,7 +215,7 @@ class Recorder:
     @property
     def folder(self) -> Path:
         """The run folder."""
-        return self._config.out / self.run
+        return self.place.folder
 
     @property
     def refused(self) -> str | None:
@@ -261,16 +262,14 @@ class Recorder:
             mono_ns=self.mono_ns,
             epoch_ns=self._epoch_ns,
         )
-        self._writer = JournalWriter(
-            self.place.path, self.process, header, definitions.since, self._config.segment_b
-        )
+        self._writer = self.place.make_writer(header, definitions.since)
 
     @guard.fail_open("recorder.open_files")
     def _open_files(self) -> None:
         """Header and open-span table at once: the first step may already hang."""
         with self._drain_lock:  # where the disk hangs here already, close() must not wait for it
             if self._writer is not None:
-                self._writer.write(())
+                self.place.begin(self._writer, self._keeper)
         # Without a table (a network file system, a full disk) spans still become "open" rows.
         with contextlib.suppress(OSError):
             self._table = self.place.make_table()

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.trace.chunks import Chunks
 from rlvr_probe.trace.lines import Lines
 
@@ -28,11 +29,12 @@ class Copy:
         done_b: How much of it is in the run folder for good, bytes from its beginning.
     """
 
-    def __init__(self, source: Path, target: Path) -> None:
+    def __init__(self, source: Path, target: Path, access: Access = PRIVATE) -> None:
         """Touch nothing yet."""
         self.done_b = 0
         self._source = source
         self._target = target
+        self._access = access
         self._fd = -1
         self._kept = False
 
@@ -84,7 +86,7 @@ class Copy:
         if self._fd >= 0 and os.fstat(self._fd).st_nlink and self._target.exists():
             return
         self.close()
-        self._fd = os.open(self._target, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+        self._fd = self._access.open(self._target, os.O_RDWR | os.O_CREAT | _FLAGS)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             raise FileExistsError(f"{self._target.name} is no regular file")
         size_b, there_b = os.fstat(source).st_size, os.fstat(self._fd).st_size
@@ -119,7 +121,7 @@ class Copy:
             raise
 
 
-def place(data: bytes | Path, target: Path) -> None:
+def place(data: bytes | Path, target: Path, access: Access = PRIVATE) -> None:
     """Put content, or a copy of a file, under a name in one go.
 
     Raises:
@@ -128,7 +130,7 @@ def place(data: bytes | Path, target: Path) -> None:
     own = target.with_name(f"{target.name}.{os.urandom(4).hex()}.unfinished")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
     try:
-        with open(os.open(own, flags, 0o600), "wb", buffering=0) as file:
+        with open(access.open(own, flags), "wb", buffering=0) as file:
             if isinstance(data, Path):
                 with data.open("rb", buffering=0) as source:
                     while block := source.read(SLICE_B):

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.model import schema
 
@@ -20,13 +21,15 @@ _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOL
 class Count:
     """Notes how far one process came. As there are no tables on network file systems, nor is it."""
 
-    def __init__(self, folder: Path, process: str) -> None:
+    def __init__(self, folder: Path, process: str, access: Access = PRIVATE) -> None:
         """Make nothing yet.
 
         Args:
             folder: Where its journal is.
             process: Process key.
+            access: Who may read it.
         """
+        self._access = access
         self._path = folder / f"p{process}{schema.OPEN_SUFFIX}"
         self._process = process.encode()
         self._fd = -1
@@ -60,5 +63,5 @@ class Count:
         if self._fd < 0 and self._wanted:
             self._wanted = not is_network(file_system(self._path.parent))
             if self._wanted:
-                self._fd = os.open(self._path, _FLAGS, 0o600)
+                self._fd = self._access.open(self._path, _FLAGS)
         return self._fd >= 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr_probe import guard, identity
+from rlvr_probe.access import Access
 from rlvr_probe.clock import epoch_pair
 from rlvr_probe.config import Config
 from rlvr_probe.journal import JournalWriter, Space
@@ -51,7 +52,8 @@ class Log:
         self._config = config
         self._space = Space(folder, self.process, config.budget_b, config.free_b)
         self._writer: JournalWriter | None = None
-        self._count = Count(folder, self.process)
+        self._access = Access(config.group_readable and not spooled, claims=False)
+        self._count = Count(folder, self.process, self._access)
         self._always: set[object] = set()
         self._told: dict[object, int] = {}
         self.lost = Counter[str]()
@@ -79,7 +81,12 @@ class Log:
         # Inherited from the process that happened to start this one.
         header.update(rank=None, local_rank=None, world_size=None, ids={})
         self._writer = JournalWriter(
-            self._folder, self.process, header, definitions.since, self._config.segment_b
+            self._folder,
+            self.process,
+            header,
+            definitions.since,
+            self._config.segment_b,
+            self._access,
         )
         told: dict[str, object] = {"spool_s": ROUND_S} if self._spooled else {}
         told["role"] = names.SIDECAR

@@ -15,8 +15,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.identity import NODE_DIGITS
 from rlvr_probe.journal.space import Room, write_room
+from rlvr_probe.journal.writer import ignore
 from rlvr_probe.model import schema
 from rlvr_probe.sidecar.compress import LEAST_B, is_open_for_writing
 from rlvr_probe.sidecar.copying import Copy, place, sync_folder
@@ -45,11 +47,18 @@ _Forms = dict[int, set[str]]
 class Mover:
     """Moves one spool. Used by one thread, which holds the lock of the spool."""
 
-    def __init__(self, spool: Path, target: Target) -> None:
-        """Touch nothing yet."""
+    def __init__(self, spool: Path, target: Target, access: Access = PRIVATE) -> None:
+        """Touch nothing yet.
+
+        Args:
+            spool: Folder of the spool.
+            target: Where it belongs.
+            access: Who may read what is moved.
+        """
         self._spool = spool
         self._target = target
         self._folder = target.folder
+        self._access = access
         self._copies: dict[str, Copy] = {}
         self._packed: set[str] = set()
         self._tables: dict[str, bytes] = {}
@@ -111,9 +120,8 @@ class Mover:
     def _open_folder(self) -> None:
         if not self._target.is_there():
             raise OSError(errno.ENODEV, "the file system of the run folder is not mounted")
-        if not self._folder.is_dir():
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)
-            (self._folder / ".gitignore").write_text("*\n", encoding="ascii")
+        self._folder = self._access.own(self._folder)
+        ignore(self._folder)
 
     def _note_room(self, found: dict[str, _Forms]) -> None:
         if self._others_b < 0:
@@ -139,7 +147,7 @@ class Mover:
             else:
                 self._copy(name, closed=number < last, over=over)
         if table is not None and forms and self._tables.get(process) != table:
-            place(table, self._folder / f"p{process}{schema.OPEN_SUFFIX}")
+            place(table, self._folder / f"p{process}{schema.OPEN_SUFFIX}", self._access)
             self._tables[process] = table
 
     def _copy(self, name: str, *, closed: bool, over: bool) -> None:
@@ -148,7 +156,7 @@ class Mover:
         if copy is None:
             if (self._folder / f"{name}{_PACKED}").exists():
                 return
-            copy = self._copies[name] = Copy(source, self._folder / name)
+            copy = self._copies[name] = Copy(source, self._folder / name, self._access)
         try:
             copy.run(whole=closed or over)
             small = closed and source.stat().st_size < LEAST_B
@@ -169,7 +177,7 @@ class Mover:
         """
         source, target = (folder / f"{name}{_PACKED}" for folder in (self._spool, self._folder))
         if not _same_size(source, target):
-            place(source, target)
+            place(source, target, self._access)
         elif name in self._packed:
             self._packed.discard(name)
             self._forget(name)

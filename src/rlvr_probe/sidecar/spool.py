@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe.config import Config
 from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, ROUND_S, Target, every, read_target, write_target
@@ -195,7 +196,7 @@ def _move(path: Path) -> None:
     target = read_target(path)
     if target is None or _lock(path, sidecar) is None:
         return
-    mover = Mover(path, target)
+    mover = Mover(path, target, Config.from_environ().access)
     due_s = again_s = 0.0
     while True:
         said = sidecar.listen()
@@ -236,7 +237,7 @@ def _move_leftovers(own: Path) -> None:
         if fd is None:
             continue
         with suppress(OSError):  # it stays for the next one
-            Mover(path, target).finish()
+            Mover(path, target, Config.from_environ().access).finish()
         os.close(fd)
 
 
