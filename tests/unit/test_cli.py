@@ -19,7 +19,7 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.cli import exporters
-from rlvr_probe.cli.placing import placed
+from rlvr_probe.cli.placing import placed, placed_file
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.model.trace import Trace
@@ -241,6 +241,54 @@ def test_what_appeared_while_it_was_written_is_not_overwritten(tmp_path: Path) -
         write()
     assert left_behind(tmp_path) == ["out"]
     assert left_behind(out) == ["theirs"]
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_file_is_the_user_s_own_and_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    monkeypatch.setenv("RLVR_PROBE_GROUP_READABLE", str(int(group)))
+    target, other = tmp_path / "page.html", tmp_path / "other"
+    other.write_text("theirs")
+    target.hardlink_to(other)
+    with placed_file(target) as path:
+        path.write_text("new")
+        assert target.read_text() == "theirs"
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == (0o640 if group else 0o600)
+    assert other.read_text() == "theirs"
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(ProbeError, match=r"page\.html cannot be written: No space"):
+        write_and_fail(target, full)
+    assert target.read_text() == "new"
+    # Somebody made a link of it meanwhile.
+    with placed_file(target) as path:
+        path.write_text("newer")
+        target.unlink()
+        target.symlink_to(other)
+    assert (target.is_symlink(), target.read_text()) == (False, "newer")
+    assert other.read_text() == "theirs"
+    assert left_behind(tmp_path) == ["other", "page.html"]
+
+
+def write_and_fail(target: Path, error: OSError) -> None:
+    with placed_file(target) as path:
+        path.write_text("half")
+        raise error
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_a_file_is_not_written_through_what_lies_there(tmp_path: Path, run: str, kind: str) -> None:
+    target = tmp_path / "page.html"
+    if kind == "link":
+        target.symlink_to(tmp_path / "elsewhere")
+    elif kind == "folder":
+        target.mkdir()
+    else:
+        os.mkfifo(target)
+    for option in ("--html", "--json"):
+        assert cli.main(["characterize", run, option, str(target)]) == cli.UNABLE
+    assert left_behind(tmp_path) == ["page.html"]
 
 
 def test_an_unknown_format_names_the_known_ones(

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from rlvr_probe.analysis.tables import Tables
     from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.exporter import WorkloadReader
 
 __all__ = ["add_parser", "execute"]
 
@@ -67,8 +68,9 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.placing import placed
+    from rlvr_probe.cli.placing import check_file, placed, placed_file
     from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.config import access_of
     from rlvr_probe.report.render import draw
 
     with _needed():
@@ -78,23 +80,28 @@ def execute(args: argparse.Namespace) -> int:
         from rlvr_probe.report.page import write_page
     # Before minutes of work, not after them.
     for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
-        if target is not None and not target.absolute().parent.is_dir():
-            raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
+        if target is not None:
+            check_file(target)
     if args.save is not None and os.path.lexists(args.save):
         raise ProbeError(f"{args.save} is there already; give the name of a new directory")
     with orderly(), ReadingProgress() as progress, _tables(args.sources, progress) as tables:
         found = characterize(tables, slots=args.slots)
         if args.save is not None:
-            with placed(args.save, force=False, replaceable=lambda _: False) as folder:
+            access = access_of(os.environ)
+            with placed(
+                args.save, force=False, replaceable=lambda _: False, access=access
+            ) as folder:
                 save_tables(tables, folder)
         if args.html is not None:
-            write_page(args.html, tables, found)
+            with placed_file(args.html) as path:
+                write_page(path, tables, found)
         if args.json is not None:
             text = json.dumps(to_document(found), allow_nan=False)
             if args.json == "-":
                 print(text)
                 return 0
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
+            with placed_file(Path(args.json)) as path:
+                path.write_text(text + "\n", encoding="utf-8")
     draw(lay_out_characterization(found), sys.stdout)
     return 0
 
@@ -115,10 +122,9 @@ def _needed() -> Iterator[None]:
 @contextmanager
 def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
     from rlvr_probe.analysis.tables import is_saved, open_saved, open_tables
-    from rlvr_probe.cli.exporters import find_reader
 
     for source in sources:
-        reader = find_reader(source) if source.is_dir() else None
+        reader = _reader(source)
         if len(sources) > 1 and (reader is not None or is_saved(source)):
             kind = "saved tables" if reader is None else f"a {reader.name} workload"
             raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
@@ -132,3 +138,19 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
             return
     with open_tables(sources, progress=progress) as tables:
         yield tables
+
+
+def _reader(source: Path) -> WorkloadReader | None:
+    """The format of a workload; None of all else. Of a recording no exporter is asked."""
+    from rlvr_probe.analysis.tables import is_saved
+    from rlvr_probe.cli.exporters import find_reader
+    from rlvr_probe.trace import check_readable, find_run
+
+    check_readable(source)
+    if is_saved(source):
+        return None
+    try:
+        find_run(source)
+    except RecordingError:
+        return find_reader(source) if source.is_dir() else None
+    return None

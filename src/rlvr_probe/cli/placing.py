@@ -1,16 +1,19 @@
-"""Makes a directory appear under its name whole or not at all."""
+"""Makes a directory or a file appear under its name whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rlvr_probe.access import Access
+from rlvr_probe.config import access_of
 from rlvr_probe.exceptions import ProbeError
 
-__all__ = ["check_free", "placed"]
+__all__ = ["check_file", "check_free", "placed", "placed_file"]
 
 
 def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> None:
@@ -36,12 +39,61 @@ def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]
         )
 
 
+def check_file(target: Path) -> None:
+    """Refuse a place for a file to which none can be written, or only through what lies there.
+
+    Raises:
+        ProbeError: There is no such folder, or a link or a directory has that name.
+    """
+    if not target.absolute().parent.is_dir():
+        raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
+    if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+        what = "a link" if target.is_symlink() else "no file"
+        raise ProbeError(f"{target} is {what}; expected the name of a file, new or to be replaced")
+
+
 @contextmanager
-def placed(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> Iterator[Path]:
+def placed_file(target: Path) -> Iterator[Path]:
+    """A new file that becomes ``target`` if the block ends well, and vanishes otherwise.
+
+    The user alone may read it, or the group as well, as a recording. What is there is replaced, not
+    written to.
+
+    Raises:
+        ProbeError: The file system refuses.
+    """
+    final = Path(os.path.abspath(target))
+    work = final.with_name(f".{final.name}.{os.urandom(6).hex()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(access_of(os.environ).open(work, flags))
+        yield work
+        os.replace(work, final)
+    except OSError as error:
+        raise ProbeError(f"{target} cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            work.unlink()
+
+
+@contextmanager
+def placed(
+    target: Path,
+    *,
+    force: bool,
+    replaceable: Callable[[Path], bool],
+    access: Access | None = None,
+) -> Iterator[Path]:
     """A new empty directory that becomes ``target`` if the block ends well, and vanishes otherwise.
 
     With ``force`` what is there is set aside by one rename and removed after the other one, so it
     is never half of the old and half of the new.
+
+    Args:
+        target: Where it shall appear.
+        force: Replace what is there.
+        replaceable: Whether a directory may be replaced.
+        access: Who may look into it; None: whom the umask says.
 
     Raises:
         ProbeError: ``target`` is in the way, see :func:`check_free`.
@@ -55,7 +107,7 @@ def placed(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) ->
     placed_it = False
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        work.mkdir()
+        work.mkdir() if access is None else access.make(work)
         yield work
         # Looked at again: writing may have taken minutes.
         check_free(target, force=force, replaceable=replaceable)

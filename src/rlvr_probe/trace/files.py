@@ -14,6 +14,7 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.filesystem import reach
 from rlvr_probe.model import schema
 from rlvr_probe.spool import every, find
+from rlvr_probe.trace.denied import check_readable, is_readable
 from rlvr_probe.trace.packed import Source, open_source
 
 __all__ = ["JOURNAL", "RunFiles", "Segment", "find_run", "list_files"]
@@ -84,10 +85,11 @@ def find_run(path: Path) -> Path:
     The newest is the one whose journals were written to last.
 
     Raises:
-        RecordingError: There is none.
+        RecordingError: There is none, or none that the user may read.
     """
     if find(path) is not None:
         return path
+    check_readable(path)
     spooled = [
         (written, target.folder.name, path / target.folder.name)
         for spool, target in every()
@@ -99,12 +101,15 @@ def find_run(path: Path) -> Path:
         raise RecordingError(f"{path} is a file; expected the run folder it lies in")
     if _last_write(path) is not None:
         return path
+    folders = [one for one in (_children(path) if path.is_dir() else ()) if one.is_dir()]
     runs = spooled + [
         (written, folder.name, folder)
-        for folder in (_children(path) if path.is_dir() else ())
-        if folder.is_dir() and (written := _last_write(folder)) is not None
+        for folder in folders
+        if (written := _last_write(folder)) is not None
     ]
     if not runs:
+        for folder in folders:
+            check_readable(folder)
         raise RecordingError(
             f"{path} holds no recording: no {schema.segment_name('<process>', 0)} in it or in a"
             " folder directly below it"
@@ -123,7 +128,8 @@ def list_files(folder: Path, *more: Path) -> RunFiles:
             in several the longer copy is taken.
 
     Raises:
-        RecordingError: A folder cannot be listed, or holds no file of ours.
+        RecordingError: A folder cannot be listed, or holds no file of ours, or none that the user
+            may read.
     """
     files = _list(folder)
     files.others = more
@@ -167,9 +173,14 @@ def _list(folder: Path) -> RunFiles:
         elif table is not None:
             files.tables.setdefault(table[1], path)
     if not files.segments and not files.tables:
+        check_readable(folder)
         raise RecordingError(f"{folder} holds no recording")
     for parts in files.segments.values():
         parts.sort(key=lambda part: part.number)
+    journals = [part.path for parts in files.segments.values() for part in parts]
+    if not any(map(is_readable, journals)):
+        for path in journals:
+            check_readable(path)
     return files
 
 

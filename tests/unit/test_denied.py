@@ -1,0 +1,82 @@
+"""A recording of another user: who it is, and how to get at it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from rlvr_probe import cli
+from tests.journals import simple_run
+
+# What it needs is loaded before: the interpreter itself may lie in a folder that is root's alone.
+AS_NOBODY = """
+import contextlib, grp, io, os, pwd, sys
+from rlvr_probe import cli
+readable, *commands = sys.argv[1:]
+with contextlib.redirect_stdout(io.StringIO()):
+    for name in ("show", "stuck", "characterize"):
+        cli.main([name, readable])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for command in commands:
+    print(cli.main(command.split()), flush=True)
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that everybody may look into; those of pytest are one user's own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        if not all(above.stat().st_mode & 0o001 for above in folder.parents):
+            pytest.skip("another user may not look into temporary folders here")
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_another_user_is_told_whose_it_is_and_what_to_ask_for(shared: Path) -> None:
+    for name, runs, run in (("a", 0o755, 0o700), ("b", 0o755, 0o755), ("c", 0o700, 0o755)):
+        simple_run(shared / name / "run-1", ranks=1, steps=1)
+        for path in (shared / name / "run-1").iterdir():
+            path.chmod(0o600)
+        (shared / name / "run-1").chmod(run)
+        (shared / name).chmod(runs)
+    simple_run(shared / "mine", ranks=1, steps=1)
+    closed = ("show a", "show a/run-1", "stuck a", "characterize a/run-1")
+    commands = (*closed, "show b", "stuck b", "show c/run-1")
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(shared / "mine"), *commands],
+        capture_output=True,
+        text=True,
+        cwd=shared,
+        check=False,
+    )
+    assert done.stdout.split() == ["2"] * len(commands)
+    said = done.stderr.splitlines()
+    assert said[:4] == [
+        "rlvr-probe: no permission to read a/run-1: it belongs to root, group root (mode"
+        " drwx------), and you are nobody; ask root for it: chmod -R g+rX gives the group what is"
+        " recorded, RLVR_PROBE_GROUP_READABLE=1 what will be"
+    ] * len(closed)
+    for line in said[4:6]:
+        assert re.match(
+            r"rlvr-probe: no permission to read b/run-1/p\w+\.0000\.jsonl: it belongs to root,",
+            line,
+        )
+    assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[6]
+
+
+def test_a_folder_of_runs_none_of_which_is_one_is_no_question_of_permission(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").mkdir()
+    assert cli.main(["show", str(tmp_path)]) == cli.UNABLE
+    assert "holds no recording" in capsys.readouterr().err
