@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Literal
+from typing import Literal, cast
 
-from rlvr_probe import guard
+from rlvr_probe import guard, plugins
 from rlvr_probe.adapter import Adapter, HookPoint
 
-__all__ = ["Framework", "discover", "inside", "installed_version"]
+__all__ = [
+    "Framework",
+    "discover",
+    "inside",
+    "installed_version",
+    "names",
+    "none_called_so",
+]
 
 GROUP = "rlvr_probe.integrations"
 """Entry-point group of integrations, our own and third parties' alike."""
@@ -48,12 +55,23 @@ class Framework:
         return f"{self.name}{version} {self.state}{count}{reason}"
 
 
+def names() -> list[str]:
+    """Names of every installed integration."""
+    return sorted({entry.name for entry in plugins.entries(GROUP)})
+
+
+def none_called_so(known: Iterable[str]) -> str:
+    """Why a name is of no use: it is not among those that are ``known``."""
+    listed = ", ".join(sorted(known)) or "none"
+    return f"no integration of this name is installed; installed are: {listed}"
+
+
 def discover(wanted: Sequence[str] | None = None) -> dict[str, Framework]:
     """Every installed integration by name, or those in ``wanted``, with what is known of each.
 
     No framework is imported; versions come from metadata.
     """
-    installed = _installed()
+    installed = plugins.entries(GROUP)
     entries: dict[str, list[metadata.EntryPoint]] = {}
     for entry in installed:
         if wanted is None or entry.name in wanted:
@@ -63,31 +81,9 @@ def discover(wanted: Sequence[str] | None = None) -> dict[str, Framework]:
     frameworks = {name: _load(name, found) for name, found in sorted(entries.items())}
     for name in wanted or ():
         if name not in frameworks:
-            known = ", ".join(sorted({entry.name for entry in installed})) or "none"
-            reason = f"no integration of this name is installed; installed are: {known}"
+            reason = none_called_so({entry.name for entry in installed})
             frameworks[name] = Framework(name, state="failed", reason=reason)
     return frameworks
-
-
-def _installed() -> list[metadata.EntryPoint]:
-    """Every entry point of our group, as ``metadata.entry_points`` has them.
-
-    That reads those of every package on the path, and one that is broken fails it for all others.
-    """
-    found: dict[str, list[metadata.EntryPoint]] = {}
-    try:
-        for distribution in metadata.distributions():
-            try:
-                entries = distribution.entry_points
-                ours = [entry for entry in entries if entry.group == GROUP]
-                # The first on the path is the one that is imported; others are hidden by it.
-                if ours:
-                    found.setdefault(distribution.metadata["Name"], ours)
-            except Exception:  # noqa: BLE001, S112 - what is wrong with it is not for us to say
-                continue
-    except Exception:  # noqa: BLE001, S110 - somebody's finder failed; keep what others found
-        pass
-    return [entry for entries in found.values() for entry in entries]
 
 
 def installed_version(distribution: str) -> str | None:
@@ -120,13 +116,13 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     if len(entries) > 1:
         values = " and ".join(sorted(entry.value for entry in entries))
         return Framework(name, state="failed", reason=f"two integrations claim it: {values}")
-    try:
-        adapter: Adapter = entries[0].load()()
-    except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
+    plugin = plugins.load(entries[0])
+    if plugin.error is not None:
         # Not into the log of a thousand ranks, or of their pip: `doctor` and the attachment say it.
-        guard.note("registry.load", error, log=False)
-        why = f"its integration {entries[0].value} cannot be loaded ({type(error).__name__})"
+        guard.note("registry.load", plugin.error, log=False)
+        why = f"its integration {entries[0].value} cannot be loaded ({type(plugin.error).__name__})"
         return Framework(name, state="failed", reason=why)
+    adapter = cast("Adapter", plugin.made)
     version: str | None = None
     reason: str | None = None
     try:
@@ -141,7 +137,7 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
         points = tuple(adapter.hook_points(version))
         if not all(isinstance(point, HookPoint) for point in points):
             raise TypeError
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - a broken plugin is a state of its framework
         guard.note("registry.load", error, log=False)
         why = f"its integration has no hook points for it ({type(error).__name__})"
         return Framework(name, version, "failed", reason=why)

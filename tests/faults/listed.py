@@ -183,11 +183,12 @@ UNSEEN = {
     "rlvr_probe.recorder.pause:Pause.__init__": _NOTHING,
     "rlvr_probe.recorder.place:Place.__init__": _NOTHING,
     "rlvr_probe.recorder.place:Place.make_writer": _JOURNAL,
+    "rlvr_probe.plugins:entries": _NOTHING,
+    "rlvr_probe.plugins:load": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder.__init__": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder._make_writer": _JOURNAL,
     "rlvr_probe.recorder.recording:Recorder._start_over": _NOTHING,
     "rlvr_probe.recorder.recording:Recorder.after_fork": _CHILD,
-    "rlvr_probe.registry:_installed": _NOTHING,
     "rlvr_probe.registry:_load": _NOTHING,
     "rlvr_probe.registry:discover": _NOTHING,
 }

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rlvr_probe
-from rlvr_probe import _attach, exceptions, hooks, registry
+from rlvr_probe import _attach, exceptions, guard, hooks, registry
 from rlvr_probe.config import Config
 from rlvr_probe.registry import inside
 from tests import toy
@@ -179,12 +179,14 @@ def test_two_integrations_of_one_name_are_reported_and_neither_is_used(
     )
 
 
-def test_a_broken_integration_breaks_nothing_else(
-    installed: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
+def test_a_broken_integration_breaks_nothing_else_and_is_counted(
+    installed: Path, error: str
 ) -> None:
-    (installed.parent / "site" / "rlvr_probe_toyrl.py").write_text("raise RuntimeError('secret')")
+    (installed.parent / "site" / "rlvr_probe_toyrl.py").write_text(f"raise {error}('secret')")
     attachment = rlvr_probe.attach(out=installed)
     assert attachment.frameworks["toyrl"].state == "failed"
+    assert guard.faults() == {("registry.load", error): 1}
     assert "secret" not in str(attachment)
     toyrl = importlib.import_module("toyrl")
     assert len(toyrl.Trainer(lambda rows: [0.0]).train()) == 3

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.cli import exporters
+from rlvr_probe.cli import characterize, exporters
 from rlvr_probe.cli.placing import placed, placed_file
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.workload import Workload
+from rlvr_probe.plugins import EXPORTERS
 from tests.journals import JournalFile, Training, simple_run
 
 
@@ -84,9 +85,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, found: type) -> None:
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [EntryPoint("toy", f"{__name__}:ToyExporter", exporters.GROUP)]
+    points = [EntryPoint("toy", f"{__name__}:ToyExporter", EXPORTERS)]
     monkeypatch.setattr(EntryPoint, "load", lambda _: ToyExporter)
-    monkeypatch.setattr(exporters, "entry_points", lambda group: points)
+    monkeypatch.setattr(exporters, "entries", lambda group: points)
 
 
 @pytest.fixture
@@ -311,15 +312,15 @@ def test_a_flavor_reaches_the_exporter_and_an_unknown_one_names_the_known_ones(
 def test_two_exporters_of_one_name_are_a_clash_that_names_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    points = [EntryPoint("toy", value, exporters.GROUP) for value in ("a:A", "b:B")]
-    monkeypatch.setattr(exporters, "entry_points", lambda group: points)
+    points = [EntryPoint("toy", value, EXPORTERS) for value in ("a:A", "b:B")]
+    monkeypatch.setattr(exporters, "entries", lambda group: points)
     with pytest.raises(ProbeError, match=r"2 exporters are called 'toy': a:A of .*, b:B of"):
         exporters.find_exporter("toy")
 
 
 def test_one_exporter_found_twice_is_no_clash(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [EntryPoint("toy", "a:A", exporters.GROUP)] * 2
-    monkeypatch.setattr(exporters, "entry_points", lambda group: points)
+    points = [EntryPoint("toy", "a:A", EXPORTERS)] * 2
+    monkeypatch.setattr(exporters, "entries", lambda group: points)
     assert exporters.find_exporter("toy").name == "toy"
 
 
@@ -330,8 +331,41 @@ def test_an_exporter_that_cannot_be_loaded_is_an_error_with_its_reason(
         raise ImportError("No module named 'arrow'")
 
     monkeypatch.setattr(EntryPoint, "load", load)
-    with pytest.raises(ProbeError, match="cannot be loaded: No module named 'arrow'"):
+    with pytest.raises(ProbeError, match="cannot be loaded: ImportError: No module named 'arrow'"):
         exporters.find_exporter("toy")
+
+
+@pytest.mark.parametrize("broken", [ImportError("no arrow"), RuntimeError("x"), SystemExit(3)])
+def test_a_broken_exporter_costs_one_line_on_stderr_and_nothing_else(
+    tmp_path: Path,
+    run: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    broken: BaseException,
+) -> None:
+    def load(point: EntryPoint) -> type:
+        if point.name == "toy":
+            return ToyExporter
+        raise broken
+
+    points = [EntryPoint(name, f"{name}_package:It", EXPORTERS) for name in ("acme", "toy")]
+    monkeypatch.setattr(exporters, "entries", lambda group: points)
+    monkeypatch.setattr(EntryPoint, "load", load)
+    assert convert(run, tmp_path / "out") == 0
+    assert capsys.readouterr().err == ""
+    assert cli.main(["validate", str(tmp_path / "out")]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'out'}: toy workload, sound: 0 problems, 0 warnings\n"
+    [line] = err.splitlines()
+    assert "exporter 'acme' (acme_package:It of an unknown package) cannot be loaded" in line
+    assert type(broken).__name__ in line
+    assert cli.main(["validate", str(tmp_path / "out"), "--format", "toy"]) == 0
+    assert capsys.readouterr().err == ""
+    # A recording is no workload, whatever is installed.
+    assert characterize._reader(Path(run)) is None
+    assert capsys.readouterr().err == ""
+    assert cli.main(["validate", str(tmp_path / "out"), "--format", "acme"]) == cli.UNABLE
+    assert "cannot be loaded" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -395,7 +429,8 @@ def test_a_workload_format_is_no_destination_of_a_trace_nor_the_other_way_round(
     offer(monkeypatch, ToyViewer)
     assert convert(run, tmp_path / "out") == cli.UNABLE
     assert "does not convert workloads; use rlvr-probe export" in capsys.readouterr().err
-    assert exporters.all_exporters() == []
+    with pytest.raises(ProbeError, match="none is installed"):
+        exporters.find_format(tmp_path)
 
 
 def test_validate_ends_with_0_or_1_and_a_warning_is_no_problem(

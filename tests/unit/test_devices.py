@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import guard
+from rlvr_probe import guard, plugins
 from rlvr_probe.devices import Backend, Device, Failed, Fault, Reading, Sampler, load, survey
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.nvidia import NvidiaBackend
@@ -529,7 +529,7 @@ def test_a_backend_that_cannot_be_loaded_is_named_with_the_error(
     monkeypatch: pytest.MonkeyPatch, value: str, why: str
 ) -> None:
     entry = metadata.EntryPoint("acme", value, "rlvr_probe.devices")
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(plugins, "entries", lambda group: [entry])
     assert load() == ([], [Failed("acme", why)])
 
 

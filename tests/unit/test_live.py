@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_probe import plugins
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.sidecar import children, live
 from rlvr_probe.sidecar.children import Children
@@ -127,6 +128,7 @@ class _Point:
 
     def __init__(self, name: str, wants: bool | None) -> None:
         self.name, self._wants = name, wants
+        self.value, self.dist = f"{name}:It", None
 
     def load(self) -> Callable[[], object]:
         if self._wants is None:
@@ -151,5 +153,5 @@ def test_a_broken_plugin_is_no_reason_to_do_without_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points = [_Point("c", True), _Point("b", None), _Point("a", False), _Point("d", True)]
-    monkeypatch.setattr(live, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins, "entries", lambda group: points)
     assert live.wanted({}) == (["c", "d"], [("b", "ImportError")])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import TraceExporter, WorkloadExporter, WorkloadReader
+from rlvr_probe.plugins import EXPORTERS, entries, load
 
-__all__ = ["all_exporters", "find_exporter", "find_reader", "find_trace_exporter"]
-
-GROUP = "rlvr_probe.exporters"
+__all__ = ["find_exporter", "find_format", "find_reader", "find_trace_exporter"]
 
 
 def find_exporter(name: str) -> WorkloadExporter:
-    """The workload format called ``name``.
+    """The workload format called ``name``; no other exporter is loaded.
 
     Raises:
         ProbeError: There is none, it cannot be loaded, or two installed packages offer one.
@@ -27,7 +27,7 @@ def find_exporter(name: str) -> WorkloadExporter:
 
 
 def find_trace_exporter(name: str) -> TraceExporter:
-    """The destination of traces called ``name``.
+    """The destination of traces called ``name``; no other exporter is loaded.
 
     Raises:
         ProbeError: There is none, it cannot be loaded, or two installed packages offer one.
@@ -39,37 +39,77 @@ def find_trace_exporter(name: str) -> TraceExporter:
     return found
 
 
-def all_exporters() -> list[WorkloadExporter]:
-    """Every installed workload format, by name.
+def find_format(directory: Path) -> WorkloadExporter:
+    """The format of the workload in ``directory``.
 
     Raises:
-        ProbeError: An exporter cannot be loaded, or two share a name.
+        ProbeError: None that is installed recognizes it, or several do.
     """
-    found = _installed()
-    loaded = (_load(name, found) for name in sorted(found))
-    return [exporter for exporter in loaded if isinstance(exporter, WorkloadExporter)]
+    found, broken = _load_all()
+    formats = [exporter for exporter in found if isinstance(exporter, WorkloadExporter)]
+    fitting = [exporter for exporter in formats if _recognizes(exporter, directory, broken)]
+    _warn(broken)
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = [exporter.name for exporter in fitting]
+        raise ProbeError(
+            f"{directory} looks like several formats; choose with --format: {', '.join(names)}"
+        )
+    known = ", ".join(exporter.name for exporter in formats) or "none is installed"
+    raise ProbeError(f"{directory} is no workload of a known format ({known})")
 
 
 def find_reader(directory: Path) -> WorkloadReader | None:
-    """The format of the workload in ``directory``; None if no installed one recognizes it.
+    """The format of the workload in ``directory``; None if none that can be read recognizes it.
 
     Raises:
-        ProbeError: An exporter cannot be loaded, two share a name, or two recognize it.
+        ProbeError: Two recognize it.
     """
-    found = _installed()
-    loaded = (_load(name, found) for name in sorted(found))
+    found, broken = _load_all()
     readers = [
-        one for one in loaded if isinstance(one, WorkloadReader) and one.recognizes(directory)
+        exporter
+        for exporter in found
+        if isinstance(exporter, WorkloadReader) and _recognizes(exporter, directory, broken)
     ]
+    _warn(broken)
     if len(readers) > 1:
         names = " and ".join(one.name for one in readers)
         raise ProbeError(f"{directory} looks like {names}: keep one workload per directory")
     return readers[0] if readers else None
 
 
+def _load_all() -> tuple[list[object], list[str]]:
+    """Every exporter that can be used, by name, and what is wrong with the others."""
+    installed = _installed()
+    found, broken = list[object](), list[str]()
+    for name in sorted(installed):
+        try:
+            found.append(_load(name, installed))
+        except ProbeError as error:
+            broken.append(str(error))
+    return found, broken
+
+
+def _recognizes(
+    exporter: WorkloadExporter | WorkloadReader, directory: Path, broken: list[str]
+) -> bool:
+    try:
+        return exporter.recognizes(directory)
+    except Exception as error:  # noqa: BLE001 - of no use for this directory, as if it were not there
+        why = f"{type(error).__name__}: {error}"
+        broken.append(f"exporter {exporter.name!r} cannot look at {directory}: {why}")
+        return False
+
+
+def _warn(broken: list[str]) -> None:
+    if broken:
+        print(f"rlvr-probe: warning: {'; '.join(broken)}", file=sys.stderr)
+
+
 def _installed() -> dict[str, list[EntryPoint]]:
     found = dict[str, list[EntryPoint]]()
-    for point in entry_points(group=GROUP):
+    for point in entries(EXPORTERS):
         found.setdefault(point.name, []).append(point)
     return found
 
@@ -87,8 +127,11 @@ def _load(name: str, found: dict[str, list[EntryPoint]]) -> object:
         )
         raise ProbeError(f"{len(points)} exporters are called {name!r}: {owners}; remove one")
     [point] = points.values()
-    try:
-        exporter: object = point.load()()
-    except (ImportError, AttributeError) as error:
-        raise ProbeError(f"exporter {name!r} ({point.value}) cannot be loaded: {error}") from None
-    return exporter
+    plugin = load(point)
+    if plugin.error is not None:
+        why = f"{type(plugin.error).__name__}: {plugin.error}"
+        raise ProbeError(
+            f"exporter {name!r} ({plugin.source}) cannot be loaded: {why};"
+            " install that package again, or uninstall it"
+        )
+    return plugin.made

@@ -45,11 +45,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Validate the directory and return the exit code."""
     from rlvr_probe.cli import OK, UNSOUND
+    from rlvr_probe.cli.exporters import find_exporter, find_format
 
     if not args.directory.is_dir():
         what = "is not a directory" if args.directory.exists() else "does not exist"
         raise ProbeError(f"{args.directory} {what}; expected a workload directory")
-    exporter = _exporter(args.directory, args.format)
+    exporter = find_format(args.directory) if args.format is None else find_exporter(args.format)
     problems = exporter.validate(
         args.directory, steps=args.steps, response_cap=args.response_length
     )
@@ -69,21 +70,6 @@ def _steps(text: str) -> list[int]:
     if steps[0] < 0:
         raise argparse.ArgumentTypeError("steps count from 0")
     return steps
-
-
-def _exporter(directory: Path, name: str | None) -> WorkloadExporter:
-    from rlvr_probe.cli.exporters import all_exporters, find_exporter
-
-    if name is not None:
-        return find_exporter(name)
-    known = all_exporters()
-    fitting = [exporter for exporter in known if exporter.recognizes(directory)]
-    if len(fitting) == 1:
-        return fitting[0]
-    names = ", ".join(exporter.name for exporter in fitting or known) or "none is installed"
-    if fitting:
-        raise ProbeError(f"{directory} looks like several formats; choose with --format: {names}")
-    raise ProbeError(f"{directory} is no workload of a known format ({names})")
 
 
 def _print_json(directory: Path, exporter: WorkloadExporter, problems: Sequence[Problem]) -> None:

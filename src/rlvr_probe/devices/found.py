@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 
 from rlvr_probe.devices.backend import GROUP, Backend, Device
+from rlvr_probe.plugins import load_all
 
 __all__ = ["Failed", "load", "survey"]
 
@@ -32,17 +32,12 @@ def load() -> tuple[list[Backend], list[Failed]]:
     """Every backend that is installed, by name, and those that fail to load. Never raises."""
     found: dict[str, Backend] = {}
     failed: list[Failed] = []
-    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
-        if entry.name in found:
-            continue  # the first on the path is the one that is imported
-        try:
-            backend = entry.load()()
-            if not isinstance(backend, Backend):
-                raise TypeError
-        except Exception as error:  # noqa: BLE001 - a broken plugin is no reason to read no device
-            failed.append(Failed(entry.name, type(error).__name__))
+    for plugin in load_all(GROUP):
+        if isinstance(plugin.made, Backend):
+            # The first on the path is the one that is imported.
+            found.setdefault(plugin.name, plugin.made)
         else:
-            found[entry.name] = backend
+            failed.append(Failed(plugin.name, type(plugin.error or TypeError()).__name__))
     return list(found.values()), failed
 
 

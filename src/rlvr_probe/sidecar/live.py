@@ -13,18 +13,16 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.exporter import LiveExporter, LiveSession
+from rlvr_probe.plugins import EXPORTERS, entries, load_all
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.window import Over, Window
 
-__all__ = ["END", "GROUP", "TAKEN", "export", "main", "variables", "wanted"]
-
-GROUP: Final = "rlvr_probe.exporters"
+__all__ = ["END", "TAKEN", "export", "main", "variables", "wanted"]
 
 END: Final = b"e"
 """What the sidecar says when the run is over."""
@@ -48,24 +46,24 @@ _LAST_S: Final = 5.0
 def wanted(environ: Mapping[str, str]) -> tuple[list[str], list[tuple[str, str]]]:
     """Destinations that an environment asks for, and those that cannot be asked, with the error."""
     names, failed = list[str](), list[tuple[str, str]]()
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for plugin in load_all(EXPORTERS):
+        error, exporter = plugin.error, plugin.made
         try:
-            exporter = point.load()()
             if isinstance(exporter, LiveExporter) and exporter.wanted(environ):
-                names.append(point.name)
-        except Exception as error:  # noqa: BLE001 - a broken plugin is no reason to do without others
-            failed.append((point.name, type(error).__name__))
+                names.append(plugin.name)
+        except Exception as raised:  # noqa: BLE001 - a broken plugin is no reason to do without others
+            error = raised
+        if error is not None:
+            failed.append((plugin.name, type(error).__name__))
     return list(dict.fromkeys(names)), failed
 
 
 def variables() -> set[str]:
     """Variables ``RLVR_PROBE_*`` that destinations read."""
     found = set[str]()
-    # A distribution whose description cannot be read ends the list.
-    with suppress(Exception):
-        for point in entry_points(group=GROUP):
-            with suppress(Exception):
-                found.update(getattr(point.load(), "variables", ()))
+    for plugin in load_all(EXPORTERS):
+        with suppress(Exception):
+            found.update(getattr(plugin.made, "variables", ()))
     return found
 
 
@@ -81,7 +79,7 @@ def main() -> None:
         pass
     over = threading.Event()
     threading.Thread(target=_listen, args=(over,), daemon=True).start()
-    [point] = {point.value: point for point in entry_points(group=GROUP, name=name)}.values()
+    [point] = {one.value: one for one in entries(EXPORTERS) if one.name == name}.values()
     exporter: LiveExporter = point.load()()
     while not folder.is_dir() and not over.wait(_LOOK_S):  # a spool may be there before it
         pass
