@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -12,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
-from rlvr_probe import guard, handover, hooks, identity
+from rlvr_probe import guard, handover, hooks, identity, notices
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.config import OWNER, Config
+from rlvr_probe.config import OWNER, Config, place_note
 from rlvr_probe.exceptions import ConfigError, NotAttachable
 from rlvr_probe.hooks import HookProbe, Patches
 from rlvr_probe.imports import when_imported
@@ -22,6 +23,8 @@ from rlvr_probe.recorder import Recorder
 from rlvr_probe.registry import Framework, discover
 
 __all__ = ["Attachment", "arm", "attach", "detach"]
+
+_log = logging.getLogger("rlvr_probe")
 
 _lock = threading.RLock()
 _current: Attachment | None = None
@@ -39,27 +42,30 @@ class Attachment:
     Attributes:
         enabled: False if ``RLVR_PROBE_DISABLED`` (or an argument) turned everything off.
         run: Run id.
-        folder: Where this run is recorded. It appears with the first recorded event.
         frameworks: State of every integration by name; it changes as modules are imported.
     """
 
     # Of one that an error of the probe kept from being made.
     enabled = False
     run = ""
-    folder = Path()
     frameworks: Mapping[str, Framework] = MappingProxyType({})
     _recorder: Recorder | None = None
 
     def __init__(self, config: Config, run: str) -> None:
         self.enabled = not config.disabled
         self.run = run
-        self.folder = config.out / run
         self._patches = Patches()
         self._disarm: list[Callable[[], None]] = []
         self._environ: dict[str, str | None] = {}
         recorder = Recorder(config, run)
         self._recorder = recorder
         self._probe = HookProbe(recorder, self._patches)
+
+    @property
+    @guard.fail_open("attach.folder", Path())
+    def folder(self) -> Path:
+        """Where this run is recorded. It appears with the first recorded event."""
+        return Path() if self._recorder is None else self._recorder.folder
 
     @property
     @guard.fail_open("attach.refused")
@@ -100,6 +106,9 @@ class Attachment:
         os.environ.setdefault(OWNER, "")
         hooks.activate(self._recorder, self._probe)
         for framework in self.frameworks.values():
+            if notices.NOTICES in os.environ:
+                # Its name is that of its package.
+                self._disarm.append(when_imported(framework.name, partial(_tell, framework)))
             for point in framework.points:
                 module, _, qualname = point.target.partition(":")
                 action = partial(self._set, framework, point, qualname)
@@ -116,6 +125,7 @@ class Attachment:
                 framework.reason = f"{point.target} does not exist in {framework.version}"
                 if not framework.hook_points:
                     framework.state = "failed"
+                    _tell(framework)
 
     @guard.fail_open("attach.unhook")
     def _unhook(self) -> None:
@@ -133,6 +143,15 @@ class Attachment:
         _recording -= 1
         if self._recorder is not None and os.environ.get(OWNER) == self._recorder.process:
             _put(OWNER, _owner)
+
+
+def _tell(framework: Framework, _: object = None) -> None:
+    """Tell a launcher that a framework was imported, and why it is not hooked."""
+    version = f" {framework.version}" if framework.version else ""
+    if framework.state == "failed":
+        notices.tell("failed", f"{framework.name}{version} cannot be hooked: {framework.reason}")
+    else:
+        notices.tell("imported", f"{framework.name}{version}")
 
 
 @guard.fail_open("attach.environ")
@@ -220,6 +239,7 @@ def _attach_once(config: Config) -> Attachment:
     attachment = Attachment(config, run)
     if attachment.enabled:
         attachment.frameworks = discover(config.frameworks)
+        _warn(config, attachment.frameworks)
         # Children that start Python anew are reached through the start-up hook, with this run's id.
         _current = attachment
         environ = replace(config, run_id=run).to_environ()
@@ -232,6 +252,23 @@ def _attach_once(config: Config) -> Attachment:
             _detach(attachment)
             raise
     return attachment
+
+
+@guard.fail_open("attach.warn")
+def _warn(config: Config, frameworks: Mapping[str, Framework]) -> None:
+    """Say once in a job what a user may not expect of the settings.
+
+    What an argument of attach() names and cannot be hooked, that raises.
+    """
+    if os.environ.get(OWNER) or identity.rank(os.environ):
+        return
+    texts = [place_note(config, os.environ)]
+    if os.environ.get("RLVR_PROBE_FRAMEWORKS"):
+        known = (frameworks[name] for name in config.frameworks or ())
+        texts += [f"unrecorded: {one}" for one in known if one.state == "failed"]
+    for text in texts:
+        if text:
+            _log.warning(str(text))
 
 
 @guard.fail_open("attach.handover")

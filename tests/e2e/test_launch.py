@@ -163,7 +163,13 @@ def test_a_missing_command_is_wrong_usage(environ: dict[str, str], arguments: li
 
 @pytest.mark.parametrize(
     ("options", "variables"),
-    [(("--run-id", "a/b"), {}), (("--out", ""), {}), ((), {"RLVR_PROBE_FLUSH_S": "soon"})],
+    [
+        (("--run-id", "a/b"), {}),
+        (("--out", ""), {}),
+        ((), {"RLVR_PROBE_FLUSH_S": "soon"}),
+        (("--frameworks", "trl,tlr"), {}),
+        ((), {"RLVR_PROBE_FRAMEWORKS": "tlr"}),
+    ],
 )
 def test_an_unusable_setting_is_said_before_the_command_starts(
     environ: dict[str, str], options: tuple[str, ...], variables: dict[str, str]
@@ -171,6 +177,17 @@ def test_an_unusable_setting_is_said_before_the_command_starts(
     ended = run("echo", "started", environ=environ | variables, options=options)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_framework_that_nobody_knows_is_refused_with_those_that_are_known(
+    environ: dict[str, str],
+) -> None:
+    ended = run("echo", "started", environ=environ, options=("--frameworks", "tlr"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "rlvr-probe run: error: 'tlr' cannot be recorded: no integration of this name is"
+        " installed; installed are: openrlhf, ray, trl, verl, vllm\n"
+    )
 
 
 def test_arguments_reach_the_command_as_they_are(environ: dict[str, str]) -> None:
@@ -254,24 +271,24 @@ def test_every_child_gets_the_settings_and_one_run_id(
 ) -> None:
     del environ["RLVR_PROBE_OUT"]
     environ["RLVR_PROBE_FLUSH_S"] = "0.25"
-    options = ("--out", "here", "--frameworks", "a,b")
+    options = ("--out", "here", "--frameworks", "trl,verl")
     ended = run("sh", "-c", "env; cd /; env", environ=environ, options=options, cwd=tmp_path)
     one, two = ended.stdout.count("RLVR_PROBE=1\n"), len(set(re.findall("RUN_ID=.*", ended.stdout)))
     assert (one, two) == (2, 1)
     inherited = variables(ended.stdout)
     assert inherited["RLVR_PROBE_OUT"] == str(tmp_path / "here")
-    assert inherited["RLVR_PROBE_FRAMEWORKS"] == "a,b"
+    assert inherited["RLVR_PROBE_FRAMEWORKS"] == "trl,verl"
     assert inherited["RLVR_PROBE_FLUSH_S"] == "0.25"
     assert not (tmp_path / "here").exists()
 
 
 def test_an_argument_beats_a_variable(environ: dict[str, str], tmp_path: Path) -> None:
-    environ |= {"RLVR_PROBE_RUN_ID": "theirs", "RLVR_PROBE_FRAMEWORKS": "theirs"}
+    environ |= {"RLVR_PROBE_RUN_ID": "theirs", "RLVR_PROBE_FRAMEWORKS": "verl"}
     assert variables(run("env", environ=environ).stdout)["RLVR_PROBE_RUN_ID"] == "theirs"
-    options = ("--run-id", "mine", "--frameworks", "mine", "--out", str(tmp_path / "mine"))
+    options = ("--run-id", "mine", "--frameworks", "trl", "--out", str(tmp_path / "mine"))
     inherited = variables(run("env", environ=environ, options=options).stdout)
     assert inherited["RLVR_PROBE_RUN_ID"] == "mine"
-    assert inherited["RLVR_PROBE_FRAMEWORKS"] == "mine"
+    assert inherited["RLVR_PROBE_FRAMEWORKS"] == "trl"
     assert inherited["RLVR_PROBE_OUT"] == str(tmp_path / "mine")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import zipapp
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,9 +169,142 @@ def test_disabled_wins_over_the_launcher(environ: dict[str, str], tmp_path: Path
 def test_nothing_is_recorded_below_a_framework_that_was_not_chosen(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    options = ("--frameworks", "another")
+    options = ("--frameworks", "trl")
     ended = launch(PYTHON, "-c", TRAIN, environ=environ, cwd=tmp_path, options=options)
-    assert ended.stderr.startswith("rlvr-probe: nothing was recorded")
+    assert ended.stderr.startswith(
+        "rlvr-probe: nothing was recorded: no Python process of the command imported trl on this"
+        " node, or"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (
+            "import toyrl, sys; sys.exit(3)",
+            "nothing was recorded: 1 process imported toyrl 1.2.3, and the command ended with"
+            " status 3 before a stage of a training began",
+        ),
+        (
+            "import toyrl, subprocess, sys; subprocess.run([sys.executable, '-c', 'import toyrl'])",
+            "nothing was recorded: 2 processes imported toyrl 1.2.3, and the command ended before a"
+            " stage of a training began",
+        ),
+        (
+            f"open('rlvr-probe-runs', 'w').close(); {TRAIN}",
+            r"nothing was recorded in rlvr-probe-runs/[0-9a-f-]+: 1 process could not write there"
+            r" \((Not a directory|File exists)\)",
+        ),
+    ],
+)
+def test_why_nothing_was_recorded_is_what_happened(
+    environ: dict[str, str], tmp_path: Path, code: str, why: str
+) -> None:
+    ended = subprocess.run(
+        [LAUNCHER, "run", "--", PYTHON, "-c", code],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert re.fullmatch(f"rlvr-probe: {why}\n", ended.stderr)
+
+
+def test_a_framework_that_cannot_be_hooked_is_named_with_the_reason(
+    environ: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    source = folder / "toyrl.py"
+    names = ("generate", "one_step", "train")
+    text = source.read_text()
+    for name in names:
+        text = text.replace(name, f"new_{name}")
+    source.write_text(text)
+    code = "import toyrl; toyrl.Trainer(lambda rows: [1.0] * len(rows), steps=1).new_train()"
+    ended = launch(PYTHON, "-c", code, environ=environ, cwd=tmp_path)
+    assert re.fullmatch(
+        r"rlvr-probe: nothing was recorded: toyrl 1\.2\.3 cannot be hooked: toyrl:Trainer\.\w+ does"
+        r" not exist in 1\.2\.3; .*doctor looks all of it up\n",
+        ended.stderr,
+    )
+
+
+def test_a_folder_that_somebody_prepared_is_not_used_and_that_is_said_before_the_command(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one").chmod(0o777)
+    options = ("--out", "runs", "--run-id", "one")
+    ended = launch(PYTHON, "-c", TRAIN, environ=environ, cwd=tmp_path, options=options)
+    assert ended.stderr.splitlines() == [
+        "rlvr-probe: runs/one is somebody else's, a link, or open to everybody: recording to"
+        " runs/one+1",
+        "rlvr-probe: recorded 1 process in runs/one+1; next: rlvr-probe show runs/one+1",
+    ]
+    assert list((tmp_path / "runs" / "one").iterdir()) == []
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_in_ray_s_package_cache_the_home_folder_is_recorded_to_and_that_is_said_once(
+    environ: dict[str, str], tmp_path: Path, launched: bool
+) -> None:
+    package = tmp_path / "session_1" / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
+    for folder in (package, tmp_path / "home"):
+        folder.mkdir(parents=True)
+    train = f"import rlvr_probe; rlvr_probe.attach(); {TRAIN}"
+    child = f"import subprocess, sys; {train}; subprocess.run([sys.executable, '-c', {train!r}])"
+    command = [PYTHON, "-c", child]
+    ended = subprocess.run(
+        [LAUNCHER, "run", "--", *command] if launched else command,
+        env=environ,
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    runs = tmp_path / "home" / "rlvr-probe-runs"
+    assert recorded(runs) == 2
+    assert list(package.iterdir()) == []
+    first, *rest = ended.stderr.splitlines()
+    assert f"recording to {runs}: the working directory is in Ray's package cache" in first
+    assert len(rest) == launched
+    if launched:
+        assert f"recorded 2 processes in {runs}/" in rest[0]
+
+
+def test_the_last_line_says_how_much_was_lost_and_why(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ["RLVR_PROBE_FREE_B"] = str(1 << 59)
+    ended = launch(PYTHON, "-c", TRAIN, environ=environ, cwd=tmp_path)
+    assert re.match(
+        r"rlvr-probe: recorded 1 process in \S+; LOST (\d+) records \(\1 low_space\); next:",
+        ended.stderr,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size_kib", "said"),
+    [
+        (0, r"nothing was recorded in \S+: 1 process could not write there \(No space left .*\)"),
+        (60, r"recorded 1 process in \S+; LOST [\d,]+ records.*, the disk is full; next: .*"),
+    ],
+)
+def test_on_a_full_disk_the_last_line_says_what_was_lost(
+    environ: dict[str, str],
+    tmp_path: Path,
+    tmpfs: Callable[[str], Path],
+    size_kib: int,
+    said: str,
+) -> None:
+    disk = tmpfs("size=256k")
+    (disk / "fill").write_bytes(bytes((256 - size_kib) << 10))
+    train = "import toyrl; toyrl.Trainer(lambda rows: [1.0] * len(rows), steps=1000).train()"
+    options = ("--out", str(disk / "runs"))
+    ended = launch(PYTHON, "-c", train, environ=environ, cwd=tmp_path, options=options)
+    assert re.fullmatch(f"rlvr-probe: {said}\n", ended.stderr)
 
 
 def python(code: str, environ: dict[str, str], *flags: str) -> str:

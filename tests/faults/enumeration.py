@@ -17,10 +17,11 @@ __all__ = ["ROOT", "Function", "adapter_modules", "core_modules", "functions_of"
 ROOT = Path(__file__).parents[2]
 
 _ONLINE = (
-    "_attach", "_boot", "adapter", "clock", "config", "election", "exceptions", "filesystem",
-    "guard", "handover", "hooks", "identity", "imports", "journal", "model/__init__",
-    "model/counters", "model/names", "model/processes", "model/schema", "model/serving",
-    "model/vocabulary", "reading", "recorder", "registry", "releases", "spans", "spool",
+    "_attach", "_boot", "access", "adapter", "clock", "config", "election", "exceptions",
+    "filesystem", "guard", "handover", "hooks", "identity", "imports", "journal",
+    "model/__init__", "model/counters", "model/names", "model/processes", "model/schema",
+    "model/serving", "model/vocabulary", "notices", "plugins", "reading", "recorder", "registry",
+    "releases", "spans", "spool",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

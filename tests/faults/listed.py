@@ -14,10 +14,13 @@ AFTER = {
 """Called only once another function has failed; that one fails as well. Two at once are harmless,
 too, but the second is not counted."""
 
+_LAUNCHED = "below a launcher; test_notices.py, tests/e2e/test_reach.py"
 _PREPARED = "where the run folder is somebody else's; test_access.py"
 _SPOOL = "where a run is spooled, which a local folder is not; tests/e2e/test_spool.py"
 
 NEVER = {
+    "rlvr_probe._attach:Attachment.folder": "asked by the user; test_attach.py",
+    "rlvr_probe._attach:_tell": _LAUNCHED,
     "rlvr_probe._boot:arm_late": "called by a framework that loads plugins; test_plugins.py",
     "rlvr_probe.access:Access.find": "asked by the launcher; test_access.py",
     "rlvr_probe.access:_sample": _PREPARED,
@@ -38,6 +41,16 @@ NEVER = {
     "rlvr_probe.model.counters:_read": "runs while the module is imported",
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
+    "rlvr_probe.notices:_clean_up": _LAUNCHED,
+    "rlvr_probe.notices:make": _LAUNCHED,
+    "rlvr_probe.notices:read": _LAUNCHED,
+    "rlvr_probe.notices:tell": _LAUNCHED,
+    "rlvr_probe.plugins:load_all": "asked by commands and by the sidecar; test_cli.py",
+    "rlvr_probe.plugins:load_all.<locals>.<lambda>": "the same",
+    "rlvr_probe.recorder.place:Place._write_to": _PREPARED,
+    "rlvr_probe.recorder.recording:Recorder.folder": "asked by the user; test_attach.py",
+    "rlvr_probe.registry:names": "asked by the launcher; tests/e2e/test_launch.py",
+    "rlvr_probe.registry:none_called_so": "of a name that is none; test_attach.py",
     "rlvr_probe.hooks.probe:HookProbe.drop": "asked by an integration; test_hooks.py",
     "rlvr_probe.reading:digest": "asked by an integration; test_requests.py",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",

@@ -192,6 +192,23 @@ def test_a_broken_integration_breaks_nothing_else_and_is_counted(
     assert len(toyrl.Trainer(lambda rows: [0.0]).train()) == 3
 
 
+@pytest.mark.parametrize(("variable", "said"), [("RLVR_PROBE_OWNER", 0), ("RANK", 0), ("X", 1)])
+def test_a_name_in_the_environment_that_nobody_has_is_said_once_in_a_job(
+    installed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variable: str,
+    said: int,
+) -> None:
+    monkeypatch.setenv("RLVR_PROBE_FRAMEWORKS", "toyrl,tlr")
+    monkeypatch.setenv(variable, "1")
+    rlvr_probe.attach(out=installed)
+    assert caplog.messages == said * [
+        "unrecorded: tlr failed: no integration of this name is installed; installed are:"
+        " openrlhf, ray, toyrl, trl, verl, vllm"
+    ]
+
+
 def test_a_hook_point_that_is_gone_is_said(installed: Path) -> None:
     source = installed.parent / "site" / "toyrl.py"
     source.write_text(source.read_text().replace("one_step", "another_name"))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import launch
 from rlvr_probe.journal import JournalWriter
+from rlvr_probe.launch.recorded import processes
 from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import Recorder
 from rlvr_probe.report import summarize
@@ -212,7 +212,7 @@ def test_the_launcher_knows_the_compressed_journal_of_a_sidecar(tmp_path: Path) 
         journal.close()
         if number != 3:
             finish(journal.path)
-    assert launch._processes(tmp_path, {}) == {f"p{key(2)}"}
+    assert processes(tmp_path, {}) == {f"p{key(2)}"}
 
 
 def test_an_empty_compressed_file_is_no_journal(tmp_path: Path) -> None:

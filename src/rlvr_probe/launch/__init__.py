@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
 from rlvr_probe import identity
-from rlvr_probe.config import DISABLED, Config
+from rlvr_probe.config import DISABLED, Config, place_note
+from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.launch import foreground
-from rlvr_probe.model.schema import JOURNAL_SUFFIX, OPEN_SLOT_BYTES, OPEN_SUFFIX, PACKED_SUFFIX
-from rlvr_probe.spool import find
+from rlvr_probe.launch.ending import nothing_recorded, recorded
+from rlvr_probe.launch.recorded import losses, processes
+from rlvr_probe.notices import NOTICES, Notice, make, read
 
 __all__ = ["launch"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
-
-_BEGINNING_B = 4096
 
 
 def launch(
@@ -60,31 +62,78 @@ def launch(
         status = _run(command, environ)
         _say(environ, f"nothing was recorded: {DISABLED} is set")
         return status
+    if config.frameworks:
+        _check(config.frameworks)
     run = identity.run_id(config, environ)
-    folder = config.out / run
+    meant = config.out / run
+    folder = config.access.find(meant)
     # Paths are shown as they were typed: ours may hold a home folder.
-    shown = os.path.join(out or environ.get("RLVR_PROBE_OUT") or "rlvr-probe-runs", run)
+    typed = out or environ.get("RLVR_PROBE_OUT") or config.out.name
+    if note := place_note(config, environ):
+        _say(environ, note)
+        typed = str(config.out)
+    shown = os.path.join(typed, folder.name)
     writable = _writable(folder)
     if not writable:
         _say(environ, f"cannot write to {quote(shown)}: the command runs unrecorded")
-    elif first is not None and (text := first(config)):
-        _say(environ, text)
-    child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
-    before = _processes(folder, child)
-    status = _run(command, child)
-    count = len(_processes(folder, child) - before)
-    if count:
-        noun = "process" if count == 1 else "processes"
-        path = quote(shown)
-        _say(environ, f"recorded {count} {noun} in {path}; next: rlvr-probe show {path}")
-    elif writable and status not in (NOT_FOUND, NOT_EXECUTABLE):
+    elif folder != meant:
         _say(
             environ,
-            "nothing was recorded: no Python process of the command imported a supported "
-            "framework, its Python has no rlvr-probe installed, or nothing could be written to "
-            + quote(os.path.dirname(shown)),
+            f"{quote(os.path.join(typed, run))} is somebody else's, a link, or open to everybody:"
+            f" recording to {quote(shown)}",
         )
+    if writable and first is not None and (text := first(config)):
+        _say(environ, text)
+    child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
+    before = processes(folder, child)
+    with _listening(child) as told:
+        status = _run(command, child)
+        notices = told()
+    found = processes(folder, child) - before
+    if found:
+        _say(environ, recorded(len(found), shown, losses(folder, child, found), notices))
+    elif writable and status not in (NOT_FOUND, NOT_EXECUTABLE):
+        _say(environ, nothing_recorded(status, shown, _wanted(config), notices))
     return status
+
+
+def _check(frameworks: Sequence[str]) -> None:
+    """Refuse a name that is none: the training would run unrecorded.
+
+    Raises:
+        ConfigError: No integration that is installed here has it.
+    """
+    from rlvr_probe.registry import names, none_called_so
+
+    known = names()
+    for name in frameworks:
+        if name not in known:
+            raise ConfigError(f"{name!r} cannot be recorded: {none_called_so(known)}")
+
+
+def _wanted(config: Config) -> Sequence[str]:
+    """Names of the integrations that were to be used."""
+    if config.frameworks is not None:
+        return config.frameworks
+    from rlvr_probe.registry import names
+
+    return names()
+
+
+@contextmanager
+def _listening(child: dict[str, str]) -> Iterator[Callable[[], list[Notice]]]:
+    """Give the command a file to tell us something in, unless a launcher above us did."""
+    above = child.get(NOTICES)
+    path = Path(above) if above else make()
+    if path is None:
+        yield list
+        return
+    child[NOTICES] = str(path)
+    try:
+        yield partial(read, path)
+    finally:
+        if not above:
+            path.unlink(missing_ok=True)
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -120,52 +169,3 @@ def _writable(folder: Path) -> bool:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-
-
-def _processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
-    """Names of the processes of the command that wrote a journal for ``folder``."""
-    spool = find(folder, environ)
-    paths = [path for place in (spool, folder) if place is not None for path in _list(place)]
-    names = [path.name for path in paths if not _is_count(path)]
-    journals = {
-        path.name.partition(".")[0]: path
-        for path in paths
-        if path.name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
-    }
-    # A sidecar has no table with slots; on a network file system nobody has one.
-    tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
-    return {
-        process for process, path in journals.items() if process in tables or not _is_sidecar(path)
-    }
-
-
-def _is_count(path: Path) -> bool:
-    """Whether a file is what a sidecar has in place of a table of open spans."""
-    try:
-        return path.name.endswith(OPEN_SUFFIX) and path.stat().st_size <= OPEN_SLOT_BYTES
-    except FileNotFoundError:  # moved, or deleted
-        return False
-
-
-def _list(folder: Path) -> list[Path]:
-    try:
-        return [folder / name for name in os.listdir(folder)]
-    except OSError:
-        return []
-
-
-def _is_sidecar(path: Path) -> bool:
-    """Whether a journal tells that its process is a sidecar, which it does first of all."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_BEGINNING_B)
-    except OSError:
-        return False
-    if path.name.endswith(PACKED_SUFFIX):
-        import zlib
-
-        try:
-            data = zlib.decompressobj(31).decompress(data, _BEGINNING_B)
-        except zlib.error:
-            return False
-    return b',"sidecar"]' in data
