@@ -95,6 +95,8 @@ def look(tmp_path: Path, site: Path) -> Examine:
         settings = {
             "RLVR_PROBE_OUT": str(tmp_path / "runs"),
             "RLVR_PROBE_FRAMEWORKS": "toyrl",
+            # What is said does not depend on how full the disk of the machine is.
+            "RLVR_PROBE_BUDGET_B": str(1 << 20),
             **variables,
         }
         return examine({**os.environ, **settings})
@@ -213,6 +215,22 @@ def test_a_broken_integration_is_a_problem(
         file.write(f"\n{indent}{broken}\n")
     [found] = look().problems
     assert found.startswith(problem)
+
+
+@pytest.mark.parametrize("broken", ["import arrow_of_acme", "raise SystemExit"])
+def test_an_exporter_that_cannot_be_loaded_is_a_note_and_no_problem(
+    look: Examine, site: Path, broken: str
+) -> None:
+    info = site / "acme_format-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-format\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[rlvr_probe.exporters]\nacme = acme_format:It\n")
+    (site / "acme_format.py").write_text(broken)
+    found = look()
+    assert found.problems == ()
+    [note] = [note for note in found.notes if "acme" in note]
+    assert note.startswith("exporter acme (acme_format:It of acme-format) cannot be loaded (")
+    assert "acme cannot be loaded" in printed(found)
 
 
 def test_broken_metadata_beside_it_hides_nothing(look: Examine, site: Path) -> None:
@@ -411,6 +429,11 @@ def test_a_disk_with_less_room_than_has_to_stay_free_is_a_problem(
         found = look(RLVR_PROBE_FREE_B=str(int(free.free_b * times)))
         assert re.search(rf"{what} would not be recorded in \S+: [\d,]+ MiB", found.problems[0])
         assert len(found.problems) == 1
+        assert found.notes == ()
+    found = look(RLVR_PROBE_FREE_B=str(free.free_b // 2), RLVR_PROBE_BUDGET_B=str(free.free_b))
+    assert found.problems == ()
+    [note] = found.notes
+    assert re.search(r"has room for [\d,]+ MiB beside the [\d,]+ MiB that have to stay", note)
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
@@ -467,6 +490,16 @@ def test_a_node_where_no_sidecar_would_run_is_a_note(
     [note] = look(RLVR_PROBE_SIDECAR="1").notes
     assert note.startswith("no place for the lock of a sidecar in any of /nowhere: ")
     assert look(RLVR_PROBE_SIDECAR="0").notes == ()
+
+
+def test_a_run_folder_that_is_open_to_everybody_is_a_note(look: Examine, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "job").mkdir(parents=True)
+    (tmp_path / "runs" / "job").chmod(0o777)
+    found = look(RLVR_PROBE_RUN_ID="job")
+    assert found.problems == ()
+    assert any("open to everybody" in note and "job+1" in note for note in found.notes)
+    assert found.storage is not None
+    assert found.storage.path.endswith("/runs/job+1")
 
 
 def test_a_setting_that_cannot_be_used_is_a_problem(look: Examine) -> None:

@@ -199,6 +199,7 @@ def test_the_doctor_says_where_it_would_be_and_why_there_is_none(
     found = examine_spool(examine_storage(folder, 30), folder, config())
     assert (found.file_system, found.open_table, found.no_spool) == ("nfs4", True, None)
     assert found.spool == str(disk / f"rlvr-probe-spool-{os.geteuid()}")
+    assert [path for path, _, _ in found.rooms] == [found.path, found.spool]
     found = examine_spool(examine_storage(folder, 30), folder, config(spool="off"))
     assert (found.open_table, found.spool, found.no_spool) == (False, None, None)
     monkeypatch.setattr(spool, "PLACES", (str(tmp_path / "gone"),))

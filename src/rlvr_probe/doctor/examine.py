@@ -10,11 +10,13 @@ from typing import Any
 
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
+from rlvr_probe.doctor.exporters import ExporterFinding, examine_exporters
 from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
 from rlvr_probe.doctor.installation import Installation, examine_installation
+from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
-from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage
+from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, left_out
 from rlvr_probe.election import lock_path
 
 __all__ = ["SCHEMA_VERSION", "Examination", "examine"]
@@ -32,6 +34,7 @@ class Examination:
         notes: What differs from what is expected and costs no record.
         installation: Python, rlvr-probe and what it depends on.
         frameworks: Every integration that is installed.
+        exporters: Every exporter that is installed.
         startup: The start-up hook, which reaches child processes.
         storage: The folder of recordings; None if no setting names one.
         settings: ``RLVR_PROBE_*``.
@@ -43,6 +46,7 @@ class Examination:
     notes: tuple[str, ...]
     installation: Installation
     frameworks: tuple[FrameworkFinding, ...]
+    exporters: tuple[ExporterFinding, ...]
     startup: Startup
     storage: Storage | None
     settings: Settings
@@ -73,9 +77,12 @@ def examine(
     startup, devices = ask_startup(environ), ask_devices(environ)
     wanted = None if config is None else config.frameworks
     frameworks = tuple(examine_frameworks(wanted))
+    exporters = tuple(examine_exporters())
     storage = None
     if config is not None:
-        folder = config.out / (config.run_id or "")
+        folder = config.out
+        if config.run_id is not None:
+            folder = config.access.find(config.out / config.run_id)
         storage = examine_storage(folder, patience_s, config.free_b)
         storage = examine_spool(storage, folder, config)
     installation = examine_installation()
@@ -84,9 +91,10 @@ def examine(
     gpu, found = devices(max(deadline - time.monotonic(), 1.0))
     return Examination(
         tuple(_problems(settings, installation, wanted, frameworks, startup_found, storage)),
-        tuple(_notes(settings, frameworks, storage, config)),
+        tuple(_notes(settings, frameworks, exporters, storage, config)),
         installation,
         frameworks,
+        exporters,
         startup_found,
         storage,
         settings,
@@ -126,17 +134,20 @@ def _problems(
         yield f"child processes would not be recorded: {startup.reason}"
     if storage is not None and not storage.writable:
         yield f"nothing can be recorded in {storage.path}: {storage.reason}"
-    elif storage is not None and storage.left_out:
-        yield (
-            f"{storage.left_out} would not be recorded in {storage.path}: "
-            f"{(storage.free_b or 0) >> 20:,} MiB are free, {(storage.floor_b or 0) >> 20:,} MiB "
-            "have to stay free; make room, name another folder, or lower RLVR_PROBE_FREE_B"
-        )
+    elif storage is not None:
+        for path, free_b, floor_b in storage.rooms:
+            if left_out(free_b, floor_b):
+                yield (
+                    f"{left_out(free_b, floor_b)} would not be recorded in {path}:"
+                    f" {free_b >> 20:,} MiB are free, {floor_b >> 20:,} MiB have to stay free; make"
+                    " room, name another folder, or lower RLVR_PROBE_FREE_B"
+                )
 
 
 def _notes(
     settings: Settings,
     frameworks: tuple[FrameworkFinding, ...],
+    exporters: tuple[ExporterFinding, ...],
     storage: Storage | None,
     config: Config | None,
 ) -> Iterator[str]:
@@ -145,6 +156,30 @@ def _notes(
             yield (
                 f"{framework.name} {framework.version} is not among the releases this rlvr-probe "
                 f"is tested with ({framework.tested}); a real run has not been checked there"
+            )
+    for exporter in exporters:
+        if exporter.reason is not None:
+            yield (
+                f"exporter {exporter.name} ({exporter.source}) cannot be loaded"
+                f" ({exporter.reason}), and all commands do without it; install that package"
+                " again, or uninstall it"
+            )
+    if storage is not None and config is not None and config.run_id is not None:
+        meant = tilde(config.out / config.run_id)
+        if storage.path != meant:
+            yield (
+                f"{meant} is somebody else's, a link, or open to everybody: the run would be"
+                f" recorded in {storage.path}"
+            )
+    rooms = () if storage is None or config is None else storage.rooms
+    for path, free_b, floor_b in rooms:
+        room_b = free_b - floor_b
+        if config is not None and 0 <= room_b < config.budget_b:
+            yield (
+                f"{path} has room for {room_b >> 20:,} MiB beside the {floor_b >> 20:,} MiB that"
+                f" have to stay free, less than a run may take ({config.budget_b >> 20:,} MiB,"
+                " RLVR_PROBE_BUDGET_B): a long one would stop recording turns and tool calls; make"
+                " room, or name another folder"
             )
     for name in settings.unknown_variables:
         yield f"{name} is no setting and is ignored"

@@ -9,7 +9,7 @@ from rlvr_probe.doctor.devices import DeviceFinding, Gpu
 from rlvr_probe.doctor.examine import Examination
 from rlvr_probe.doctor.frameworks import FrameworkFinding, Point
 from rlvr_probe.doctor.installation import Dependency
-from rlvr_probe.doctor.storage import Storage
+from rlvr_probe.doctor.storage import Storage, left_out
 from rlvr_probe.report.document import Line, Style
 
 __all__ = ["lay_out"]
@@ -117,10 +117,15 @@ def _checks(found: Examination) -> Iterator[_Item]:
     unmet = any(one.met is False for one in core)
     yield "no" if unmet else "ok" if core else "none", "dependencies", _versions(core)
     yield "none", "extras", _versions(extra)
+    loaded = [one.name for one in found.exporters if one.reason is None]
+    broken = [one.name for one in found.exporters if one.reason is not None]
+    text = ", ".join([*loaded, *(f"{name} cannot be loaded" for name in broken)])
+    yield "note" if broken else "none", "exporters", text or "none"
     gpu = found.gpu
     if gpu.devices:
         names = _counted(gpu.devices)
-        yield "ok", "GPU library", "; ".join([f"driver {gpu.driver}, {names}", *_listed(gpu)])
+        mark = "note" if gpu.reason else "ok"
+        yield mark, "GPU library", "; ".join([f"driver {gpu.driver}, {names}", *_listed(gpu)])
     else:
         yield "none", "GPU library", gpu.reason or "no GPU"
     yield from _counters(found.devices)
@@ -172,7 +177,8 @@ def _storage(storage: Storage | None) -> _Item:
         parts.append(f"{storage.free_b / _GIB:,.1f} GiB{files} free")
     if storage.spool is not None:
         parts.append(f"by way of {storage.spool}")
-    mark = "no" if storage.left_out else "note" if storage.open_table is False else "ok"
+    short = any(left_out(free_b, floor_b) for _, free_b, floor_b in storage.rooms)
+    mark = "no" if short else "note" if storage.open_table is False else "ok"
     return mark, label, f"{storage.path}: {', '.join(parts)}"
 
 

@@ -11,6 +11,7 @@ from rlvr_probe.config import ARM, DISABLED, OWNER, Config
 from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.handover import HANDED_OVER
+from rlvr_probe.notices import NOTICES
 from rlvr_probe.sidecar.live import variables
 
 __all__ = ["Settings", "examine_settings"]
@@ -41,7 +42,7 @@ def examine_settings(environ: Mapping[str, str], out: str | None) -> tuple[Setti
     Those that ``RLVR_PROBE_DISABLED`` keeps from being looked at are looked at here.
     """
     settings_of = {f"{ARM}_{one.name.upper()}" for one in fields(Config)}
-    known = {ARM, DISABLED, OWNER} | settings_of | variables() | HANDED_OVER
+    known = {ARM, DISABLED, NOTICES, OWNER} | settings_of | variables() | HANDED_OVER
     ours = {name for name in environ if name == ARM or name.startswith(f"{ARM}_")}
     config, error = None, None
     try:

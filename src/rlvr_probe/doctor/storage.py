@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.spool import home, wanted
 
-__all__ = ["Storage", "examine_spool", "examine_storage"]
+__all__ = ["Storage", "examine_spool", "examine_storage", "left_out"]
 
 _SAMPLE = bytes(4096)
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS})
@@ -37,6 +38,8 @@ class Storage:
         free_files: Files that can still be made; None if unknown or without a limit.
         spool: Folder on a local disk that processes write to meanwhile; None: they write there.
         no_spool: Why there is none where one is wanted, or None.
+        spool_free_b: Bytes left for this user on the disk of the spool; None: no spool, or unknown.
+        spool_floor_b: Bytes that have to stay free there.
     """
 
     path: str
@@ -51,14 +54,24 @@ class Storage:
     free_files: int | None = None
     spool: str | None = None
     no_spool: str | None = None
+    spool_free_b: int | None = None
+    spool_floor_b: int | None = None
 
     @property
-    def left_out(self) -> str:
-        """What would not be recorded for lack of room; "" if all would or nothing is known."""
-        if self.free_b is None or self.floor_b is None or self.free_b >= self.floor_b:
-            return ""
-        samples = ", lengths and rewards" if self.free_b < self.floor_b / 2 else ""
-        return f"turns and tool calls{samples}"
+    def rooms(self) -> Iterator[tuple[str, int, int]]:
+        """Folders that need room, with bytes that are free there and bytes that have to stay so."""
+        if self.free_b is not None and self.floor_b is not None:
+            yield self.path, self.free_b, self.floor_b
+        if self.spool is not None and self.spool_free_b is not None:
+            yield self.spool, self.spool_free_b, self.spool_floor_b or 0
+
+
+def left_out(free_b: int, floor_b: int) -> str:
+    """What would not be recorded for lack of room; "" if all would."""
+    if free_b >= floor_b:
+        return ""
+    samples = ", lengths and rewards" if free_b < floor_b / 2 else ""
+    return f"turns and tool calls{samples}"
 
 
 def examine_storage(folder: Path, patience_s: float, floor_b: int | None = None) -> Storage:
@@ -85,9 +98,19 @@ def examine_spool(found: Storage, folder: Path, config: Config) -> Storage:
         return found
     try:
         path = home(config.spool)
+        space = os.statvfs(path)
     except OSError as error:
         return replace(found, no_spool=str(error))
-    return replace(found, spool=tilde(path), open_table=True)
+    size_b = space.f_blocks * space.f_frsize
+    return replace(
+        found,
+        spool=tilde(path),
+        open_table=True,
+        spool_free_b=space.f_bavail * space.f_frsize if size_b else None,
+        spool_floor_b=(least_free_b(size_b) if config.free_b is None else config.free_b)
+        if size_b
+        else None,
+    )
 
 
 def _examine(folder: Path, floor_b: int | None) -> Storage:
