@@ -273,6 +273,35 @@ def test_errors_of_a_driver_are_shown_with_the_rank(tmp_path: Path) -> None:
     assert f"GPU FAULT: lost 15 of {short} (node-1, rank 0) after 20.0 s" in said
 
 
+def test_what_gpus_cannot_tell_is_shown_with_each_reason_and_of_how_many(tmp_path: Path) -> None:
+    gpm = ["engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active"]
+    absent = [
+        *(f"{name}: no GPM: no permission (4)" for name in gpm),
+        "energy_j: not supported (3)",
+        "power_w: not supported (3)",
+        "memory_b: NVML error 999; asked again each minute",
+        "pcie_tx_b_per_s: its counter goes round too fast for so few readings",
+    ]
+    journal = JournalFile(tmp_path, 90)
+    journal.event(names.PROCESS, 0, role=names.SIDECAR)
+    for place in range(3):
+        told = [] if place == 2 else absent[:-1] if place else absent
+        tell(journal, place, gpu(place), truth(), gpm=False, absent=told)
+    journal.event(names.DEVICE_FAULT, 20, device=0, what="unresponsive", code=None)
+    journal.event(names.DEVICE_NOTE, 1, text="GPU 3 cannot be opened: no permission (4)")
+    journal.close()
+    rank(tmp_path, 0, 1).journal.close()
+    shown = " ".join(text(tmp_path).split())
+    of = "(of 2 of 3 GPUs)"
+    assert f"not known: {', '.join(gpm)}: no GPM: no permission (4) {of}" in shown
+    assert f"not known: energy_j, power_w: not supported (3) {of}" in shown
+    assert f"not known: memory_b: NVML error 999; asked again each minute {of}" in shown
+    assert "pcie_tx_b_per_s: its counter goes round" in shown
+    assert "(of 1 of 3 GPUs)" in shown
+    assert "GPU FAULT: unresponsive of GPU-00000000" in shown
+    assert "GPU 3 cannot be opened: no permission (4) (" in shown
+
+
 def test_a_device_names_the_ranks_that_surely_work_on_it(tmp_path: Path) -> None:
     worker = rank(tmp_path, 1, use=None)
     worker.journal.event(names.DEVICES_USED, 0.6, uuids=[gpu(1)], how="visible")

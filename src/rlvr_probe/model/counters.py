@@ -23,6 +23,7 @@ __all__ = [
     "DEVICE",
     "DEVICES_USED",
     "DEVICE_FAULT",
+    "DEVICE_NOTE",
     "DEVICE_SAMPLE",
     "DEVICE_STATE",
     "Counter",
@@ -199,6 +200,12 @@ DEVICE_FAULT = Name(
         Attribute("what", "", "'xid', 'lost' or 'reset_required'"),
         Attribute("code", "", "number of the driver"),
     ),
+    event=True,
+)
+DEVICE_NOTE = Name(
+    "device_note",
+    "why something of the devices of a node is not read that is no device in this recording",
+    (Attribute("text", "", "a few words: 'GPU 1 cannot be opened: no permission (4)'"),),
     event=True,
 )
 DEVICES_USED = Name(

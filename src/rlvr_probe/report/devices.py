@@ -19,6 +19,10 @@ _GIB: Final = 1 << 30
 _BEHIND: Final = 0.1
 """By how much less than the mean a GPU has to be busy in a stage to be named."""
 
+_COUNTERS: Final = 7
+_REASONS: Final = 6
+"""Counters of a reason, and reasons, that are said."""
+
 _THROTTLED: Final = 0.01
 """Share of step time from which it is said that clocks were held down."""
 
@@ -181,16 +185,7 @@ def _about(found: Mapping[str, Any]) -> list[str]:
         rates = {one["hz"] for one in gpus if one["hz"] is not None}
         often = f", read {_range(rates)} times a second" if rates else ""
         lines.append(f"{what} on {_hosts(gpus)}{often}")
-    absent = Counter(
-        (clean(name, 24), clean(reason, 60))
-        for one in gpus
-        for name, reason in one["absent"].items()
-    )
-    by_reason = dict[str, list[str]]()
-    for (name, reason), _ in absent.most_common():
-        by_reason.setdefault(reason, []).append(name)
-    for reason, counters in list(by_reason.items())[:3]:
-        lines.append(f"not known: {', '.join(counters[:6])}: {reason}")
+    lines += _absent(gpus)
     scopes = {one["scope"] for one in found["stages"] if one["kind"] == "gpu"}
     if any(one["quality"] == "low" for one in found["stages"]):
         lines.append("rough: most of the time lies in spans too short for so few readings")
@@ -201,6 +196,25 @@ def _about(found: Mapping[str, Any]) -> list[str]:
     if "node" in scopes:
         lines.append("no process told which GPUs it works on: these are all of its node")
     return lines
+
+
+def _absent(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What GPUs cannot tell, by reason, and of how many that is so where it is not all."""
+    alike = dict[tuple[str, tuple[str, ...]], int]()
+    for one in gpus:
+        by_reason = dict[str, list[str]]()
+        for name, reason in one["absent"].items():
+            by_reason.setdefault(clean(reason, 60), []).append(clean(name, 24))
+        for reason, told in by_reason.items():
+            key = reason, tuple(told)
+            alike[key] = alike.get(key, 0) + 1
+    lines = list[str]()
+    for (reason, counters), count in sorted(alike.items(), key=lambda item: -item[1]):
+        more = f" and {len(counters) - _COUNTERS} more" if len(counters) > _COUNTERS else ""
+        of = "" if count == len(gpus) else f" (of {count:,} of {len(gpus):,} GPUs)"
+        lines.append(f"not known: {', '.join(counters[:_COUNTERS])}{more}: {reason}{of}")
+    rest = len(lines) - _REASONS
+    return [*lines[:_REASONS], *([f"not known: {rest} more reasons, --json has them"] * (rest > 0))]
 
 
 def _findings(found: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,9 @@ __all__ = ["Log"]
 
 Row = Sequence[Any]
 
-_ALWAYS: Final = frozenset({names.PROCESS.name, names.DEVICE.name, names.DEVICE_FAULT.name})
+_ALWAYS: Final = frozenset(
+    one.name for one in (names.PROCESS, names.DEVICE, names.DEVICE_FAULT, names.DEVICE_NOTE)
+)
 """What is written where room is short, as stages are."""
 
 

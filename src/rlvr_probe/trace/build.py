@@ -12,7 +12,7 @@ from rlvr_probe.trace import remarks
 from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
 from rlvr_probe.trace.batches import Beside, Member
 from rlvr_probe.trace.clock import RunClock, align
-from rlvr_probe.trace.devices import devices_of, join_devices
+from rlvr_probe.trace.devices import devices_of, join_devices, unread
 from rlvr_probe.trace.endings import settle
 from rlvr_probe.trace.files import list_files
 from rlvr_probe.trace.keys import KeyedRows
@@ -99,6 +99,7 @@ def build_trace(
             *remarks.loose(loose),
             *remarks.reduced(processes),
             *remarks.overflows(processes),
+            *unread(sidecars),
             *clock.notes,
             *loaded.notes,
         ],

@@ -16,8 +16,11 @@ __all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice", "UsedRow", "used"]
 
 DEVICE_EVENTS: Final = frozenset(
     name.name
-    for name in (names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT)
-)
+    for name in (
+        names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT,
+        names.DEVICE_NOTE,
+    )
+)  # fmt: skip
 
 _PACES: Final[Mapping[str, tuple[Pace, ...]]] = {
     names.DEVICE_SAMPLE.name: ("fast",),
@@ -60,9 +63,14 @@ class ReadDevice:
 
 
 class DeviceRows:
-    """What one process told of devices."""
+    """What one process told of devices.
+
+    Attributes:
+        notes: Why something is not read that is no device.
+    """
 
     def __init__(self) -> None:
+        self.notes: list[str] = []
         self._by_number: dict[int, ReadDevice] = {}
         self._by_uuid: dict[str, ReadDevice] = {}
 
@@ -79,6 +87,9 @@ class DeviceRows:
         Raises:
             BadRow, or what a column of other values raises: It breaks the schema.
         """
+        if name == names.DEVICE_NOTE.name:
+            self.notes.append(checked_text(values["text"]))
+            return
         number = values.pop("device")
         if name == names.DEVICE.name:
             self._tell(checked_id(number, 0), values)

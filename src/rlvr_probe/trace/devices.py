@@ -13,7 +13,9 @@ from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.devicerows import ReadDevice
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["devices_of", "join_devices"]
+__all__ = ["devices_of", "join_devices", "unread"]
+
+_NOTES: Final = 8
 
 _UUID_CHARACTERS: Final = 40
 """``GPU-`` and 36 more; what is shorter is the beginning of one."""
@@ -54,6 +56,20 @@ def _series(parts: Sequence[tuple[int, Recorded, ReadDevice]], clock: RunClock) 
     _, last, device = parts[-1]
     facts = replace(device.facts, host=last.header.host, boot=last.header.boot)
     return DeviceSeries(facts, readings, sorted(faults, key=lambda fault: fault.time_ns))
+
+
+def unread(sidecars: Sequence[Recorded]) -> list[str]:
+    """What sidecars say that they cannot read, each once, with where that is."""
+    hosts = dict[str, set[str]]()
+    for one in sidecars:
+        for text in one.journal.devices.notes:
+            hosts.setdefault(text, set()).add(one.header.host)
+    told = [
+        f"{text} ({min(found) if len(found) == 1 else f'{len(found)} hosts'})"
+        for text, found in hosts.items()
+    ]
+    more = len(told) - _NOTES
+    return [*told[:_NOTES], *([f"{more} more of devices that cannot be read"] * (more > 0))]
 
 
 def devices_of(one: Recorded, series: Sequence[DeviceSeries]) -> tuple[str, ...] | None:
