@@ -19,6 +19,7 @@ import pytest
 
 from rlvr_probe import guard, plugins
 from rlvr_probe.devices import Backend, Device, Failed, Fault, Reading, Sampler, load, survey
+from rlvr_probe.devices.backend import Touch, touch_all
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.nvidia import NvidiaBackend
 from rlvr_probe.devices.rate import Rate
@@ -55,6 +56,7 @@ class OneBackend:
     cost_s: float = 0.0
     name: str = "one"
     why: str | None = None
+    is_here: bool = True
     values: dict[str, float] = field(default_factory=lambda: {"energy_j": 1.0})
     absent: dict[str, str] | None = None
     fault: Fault | None = None
@@ -62,7 +64,7 @@ class OneBackend:
     asked: list[tuple[int, str, Pace]] = field(default_factory=list)
     closed: int = 0
 
-    def devices(self) -> Sequence[Device]:
+    def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         return [Device(f"one-{i}", "gpu", "one", "One") for i in range(self.count)]
 
     def read(self, device: Device, pace: Pace) -> Reading:
@@ -322,7 +324,7 @@ def test_a_backend_of_a_third_party_that_raises_costs_its_own_devices_only() -> 
             raise ZeroDivisionError
 
     class Hopeless(Broken):
-        def devices(self) -> Sequence[Device]:
+        def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
             raise ZeroDivisionError
 
     guard.set_strict(False)
@@ -350,7 +352,7 @@ def test_what_is_no_number_is_not_in_a_row(value: Any) -> None:
 
 def test_devices_that_are_none_cost_their_own_backend_only() -> None:
     class Wrong(OneBackend):
-        def devices(self) -> Sequence[Device]:
+        def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
             return ["device"]  # type: ignore[list-item]
 
         def read(self, device: Device, pace: Pace) -> Reading:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from rlvr_probe.devices import Device, Reading
+from rlvr_probe.devices.binding import doubt
 from rlvr_probe.devices.gpm import METRICS
 from rlvr_probe.devices.nvidia import NvidiaBackend
 from rlvr_probe.model.counters import BY_NAME, Pace
@@ -404,6 +406,66 @@ def test_without_nvidia_ml_py_there_are_no_devices(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pynvml", None)
     backend = NvidiaBackend()
     assert (list(backend.devices()), backend.why) == ([], "nvidia-ml-py is not installed")
+
+
+def package(folder: Path, name: str, version: str, *files: str) -> None:
+    """An installed package that owns these files."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for file in (path for path in files if not (folder / path).exists()):
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).touch()
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+
+
+OLD = ("pynvml", "11.5.3", "pynvml/__init__.py", "pynvml/nvml.py")
+NEW = ("nvidia-ml-py", "13.615.71", "pynvml.py", "example.py")
+BOTH = (
+    "pynvml 11.5.3 and nvidia-ml-py 13.615.71 both own the module pynvml, and that of {} is"
+    " imported: uninstall pynvml, then install nvidia-ml-py again"
+)
+
+
+@pytest.mark.parametrize(
+    ("packages", "imported", "said"),
+    [
+        ([NEW], "pynvml.py", None),
+        ([NEW, ("pynvml", "13.0.1", "_pynvml_redirector.py")], "pynvml.py", None),
+        ([NEW, OLD], "pynvml/__init__.py", BOTH.format("pynvml 11.5.3")),
+        ([NEW, OLD], "pynvml.py", BOTH.format("nvidia-ml-py")),
+        (
+            [OLD],
+            "pynvml/__init__.py",
+            "the module pynvml is of pynvml 11.5.3: install nvidia-ml-py in its place",
+        ),
+    ],
+)
+def test_another_package_that_owns_the_module_is_named(
+    packages: Sequence[tuple[str, ...]],
+    imported: str,
+    said: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, version, *files in packages:
+        package(tmp_path, name, version, *files)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    module = ModuleType("pynvml")
+    module.__file__ = str(tmp_path / imported)
+    assert doubt(module) == said
+
+
+def test_a_call_that_the_installed_module_lacks_costs_its_counter(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pynvml: Any = pytest.importorskip("pynvml")
+    # As of the package pynvml 11.5, which has the older name of it.
+    monkeypatch.delattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons")
+    backend, [device] = opened(play(*FULL))
+    reading = backend.read(device, "slow")
+    assert reading.absent == {"throttle_reasons": "not in the installed pynvml"}
+    assert set(reading.values) == PACES["slow"] - {"throttle_reasons"}
 
 
 def test_a_gpu_that_does_not_say_how_much_memory_it_has_is_read_all_the_same(play: Play) -> None:

@@ -2,23 +2,32 @@
 
 A backend knows one vendor's library. It says which devices there are, reads the counters of
 ``rlvr_probe.model.counters`` that they can tell, and names the reason for each that they cannot.
-It is used by one thread of the sidecar, and never inside training.
+It is used by one thread of a process beside the training, and never inside of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from rlvr_probe.model.counters import Pace
 
-__all__ = ["GROUP", "Backend", "Device", "Fault", "Reading", "What"]
+__all__ = ["GROUP", "Backend", "Device", "Fault", "Reading", "Touch", "What", "touch_all"]
 
 GROUP = "rlvr_probe.devices"
 """Entry-point group of backends, our own and third parties' alike."""
 
-What = Literal["xid", "lost", "reset_required"]
+What = Literal["xid", "lost", "reset_required", "unresponsive"]
+
+Touch = Callable[[str], bool]
+"""Told of a part of a node by a name of its own before it is asked for anything, in case that it
+never answers. Where it returns False, that part is left alone."""
+
+
+def touch_all(place: str) -> bool:
+    """The :data:`Touch` that leaves nothing alone."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class Device:
         memory_limit_b: Memory that it has, bytes; None if it does not say.
         absent: Counters that it cannot tell, of those that devices of its kind have, each with the
             reason in a few words.
+        place: Name by which the backend asked before it touched the device; a part of a GPU has
+            that of the whole. Empty: its uuid.
     """
 
     uuid: str
@@ -45,6 +56,7 @@ class Device:
     parent: str | None = None
     memory_limit_b: int | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +66,14 @@ class Fault:
     Attributes:
         uuid: Of the device.
         what: ``lost``: it answers no more. ``reset_required``: same, until somebody resets it.
-            ``xid``: the driver noted an error of it, or of a program on it.
-        code: Number of the driver: of the XID, or of the error of the call.
+            ``xid``: the driver noted an error of it, or of a program on it. ``unresponsive``: a
+            call for it did not return.
+        code: Number of the driver: of the XID, or of the error of the call; None if it gave none.
     """
 
     uuid: str
     what: What
-    code: int
+    code: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +107,22 @@ class Backend(Protocol):
         name: ``nvidia``, ``host``.
         why: After :meth:`devices`: why there are no devices, or which could not be opened; None if
             there is nothing to say.
+        is_here: After :meth:`devices`: whether there is such hardware or a driver for it; that
+            there is none is no news.
     """
 
     name: str
     why: str | None
+    is_here: bool
 
-    def devices(self) -> Sequence[Device]:
+    def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         """Every device, opened. Empty where there is no such hardware, driver or library.
 
         Called once. What a device cannot tell may turn out in its first readings only.
         Never raises.
+
+        Args:
+            touch: Asked before each device, or each whole that has several, is touched.
         """
         ...
 

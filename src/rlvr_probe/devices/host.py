@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlvr_probe import identity
-from rlvr_probe.devices.backend import Device, Fault, Reading
+from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.devices.standing import Standing
 from rlvr_probe.model.counters import Pace
 
@@ -39,11 +39,12 @@ class HostBackend:
             clock: CLOCK_MONOTONIC, ns.
         """
         self.why: str | None = None
+        self.is_here = True
         self._clock = clock
         self._psutil: Any = None
         self._standing = Standing()
 
-    def devices(self) -> Sequence[Device]:
+    def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         """The host; without psutil nothing can be told of it."""
         boot = identity.boot_id()
         if boot is None:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rlvr_probe.devices.backend import Device, Fault, Reading
+from rlvr_probe.devices import binding
+from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.devices.nvml import Gpu, explain
 from rlvr_probe.model.counters import Pace
 
@@ -32,35 +33,38 @@ class NvidiaBackend:
             clock: CLOCK_MONOTONIC, ns.
         """
         self.why: str | None = None
+        self.is_here = True
         self._clock = clock
         self._nvml: Any = None
         self._gpus: dict[str, Gpu] = {}
         self._events: Any = None
 
-    def devices(self) -> Sequence[Device]:
+    def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         """Open every GPU and part of one. What they cannot tell turns out in their readings."""
         try:
             import pynvml
         except ImportError:
             self.why = "nvidia-ml-py is not installed"
             return ()
-        nvml: Any = pynvml
+        failed = [] if (doubt := binding.doubt(pynvml)) is None else [doubt]
+        found = list(self._opened(pynvml, touch, failed))
+        self.why = "; ".join(failed) or None
+        return found
+
+    def _opened(self, nvml: Any, touch: Touch, failed: list[str]) -> Iterator[Device]:
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
-            missing = error.value == nvml.NVML_ERROR_LIBRARY_NOT_FOUND
+            self.is_here = error.value != nvml.NVML_ERROR_LIBRARY_NOT_FOUND
             kind = type(error).__name__
-            self.why = "no NVIDIA driver here" if missing else f"NVML does not answer ({kind})"
-            return ()
+            why = f"NVML does not answer ({kind})" if self.is_here else "no NVIDIA driver here"
+            failed.append(why)
+            return
         self._nvml = nvml
         self._events = self._make_events()
-        failed: list[str] = []
-        found = list(self._enumerate(failed))
-        if failed:
-            self.why = "; ".join(failed)
-        return found
+        yield from self._enumerate(failed, touch)
 
-    def _enumerate(self, failed: list[str]) -> Iterator[Device]:
+    def _enumerate(self, failed: list[str], touch: Touch) -> Iterator[Device]:
         nvml = self._nvml
         try:
             driver = _text(nvml.nvmlSystemGetDriverVersion())
@@ -69,9 +73,12 @@ class NvidiaBackend:
             failed.append(f"NVML does not count its GPUs: {explain(error.value)}")
             return
         for index in range(count):
+            place = f"{self.name} GPU {index}"
+            if not touch(place):
+                continue
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                whole = self._open(handle, driver)
+                whole = self._open(handle, driver, place)
             except nvml.NVMLError as error:
                 # A container may see fewer GPUs than NVML counts.
                 failed.append(f"GPU {index} cannot be opened: {explain(error.value)}")
@@ -83,7 +90,9 @@ class NvidiaBackend:
             except nvml.NVMLError as error:
                 failed.append(f"the parts of GPU {index} are not told: {explain(error.value)}")
 
-    def _open(self, handle: Any, driver: str, part: Any = None, of: Device | None = None) -> Device:
+    def _open(
+        self, handle: Any, driver: str, place: str, part: Any = None, of: Device | None = None
+    ) -> Device:
         nvml = self._nvml
         uuid = _text(nvml.nvmlDeviceGetUUID(handle))
         model = _text(nvml.nvmlDeviceGetName(handle))
@@ -95,7 +104,7 @@ class NvidiaBackend:
             limit = None
         absent = dict(gpu.standing.absent)
         parent = None if of is None else of.uuid
-        return Device(uuid, "gpu", self.name, model, driver, parent, limit, absent)
+        return Device(uuid, "gpu", self.name, model, driver, parent, limit, absent, place)
 
     def _parts(self, whole: Any, driver: str, of: Device) -> Iterator[Device]:
         nvml = self._nvml
@@ -110,7 +119,7 @@ class NvidiaBackend:
             except nvml.NVMLError:
                 continue  # no part has this number
             instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
-            yield self._open(handle, driver, (whole, instance), of)
+            yield self._open(handle, driver, of.place, (whole, instance), of)
 
     def read(self, device: Device, pace: Pace) -> Reading:
         """The counters of one pace. What the driver refuses for good is not asked for again."""

@@ -131,6 +131,8 @@ class Gpu:
                 self._refuse_windows("no GPM on this GPU: it begins with Hopper")
         except nvml.NVMLError as error:
             self._refuse_windows(f"no GPM: {explain(error.value)}")
+        except AttributeError:
+            self._refuse_windows("no GPM: not in the installed pynvml")
 
     def _taker(self, part: Any) -> Callable[[Any], object]:
         nvml = self._nvml
@@ -189,6 +191,10 @@ class Gpu:
                 numbers = call()
             except self._nvml.NVMLError as error:
                 self._failed(names, error.value, now)
+                continue
+            except (AttributeError, TypeError):
+                for name in names:
+                    self.standing.refuse(name, "not in the installed pynvml")
                 continue
             for name, number in zip(names, numbers, strict=True):
                 values[name] = number * scale

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlvr_probe import guard
-from rlvr_probe.devices.backend import Backend, Device, Fault, Reading
+from rlvr_probe.devices.backend import Backend, Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.devices.rate import Rate
 from rlvr_probe.devices.rows import Define, Row, Rows
 from rlvr_probe.model.counters import Pace
@@ -53,6 +53,7 @@ class Sampler:
         define: Define,
         origin_ns: int,
         clock: Callable[[], int] = time.monotonic_ns,
+        touch: Touch = touch_all,
     ) -> None:
         """Touch no device yet.
 
@@ -62,6 +63,8 @@ class Sampler:
             define: Called before the first row of each layout.
             origin_ns: ``mono_ns`` of the journal's header: rows tell times from there on.
             clock: CLOCK_MONOTONIC, ns.
+            touch: Told of whatever is asked, before it is: a backend (``nvidia``), the place of a
+                device, or what a driver reports (``nvidia events``).
 
         Raises:
             ValueError: ``hz`` is outside of that.
@@ -71,6 +74,7 @@ class Sampler:
         self._define = define
         self._origin_ns = origin_ns
         self._clock = clock
+        self._touch = touch
         self._tracks: list[_Track] | None = None
         self.next_ns = self._faults_ns = clock()
 
@@ -113,8 +117,8 @@ class Sampler:
 
     def _open(self) -> list[_Track]:
         tracks: list[_Track] = []
-        for backend in self._backends:
-            for device in guard.attempt(_devices, backend, ()):
+        for backend in filter(lambda backend: self._touch(backend.name), self._backends):
+            for device in guard.attempt(partial(_devices, self._touch), backend, ()):
                 rows = Rows(len(tracks), device, self._define, self._origin_ns)
                 now = self._clock()
                 tracks.append(_Track(backend, device, rows, now, now))
@@ -148,6 +152,7 @@ class Sampler:
             track.rare_ns = _next(track.rare_ns, _RARE_NS, now_ns)
             paces.append("rare")
         found: dict[Pace, Reading] = {}
+        self._touch(track.device.place or track.device.uuid)
         for pace in paces:
             # Backends never raise; one of a third party may.
             reading = guard.attempt(partial(_reading, track), pace, None)
@@ -160,6 +165,7 @@ class Sampler:
         return [
             rows[fault.uuid].fault(fault, now_ns)
             for backend in self._backends
+            if self._touch(f"{backend.name} events")
             for fault in guard.attempt(_reported, backend, ())
             if fault.uuid in rows
         ]
@@ -170,8 +176,8 @@ def _next(at_ns: int, every_ns: int, now_ns: int) -> int:
     return at_ns + every_ns if at_ns + every_ns > now_ns else now_ns + every_ns
 
 
-def _devices(backend: Backend) -> Sequence[Device]:
-    found: Sequence[object] = list(backend.devices())
+def _devices(touch: Touch, backend: Backend) -> Sequence[Device]:
+    found: Sequence[object] = list(backend.devices(touch))
     devices = [one for one in found if isinstance(one, Device)]
     if len(devices) < len(found):
         raise TypeError
