@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,36 @@ def test_what_the_gpus_of_a_node_did_meanwhile_is_in_the_trace(one: Run) -> None
     assert [value for _, value in second.points("sm_active")] == []
     [host] = [one for one in trace.devices if one.facts.kind == "host"]
     assert host.uuid.startswith("host-")
+
+
+def test_a_gpu_that_hangs_blinds_neither_the_others_nor_the_host(one: Run) -> None:
+    rows = ["0 sys count 2", "0 0 power_mw 100000", "0 1 power_mw 300000"]
+    rows += [f"0 sys since_ms {time.monotonic() * 1e3}", "0 1 err.DeviceGetClockInfo 4"]
+    nvml = Nvml(one.folder, *rows, virtual=False)
+    process = one.start(**nvml.environ())
+    pid = one.wait_for_sidecar()
+    wait_for(lambda: min(told(one, "device_sample", device) for device in (1, 2)) >= 5, 60)
+    nvml.add("0 0 hang 1")
+    wait_for(lambda: told(one, "device_fault", 1) == 1, 60)
+    seen = told(one, "device_sample", 0), told(one, "device_sample", 2)
+    wait_for(lambda: told(one, "device_sample", 2) >= seen[1] + 5, 60)
+    one.end(process)
+    one.wait_for_its_end()
+    assert one.endings() == ["exit"], "it was the same sidecar all the time"
+    trace = read_run(one.path)
+    [sidecar] = trace.sidecars
+    assert (sidecar.pid, dict(sidecar.faults)) == (pid, {"devices.reader: Unresponsive": 1})
+    host, hung, other = sorted(trace.devices, key=lambda device: device.facts.number or 0)
+    assert [fault.what for fault in hung.faults] == ["unresponsive"]
+    assert hung.facts.absent["energy_j"] == "does not answer"
+    assert (host.faults, other.faults) == ((), ())
+    assert other.facts.absent["sm_clock_hz"] == "no permission (4)"
+    times = [time_ns for time_ns, _ in host.points("cpu_s")]
+    assert max(after - before for before, after in pairwise(times)) < 5e9, "as it hung for 10 s"
+    # The counter of the other one went on while it was not read.
+    points = list(other.points("energy_j"))
+    gap_s = max(after[0] - before[0] for before, after in pairwise(points)) / 1e9
+    assert gap_s > 8
+    begin, end = points[1][0], points[-2][0]
+    joules = other.over(begin, end).total("energy_j")
+    assert joules == pytest.approx(300 * (end - begin) / 1e9, rel=0.01)

@@ -7,6 +7,7 @@ A row of the script is ``<time, ms> <device> <key> <value>``. A value holds from
 device is ``0``, ``1``, ...; a part of one (MIG) is ``0:0``, ``0:1``, ...; ``sys`` is the system::
 
     0    sys now_ms 1000        virtual clock; without it: wall time since the first nvmlInit
+    0    sys since_ms 5e6       wall time since the monotonic clock said so, for several processes
     0    sys count 2            two GPUs; default 1, at most 16
     0    sys refresh_ms 100     counters and GPM samples move every 100 ms, as real ones do
     0    0   power_mw 100000    power (field 186); its integral is the energy (field 83)
@@ -24,6 +25,9 @@ device is ``0``, ``1``, ...; a part of one (MIG) is ``0:0``, ``0:1``, ...; ``sys
     0    0   fe.186 4                       what field 186 returns; 0 takes an earlier row back
     0    0   lost 15                        what every call for GPU 0 returns
     0    0   delay_us.DeviceGetClockInfo 200000
+    0    0   hang 1                         every call for GPU 0 returns once this is 0
+    0    sys hang.DeviceGetCount_v2 1       the same of one call
+    0    sys spins 1            what hangs takes a core, and never returns
 
 Where the variable ``NVML_SCRIPT_ONCE`` is set the script is read once, for measurements.
 
@@ -116,6 +120,11 @@ class Nvml:
         """For whoever wants a clock of ns: the virtual one."""
         assert self._virtual
         return self.now_ns
+
+    @property
+    def hangs(self) -> Path:
+        """A file that is there once a call hangs; a test may delete it when none does any more."""
+        return self.path.with_name(f"{self.path.name}.hangs")
 
     @property
     def calls(self) -> int:

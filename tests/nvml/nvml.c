@@ -75,7 +75,8 @@ static double value(int dev, const char *key, double t, double otherwise) {
 
 static double now_ms(void) {
     double v;
-    return find(SYSTEM, "now_ms", 1e300, &v) ? v : monotonic_ms() - start_ms;
+    if (find(SYSTEM, "now_ms", 1e300, &v)) return v;
+    return monotonic_ms() - (find(SYSTEM, "since_ms", 1e300, &v) ? v : start_ms);
 }
 
 /* Integral of a step function, value * ms. */
@@ -109,6 +110,20 @@ static void *to_handle(int dev) { return dev < 100 ? &gpus[dev].of[0] : &gpus[de
 static const char *of_parts[] = {"DeviceGetUUID", "DeviceGetName", "DeviceGetMemoryInfo", "DeviceGetMemoryInfo_v2",
                                  "DeviceGetGpuInstanceId", "DeviceGetFieldValues", NULL};
 
+/* As long as the script says so; whoever calls meanwhile waits, too. The file "$NVML_SCRIPT.hangs" tells of it. */
+static void hang(int dev, const char *key) {
+    double v;
+    while (find(dev, key, now_ms(), &v) && v) {
+        char name[512];
+        snprintf(name, sizeof name, "%s.hangs", getenv("NVML_SCRIPT"));
+        FILE *file = fopen(name, "w");
+        if (file) fclose(file);
+        if (value(SYSTEM, "spins", 1e300, 0)) continue;
+        usleep(5000);
+        load();
+    }
+}
+
 /* What is common to all calls: state, faults, latency. */
 static int enter(void *handle, const char *name, int *dev, double *t) {
     char key[80];
@@ -122,6 +137,9 @@ static int enter(void *handle, const char *name, int *dev, double *t) {
     if (handle && (gpu < 0 || gpu >= (int)value(SYSTEM, "count", *t, 1))) return INVALID;
     snprintf(key, sizeof key, "delay_us.%s", name);
     if (find(*dev, key, *t, &v)) usleep((useconds_t)v);
+    snprintf(key, sizeof key, "hang.%s", name);
+    hang(*dev, key);
+    if (handle) hang(gpu, "hang");
     if (handle && find(gpu, "lost", *t, &v) && v) return (int)v;
     snprintf(key, sizeof key, "err.%s", name);
     if (find(*dev, key, *t, &v) && v) return (int)v;
@@ -182,6 +200,7 @@ int nvmlDeviceGetHandleByIndex_v2(u32 i, void **out) {
     ENTER(NULL);
     double v;
     if (i >= value(SYSTEM, "count", t, 1)) LEAVE(INVALID);
+    hang((int)i, "hang");
     if (find((int)i, "err.DeviceGetHandleByIndex_v2", t, &v) && v) LEAVE((int)v);
     if (find((int)i, "lost", t, &v) && v) LEAVE((int)v);
     *out = to_handle((int)i);

@@ -131,13 +131,14 @@ def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
 
 
 SIDECAR, LIVE = "rlvr_probe.sidecar.process", "rlvr_probe.sidecar.live"
+READER = "rlvr_probe.sidecar.reader"
 
 # Of a job's Python processes these record nothing, or only of devices.
 OF_RAY = (
     *("ray/dashboard/", "ray/autoscaler/", "_private/log_monitor", "_private/runtime_env/agent"),
     *("ray::DashboardAgent", "ray::RuntimeEnvAgent"),
 )
-OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE)
+OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE, READER)
 
 
 def expected(run: Finished) -> dict[int, str]:

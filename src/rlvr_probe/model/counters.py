@@ -197,8 +197,12 @@ DEVICE_FAULT = Name(
     "the driver reported an error of a device, or lost it",
     (
         _DEVICE,
-        Attribute("what", "", "'xid', 'lost' or 'reset_required'"),
-        Attribute("code", "", "number of the driver"),
+        Attribute(
+            "what",
+            "",
+            "'xid', 'lost' or 'reset_required'; 'unresponsive': a call for it did not return",
+        ),
+        Attribute("code", "", "number of the driver, if it gave one"),
     ),
     event=True,
 )

@@ -73,7 +73,7 @@ class DeviceFault:
 
     time_ns: int
     what: str
-    """``xid``, ``lost`` or ``reset_required``."""
+    """``xid``, ``lost``, ``reset_required`` or ``unresponsive``."""
     code: int | None
 
 

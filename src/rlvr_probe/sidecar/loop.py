@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rlvr_probe import guard
 from rlvr_probe.config import Config
-from rlvr_probe.devices.found import load
+from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.election import BURST
 from rlvr_probe.model import schema
@@ -20,6 +20,7 @@ from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
+from rlvr_probe.sidecar.readers import Readers
 from rlvr_probe.sidecar.spool import Spool
 from rlvr_probe.sidecar.writers import Finished, Writers
 from rlvr_probe.spool import read_target
@@ -44,8 +45,7 @@ _LIVE_S: Final = 10.0
 """What handing over the end of a run to its destinations may take, s."""
 
 _SPARED_NS: Final = 600 * _S
-"""How long devices are left alone by a sidecar before which many came to a bad end in a row: a
-driver that crashes or hangs takes with it whoever asks."""
+"""How long devices are left alone by a sidecar before which many came to a bad end in a row."""
 
 _NEVER: Final = 1 << 63
 _HURRY_S: Final = 3.0
@@ -98,6 +98,7 @@ class Sidecar:
         self._log = Log(place, config, spooled=spool is not None)
         self._writers = Writers(place, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
+        self._readers: Readers | None = None
         self._children = Children(folder, self._log.fault)
         target = None if spool is None else read_target(spool)
         self._spool: Spool | None = None
@@ -127,6 +128,7 @@ class Sidecar:
                 self._looked_ns = now
                 self._look(now)
             self._read(now)
+            self._hear(now)
             self._write(now)
             reason = self._why_leave(now) or self._rest()
         self._finish(reason)
@@ -187,10 +189,9 @@ class Sidecar:
             self._begin_live()
 
     def _begin_devices(self) -> None:
-        backends, failed = load()
-        for one in failed:
-            self._log.fault(f"devices.{one.name}", one.why)
-        self._sampler = Sampler(backends, self._hz, self._log.define, self._log.mono_ns)
+        told = self._hz, self._log.define, self._log.mono_ns
+        self._sampler = Sampler([HostBackend()], *told)
+        self._readers = Readers(*told, self._log.fault)
 
     @guard.fail_open("sidecar.live")
     def _begin_live(self) -> None:
@@ -200,6 +201,11 @@ class Sidecar:
     def _read(self, now_ns: int) -> None:
         if self._sampler is not None and now_ns >= self._sampler.next_ns:
             self._rows += self._sampler.tick(now_ns)
+
+    @guard.fail_open("sidecar.devices")
+    def _hear(self, now_ns: int) -> None:
+        if self._readers is not None and now_ns >= self._readers.next_ns:
+            self._rows += self._readers.look(now_ns)
 
     @guard.fail_open("sidecar.write")
     def _write(self, now_ns: int) -> None:
@@ -226,6 +232,8 @@ class Sidecar:
         due = [self._looked_ns + _LOOK_NS]
         if self._sampler is not None:
             due.append(self._sampler.next_ns)
+        if self._readers is not None:
+            due.append(self._readers.next_ns)
         if self._rows:
             due.append(self._written_ns + _WRITE_NS)
         left = min(due) - now
@@ -278,6 +286,8 @@ class Sidecar:
         self._write(begin + _WRITE_NS)
         if self._sampler is not None:
             self._sampler.close()
+        if self._readers is not None:
+            self._readers.close()
         self._end_live(reason)
         if self._begun:
             self._log.end(reason)

@@ -35,7 +35,7 @@ _NICE: Final = 10
 _PATIENCE_S: Final = 30
 """How long a sidecar that is to leave may take."""
 _STUCK_S: Final = 60
-"""A driver that does not answer for so long ends the sidecar, which would keep others from it."""
+"""What does not come back for so long ends the sidecar, which would keep others from being it."""
 
 
 def main() -> None:

@@ -60,8 +60,8 @@ DEVICE_TABLES: Final = (
         (
             DEVICE,
             ns("time_ns", "when"),
-            text("what", "`xid`, `lost` or `reset_required`"),
-            number("code", "of an `xid`"),
+            text("what", "`xid`, `lost`, `reset_required` or `unresponsive`"),
+            number("code", "of an `xid`, or of the error"),
         ),
     ),
 )
