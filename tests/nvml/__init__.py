@@ -18,7 +18,8 @@ device is ``0``, ``1``, ...; a part of one (MIG) is ``0:0``, ``0:1``, ...; ``sys
     0    0   fi.138 77          field 138 is 77; any other field is not supported
     0    0   ft.197 1           type of a field: 0 double, 1 32 bits, 3 64 bits (default)
     0    0   held.0 0.5         share of time held down by the power cap (policy 0)
-    0    0   mem_used 4e10      mem_total, util, memutil, temp, sm_clk, reasons, ecc
+    0    0   mem_used 4e10      mem_total, util, memutil, temp, sm_clk, reasons, ecc,
+                                pcie_gen (default 5), pcie_width (16)
     0    0   mig 2              two parts
     5000 0   xid 79             the driver reports XID 79
     0    0   err.DeviceGetClockInfo 3       what this call returns; ``err.`` plus the C name

@@ -298,6 +298,9 @@ int nvmlDeviceGetTotalEccErrors(void *h, int error, int counter, u64 *out) {
     LEAVE(OK);
 }
 
+GAUGE(nvmlDeviceGetMaxPcieLinkGeneration, u32, "pcie_gen", 5)
+GAUGE(nvmlDeviceGetMaxPcieLinkWidth, u32, "pcie_width", 16)
+
 /* Counters. */
 int nvmlDeviceGetTotalEnergyConsumption(void *h, u64 *out) {
     ENTER(h);
@@ -374,8 +377,9 @@ int nvmlGpmMetricsGet(Metrics *get) {
         Metric *m = &get->metrics[i];
         snprintf(key, sizeof key, "gpm.%u", m->id);
         m->ret = find(owner, key, 1e300, &v) ? OK : UNSUPPORTED;
-        /* Of an empty window, drivers say "success" and no number. */
-        m->v = m->ret ? 0 : length > 0 ? integral(owner, key, get->a->t, get->b->t) / length : NAN;
+        /* Of an empty window, drivers say "success" and no number, or 0 if it is a rate. */
+        double empty = m->id < 20 ? NAN : 0;
+        m->v = m->ret ? 0 : length > 0 ? integral(owner, key, get->a->t, get->b->t) / length : empty;
         m->name = m->group = m->unit = "";
     }
     LEAVE(OK);

@@ -100,3 +100,22 @@ def test_a_gpu_without_profiling_tells_its_energy_and_why_not_more(tmp_path: Pat
     assert use.total("energy_j") == pytest.approx(450.0 * 8, rel=0.02)
     assert use.mean("sm_active") is None
     assert "sm_active" in one.facts.absent
+
+
+@pytest.mark.parametrize("gpm", [True, False])
+def test_traffic_of_a_link_whose_counter_wraps_is_right_or_absent(
+    tmp_path: Path, gpm: bool
+) -> None:
+    # 25 GB/s, of which the counter forgets six sevenths between two readings.
+    rows = ["0 0 fir.197 25e9", "0 0 ft.197 1", "0 0 gpm.2 50", f"0 0 gpm.20 {25e9 / (1 << 20)}"]
+    with scripted(tmp_path, *rows, f"0 0 gpm {int(gpm)}") as nvml:
+        [one] = read(nvml, tmp_path / "run", 4, 12.0).devices
+    counters = one.over(2 * SECOND, 10 * SECOND).counters
+    sent = counters.get("pcie_tx_b_per_s")
+    if gpm:
+        assert sent is not None
+        assert sent.mean == pytest.approx(25e9)
+        assert sent.quality == "ok"
+    else:
+        assert sent is None
+    assert "pcie_tx_b" not in counters

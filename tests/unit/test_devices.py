@@ -219,11 +219,11 @@ def test_a_device_is_told_again_when_it_turns_out_what_it_cannot_tell() -> None:
     here, backend, clock = node(values={"energy_j": 1.0, "power_w": 2.0})
     here.run(0.3, clock.advance)
     backend.values = {"energy_j": 1.0}
-    backend.absent = {"power_w": "not supported (3)", "pcie_tx_b": "no permission (4)"}
+    backend.absent = {"power_w": "not supported (3)", "nvlink_tx_b": "no permission (4)"}
     here.run(0.5, clock.advance)
     assert [one["absent"] for one in here.told(DEVICE)] == [
         [],
-        ["pcie_tx_b: no permission (4)", "power_w: not supported (3)"],
+        ["nvlink_tx_b: no permission (4)", "power_w: not supported (3)"],
     ]
     assert [*here.told(DEVICE_SAMPLE)[-1]] == ["device", "window_s", "energy_j"]
     backend.absent = {}
@@ -541,7 +541,7 @@ def test_a_survey_tells_what_the_first_readings_show(tmp_path: Path) -> None:
         [device] = survey(backend, nvml.advance)
         backend.close()
     assert device.absent["tensor_active"] == "not supported (3)"
-    assert device.absent["pcie_tx_b"] == "not supported (3)"
+    assert device.absent["nvlink_tx_b"] == "not supported (3)"
     assert "sm_active" not in device.absent
     assert "energy_j" not in device.absent
 

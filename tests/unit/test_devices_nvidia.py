@@ -13,7 +13,7 @@ import pytest
 
 from rlvr_probe.devices import Device, Reading
 from rlvr_probe.devices.binding import doubt
-from rlvr_probe.devices.gpm import METRICS
+from rlvr_probe.devices.gpm import METRICS, RATES, SHARES
 from rlvr_probe.devices.nvidia import NvidiaBackend
 from rlvr_probe.model.counters import BY_NAME, Pace
 from tests.nvml import Nvml, gpu_uuid, mig_uuid, scripted
@@ -21,8 +21,6 @@ from tests.nvml import Nvml, gpu_uuid, mig_uuid, scripted
 FULL = (
     "0 0 power_mw 100000",
     "2000 0 power_mw 600000",
-    "0 0 fir.197 1000000",
-    "0 0 fir.198 2000000",
     "0 0 fir.138 1000",
     "0 0 fir.139 500",
     "0 0 gpm.1 90",
@@ -30,6 +28,8 @@ FULL = (
     "0 0 gpm.3 30",
     "0 0 gpm.5 40",
     "0 0 gpm.10 0",
+    "0 0 gpm.20 10",
+    "0 0 gpm.21 20000",
     "0 0 mem_used 4e10",
     "0 0 mem_total 1.5e11",
     "0 0 util 100",
@@ -48,6 +48,10 @@ PACES: dict[Pace, set[str]] = {
     - {"cpu_s", "io_read_b", "io_write_b", "network_tx_b", "network_rx_b"}
     for pace in ("fast", "slow", "rare")
 }
+
+MIB = 1 << 20
+NO_GPM = "no GPM on this GPU: it begins with Hopper"
+WRAPS = "its counter goes round too fast for so few readings"
 
 Play = Callable[..., Nvml]
 
@@ -99,8 +103,8 @@ def test_every_counter_of_a_gpu_is_told_in_its_unit(play: Play) -> None:
     assert fast.values == {
         "energy_j": 1400.0,  # 2 s at 100 W, 2 s at 600 W
         "power_w": 600.0,
-        "pcie_tx_b": 4_000_000,
-        "pcie_rx_b": 8_000_000,
+        "pcie_tx_b_per_s": 10 * MIB,
+        "pcie_rx_b_per_s": 20_000 * MIB,
         "nvlink_tx_b": 4_096_000,
         "nvlink_rx_b": 2_048_000,
         "engine_active": 0.9,
@@ -172,7 +176,7 @@ CALLS: dict[str, tuple[Pace, set[str]]] = {
     "DeviceGetMemoryInfo_v2": ("fast", {"memory_b"}),
     "DeviceGetFieldValues": (
         "fast",
-        {"energy_j", "power_w", "pcie_tx_b", "pcie_rx_b", "nvlink_tx_b", "nvlink_rx_b"},
+        {"energy_j", "power_w", "nvlink_tx_b", "nvlink_rx_b"},
     ),
     "GpmSampleGet": ("fast", set(METRICS)),
     "GpmMetricsGet": ("fast", set(METRICS)),
@@ -214,17 +218,17 @@ def test_what_a_call_is_refused_for_good_is_absent_with_the_reason_and_not_asked
 
 
 def test_a_field_that_is_refused_leaves_the_others(play: Play) -> None:
-    nvml = play(*FULL, "0 0 fe.186 3", "0 0 fe.197 4")
+    nvml = play(*FULL, "0 0 fe.186 3", "0 0 fe.139 4", "0 0 fe.204 4")
     backend, [device] = opened(nvml)
-    reading = readings(nvml, backend, device, 2)[1]
-    assert reading.absent == {"power_w": "not supported (3)", "pcie_tx_b": "no permission (4)"}
-    assert reading.values["energy_j"] == 20.0
+    reading = readings(nvml, backend, device, 3)[2]
+    assert reading.absent == {"power_w": "not supported (3)", "nvlink_rx_b": "no permission (4)"}
+    assert reading.values["energy_j"] == 40.0
 
 
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("0 0 gpm 0", "no GPM on this GPU: it begins with Hopper"),
+        ("0 0 gpm 0", NO_GPM),
         ("0 0 err.GpmQueryDeviceSupport 13", "no GPM: not in this driver (13)"),
         ("0 0 err.GpmQueryDeviceSupport 4", "no GPM: no permission (4)"),
     ],
@@ -232,10 +236,109 @@ def test_a_field_that_is_refused_leaves_the_others(play: Play) -> None:
 def test_a_gpu_without_gpm_says_so_at_once(play: Play, row: str, why: str) -> None:
     nvml = play(*FULL, row)
     backend, [device] = opened(nvml)
-    assert device.absent == dict.fromkeys(METRICS, why)
+    assert device.absent == dict.fromkeys(SHARES, why)
     reading = readings(nvml, backend, device, 2)[1]
     assert reading.window_s is None
     assert set(reading.values) == PACES["fast"] - set(METRICS)
+
+
+def test_an_empty_window_of_rates_is_not_0(play: Play) -> None:
+    nvml = play("0 sys refresh_ms 400", "0 0 gpm.2 100", "0 0 gpm.20 10")
+    backend, [device] = opened(nvml)
+    found = readings(nvml, backend, device, 6)
+    rates = [one.values.get("pcie_tx_b_per_s") for one in found]
+    assert rates == [None, None, 10 * MIB, None, 10 * MIB, None]
+
+
+def test_rates_without_a_share_are_absent_as_an_empty_window_looks_the_same(play: Play) -> None:
+    nvml = play("0 0 gpm.20 10", "0 0 gpm.21 0")
+    backend, [device] = opened(nvml)
+    found = readings(nvml, backend, device, 40)
+    assert not set(RATES) & set().union(*(one.values for one in found))
+
+
+SLOW_LINK = ("0 0 pcie_gen 3", "0 0 pcie_width 16", "0 0 gpm 0", "0 0 ft.197 1")
+"""16 GB/s at most: 3.2 GB from reading to reading."""
+
+
+def test_without_gpm_what_a_counter_that_wraps_counts_is_exact_where_the_link_is_slow(
+    play: Play,
+) -> None:
+    nvml = play(*SLOW_LINK, "0 0 fir.197 15e9", "1000 0 fir.197 0", "0 0 fir.198 1e6")
+    backend, [device] = opened(nvml)
+    found = readings(nvml, backend, device, 10)
+    assert [one.window_s for one in found] == [None, *[0.2] * 9]
+    sent = [one.values.get("pcie_tx_b_per_s") for one in found]
+    assert sent == [None, *[pytest.approx(15e9)] * 5, *[0.0] * 4]
+    assert found[9].values["pcie_rx_b_per_s"] == pytest.approx(1e6)
+
+
+def test_where_a_link_may_carry_more_than_its_counter_holds_nothing_is_said(play: Play) -> None:
+    nvml = play("0 0 gpm 0", "0 0 ft.197 1", "0 0 fir.197 25e9")  # 64 GB/s
+    backend, [device] = opened(nvml)
+    found = readings(nvml, backend, device, 5)
+    assert not any("pcie_tx_b_per_s" in one.values for one in found)
+    assert found[-1].absent is not None
+    assert found[-1].absent["pcie_tx_b_per_s"] == f"{WRAPS}; asked again each minute"
+
+
+def test_a_reading_that_comes_late_tells_nothing_of_a_counter_that_wraps(play: Play) -> None:
+    nvml = play(*SLOW_LINK, "0 0 fir.197 15e9")
+    backend, [device] = opened(nvml)
+    readings(nvml, backend, device, 2)
+    nvml.advance(1.0)
+    late, following = readings(nvml, backend, device, 2)
+    assert "pcie_tx_b_per_s" not in late.values
+    assert following.values["pcie_tx_b_per_s"] == pytest.approx(15e9)
+
+
+@pytest.mark.parametrize("row", ["err.DeviceGetMaxPcieLinkWidth 3", "pcie_gen 9", "pcie_width 0"])
+def test_of_a_link_whose_speed_is_unknown_a_wrap_cannot_be_excluded(play: Play, row: str) -> None:
+    nvml = play(*SLOW_LINK, "0 0 fir.197 1e6", f"1 0 {row}")
+    nvml.advance(0.01)
+    backend, [device] = opened(nvml)
+    found = readings(nvml, backend, device, 5)
+    assert not any("pcie_tx_b_per_s" in one.values for one in found)
+
+
+def test_a_counter_that_holds_more_than_32_bits_does_not_wrap(play: Play) -> None:
+    nvml = play("0 0 gpm 0", "0 0 fir.197 25e9")
+    nvml.advance(1)
+    backend, [device] = opened(nvml)
+    found = readings(nvml, backend, device, 3)
+    assert found[2].values["pcie_tx_b_per_s"] == pytest.approx(25e9)
+
+
+def test_a_counter_that_was_set_back_while_the_gpu_was_away_is_not_taken_for_a_wrap(
+    play: Play,
+) -> None:
+    rows = ("0 0 pcie_gen 1", "0 0 pcie_width 1", "0 0 gpm 0", "0 0 fir.197 3e8")
+    nvml = play(*rows)
+    nvml.advance(10)
+    backend, [device] = opened(nvml)
+    readings(nvml, backend, device, 2)
+    nvml.play(*rows, "0 0 lost 15")
+    readings(nvml, backend, device, 2)
+    nvml.play(*rows, "0 0 fi.197 5")
+    nvml.advance(5)
+    found = readings(nvml, backend, device, 2)
+    assert "pcie_tx_b_per_s" not in found[0].values
+    assert found[1].values["pcie_tx_b_per_s"] == 0.0
+
+
+def test_a_link_that_is_read_too_seldom_is_told_again_once_it_is_read_more_often(
+    play: Play,
+) -> None:
+    nvml = play(*SLOW_LINK, "0 0 fir.197 15e9")
+    backend, [device] = opened(nvml)
+    for _ in range(5):
+        backend.read(device, "fast")
+        nvml.advance(1.0)
+    assert "pcie_tx_b_per_s" in (backend.read(device, "fast").absent or {})
+    nvml.advance(60)
+    last = readings(nvml, backend, device, 3)[-1]
+    assert last.values["pcie_tx_b_per_s"] == pytest.approx(15e9)
+    assert "pcie_tx_b_per_s" not in (last.absent or {})
 
 
 def test_an_error_that_may_pass_is_tried_three_times_and_then_each_minute(play: Play) -> None:
@@ -466,6 +569,15 @@ def test_a_call_that_the_installed_module_lacks_costs_its_counter(
     reading = backend.read(device, "slow")
     assert reading.absent == {"throttle_reasons": "not in the installed pynvml"}
     assert set(reading.values) == PACES["slow"] - {"throttle_reasons"}
+
+
+def test_without_gpm_in_the_installed_module_there_are_no_shares(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pynvml: Any = pytest.importorskip("pynvml")
+    monkeypatch.delattr(pynvml, "nvmlGpmQueryDeviceSupport")
+    _, [device] = opened(play(*FULL))
+    assert device.absent == dict.fromkeys(SHARES, "no GPM: not in the installed pynvml")
 
 
 def test_a_gpu_that_does_not_say_how_much_memory_it_has_is_read_all_the_same(play: Play) -> None:

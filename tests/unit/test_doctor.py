@@ -535,13 +535,13 @@ def test_the_devices_are_asked_in_a_process_of_its_own(
     gpus = [one for one in found.devices if one.kind == "gpu"]
     assert [one.part for one in gpus] == [False, False, False, True]
     assert gpus[0].memory_limit_b == 150_000_000_000
-    assert gpus[0].absent["pcie_tx_b"] == "not supported (3)"
+    assert gpus[0].absent["nvlink_tx_b"] == "not supported (3)"
     assert "sm_active" not in gpus[0].absent
     assert gpus[2].absent["sm_active"] == "not supported (3)"
     assert gpus[3].absent["energy_j"] == "told of the whole GPU only"
     text = " ".join(printed(found).split())
     assert "driver 999.0-scripted, 3 x Scripted H200" in text
-    assert "2 x Scripted H200: without power_w, pcie_tx_b, pcie_rx_b" in text
+    assert "2 x Scripted H200: without power_w, nvlink_tx_b, nvlink_rx_b" in text
     assert "pynvml" not in sys.modules
 
 

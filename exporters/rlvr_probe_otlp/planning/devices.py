@@ -37,8 +37,8 @@ _AROUND: Final = 3
 """Readings behind a window, whose value they decide."""
 
 _MORE: Final[Mapping[str, tuple[str, str]]] = {
-    "pcie_tx_b": ("network.io.direction", "transmit"),
-    "pcie_rx_b": ("network.io.direction", "receive"),
+    "pcie_tx_b_per_s": ("network.io.direction", "transmit"),
+    "pcie_rx_b_per_s": ("network.io.direction", "receive"),
     "nvlink_tx_b": ("network.io.direction", "transmit"),
     "nvlink_rx_b": ("network.io.direction", "receive"),
     "network_tx_b": ("network.io.direction", "transmit"),
@@ -54,7 +54,7 @@ _MORE: Final[Mapping[str, tuple[str, str]]] = {
 _MEANINGS: Final = {
     "hw.errors": "memory errors that could not be corrected",
     "rlvr.gpu.nvlink.io": "bytes sent and received over NVLink",
-    "rlvr.gpu.pcie.io": "bytes sent and received over PCIe",
+    "rlvr.gpu.pcie.throughput": "bytes sent and received over PCIe",
     "rlvr.gpu.throttle.time": "time that clocks were held down",
     "system.disk.io": "bytes read from and written to disks of the host",
     "system.network.io": "bytes sent and received by the host, loopback left out",

@@ -30,6 +30,7 @@ REGISTRY: Final[Mapping[str, Metric]] = {
 _UNITS: Final = {
     "s": "seconds",
     "By": "bytes",
+    "By/s": "bytes_per_second",
     "J": "joules",
     "W": "watts",
     "Hz": "hertz",

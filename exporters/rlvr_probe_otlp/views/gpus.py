@@ -135,7 +135,7 @@ GPUS: Final = Board(
                     "Bytes per second.",
                     "Bps",
                     _of_each(
-                        rate("rlvr.gpu.pcie.io", *_DEVICE, "network.io.direction"),
+                        held("rlvr.gpu.pcie.throughput", *_DEVICE, "network.io.direction"),
                         "network.io.direction",
                     ),
                 ),

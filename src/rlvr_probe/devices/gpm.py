@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["METRICS", "Windows"]
+__all__ = ["METRICS", "RATES", "SHARES", "Windows"]
 
-METRICS = {
+SHARES = {
     "engine_active": 1,
     "sm_active": 2,
     "sm_occupancy": 3,
     "tensor_active": 5,
     "dram_active": 10,
 }
-"""Number of the metric (``NVML_GPM_METRIC_*``, percent) of each counter."""
+"""Number of the metric (``NVML_GPM_METRIC_*``, percent) of each counter that is a share."""
+
+RATES = {"pcie_tx_b_per_s": 20, "pcie_rx_b_per_s": 21}
+"""The same of those that are MiB per second."""
+
+METRICS = {**SHARES, **RATES}
+"""All of them."""
+
+_MIB = 1 << 20
 
 _APART_NS = 101_000_000
 """NVML wants samples more than 100 ms apart."""
@@ -28,7 +36,11 @@ class Windows:
     """The windows of one device: each begins at the sample that the one before it ended with."""
 
     def __init__(
-        self, nvml: Any, take: Callable[[Any], object], shortest_ns: int = _APART_NS
+        self,
+        nvml: Any,
+        take: Callable[[Any], object],
+        shortest_ns: int = _APART_NS,
+        metrics: Mapping[str, int] = METRICS,
     ) -> None:
         """Allocate two samples, which :meth:`close` frees.
 
@@ -36,6 +48,7 @@ class Windows:
             nvml: The module ``pynvml``.
             take: Fills a sample of this device.
             shortest_ns: No window is shorter.
+            metrics: Number of each counter that is asked for.
 
         Raises:
             NVMLError: There is no memory for them, or no GPM in this driver.
@@ -50,8 +63,9 @@ class Windows:
         # Made once: a new one for each reading costs twice the time.
         self._request = nvml.c_nvmlGpmMetricsGet_t()
         self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(METRICS)
-        for slot, number in enumerate(METRICS.values()):
+        self._metrics = metrics
+        self._request.numMetrics = len(metrics)
+        for slot, number in enumerate(metrics.values()):
             self._request.metrics[slot].metricId = number
 
     def sample(self, clock: Callable[[], int]) -> None:
@@ -71,6 +85,7 @@ class Windows:
 
         For each counter its mean (float), or why there is none (int: a code of NVML, 0 for an empty
         window); None if no window ended. One that is empty throughout goes on for two seconds.
+        Of an empty window NVML says that no share is a number and that every rate is 0.
 
         Raises:
             NVMLError: The device gives no means.
@@ -85,11 +100,13 @@ class Windows:
         self._request.sample1, self._request.sample2 = self._older, self._newer
         self._nvml.nvmlGpmMetricsGet(self._request)
         found: dict[str, float | int] = {}
-        for slot, name in enumerate(METRICS):
+        told = False
+        for slot, name in enumerate(self._metrics):  # shares come first
             metric = self._request.metrics[slot]
-            share = float(metric.value) / 100
-            found[name] = int(metric.nvmlReturn) or (share if math.isfinite(share) else 0)
-        told = any(isinstance(value, float) for value in found.values())
+            value = metric.value * _MIB if name in RATES else metric.value / 100
+            holds = math.isfinite(value) and (told or name in SHARES)
+            found[name] = int(metric.nvmlReturn) or (value if holds else 0)
+            told = told or isinstance(found[name], float)
         if not told and 0 in found.values() and end - start < _EMPTY_NS:
             return None
         self._swap(end)

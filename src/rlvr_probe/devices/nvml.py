@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlvr_probe.devices import pcie
 from rlvr_probe.devices.backend import Fault, Reading, What
-from rlvr_probe.devices.gpm import METRICS, Windows
+from rlvr_probe.devices.gpm import METRICS, SHARES, Windows
 from rlvr_probe.devices.standing import Standing
 from rlvr_probe.model.counters import Pace
 
@@ -50,8 +52,7 @@ class _Sum:
 _FIELDS: Mapping[str, Sequence[_Sum]] = {
     "energy_j": [_Sum(1e-3, [(83, 0)])],
     "power_w": [_Sum(1e-3, [(186, 0)])],
-    "pcie_tx_b": [_Sum(1, [(197, 0)])],
-    "pcie_rx_b": [_Sum(1, [(198, 0)])],
+    **{name: [_Sum(1, [(field, 0)])] for name, field in pcie.FIELDS.items()},
     # KiB of all links; on Blackwell, bytes of each link.
     "nvlink_tx_b": [
         _Sum(1024, [(138, _ALL_LINKS)]),
@@ -120,19 +121,28 @@ class Gpu:
         self._gone = 0
         self._again_ns = 0
         self._windows: Windows | None = None
+        # Parts share a link.
+        self._metrics = METRICS if part is None else SHARES
+        self._meters: dict[str, pcie.Meter] = {}
         if part is not None:
             for name in _WHOLE_ONLY:
                 self.standing.refuse(name, "told of the whole GPU only")
         try:
             whole = handle if part is None else part[0]
             if nvml.nvmlGpmQueryDeviceSupport(whole).isSupportedDevice:
-                self._windows = Windows(nvml, self._taker(part))
+                self._windows = Windows(nvml, self._taker(part), metrics=self._metrics)
             else:
                 self._refuse_windows("no GPM on this GPU: it begins with Hopper")
         except nvml.NVMLError as error:
             self._refuse_windows(f"no GPM: {explain(error.value)}")
         except AttributeError:
             self._refuse_windows("no GPM: not in the installed pynvml")
+        if self._windows is not None:
+            for name in pcie.FIELDS:
+                del self._ways[name]
+        elif part is None:
+            link_b_per_s = pcie.fastest(nvml, handle)
+            self._meters = {name: pcie.Meter(link_b_per_s) for name in pcie.FIELDS}
 
     def _taker(self, part: Any) -> Callable[[Any], object]:
         nvml = self._nvml
@@ -142,7 +152,7 @@ class Gpu:
         return lambda sample: nvml.nvmlGpmMigSampleGet(whole, instance, sample)
 
     def _refuse_windows(self, why: str) -> None:
-        for name in METRICS:
+        for name in SHARES:
             self.standing.refuse(name, why)
 
     def close(self) -> None:
@@ -164,6 +174,8 @@ class Gpu:
             self._gone, self._again_ns = gone.args[0], now + _AGAIN_NS
             if self._windows is not None:
                 self._windows.restart()
+            for meter in self._meters.values():
+                meter.forget()
             return Reading(now, fault=Fault(self._uuid, _LOST[self._gone], self._gone))
         self._gone = 0
         return reading
@@ -182,8 +194,11 @@ class Gpu:
             self._sample(now)
             self._read_fields(values, now)
             # The sample and the fields come one right after the other: this is the time of both.
-            time_ns = (now + self._clock()) // 2
+            read_ns = self._clock()
+            time_ns = (now + read_ns) // 2
             window_s = self._read_windows(values, now)
+            if self._meters:
+                window_s = self._read_meters(values, now, read_ns)
         for names, scale, call in self._calls(pace):
             if not any(self.standing.wants(name, now) for name in names):
                 continue
@@ -263,7 +278,8 @@ class Gpu:
             if good and not (bad and way.settled):
                 way.fields, way.settled = [field for field, _ in good], True
                 values[name] = way.scale * sum(_number(value) for _, value in good)
-                self.standing.told(name)
+                if name not in self._meters:
+                    self.standing.told(name)
             elif bad[0] in _FINAL and len(self._ways[name]) > 1:
                 del self._ways[name][0]
             else:
@@ -272,7 +288,7 @@ class Gpu:
     def _sample(self, now: int) -> None:
         if self._windows is None:
             return
-        wanted = [name for name in METRICS if self.standing.wants(name, now)]
+        wanted = [name for name in self._metrics if self.standing.wants(name, now)]
         if not wanted:
             self._windows.restart()
             return
@@ -290,7 +306,7 @@ class Gpu:
             ended = self._windows.read()
         except self._nvml.NVMLError as error:
             self._windows.restart()
-            self._failed(tuple(METRICS), error.value, now)
+            self._failed(tuple(self._metrics), error.value, now)
             return None
         if ended is None:
             return None
@@ -305,6 +321,27 @@ class Gpu:
                 self._failed([name], mean, now)
         return window_s if any(isinstance(mean, float) for mean in found.values()) else None
 
+    def _read_meters(self, values: dict[str, float], begin_ns: int, end_ns: int) -> float | None:
+        """Put rates into ``values`` in place of what was counted; length of the window, seconds."""
+        window_s = None
+        for name, meter in self._meters.items():
+            count_b = values.pop(name, None)
+            if count_b is None:
+                meter.forget()
+                continue
+            found = meter.read(int(count_b), begin_ns, end_ns)
+            if found is None:
+                continue
+            rate, passed_s = found
+            if math.isnan(rate):
+                self.standing.fail(name, _WRAPS, begin_ns)
+            else:
+                values[name], window_s = rate, passed_s
+                self.standing.told(name)
+        return window_s
+
+
+_WRAPS = "its counter goes round too fast for so few readings"
 
 _MEMORY_V2 = 0x02000028
 """``nvmlMemory_v2``: what is used without what the driver has reserved."""

@@ -42,8 +42,8 @@ class Counter:
 
     Attributes:
         name: As in journals; it ends in its unit where it has one.
-        unit: As in OpenTelemetry: ``J``, ``W``, ``By``, ``s``, ``Hz``, ``Cel``; ``1`` for a share
-            from 0 to 1; empty for a plain number.
+        unit: As in OpenTelemetry: ``J``, ``W``, ``By``, ``By/s``, ``s``, ``Hz``, ``Cel``; ``1`` for
+            a share from 0 to 1; empty for a plain number.
         kind: How it is summed up over a span.
         pace: How often it is read.
         meaning: What it tells, and what it does not.
@@ -61,12 +61,6 @@ class Counter:
 
 COUNTERS: tuple[Counter, ...] = (
     Counter("energy_j", "J", "total", "fast", "energy drawn by the device", "hw.energy"),
-    Counter(
-        "pcie_tx_b", "By", "total", "fast", "bytes sent over PCIe", "rlvr.gpu.pcie.io"
-    ),
-    Counter(
-        "pcie_rx_b", "By", "total", "fast", "bytes received over PCIe", "rlvr.gpu.pcie.io"
-    ),
     Counter(
         "nvlink_tx_b", "By", "total", "fast", "bytes sent over NVLink", "rlvr.gpu.nvlink.io"
     ),
@@ -95,6 +89,14 @@ COUNTERS: tuple[Counter, ...] = (
     Counter(
         "dram_active", "1", "window", "fast", "share of memory bandwidth used",
         "rlvr.gpu.dram.active",
+    ),
+    Counter(
+        "pcie_tx_b_per_s", "By/s", "window", "fast", "bytes sent over PCIe",
+        "rlvr.gpu.pcie.throughput",
+    ),
+    Counter(
+        "pcie_rx_b_per_s", "By/s", "window", "fast", "bytes received over PCIe",
+        "rlvr.gpu.pcie.throughput",
     ),
     Counter("power_w", "W", "gauge", "fast", "power drawn at the moment", "hw.power"),
     Counter(
