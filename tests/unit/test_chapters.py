@@ -507,11 +507,46 @@ def test_a_gap_in_what_was_read_is_not_filled(tables: Tables) -> None:
     for moment in moments:
         read(tables, "energy_j", moment, moment, 10.0 * moment)
 
+        read(tables, "power_w", moment, moment, 10.0)
+
     told = said([devices(tables)])
 
     of = {"stage": "rollout"}
-    assert told.value("devices.stage.watts", **of) == pytest.approx(10)
-    assert told.value("devices.stage.energy", **of) is None
+    assert told.value("devices.stage.power_w", **of) == pytest.approx(10)
+    assert told.value("devices.stage.known", **of) == pytest.approx(0.5)
+
+
+# A reader that hung, from 20 to 50 s; what counted up meanwhile, and where stages begin and end.
+GAPS = {
+    "around it": (400.0, [(0, 60)], 700.0),
+    "from its edge to its edge": (400.0, [(20, 50)], 400.0),
+    "beside it": (400.0, [(0, 20)], 200.0),
+    "a stage ends in it": (400.0, [(0, 30)], None),
+    "a stage begins in it": (400.0, [(30, 60)], None),
+    "a stage lies in it": (400.0, [(30, 40)], None),
+    "the counter began anew": (-190.0, [(0, 60)], None),
+}
+
+
+@pytest.mark.parametrize("where", GAPS)
+def test_energy_of_a_gap_is_that_of_its_ends_where_the_counter_went_on(
+    tables: Tables, where: str
+) -> None:
+    meanwhile_j, stages, energy_j = GAPS[where]
+    step(tables, 1)
+    gpu(tables)
+    for begin, end in stages:
+        stage(tables, "rollout", begin, end)
+    for moment in range(21):
+        read(tables, "energy_j", moment, moment, 10.0 * moment)
+    for moment in range(50, 61):
+        read(tables, "energy_j", moment, moment, 200 + meanwhile_j + 10.0 * (moment - 50))
+
+    told = said([devices(tables)])
+
+    found = told.figures.get(("devices.stage.energy", (("stage", "rollout"),)))
+    assert found is not None
+    assert found.value == (None if energy_j is None else pytest.approx(energy_j))
 
 
 def test_two_processes_on_one_gpu_count_each_moment_once(tables: Tables) -> None:

@@ -4,7 +4,8 @@ Every counter is an amount that grows over pieces of time: what counts up by its
 the window it is the mean of, a reading between two readings. What a device did from one moment to
 another is the difference of two sums, and how much of that time was read is known beside it. A
 reading is not extended beyond what it tells: a piece is left out where a counter went back, or
-where nothing was read for five periods.
+where nothing was read for five periods. A counter that counts up by itself goes on meanwhile: such
+a gap counts where neither end of a stage lies in it.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ TABLES: Final = {
         _apart(_STAGES, "step_id, stage, device"),
     ),
     "counter_piece": (
-        "a piece of time in which a counter of a device grew by an amount, and the sums before it",
+        "a piece of time in which a counter of a device grew by an amount, what of it was read, and"
+        " the sums before it; those of gaps with its own",
         f"""
         WITH pairs AS (
           SELECT device, counter, start_ns, end_ns, value,
@@ -117,13 +119,21 @@ TABLES: Final = {
             CASE WHEN counter IN ({_KINDS["total"]}) THEN value - last
               WHEN counter IN ({_KINDS["window"]}) THEN value
                 * (end_ns - greatest(start_ns, coalesce(last_ns, start_ns)))
-              ELSE (value + last) / 2 * (end_ns - last_ns) END AS amount
+              ELSE (value + last) / 2 * (end_ns - last_ns) END AS amount,
+            counter IN ({_KINDS["total"]}) AND end_ns - last_ns > limit_ns AS gap
           FROM pairs JOIN periods USING (device, counter)
-          WHERE counter IN ({_KINDS["window"]}) OR end_ns - last_ns <= limit_ns
+          WHERE counter IN ({_KINDS["window"]}, {_KINDS["total"]}) OR end_ns - last_ns <= limit_ns
+        ), parts AS (
+          SELECT *, (end_ns - start_ns)::DOUBLE AS length_ns,
+            if(gap, 0, amount) AS read_amount, if(gap, 0, length_ns) AS read_ns,
+            if(gap, amount, 0) AS gap_amount, if(gap, length_ns, 0) AS gap_ns
+          FROM pieces WHERE end_ns > start_ns AND amount >= 0
         )
-        SELECT *, sum(amount) OVER line - amount AS amount_before,
-          sum((end_ns - start_ns)::DOUBLE) OVER line - (end_ns - start_ns) AS covered_before
-        FROM pieces WHERE end_ns > start_ns AND amount >= 0
+        SELECT *, sum(read_amount) OVER line - read_amount AS amount_before,
+          sum(read_ns) OVER line - read_ns AS covered_before,
+          sum(gap_amount) OVER line - gap_amount AS gap_amount_before,
+          sum(gap_ns) OVER line - gap_ns AS gap_before
+        FROM parts
         WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
         """,
     ),
@@ -138,16 +148,20 @@ TABLES: Final = {
           SELECT step_id, stage, device, end_ns, 1 FROM device_stage
         ), asked AS (
           SELECT edges.*, counter FROM edges JOIN counters USING (device)
+        ), known AS (
+          SELECT asked.*, piece.* EXCLUDE (device, counter),
+            least(1, (edge_ns - start_ns) / length_ns) AS share,
+            gap AND edge_ns > start_ns AND edge_ns < end_ns AS inside
+          FROM asked ASOF JOIN counter_piece AS piece
+            ON asked.device = piece.device AND asked.counter = piece.counter
+            AND asked.edge_ns >= piece.start_ns
         )
-        SELECT step_id, stage, asked.device, asked.counter,
-          sum(sign * (amount_before + amount
-            * least(1, (edge_ns - start_ns) / (end_ns - start_ns)))) AS amount,
-          sum(sign * (covered_before
-            + least(edge_ns - start_ns, end_ns - start_ns))) AS covered_ns
-        FROM asked ASOF JOIN counter_piece AS piece
-          ON asked.device = piece.device AND asked.counter = piece.counter
-          AND asked.edge_ns >= piece.start_ns
-        GROUP BY step_id, stage, asked.device, asked.counter
+        SELECT step_id, stage, device, counter,
+          sum(sign * (amount_before + read_amount * share)) + if(bool_or(inside), 0,
+            sum(sign * (gap_amount_before + gap_amount * share))) AS amount,
+          sum(sign * (covered_before + read_ns * share)) + if(bool_or(inside), 0,
+            sum(sign * (gap_before + gap_ns * share))) AS covered_ns
+        FROM known GROUP BY step_id, stage, device, counter
         """,
     ),
 }
