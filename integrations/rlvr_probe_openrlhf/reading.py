@@ -5,7 +5,6 @@ A value of an unexpected shape is unknown: None, never 0 and never an exception.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,7 +111,7 @@ def width(tensor: Any) -> int | None:
 
 
 def reward_of(value: Any) -> float | None:
-    """A reward in host memory as a plain float; None if there is none, or no finite number.
+    """A reward in host memory as a plain float; None if there is none.
 
     OpenRLHF's own reward server answers the list of the one reward that it was asked for.
     """
@@ -122,8 +121,7 @@ def reward_of(value: Any) -> float | None:
     if attribute(one, "device", "type") not in (None, "cpu"):
         return None
     try:
-        found = float(one)
+        return float(one)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         # Several values, or too large a one.
         return None
-    return found if math.isfinite(found) else None

@@ -7,27 +7,27 @@ from typing import Any
 
 from rlvr_probe.adapter import Probe
 from rlvr_probe.model.names import REWARDS
-from rlvr_probe.reading import attribute
+from rlvr_probe.reading import attribute, rewards
 from rlvr_probe_openrlhf.reading import reward_of
 from rlvr_probe_openrlhf.session import reward_function
 
 __all__ = ["scores_of", "tell_rewards"]
 
 
-def tell_rewards(probe: Probe, owner: Any, span: int, rewards: Sequence[float | None]) -> None:
+def tell_rewards(probe: Probe, owner: Any, span: int, given: Sequence[float | None]) -> None:
     """Record the rewards of a batch.
 
     Args:
         probe: To record with.
         owner: A trainer or a generator, which has the settings.
         span: Rollout span of the batch.
-        rewards: By row.
+        given: By row.
     """
     values = {
         "batch": span,
         "function": reward_function(attribute(owner, "args")),
         "index": 0,
-        "values": list(rewards),
+        **rewards(given),
     }
     probe.emit(REWARDS, values, parent=span)
 
@@ -43,9 +43,9 @@ def scores_of(batches: Any, rows: int) -> list[float | None] | None:
         return None
     found = dict[int, float | None]()
     for one in batches:
-        rewards, index = attribute(one, "rewards"), attribute(one, "index")
-        on_host = attribute(rewards, "device", "type") == "cpu" and attribute(rewards, "ndim") == 1
-        if not on_host or not isinstance(index, list) or len(index) != len(rewards):
+        given, index = attribute(one, "rewards"), attribute(one, "index")
+        on_host = attribute(given, "device", "type") == "cpu" and attribute(given, "ndim") == 1
+        if not on_host or not isinstance(index, list) or len(index) != len(given):
             return None
-        found |= zip(index, map(reward_of, rewards.tolist()), strict=True)
+        found |= zip(index, map(reward_of, given.tolist()), strict=True)
     return [found[row] for row in range(rows)] if sorted(found) == list(range(rows)) else None

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD_FN, VERIFY
-from rlvr_probe.reading import attribute, error_of
+from rlvr_probe.reading import attribute, error_of, reward
 from rlvr_probe_openrlhf.conversation import current
 from rlvr_probe_openrlhf.reading import reward_of
 
@@ -58,10 +58,12 @@ def _end(call: Call) -> None:
         return
     span, asked, before = call.state
     conversation = current()
+    value, not_finite = reward(_value(call.result))
     values: dict[str, Any] = {
         "batch": None if conversation is None else conversation.span,
         "function": "reward_func" if asked is None else "reward_service",
-        "value": _value(call.result),
+        "value": value,
+        "not_finite": not_finite,
     }
     if asked is not None:
         _ASKED.set(before)

@@ -23,7 +23,7 @@ from rlvr_probe.model.names import (
     TRAJECTORY,
     TURN,
 )
-from rlvr_probe.reading import attribute, error_of, mask_runs, number, tool_status
+from rlvr_probe.reading import attribute, error_of, mask_runs, number, rewards, tool_status
 from rlvr_probe_trl.reading import reward_values, size, truncated
 from rlvr_probe_trl.rewards import put_back, restore_functions, swap
 from rlvr_probe_trl.training import Swapped
@@ -327,7 +327,7 @@ def _function_done(span: int, names: list[str], call: Call) -> None:
         "batch": span,
         "function": names[index],
         "index": index,
-        "values": reward_values(call.result),
+        **rewards(reward_values(call.result)),
     }
     call.probe.emit(REWARDS, values, parent=call.span)
 

@@ -6,7 +6,6 @@ returns text, a token id or anything derived from one but its count.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -96,7 +95,7 @@ def is_module(value: object) -> bool:
 
 
 def reward_values(rewards: Any) -> list[float | None] | None:
-    """Rewards as plain floats; None for a sample without one (also NaN, which JSON cannot hold).
+    """Rewards as plain floats, NaN and infinity among them; None for a sample without one.
 
     Unknown for what is no sequence (a generator must reach TRL unread) or lives on an accelerator.
     """
@@ -117,7 +116,7 @@ def reward_values(rewards: Any) -> list[float | None] | None:
             value = float(reward)
         except (TypeError, ValueError, RuntimeError):
             return None
-        values.append(value if math.isfinite(value) else None)
+        values.append(value)
     return values
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD, REWARD_FN, REWARDS, WAIT
-from rlvr_probe.reading import argument, attribute, error_of, number
+from rlvr_probe.reading import argument, attribute, error_of, number, rewards
 from rlvr_probe_trl.reading import is_module, reward_values, size
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.session import reward_names
@@ -191,7 +191,7 @@ def _function_done(call: Call) -> None:
         "batch": batch.span,
         "function": _function_name(call),
         "index": call.state["index"],
-        "values": reward_values(call.result),
+        **rewards(reward_values(call.result)),
     }
     call.probe.emit(REWARDS, values, parent=call.span)
 
@@ -246,7 +246,7 @@ def _model_values(probe: Probe, batch: Batch, result: Any, rows: int | None) -> 
             "batch": batch.span,
             "function": _model_name(batch, key),
             "index": index,
-            "values": reward_values(result[rank * rows : (rank + 1) * rows, index]),
+            **rewards(reward_values(result[rank * rows : (rank + 1) * rows, index])),
         }
         probe.emit(REWARDS, values, parent=batch.reward)
 

@@ -6,7 +6,6 @@ returns text, a token id or anything derived from one but its count.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,9 +114,9 @@ def truncated(data: Any, response_tokens: list[int], end: int | None) -> list[in
     ]
 
 
-def row_sums(values: Any) -> list[float | None] | None:
-    """Sum of each row of a tensor (rows x tokens) in host memory; None where it is no number."""
+def row_sums(values: Any) -> list[float] | None:
+    """Sum of each row of a tensor (rows x tokens) in host memory."""
     if attribute(values, "device", "type") != "cpu" or attribute(values, "ndim") != 2:
         return None
     sums: list[float] = values.sum(1).tolist()
-    return [float(value) if math.isfinite(value) else None for value in sums]
+    return [float(value) for value in sums]

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARD_FN, REWARDS
-from rlvr_probe.reading import argument, attribute
+from rlvr_probe.reading import argument, attribute, rewards
 from rlvr_probe_verl.controller import Controller, controller_of, is_controller, learn, trainer
 from rlvr_probe_verl.generations import Generation, find
 from rlvr_probe_verl.reading import option, row_sums, tensor
@@ -41,7 +41,7 @@ def _tell(probe: Probe, generation: Generation, rows: Sequence[int], values: Any
         "batch": generation.span,
         "function": reward_function(attribute(trainer(), "config")),
         "index": 0,
-        "values": column,
+        **rewards(column),
     }
     probe.emit(REWARDS, told, parent=generation.span)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import REWARDS, ROLLOUT, TRAJECTORIES
-from rlvr_probe.reading import argument, attribute, digest, error_of, number
+from rlvr_probe.reading import argument, attribute, digest, error_of, number, rewards
 from rlvr_probe_verl.controller import (
     Controller,
     Where,
@@ -190,7 +190,7 @@ def _tell_scores(
         "batch": generation.span,
         "function": reward_function(config),
         "index": 0,
-        "values": [sums[row] for row in rows],
+        **rewards([sums[row] for row in rows]),
     }
     probe.emit(REWARDS, values, parent=generation.span)
 

@@ -6,7 +6,6 @@ What it waits includes the queue there; what a reward function takes is seen whe
 
 from __future__ import annotations
 
-import math
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import REWARD_FN, VERIFY
-from rlvr_probe.reading import argument, attribute
+from rlvr_probe.reading import argument, attribute, reward
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.controller import is_controller
 from rlvr_probe_verl.conversation import CURRENT
@@ -46,20 +45,20 @@ def _read(call: Call) -> tuple[Any, ...]:
     if "reward_function" not in state:
         state["reward_function"] = reward_function(attribute(worker, "config"))
     batch = None if conversation is None else conversation.verified
-    return batch, state["reward_function"], reward_of(attribute(_scored(call), "reward_score"))
+    given = reward_of(attribute(_scored(call), "reward_score"))
+    return batch, state["reward_function"], *reward(given)
 
 
 def reward_of(value: Any) -> float | None:
-    """A reward in host memory as a plain float; None if there is none, or no finite number."""
+    """A reward in host memory as a plain float; None if there is none."""
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return None
     if attribute(value, "device", "type") not in (None, "cpu"):
         return None
     try:
-        found = float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):  # several values, or too large a one
         return None
-    return found if math.isfinite(found) else None
 
 
 _INSIDE: ContextVar[bool] = ContextVar("rlvr_probe_verl_reward", default=False)
@@ -113,7 +112,7 @@ VERIFICATION = (
         HookPoint(
             "verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score",
             VERIFY,
-            ("batch", "function", "value"),
+            ("batch", "function", "value", "not_finite"),
             _read,
             when=_asks,
         ),

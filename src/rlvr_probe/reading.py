@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from rlvr_probe.adapter import Call
@@ -22,6 +23,8 @@ __all__ = [
     "foreign_ids",
     "mask_runs",
     "number",
+    "reward",
+    "rewards",
     "tool_status",
     "word",
 ]
@@ -54,6 +57,24 @@ def digest(name: object) -> str:
     Whoever guesses the name can tell that it is this one, and nobody else can read it.
     """
     return hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def reward(value: float | None) -> tuple[float | None, int | None]:
+    """The attributes ``value`` and ``not_finite`` of a verification that gave ``value``."""
+    return (value, None) if value is None or isfinite(value) else (None, 1)
+
+
+def rewards(values: Sequence[float | None] | None) -> dict[str, Any]:
+    """The attributes of an event ``rewards`` that say what a function gave.
+
+    Args:
+        values: By row, None where it gave none; None if it is not known.
+    """
+    if values is None:
+        return {"values": None, "not_finite": None}
+    odd = [row for row, value in enumerate(values) if value is not None and not isfinite(value)]
+    known = [None if value is None or not isfinite(value) else value for value in values]
+    return {"values": known if odd else values, "not_finite": odd or None}
 
 
 def argument(call: Call, index: int, name: str) -> Any:

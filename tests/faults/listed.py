@@ -53,6 +53,8 @@ NEVER = {
     "rlvr_probe.registry:none_called_so": "of a name that is none; test_attach.py",
     "rlvr_probe.hooks.probe:HookProbe.drop": "asked by an integration; test_hooks.py",
     "rlvr_probe.reading:digest": "asked by an integration; test_requests.py",
+    "rlvr_probe.reading:reward": "asked by an integration; test_odd_rewards.py",
+    "rlvr_probe.reading:rewards": "asked by an integration; test_odd_rewards.py",
     "rlvr_probe.recorder.bookkeeping:Bookkeeping.forget": "on a full disk; test_journal.py",
     "rlvr_probe.spool:Target.__init__": _SPOOL,
     "rlvr_probe.spool:Target.is_there": _SPOOL,

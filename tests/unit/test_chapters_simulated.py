@@ -239,7 +239,7 @@ def test_queueing_for_reward_workers_is_told_from_their_work(judged: Judged) -> 
         work = [one for one in judged.trace.reward_work if one.function == function]
         if not work:
             assert judged.scenario.shape != "verl"
-            assert told.value("rewards.function.queue_share", function=function) is None
+            assert told.value("rewards.function.queue_share", function=function) == 0
             continue
         calls, seconds = sum(one.calls for one in work), math.fsum(one.seconds for one in work)
         waited = told.value("rewards.function.mean", function=function)

@@ -208,6 +208,30 @@ def test_a_recording_without_training_can_be_shown(tmp_path: Path) -> None:
     assert "1 process exited" in shown
 
 
+def test_calls_of_which_nobody_told_for_whom_are_unknown_and_not_none(tmp_path: Path) -> None:
+    trainer = JournalFile(tmp_path)
+    trainer.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)
+    where: dict[str, Any] = {"session": 0, "step": 1, "mode": "train"}
+    rollout = trainer.span(names.ROLLOUT, 1, 2, **where)
+    trainer.event(
+        names.TRAJECTORIES, 2, **where, batch=rollout, offset=0, total=2, group_size=2,
+        prompt_tokens=[1, 1], response_tokens=[2, 3],
+    )  # fmt: skip
+    trainer.event(names.REWARDS, 2, batch=rollout, function="judge", index=0, values=[1.0, 0.0])
+    trainer.close()
+    # As the reward workers of verl 0.6 do it.
+    worker = JournalFile(tmp_path, 2)
+    for start in (1.2, 1.4):
+        worker.span(names.REWARD_FN, start, start + 0.1, function="judge", samples=1)
+    worker.close()
+    found = summary(tmp_path)
+    [judge] = found["rewards"]
+    assert (judge["values"], judge["mean"]) == (2, 0.5)
+    assert (judge["calls"], judge["total_s"]) == (None, None)
+    [row] = [line.split() for line in text(found).splitlines() if "judge" in line]
+    assert [cell for cell in row if cell not in "│|"] == ["judge", "0.500", "2"]
+
+
 def test_every_key_is_documented(tmp_path: Path) -> None:
     killed_and_resumed(tmp_path)
     documented = set(re.findall(r"`([a-z_0-9]+)`", REFERENCE.read_text(encoding="utf-8")))

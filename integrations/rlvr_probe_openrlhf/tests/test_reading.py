@@ -92,7 +92,6 @@ def test_a_setting_is_found_under_the_name_that_the_release_has() -> None:
         (2, 2.0),
         (None, None),
         (True, None),
-        (float("nan"), None),
         ("1", None),
         ([0.5], 0.5),
         ((2,), 2.0),
@@ -101,5 +100,9 @@ def test_a_setting_is_found_under_the_name_that_the_release_has() -> None:
         ([[0.5]], None),
     ],
 )
-def test_a_reward_is_a_finite_number(value: Any, expected: float | None) -> None:
+def test_a_reward_is_a_number(value: Any, expected: float | None) -> None:
     assert reward_of(value) == expected
+
+
+def test_a_reward_that_is_nan_is_none_that_is_missing() -> None:
+    assert str([reward_of(float("nan")), reward_of([float("-inf")])]) == "[nan, -inf]"

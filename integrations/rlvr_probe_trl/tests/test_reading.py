@@ -97,9 +97,9 @@ def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
     assert releases.installed() == (0, 19, 1)
 
 
-def test_rewards_are_floats_and_what_is_no_number_is_absent() -> None:
+def test_rewards_are_floats_and_what_is_missing_is_absent() -> None:
     assert reward_values([1, None, True, 0.5]) == [1.0, None, 1.0, 0.5]
-    assert reward_values((math.nan, math.inf, 2)) == [None, None, 2.0]
+    assert str(reward_values((math.nan, math.inf, None, 2))) == "[nan, inf, None, 2.0]"
     assert reward_values(OnHost()) == [0.5, 1.0]
     assert reward_values(["good"]) is None
 

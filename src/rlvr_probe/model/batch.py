@@ -33,6 +33,7 @@ class Reward:
 
     function: str
     value: float | None
+    """None where it gave none, NaN where what it gave is no finite number."""
     verify_s: float | None
     """Time of this one verification, s; None where the function verifies a whole batch at once."""
     index: int = 0

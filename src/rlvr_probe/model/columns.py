@@ -84,13 +84,17 @@ class SparseColumn(Sequence["int | None"]):
 
 
 class MeasureColumn(Sequence["float | None"]):
-    """Measured values of which some are unknown."""
+    """Values of which some are unknown, and some no number."""
 
     def __init__(self, count: int) -> None:
         """A column of ``count`` unknown values."""
         self._values = array("d", [nan]) * count
+        self._odd = set[int]()
 
     def __setitem__(self, at: int, value: float | None) -> None:
+        self._odd.discard(at)
+        if value is not None and isnan(value):
+            self._odd.add(at)
         self._values[at] = nan if value is None else value
 
     @overload
@@ -100,11 +104,13 @@ class MeasureColumn(Sequence["float | None"]):
     def __getitem__(self, at: int | slice) -> float | Sequence[float | None] | None:
         """The value at ``at``, None if it is unknown, or those of a slice."""
         if isinstance(at, slice):
-            return [None if isnan(value) else value for value in self._values[at]]
+            return [self[one] for one in range(*at.indices(len(self)))]
         value = self._values[at]
-        return None if isnan(value) else value
+        return None if isnan(value) and at % len(self._values) not in self._odd else value
 
     def __iter__(self) -> Iterator[float | None]:
+        if self._odd:
+            return (self[at] for at in range(len(self._values)))
         return (None if isnan(value) else value for value in self._values)
 
     def __len__(self) -> int:

@@ -188,7 +188,8 @@ VERIFY = Name(
     (
         _AROUND,
         Attribute("function", "", "name of the reward function"),
-        Attribute("value", "", "the reward; absent where it gave none"),
+        Attribute("value", "", "the reward; absent where it gave none, or no finite number"),
+        Attribute("not_finite", "", "1: it gave NaN or infinity, which JSON cannot hold"),
         Attribute("attempts", "", "requests that it took, where a service is asked"),
         Attribute("timeouts", "", "of those, that nobody answered in time"),
     ),
@@ -360,7 +361,12 @@ REWARDS = Name(
         _BATCH,
         Attribute("function", "", "name of the reward function"),
         Attribute("index", "", "its position in the trainer's list"),
-        Attribute("values", "", "list: reward, null where the function gave none"),
+        Attribute("values", "", "list: reward, null where the function gave no finite number"),
+        Attribute(
+            "not_finite",
+            "",
+            "list: rows, from 0, that it gave NaN or infinity; others it gave none",
+        ),
         Attribute("verify_s", "s", "list: time of each verification, where it is known per sample"),
     ),
     event=True,

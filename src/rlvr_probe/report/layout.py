@@ -294,8 +294,10 @@ def _rewards(summary: _Summary) -> list[Block]:
             clean(one["function"] or "?"),
             "" if one["mean"] is None else f"{one['mean']:.3f}",
             f"{one['values']:,}",
-            f"{one['calls']:,}",
-            seconds(one["total_s"] / one["calls"]) if one["calls"] else "",
+            f"{one['not_finite']:,}" if one["not_finite"] else "",
+            f"{one['missing']:,}" if one["missing"] else "",
+            "" if one["calls"] is None else f"{one['calls']:,}",
+            *(_per_call(one, waited) for waited in (False, True)),
             *(("" if one[name] is None else f"{one[name]:,}") for name in ("retries", "timeouts")),
         ]
         for one in summary["rewards"]
@@ -306,12 +308,22 @@ def _rewards(summary: _Summary) -> list[Block]:
         Column("reward function", number=False),
         Column("mean"),
         Column("values"),
+        Column("NaN"),
+        Column("none"),
         Column("calls"),
         Column("s per call"),
+        Column("s waited"),
         Column("asked again"),
         Column("timed out"),
     )
     return [grid("Rewards", columns, rows, head=16, tail=2, what="functions")]
+
+
+def _per_call(one: _Summary, waited: bool) -> str:
+    """Seconds of a call of a reward function, in the column of what they are."""
+    return (
+        seconds(one["total_s"] / one["calls"]) if one["calls"] and one["waited"] is waited else ""
+    )
 
 
 def _user_spans(summary: _Summary) -> list[Block]:

@@ -180,18 +180,29 @@ def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 
 def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
-    """Per reward function: mean value, time of its calls, and how often a service was asked."""
+    """Per reward function: mean value, time of its calls, and how often a service was asked.
+
+    Of one that gave values and that nobody was seen to call, calls are unknown: another process
+    verified, and did not tell for whom.
+    """
     values = dict[str, tuple[int, float]]()
+    odd, missing = Counter[str](), Counter[str]()
     calls = dict[str, tuple[int, float]]()
     asked = dict[str, tuple[int, int]]()
+    waited = set[str]()
     for shard in (shard for batch in batches for shard in batch.shards):
         for rewards in shard.rewards:
-            known = [value for value in rewards.values if value is not None]
+            given = [value for value in rewards.values if value is not None]
+            known = [value for value in given if isfinite(value)]
+            odd[rewards.function] += len(given) - len(known)
+            missing[rewards.function] += len(rewards.values) - len(given)
             count, total = values.get(rewards.function, (0, 0.0))
             values[rewards.function] = (count + len(known), total + sum(known))
         for call in shard.calls:
             count, total = calls.get(call.function, (0, 0.0))
             calls[call.function] = (count + 1, total + (call.end_ns - call.start_ns) / 1e9)
+            if call.row is not None:
+                waited.add(call.function)
             if call.attempts is not None:
                 again, late = asked.get(call.function, (0, 0))
                 again += max(0, call.attempts - 1)
@@ -201,8 +212,11 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
             "function": function,
             "values": values.get(function, (0, 0.0))[0],
             "mean": _mean(*values.get(function, (0, 0.0))),
-            "calls": calls.get(function, (0, 0.0))[0],
-            "total_s": calls.get(function, (0, 0.0))[1],
+            "not_finite": odd[function],
+            "missing": missing[function],
+            "calls": calls[function][0] if function in calls else None,
+            "total_s": calls[function][1] if function in calls else None,
+            "waited": function in waited if function in calls else None,
             "retries": asked[function][0] if function in asked else None,
             "timeouts": asked[function][1] if function in asked else None,
         }

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import nan
 from typing import Any
 
 from rlvr_probe.model import names
@@ -141,7 +142,7 @@ def rewards(parent: int, values: Mapping[str, Any]) -> RewardRow:
         BadRow, or what a column of other values raises: It breaks the schema.
     """
     verify_s = values.get("verify_s")
-    column = numbers_of(values["values"])
+    column = _with_odd(numbers_of(values["values"]), values.get("not_finite"))
     times = None if verify_s is None else numbers_of(verify_s)
     if times is not None and len(times) != len(column):
         raise BadRow("columns")
@@ -152,6 +153,20 @@ def rewards(parent: int, values: Mapping[str, Any]) -> RewardRow:
         values=column,
         verify_s=times,
     )
+
+
+def _with_odd(values: Sequence[float | None], rows: object) -> Sequence[float | None]:
+    """Rewards with NaN in the rows of which JSON could not hold what was given."""
+    if rows is None:
+        return values
+    if type(rows) is not list or any(type(row) is not int for row in rows):
+        raise BadRow("not_finite")
+    found = list(values)
+    for row in rows:
+        if not 0 <= row < len(found) or found[row] is not None:
+            raise BadRow("not_finite")
+        found[row] = nan
+    return tuple(found)
 
 
 def _loss_runs(given: object, response_tokens: Sequence[int]) -> Sequence[Sequence[int]] | None:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from math import isfinite
+from math import inf, isfinite, nan
 from typing import Any, Final
 
 from rlvr_probe.model import names
@@ -198,7 +198,7 @@ class Verifications:
     end_ns: array[int] = field(default_factory=lambda: array("q"))
     function: array[int] = field(default_factory=lambda: array("I"))
     value: array[float] = field(default_factory=lambda: array("d"))
-    """NaN where the function gave none."""
+    """NaN where the function gave none, infinite where it gave no finite number."""
     attempts: SparseColumn = field(default_factory=SparseColumn)
     timeouts: SparseColumn = field(default_factory=SparseColumn)
     functions: dict[str, int] = field(default_factory=dict)
@@ -214,7 +214,10 @@ class Verifications:
         value = values.get("value")
         if value is not None and (type(value) not in (int, float) or not isfinite(value)):
             raise BadRow("value")
-        number = float("nan") if value is None else float(value)
+        odd = values.get("not_finite", 0)
+        if odd not in (0, 1) or (odd and value is not None):
+            raise BadRow("not_finite")
+        number = inf if odd else nan if value is None else float(value)
         attempts, timeouts = (
             checked_id(values[name], 0) if name in values else None
             for name in ("attempts", "timeouts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from math import isnan
+from math import isfinite, isnan, nan
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn
@@ -253,7 +253,7 @@ def join_verifications(one: Joining) -> None:
             continue
         column.seen[local] = 1
         value = verified.value[at]
-        column.value[local] = None if isnan(value) else value
+        column.value[local] = None if isnan(value) else value if isfinite(value) else nan
         column.verify_s[local] = (end_ns - start_ns) / 1e9
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model import names
+from rlvr_probe.reading import rewards
 
 __all__ = ["TinyRLAdapter"]
 
@@ -153,7 +154,7 @@ def _verified(call: Call) -> None:
         "batch": training.batch,
         "function": training.verifiers[index],
         "index": index,
-        "values": list(call.result),
+        **rewards(list(call.result)),
     }
     call.probe.emit(names.REWARDS, values, parent=call.span)
 

@@ -22,6 +22,8 @@ _MOST: Final = 50
 """Names that figures are made for, those with the most time; all are in the sums."""
 
 
+_UNCOUNTED: Final = "how many trajectories are in a call was not recorded"
+
 _STEPS: Final = """
     SELECT step, name, count(*) AS calls, sum(seconds) AS seconds, max(seconds) AS longest,
       sum(end_ns - start_ns) / 1e9 AS placed
@@ -55,6 +57,7 @@ class Calls:
             ``step``, ``seconds``, ``start_ns`` and ``end_ns`` (NULL if only the seconds are known),
             ``samples`` (trajectories in it), ``trajectory_id`` and ``process``.
         unknown: Why there is none where the source has nothing for it.
+        time: Title of the sum of their durations.
     """
 
     id: str
@@ -62,6 +65,7 @@ class Calls:
     what: str
     rows: str
     unknown: str
+    time: str = "time"
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
@@ -69,7 +73,7 @@ class Calls:
         named = (
             ("calls", "calls", "How many there are of", "1"),
             ("samples", "trajectories in calls", "Sum of trajectories in", "1"),
-            ("time", "time", "Sum of the durations of", "s"),
+            ("time", self.time, "Sum of the durations of", "s"),
             ("share", "share of the time", f"Sum of durations of one {self.by} over that of all of",
              "1"),
             ("per_trajectory", "time for a trajectory", "Sum of durations over trajectories, of",
@@ -152,7 +156,7 @@ class Calls:
             for name, one in named.items():
                 if name not in ("busy", "concurrency"):
                     value = quantiles.get(name, told.get(name))
-                    found.add(one.of(value, answer, evidence=behind, by=by))
+                    found.add(one.of(value, answer, why=_UNCOUNTED, evidence=behind, by=by))
             length, time = busy.get(told["name"], (None, None))
             why = "only durations are known, not when a call was"
             found.add(named["busy"].of(length, union, why=why, evidence=behind, by=by))

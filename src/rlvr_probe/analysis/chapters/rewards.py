@@ -15,7 +15,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "TABLES", "rewards"]
@@ -34,24 +34,26 @@ _CALLS: Final = Calls(
     " reward_call.start_ns, reward_call.end_ns, samples, NULL, reward_call.process"
     " FROM reward_call JOIN sample_batch USING (batch_id)",
     "no call of a reward function was recorded",
+    time="time waited for",
 )
 _WORK: Final = (
     Definition(
         "rewards.function.work",
-        "time in reward workers",
-        "Sum of the durations of the function in processes that verify for others (reward_work),"
-        " evaluation included.",
+        "time of the function itself",
+        "Sum of the durations of the function where it ran, of verifications that somebody else"
+        " waited for (reward_work, span reward_fn), evaluation included.",
         "s",
-        "no other process recorded its work",
+        "of verifications only the wait for them was recorded",
         by=("function",),
     ),
     Definition(
         "rewards.function.queue_share",
-        "share of the time in queues",
-        "1 - mean duration in processes that verify for others (reward_work) / mean duration as who"
-        " waited for it saw it (verification): queueing and the way there.",
+        "share of the wait in queues and on the way",
+        "1 - mean duration of the function where it ran (reward_work, span reward_fn) / mean"
+        " duration as who waited for it saw it (verification), evaluation included; 0 where who"
+        " waited ran it (reward_call).",
         "1",
-        "no other process recorded its work",
+        "of verifications only the wait for them was recorded",
         by=("function",),
     ),
 )
@@ -59,7 +61,7 @@ _ATTEMPTS: Final = (
     Definition(
         "rewards.function.retries",
         "requests beyond the first",
-        "Sum of verification.attempts - 1, of verifications by a service.",
+        "Sum of verification.attempts - 1, of verifications of training by a service.",
         "1",
         "no service was asked, or its requests were not recorded",
         by=("function",),
@@ -67,7 +69,7 @@ _ATTEMPTS: Final = (
     Definition(
         "rewards.function.timeouts",
         "requests nobody answered in time",
-        "Sum of verification.timeouts, of verifications by a service.",
+        "Sum of verification.timeouts, of verifications of training by a service.",
         "1",
         "no service was asked, or its requests were not recorded",
         by=("function",),
@@ -82,6 +84,21 @@ _ATTEMPTS: Final = (
         by=("function",),
     ),
 )
+_VALUES: Final = tuple(
+    Definition(
+        f"rewards.value.{name}",
+        title,
+        f"How often the function gave {what}, for trajectories of training (reward.value).",
+        "1",
+        "no reward was recorded",
+        by=("function",),
+    )
+    for name, title, what in (
+        ("finite", "rewards", "a finite number"),
+        ("not_finite", "rewards that are NaN or infinite", "NaN or infinity"),
+        ("missing", "rewards missing", "nothing"),
+    )
+)
 _TRAJECTORY: Final = Definition(
     "rewards.trajectory_share",
     "share of a trajectory's time",
@@ -91,10 +108,12 @@ _TRAJECTORY: Final = Definition(
     "no trajectory with times of its own was verified by itself",
 )
 _RANKS: Final = (
-    "SELECT unit, any_value(number) AS step, process, sum(took_s) AS seconds,"
+    "SELECT unit, any_value(step) AS step, process, sum(seconds) AS seconds,"
+    " max(samples) AS samples FROM ("
+    " SELECT unit, any_value(number) AS step, process, function, sum(took_s) AS seconds,"
     " sum(samples) AS samples"
     " FROM reward_call JOIN sample_batch USING (batch_id) WHERE unit >= 0 AND took_s IS NOT NULL"
-    " GROUP BY unit, process"
+    " GROUP BY unit, process, function) GROUP BY unit, process"
 )
 _SKEW: Final = Quantity(
     "rewards.skew",
@@ -119,11 +138,11 @@ _BY_PROCESS: Final = SeriesDefinition(
     "rewards.by_process",
     "reward functions by batch and process",
     "Time that each process takes for the reward functions of its part of a batch, and trajectories"
-    " in it (reward_call).",
+    " in it, each once: those of the function that has most (reward_call).",
     {"batch_id": "", "step": "", "process": "", "seconds": "s", "samples": "1"},
 )
 DEFINITIONS: Final = (
-    *_CALLS.definitions, *_WORK, *_ATTEMPTS, *_SKEW.definitions, _WAIT, _TRAJECTORY,
+    *_CALLS.definitions, *_VALUES, *_WORK, *_ATTEMPTS, *_SKEW.definitions, _WAIT, _TRAJECTORY,
 )  # fmt: skip
 SERIES: Final = (_CALLS.series, _BY_PROCESS)
 TABLES: Final = _CALLS.tables
@@ -134,6 +153,7 @@ def rewards(tables: Tables) -> Chapter:
     found = Found("rewards", "Rewards")
     found.notes += prepare(tables)
     names = [name for name in _CALLS.ask(tables, found) if name is not None]
+    _values(tables, found)
     _work(tables, found, names)
     _attempts(tables, found, names)
     ask(tables, found, _SKEW)
@@ -182,6 +202,33 @@ def _ranks(tables: Tables, found: Found) -> None:
         found.series.append(_BY_PROCESS.of(answer, rows))
 
 
+def _values(tables: Tables, found: Found) -> None:
+    answer = query(
+        tables,
+        """
+        SELECT function, count(*) FILTER (isfinite(value)) AS finite,
+          count(*) FILTER (NOT isfinite(value)) AS not_finite,
+          count(*) FILTER (value IS NULL) AS missing,
+          min(trajectory_id, 20) FILTER (isfinite(value)) AS finite_of,
+          min(trajectory_id, 20) FILTER (NOT isfinite(value)) AS not_finite_of,
+          min(trajectory_id, 20) FILTER (value IS NULL) AS missing_of
+        FROM reward SEMI JOIN sample USING (trajectory_id) GROUP BY function ORDER BY function
+        """,
+    )
+    for row in answer.dicts:
+        by = {"function": row["function"] or "(unknown)"}
+        for one in _VALUES:
+            name = one.id.rpartition(".")[2]
+            some = row[f"{name}_of"]
+            behind = {"trajectory": Evidence.of(some, row[name])} if some else None
+            found.add(one.of(row[name], answer, evidence=behind, by=by))
+        if row["not_finite"]:
+            found.notes.append(
+                f"{row['not_finite']:,} of the rewards that {by['function']} gave are NaN or"
+                " infinite"
+            )
+
+
 def _work(tables: Tables, found: Found, names: list[str]) -> None:
     answer = query(
         tables,
@@ -189,11 +236,20 @@ def _work(tables: Tables, found: Found, names: list[str]) -> None:
         WITH waited AS (
           SELECT function, avg(end_ns - start_ns) / 1e9 AS mean
           FROM verification GROUP BY function
+        ), ran AS (
+          SELECT function, process, calls, took_s FROM reward_work
+          UNION ALL
+          SELECT function, process, 1, (end_ns - start_ns) / 1e9 FROM span
+          WHERE name = 'reward_fn' AND function IN (SELECT function FROM waited)
         )
         SELECT function, sum(took_s) AS work,
           1 - sum(took_s) / sum(calls) / nullif(any_value(mean), 0) AS queue_share,
           arg_max(process, took_s, 5) AS processes
-        FROM reward_work LEFT JOIN waited USING (function) GROUP BY function
+        FROM ran LEFT JOIN waited USING (function) GROUP BY function
+        UNION ALL
+        SELECT DISTINCT function, NULL, 0, NULL FROM reward_call
+        WHERE function NOT IN (SELECT function FROM waited WHERE function IS NOT NULL)
+          AND function NOT IN (SELECT function FROM ran WHERE function IS NOT NULL)
         """,
     )
     told = {row["function"]: row for row in answer.dicts}
@@ -202,7 +258,8 @@ def _work(tables: Tables, found: Found, names: list[str]) -> None:
         row = told.get(name, {})
         by = {"function": name}
         behind = evidence_of(process=dict.fromkeys(row.get("processes") or ()))
-        found.add(work.of(row.get("work"), answer, evidence=behind, by=by))
+        why = "who waited for it ran it" if row and row["work"] is None else ""
+        found.add(work.of(row.get("work"), answer, why=why, evidence=behind, by=by))
         share = row.get("queue_share")
         found.add(queue.of(None if share is None else max(0.0, share), answer, by=by))
 
@@ -213,7 +270,8 @@ def _attempts(tables: Tables, found: Found, names: list[str]) -> None:
         """
         SELECT function, sum(attempts - 1)::BIGINT AS retries, sum(timeouts)::BIGINT AS timeouts,
           list(trajectory_id) FILTER (timeouts > 0) AS late
-        FROM verification WHERE attempts IS NOT NULL GROUP BY function
+        FROM verification SEMI JOIN sample USING (trajectory_id)
+        WHERE attempts IS NOT NULL GROUP BY function
         """,
     )
     errors = query(

@@ -16,13 +16,18 @@ import msgspec
 
 from rlvr_probe.analysis.tables.columns import Table
 
-__all__ = ["Bulk"]
+__all__ = ["Bulk", "real"]
 
 _ROWS: Final = 4_096
 """Rows to a line."""
 
 _LEAST_B: Final = 16 * 1024 * 1024
 """Longest line that DuckDB takes by itself, bytes."""
+
+
+def real(value: float | None) -> float | str | None:
+    """``value`` as a column of JSON holds it for a DOUBLE: as text where it is no number."""
+    return "NaN" if value != value else value
 
 
 class Bulk:

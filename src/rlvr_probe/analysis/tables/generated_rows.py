@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_probe.analysis.tables.bulk import Bulk
+from rlvr_probe.analysis.tables.bulk import Bulk, real
 from rlvr_probe.analysis.tables.lasting_rows import Durations, seconds_between
 from rlvr_probe.analysis.tables.schema import BY_NAME
 from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
@@ -169,7 +169,7 @@ def _fill_parts(
     bulk.add(
         BY_NAME["reward"],
         (
-            (number, reward.function, reward.index, reward.value, reward.verify_s)
+            (number, reward.function, reward.index, real(reward.value), reward.verify_s)
             for reward in one.rewards
         ),
     )

@@ -197,7 +197,12 @@ GENERATED_TABLES: Final = (
             TRAJECTORY,
             FUNCTION,
             number("fn", "position of the function in the trainer's list"),
-            Column("value", REAL, "the reward; NULL where the function gave none", "1"),
+            Column(
+                "value",
+                REAL,
+                "the reward; NULL where the function gave none, NaN where no finite number",
+                "1",
+            ),
             seconds("verify_s", "time of this one verification; NULL where it is of a whole batch"),
         ),
     ),

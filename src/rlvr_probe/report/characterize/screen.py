@@ -41,6 +41,8 @@ _NO_LEDGER: Final = {
     "recording": "no trainer step was recorded with its times: nothing says where the time went",
     "workload": "a workload has lengths and no clock: it does not say where the time went",
 }
+_RAN: Final[Mapping[str | int, str]] = {}
+"""Who waited for a call ran it."""
 _LEAST: Final = 0.0005
 _CAUSES: Final = 3
 _WORST: Final = 2
@@ -191,14 +193,44 @@ def _facts(found: Characterization) -> Iterable[str]:
             ("longest response", "imbalance.replica.longest.mean", _share),
         ),
         "reward functions, all calls together": _slowest(
-            found, "rewards.function.time", "function"
+            found, "rewards.function.time", "function", _waited(found)
         ),
+        "rewards that are NaN or infinite": _odd(found),
         "tools, all calls together": _slowest(found, "tools.tool.time", "tool"),
     }  # fmt: skip
     return [f"{name}: {text}" for name, text in lines.items() if text]
 
 
-def _slowest(found: Characterization, name: str, by: str) -> str:
+def _odd(found: Characterization) -> str:
+    told = [
+        f"{clean(one.by['function'], 24)} {one.value:,}"
+        for chapter in found.chapters
+        for one in chapter.figures
+        if one.id == "rewards.value.not_finite" and one.value
+    ]
+    return ", ".join(told[:3])
+
+
+def _waited(found: Characterization) -> dict[str | int, str]:
+    """Of each reward function that somebody else waited for, how much of the wait it took."""
+    shares = {
+        one.by["function"]: one.value
+        for chapter in found.chapters
+        for one in chapter.figures
+        if one.id == "rewards.function.queue_share"
+    }
+    return {
+        name: " waited, queues included"
+        if share is None
+        else f" waited, {1 - float(share):.0%} of it in the function"
+        for name, share in shares.items()
+        if share != 0
+    }
+
+
+def _slowest(
+    found: Characterization, name: str, by: str, waited: Mapping[str | int, str] = _RAN
+) -> str:
     told = [
         one
         for chapter in found.chapters
@@ -206,9 +238,8 @@ def _slowest(found: Characterization, name: str, by: str) -> str:
         if one.id == name and isinstance(one.value, (int, float))
     ]
     told.sort(key=lambda one: -_number(one))
-    return ", ".join(
-        f"{clean(one.by.get(by, '?'), 24)} {duration(_number(one))}" for one in told[:3]
-    )
+    named = [(one.by.get(by, "?"), duration(_number(one))) for one in told[:3]]
+    return ", ".join(f"{clean(name, 24)} {took}{waited.get(name, '')}" for name, took in named)
 
 
 def _number(one: Figure) -> float:

@@ -67,6 +67,7 @@ _PATTERNS: Final[Mapping[str, Mapping[str, str]]] = {
         "batch": _or_null(_BATCH),
         "function": _or_null(_TEXT),
         "value": _or_null(_REAL),
+        "not_finite": _or_null("[01]"),
         "attempts": _or_null(_NUMBER),
         "timeouts": _or_null(_NUMBER),
     },
@@ -103,6 +104,7 @@ _RUNS: Final = "try_cast($loss_runs AS BIGINT[])"
 _ONE_RUN: Final = (
     "CASE WHEN $loss_runs = '[]' THEN 0 ELSE try_cast(($loss_runs)[2:-2] AS BIGINT) END"
 )
+_GIVEN: Final = "try_cast($value AS DOUBLE)"
 _SEVERAL: Final = "contains($loss_runs, ',')"
 
 STAGES: Final[Mapping[str, Stage]] = {
@@ -156,12 +158,17 @@ STAGES: Final[Mapping[str, Stage]] = {
         (
             _BATCH_COLUMN,
             ("function", "VARCHAR", "coalesce($function, '')"),
-            ("value", "DOUBLE", "try_cast($value AS DOUBLE)"),
+            (
+                "value",
+                "DOUBLE",
+                f"CASE WHEN #not_finite = 1 THEN 'NaN'::DOUBLE ELSE {_GIVEN} END",
+            ),
             ("attempts", "BIGINT", "#attempts"),
             ("timeouts", "BIGINT", "#timeouts"),
         ),
-        "coalesce(isfinite(value), true)"
+        "coalesce(isfinite(given), true) AND (given IS NULL OR NOT isnan(value))"
         " AND (timeouts IS NULL OR timeouts <= coalesce(attempts, 0))",
+        (("given", _GIVEN),),
     ),
 }
 """By name of the span."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from rlvr_probe.analysis.tables.bulk import Bulk
+from rlvr_probe.analysis.tables.bulk import Bulk, real
 from rlvr_probe.analysis.tables.columns import Column, Table
 from rlvr_probe.analysis.tables.journals.matching import Places
 
@@ -54,7 +54,7 @@ def _told(places: Places) -> Iterator[Sequence[Any]]:
     for number, part in enumerate(places.parts):
         for column in part.shard.rewards:
             times = None if column.verify_s is None else list(column.verify_s)
-            yield number, column.function, column.index, list(column.values), times
+            yield number, column.function, column.index, list(map(real, column.values)), times
 
 
 _MEANWHILE = (("n", "INTEGER"), ("value", "DOUBLE"))

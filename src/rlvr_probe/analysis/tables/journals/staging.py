@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -341,7 +342,8 @@ def _verifications(number: int, journal: Journal) -> Iterator[Sequence[Any]]:
         value = verified.value[at]
         yield (
             number, None, verified.start_ns[at], verified.end_ns[at], batch,
-            functions[verified.function[at]], None if value != value else value,
+            functions[verified.function[at]],
+            None if value != value else value if isfinite(value) else "NaN",
             verified.attempts[at], verified.timeouts[at],
         )  # fmt: skip
 
