@@ -161,7 +161,7 @@ def test_evaluation_superseded_steps_and_cut_batches_do_not_count(tables: Tables
 
     assert told.value("lengths.response.count") == 2
     assert told.value("lengths.response.max") == 30
-    assert any("1 generation batches are not whole (1 trajectories)" in one for one in told.notes)
+    assert any("1 generation batch is not whole (1 trajectories)" in one for one in told.notes)
 
 
 def test_if_no_batch_is_whole_all_count_and_a_note_warns(tables: Tables) -> None:

@@ -14,7 +14,6 @@ import pytest
 from rlvr_probe.model import names
 from rlvr_probe.report import render, summarize
 from rlvr_probe.report.document import clean, duration, seconds
-from rlvr_probe.report.lengths import quantiles
 from rlvr_probe.trace import read_run
 from tests.actors import Job
 from tests.journals import JournalFile, Training, simple_run
@@ -75,20 +74,6 @@ def test_top_level_counts_are_of_training_and_each_step_once(tmp_path: Path) -> 
     assert found["lost"] == {"queue_full": 3, "torn_rows": 1}
     assert [one["step"] for one in found["redone"]] == [4, 5]
     assert [one["step"] for one in found["step_list"]] == [1, 2, 3, 4, 5, 6, 7]
-
-
-def test_quantiles_are_nearest_ranks() -> None:
-    from array import array
-
-    assert quantiles(array("I", range(1, 101))) == {
-        "mean": 50.5,
-        "p50": 50,
-        "p90": 90,
-        "p99": 99,
-        "max": 100,
-    }
-    assert quantiles(array("I", [7])) == {"mean": 7, "p50": 7, "p90": 7, "p99": 7, "max": 7}
-    assert quantiles(array("I")) is None
 
 
 def test_stages_name_the_slowest_rank(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ SELECT (SELECT count(*) FROM kept_step
        (SELECT sum(response_tokens)::BIGINT FROM kept_trajectory WHERE mode = 'train')
            AS response_tokens,
        (SELECT count(*) FROM process) AS processes,
-       (SELECT sum(lost)::BIGINT FROM process) AS lost
+       CASE WHEN (SELECT kind FROM run) = 'recording'
+         THEN (SELECT coalesce(sum(rows), 0)::BIGINT FROM lost) END AS lost
 """
 
 LEDGER_QUERY: Final = """

@@ -13,6 +13,7 @@ __all__ = [
     "Grid",
     "Line",
     "Style",
+    "amount",
     "bar",
     "clean",
     "duration",
@@ -58,6 +59,11 @@ def clean(text: object, width: int = 48) -> str:
     """``text`` from a recording, safe to print: nothing that moves a cursor, not too long."""
     shown = "".join(c if c.isprintable() else "?" for c in str(text)[: width + 1])
     return shown if len(shown) <= width else shown[: width - 1] + "…"
+
+
+def amount(value: float) -> str:
+    """A length or a count for reading, with one digit behind the point where it is not whole."""
+    return f"{value:,.1f}".removesuffix(".0")
 
 
 def seconds(value: float | None) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_probe.analysis.quantiles import distribution
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe.report.document import Block, Column, Line, clean, grid, seconds
-from rlvr_probe.report.lengths import quantiles
+from rlvr_probe.report.document import Block, Column, Line, amount, clean, grid, seconds
 
 __all__ = ["job_lines", "roles", "rpc_table", "rpcs", "selection", "staleness"]
 
@@ -109,7 +109,7 @@ def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
     return {
         "trajectories": len(lag),
         "stale": sum(steps > 0 for steps in lag),
-        "steps": quantiles(array("q", sorted(lag))),
+        "steps": distribution(array("q", sorted(lag))),
     }
 
 
@@ -138,7 +138,8 @@ def job_lines(summary: Mapping[str, Any]) -> list[Block]:
         per = old["steps"]
         said.append(
             f"{old['stale']:,} of {old['trajectories']:,} trajectories saw weights that were older"
-            f" than the newest: {per['mean']:.2f} steps (p50 {per['p50']:,}, max {per['max']:,})"
+            f" than the newest: {per['mean']:.2f} steps (p50 {amount(per['p50'])},"
+            f" max {amount(per['max'])})"
         )
     return [Line(text) for text in said]
 

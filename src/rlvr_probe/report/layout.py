@@ -11,6 +11,7 @@ from rlvr_probe.report.document import (
     Block,
     Column,
     Line,
+    amount,
     bar,
     clean,
     duration,
@@ -92,12 +93,13 @@ def _heading(summary: _Summary) -> list[Block]:
 def _tokens(summary: _Summary) -> str:
     lengths = summary["lengths"]
     parts = [
-        f"{summary[f'{kind}_tokens']:,} {kind} tokens (p50 {found['p50']:,}, max {found['max']:,})"
+        f"{summary[f'{kind}_tokens']:,} {kind} tokens"
+        f" (p50 {amount(found['p50'])}, max {amount(found['max'])})"
         for kind in ("prompt", "response")
         if (found := lengths[f"{kind}_tokens"]) is not None
     ]
     share = lengths["truncated_share"]
-    return ", ".join(parts) + ("" if share is None else f", {share:.1%} truncated")
+    return ", ".join(parts) + ("" if share is None else f", {share:.1%} stopped by the cap")
 
 
 def _redone(summary: _Summary) -> str:
@@ -224,7 +226,7 @@ def _steps(summary: _Summary) -> list[Block]:
                 str(one["session"]) if sessions else "",
                 str(one["step"]),
                 f"{one['trajectories']:,}",
-                *(f"{lengths[name]:,.0f}" if lengths else "" for name in ("p50", "p90", "max")),
+                *(amount(lengths[name]) if lengths else "" for name in ("p50", "p90", "max")),
                 "" if share is None else f"{share:.1%}",
                 _used(one["selection"]),
                 *(seconds(stages.get(name)) for name in ("rollout", "reward", "update_actor")),

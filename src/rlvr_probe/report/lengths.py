@@ -1,15 +1,24 @@
-"""Exact quantiles of token counts and times."""
+"""Lengths of the trajectories that are counted."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rlvr_probe.model.batch import Batch
 
-__all__ = ["column", "quantiles", "truncated_share"]
+__all__ = ["column", "counted", "truncated_share"]
 
-_SHARES = (("p50", 50), ("p90", 90), ("p99", 99))
+
+def counted(batches: Iterable[Batch], *, whole: bool) -> list[Batch]:
+    """The batches that figures are made of.
+
+    Args:
+        batches: Some of a run.
+        whole: Whether any batch of the run is whole: then those that are. What a batch lacks is
+            rather long than short.
+    """
+    return [batch for batch in batches if batch.whole or not whole]
 
 
 def column(batches: Iterable[Batch], name: str) -> array[int]:
@@ -19,21 +28,6 @@ def column(batches: Iterable[Batch], name: str) -> array[int]:
         for shard in batch.shards:
             values.extend(shard.prompt_tokens if name == "prompt_tokens" else shard.response_tokens)
     return array("I", sorted(values))
-
-
-def quantiles(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean, quantiles and maximum of sorted ``values``; None if there are none.
-
-    A quantile is the nearest rank: the smallest value that at least that share does not exceed.
-    """
-    if not values:
-        return None
-    count = len(values)
-    found: dict[str, float] = {"mean": sum(values) / count}
-    for name, percent in _SHARES:
-        found[name] = values[-(-count * percent // 100) - 1]
-    found["max"] = values[-1]
-    return found
 
 
 def truncated_share(batches: Iterable[Batch]) -> float | None:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from rlvr_probe.analysis.quantiles import distribution
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report.document import Block, Column, Line, grid, seconds
-from rlvr_probe.report.lengths import quantiles
 
 __all__ = ["request_blocks", "requests"]
 
@@ -44,7 +44,7 @@ def requests(trace: Trace) -> dict[str, Any] | None:
         "preemptions": preemptions,
         "preempted": None if preemptions is None else preempted,
         "cached_share": cached / prompt if prompt else None,
-        **{name: quantiles(array("d", sorted(measured))) for name, measured in times.items()},
+        **{name: distribution(array("d", sorted(measured))) for name, measured in times.items()},
         "total_s": {name: sum(measured) for name, measured in times.items() if measured},
     }
 

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 from math import isfinite
 from typing import Any
 
+from rlvr_probe.analysis.quantiles import distribution
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
 from rlvr_probe.report.devices import devices
 from rlvr_probe.report.job import roles, rpcs, selection, staleness
-from rlvr_probe.report.lengths import column, quantiles, truncated_share
+from rlvr_probe.report.lengths import column, counted, truncated_share
 from rlvr_probe.report.requests import requests
 from rlvr_probe.report.turns import tool_use, turn_counts
+from rlvr_probe.trace.remarks import cut
+from rlvr_probe.trace.training import FACTS, last_training
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
 
 SHOW_SCHEMA_VERSION = 1
 """Version of the JSON; a removed or redefined key raises it."""
-
-_FACTS = (
-    "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
-    "accelerators", "rollout_tp", "group_size", "max_prompt_tokens", "max_response_tokens",
-    "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
-    "reward_functions",
-)  # fmt: skip
 
 
 def summarize(trace: Trace) -> dict[str, Any]:
@@ -35,11 +30,14 @@ def summarize(trace: Trace) -> dict[str, Any]:
 
     Top-level counts are of training, each step once: steps thrown away by a resume are under
     ``redone``, evaluation is under ``evaluation``. ``trajectories`` and tokens include those of
-    steps that were not finished.
+    steps that were not finished; what is said of their lengths, turns, tools and rewards is of
+    batches that are whole, if any is.
     """
     standing = list(trace.steps())
     started = [step for step in standing if step.started]
     batches = [batch for step in standing for batch in step.batches]
+    whole = any(batch.whole for batch in batches)
+    sample = counted(batches, whole=whole)
     redone = trace.redone
     return {
         "schema_version": SHOW_SCHEMA_VERSION,
@@ -54,20 +52,20 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "lost_records": sum(trace.lost.values()),
         "duration_s": max((one.last_seen_ns for one in trace.processes), default=0) / 1e9,
         "training": _training(trace),
-        "lengths": _lengths(batches),
+        "lengths": _lengths(sample),
         "stages": _stages(trace, standing),
-        "rewards": _rewards(batches),
-        "turns": turn_counts(batches),
-        "tools": tool_use(batches),
+        "rewards": _rewards(sample),
+        "turns": turn_counts(sample),
+        "tools": tool_use(sample),
         "requests": requests(trace),
         "roles": roles(trace),
         "unreached": trace.unreached,
         "rpcs": rpcs(trace, standing),
-        "selection": selection(batches),
-        "staleness": staleness(batches),
+        "selection": selection(sample),
+        "staleness": staleness(sample),
         "devices": devices(trace),
         "user_spans": _user_spans(trace),
-        "step_list": [_step(step) for step in started],
+        "step_list": [_step(step, whole) for step in started],
         "attempt_list": [_attempt(trace, attempt) for attempt in trace.attempts],
         "process_list": [_process(trace, one) for one in trace.processes],
         "open_span_list": _open_spans(trace),
@@ -88,7 +86,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
         },
         "lost": trace.lost,
         "faults": dict(sum((Counter(one.faults) for one in trace.processes), Counter[str]())),
-        "notes": trace.notes,
+        "notes": [*trace.notes, *_cut(batches)],
     }
 
 
@@ -103,24 +101,24 @@ def _counts(batches: Sequence[Batch]) -> dict[str, int]:
 
 
 def _training(trace: Trace) -> dict[str, Any] | None:
-    facts = dict[str, Any]()
-    for session in chain.from_iterable(attempt.sessions for attempt in trace.attempts):
-        for name in _FACTS:
-            value = session.facts.get(name)
-            if value is not None:
-                facts.setdefault(name, value)
-    return {name: facts.get(name) for name in _FACTS} if facts else None
+    facts = last_training(trace.attempts)
+    return {name: facts.get(name) for name in FACTS} if facts else None
 
 
 def _lengths(batches: Sequence[Batch]) -> dict[str, Any]:
     return {
-        "prompt_tokens": quantiles(column(batches, "prompt_tokens")),
-        "response_tokens": quantiles(column(batches, "response_tokens")),
+        "prompt_tokens": distribution(column(batches, "prompt_tokens")),
+        "response_tokens": distribution(column(batches, "response_tokens")),
         "truncated_share": truncated_share(batches),
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _cut(batches: Sequence[Batch]) -> list[str]:
+    rows = [batch.rows for batch in batches if not batch.whole]
+    return cut(len(batches) - len(rows), len(rows), sum(rows))
+
+
+def _step(step: Step, whole: bool) -> dict[str, Any]:
     return {
         "attempt": step.attempt,
         "session": step.session,
@@ -129,7 +127,7 @@ def _step(step: Step) -> dict[str, Any]:
         "ranks_done": step.ranks_done,
         "ranks": step.ranks,
         **_counts(step.batches),
-        "lengths": _lengths(step.batches),
+        "lengths": _lengths(counted(step.batches, whole=whole)),
         "policy_version": next((batch.policy_version for batch in step.batches), None),
         "selection": selection(step.batches) if step.batches else None,
         # Seconds of the slowest rank.

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_probe.analysis.quantiles import distribution
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.turns import TurnColumns
-from rlvr_probe.report.document import Block, Column, clean, grid, seconds
-from rlvr_probe.report.lengths import quantiles
+from rlvr_probe.report.document import Block, Column, amount, clean, grid, seconds
 
 __all__ = ["tool_table", "tool_use", "turn_counts", "turns_line"]
 
@@ -34,7 +34,7 @@ def turn_counts(batches: Sequence[Batch]) -> dict[str, Any] | None:
         "unknown": sum(batch.rows for batch in batches) - len(counts),
         "turns": sum(counts),
         "several_turns": sum(count > 1 for count in counts),
-        "per_trajectory": quantiles(counts),
+        "per_trajectory": distribution(counts),
         "loss_tokens": _loss_tokens(shards),
     }
 
@@ -73,7 +73,7 @@ def tool_use(batches: Iterable[Batch]) -> list[dict[str, Any]]:
             "calls": len(tool.latency_s),
             "statuses": dict(sorted(tool.statuses.items())),
             "errors": dict(sorted(tool.errors.items())),
-            "latency_s": quantiles(array("d", sorted(tool.latency_s))),
+            "latency_s": distribution(array("d", sorted(tool.latency_s))),
             "total_s": sum(tool.latency_s),
         }
         for name, tool in sorted(
@@ -86,8 +86,8 @@ def turns_line(turns: Mapping[str, Any]) -> str:
     """What the heading says of :func:`turn_counts`."""
     per = turns["per_trajectory"]
     said = (
-        f"{turns['turns']:,} turns: {per['mean']:.2f} per trajectory (p50 {per['p50']:,}, max"
-        f" {per['max']:,})"
+        f"{turns['turns']:,} turns: {per['mean']:.2f} per trajectory (p50 {amount(per['p50'])}, max"
+        f" {amount(per['max'])})"
     )
     if turns["unknown"]:
         said += f", known for {turns['trajectories']:,} trajectories of {_all(turns):,}"

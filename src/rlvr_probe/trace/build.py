@@ -22,6 +22,7 @@ from rlvr_probe.trace.queues import place_queued
 from rlvr_probe.trace.requests import Requests
 from rlvr_probe.trace.steps import build_steps
 from rlvr_probe.trace.sums import fine_totals, reward_work
+from rlvr_probe.trace.training import retrained
 
 __all__ = ["build_trace", "read_run"]
 
@@ -94,6 +95,7 @@ def build_trace(
         lost=_lost(loaded),
         notes=[
             *notes,
+            *retrained(attempts),
             *remarks.not_reached(unreached),
             *remarks.untrained(untrained),
             *remarks.loose(loose),

@@ -8,7 +8,7 @@ from typing import Final
 
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["NOT_TRAINED_ON", "loose", "not_reached", "overflows", "reduced", "untrained"]
+__all__ = ["NOT_TRAINED_ON", "cut", "loose", "not_reached", "overflows", "reduced", "untrained"]
 
 
 NOT_TRAINED_ON: Final = "were generated for a queue and never trained on"
@@ -53,6 +53,26 @@ def untrained(count: int) -> list[str]:
     if not count:
         return []
     return [f"{count} trajectories {NOT_TRAINED_ON}: not counted"]
+
+
+def cut(whole: int, count: int, rows: int) -> list[str]:
+    """Generation batches of training that lack trajectories.
+
+    Args:
+        whole: Batches that lack none.
+        count: Batches that do.
+        rows: Trajectories of these that were recorded.
+    """
+    if not count:
+        return []
+    what = "1 generation batch is" if count == 1 else f"{count:,} generation batches are"
+    what += f" not whole ({rows:,} trajectories)"
+    if whole:
+        return [
+            f"{what} and left out of lengths, turns, tools and rewards: what is missing of a batch"
+            " is rather long than short"
+        ]
+    return [f"{what}, and no other is: figures of lengths are rather too small"]
 
 
 def reduced(processes: Sequence[Recorded]) -> list[str]:

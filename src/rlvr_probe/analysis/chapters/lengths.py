@@ -86,7 +86,7 @@ _CAP: Final = (
     ),
     Definition(
         "lengths.response.at_cap",
-        "share at the cap",
+        "share as long as the cap",
         "Trajectories whose response is as long as the cap over all trajectories, with Wilson's"
         " interval at the effective number of samples (trajectory.response_tokens).",
         "1",
@@ -102,8 +102,9 @@ _CAP: Final = (
     ),
     Definition(
         "lengths.response.truncated",
-        "share truncated",
-        "Trajectories stopped by the cap over those of which that is known (trajectory.truncated).",
+        "share stopped by the cap",
+        "Trajectories that the cap stopped, over those of which that is known: one that ends by"
+        " itself with the last token that it may have is not among them (trajectory.truncated).",
         "1",
         "whether a trajectory was stopped by the cap was not recorded",
     ),
@@ -171,6 +172,7 @@ DEFINITIONS: Final = (
 )
 SERIES: Final = (UNIQUE_PROMPT.series, BY_STEP, SIZES, *turning.SERIES, *filtering.SERIES)
 
+_SEVERAL: Final = "the run trained several times, with another cap each"
 _LEAST: Final = 30
 """Trajectories in the tail that say something of it."""
 
@@ -182,20 +184,30 @@ def lengths(tables: Tables) -> Chapter:
     spreads = dict[str, Spread]()
     for quantity in _QUANTITIES:
         spreads[quantity.id] = ask(tables, found, quantity)
-    _cap(tables, found, spreads[RESPONSE.id])
+    cap = _cap(tables, found, spreads[RESPONSE.id])
     _icc(tables, found, spreads[RESPONSE.id])
     _sizes(tables, found)
-    _by_step(tables, found, spreads[RESPONSE.id])
+    _by_step(tables, found, spreads[RESPONSE.id], cap)
     turning.turns(tables, found)
     filtering.filtered(tables, found)
     return found.chapter()
 
 
-def _cap(tables: Tables, found: Found, spread: Spread) -> None:
+def _cap(tables: Tables, found: Found, spread: Spread) -> int | None:
+    """Add what a cap does; the cap of every trajectory, None where they have none or several."""
     cap, at_cap, at_longest, truncated, tail = _CAP
-    limit = query(tables, "SELECT max_response_tokens FROM run")
-    [(most,)] = limit.rows or [(None,)]
+    limit = query(
+        tables,
+        """
+        SELECT max_response_tokens,
+          (SELECT count(DISTINCT facts->>'max_response_tokens') FROM session) > 1 AS several
+        FROM run
+        """,
+    )
+    [(most, several)] = limit.rows or [(None, False)]
     found.add(cap.of(most, limit))
+    most = None if several else most
+    why = _SEVERAL if several else ""
     answer = query(
         tables,
         """
@@ -221,8 +233,13 @@ def _cap(tables: Tables, found: Found, spread: Spread) -> None:
         behind = spread.behind
         if one is at_cap and told["capped"]:
             behind = {"trajectory": Evidence.of(told["capped"], part)}
-        found.add(one.of(share, answer, low=low, high=high, evidence=behind))
-    _tail(tables, found, tail, spread, most)
+        reason = why if one is at_cap else ""
+        found.add(one.of(share, answer, low=low, high=high, why=reason, evidence=behind))
+    if several:
+        found.add(tail.of(None, why=why))
+    else:
+        _tail(tables, found, tail, spread, most)
+    return most
 
 
 def _tail(tables: Tables, found: Found, tail: Definition, spread: Spread, cap: int | None) -> None:
@@ -317,7 +334,7 @@ def _sizes(tables: Tables, found: Found) -> None:
     found.series.append(SIZES.of(answer))
 
 
-def _by_step(tables: Tables, found: Found, spread: Spread) -> None:
+def _by_step(tables: Tables, found: Found, spread: Spread, cap: int | None) -> None:
     answer = query(
         tables,
         """
@@ -328,10 +345,11 @@ def _by_step(tables: Tables, found: Found, spread: Spread) -> None:
           min(response_tokens) AS min, quantile_cont(response_tokens, 0.5) AS p50,
           quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
           max(response_tokens) AS max,
-          count(*) FILTER (response_tokens >= (SELECT max_response_tokens FROM run)) / count(*)
-            AS at_cap
+          CASE WHEN $cap IS NOT NULL
+            THEN count(*) FILTER (response_tokens >= $cap) / count(*) END AS at_cap
         FROM sample GROUP BY step_id, unit ORDER BY step_id, unit
         """,
+        cap=cap,
     )
     found.series.append(BY_STEP.of(answer))
     for one, name in zip(_TREND, ("mean", "p99"), strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.trace import remarks
 
 __all__ = ["VIEWS", "is_workload", "prepare"]
 
@@ -45,12 +46,7 @@ def prepare(tables: Tables) -> list[str]:
         FROM kept_batch WHERE mode = 'train'
         """
     ).fetchall()
-    if not cut:
-        return []
-    what = f"{cut:,} generation batches are not whole ({rows:,} trajectories)"
-    if whole:
-        return [f"{what} and left out: what is missing of a batch is rather long than short"]
-    return [f"{what}, and no other is: figures of lengths are rather too small"]
+    return remarks.cut(whole, cut, rows)
 
 
 def is_workload(tables: Tables) -> bool:

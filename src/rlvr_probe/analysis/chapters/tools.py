@@ -69,8 +69,7 @@ _SHARE: Final = Definition(
 _STATUS: Final = Definition(
     "tools.status",
     "calls by outcome",
-    "How many calls of a tool ended like that (tool_call.status), evaluation and steps that were"
-    " not finished included.",
+    "How many calls of a tool by trajectories of training ended like that (tool_call.status).",
     "1",
     "no call of a tool was recorded",
     by=("tool", "status"),
@@ -78,8 +77,8 @@ _STATUS: Final = Definition(
 _ERRORS: Final = Definition(
     "tools.error",
     "calls that raised",
-    "How many calls of a tool an exception of that type ended (tool_call.error), evaluation and"
-    " steps that were not finished included.",
+    "How many calls of a tool by trajectories of training an exception of that type ended"
+    " (tool_call.error).",
     "1",
     "no call of a tool was recorded",
     by=("tool", "error"),
@@ -123,7 +122,8 @@ def _count(tables: Tables, found: Found, one: Definition, column: str) -> None:
         f"""
         SELECT coalesce(tool, '(unknown)') AS tool, {what} AS what, count(*) AS count,
           min(trajectory_id, 20) AS trajectories
-        FROM tool_call WHERE {what} IS NOT NULL GROUP BY ALL ORDER BY count DESC LIMIT 100
+        FROM tool_call SEMI JOIN sample USING (trajectory_id)
+        WHERE {what} IS NOT NULL GROUP BY ALL ORDER BY count DESC LIMIT 100
         """,
     )
     for told in answer.dicts:

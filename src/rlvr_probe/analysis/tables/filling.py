@@ -16,6 +16,7 @@ from rlvr_probe.analysis.tables.generated_rows import Numbers, fill_batches
 from rlvr_probe.analysis.tables.schema import BY_NAME
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Rpc, Session, Span, Step, Trace
+from rlvr_probe.trace.training import last_training
 
 __all__ = ["fill", "numbered"]
 
@@ -68,7 +69,8 @@ def fill_run(bulk: Bulk, trace: Trace) -> None:
     attempt_of = {index: one.index for one in trace.attempts for index in one.processes}
     batches = [batch for one in trace.attempts for step in one.steps for batch in step.batches]
     asynchronous = any(batch.queued for batch in batches) if batches else None
-    facts = _last_facts(trace)
+    told = last_training(trace.attempts)
+    facts = [_fact(told.get(name), kind) for name, kind in _FACTS.items()]
     bulk.add(
         BY_NAME["run"],
         [(trace.run, number(trace.epoch_ns), "recording", *facts, asynchronous)],
@@ -199,21 +201,10 @@ def _rank_rows(at: int, rpc: Rpc) -> Iterator[_Row]:
         yield at, rank, span.process, span.id, number(span.start_ns), number(span.end_ns)
 
 
-def _last_facts(trace: Trace) -> list[object]:
-    """Facts of the last training, the first that a process of it told; None where none did."""
-    told: list[Session] = []
-    for attempt in trace.attempts:
-        last = max((one.session for one in attempt.sessions), default=None)
-        told = [one for one in attempt.sessions if one.session == last] or told
-    found = list[object]()
-    for name, kind in _FACTS.items():
-        values = (one.facts.get(name) for one in told)
-        known = (value for value in values if type(value) is kind)
-        found.append(next((one for one in map(_fact, known) if one is not None), None))
-    return found
-
-
-def _fact(value: object) -> object:
+def _fact(value: object, kind: type) -> object:
+    """As its column holds it; None for a value of another type, which a recording may claim."""
+    if type(value) is not kind:
+        return None
     return value if isinstance(value, str) else number(value)
 
 

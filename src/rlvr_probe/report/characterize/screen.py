@@ -9,7 +9,7 @@ from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.ledger import Ledger
-from rlvr_probe.report.document import Block, Column, Line, bar, clean, duration, grid
+from rlvr_probe.report.document import Block, Column, Line, amount, bar, clean, duration, grid
 from rlvr_probe.report.document import seconds as digits
 
 __all__ = ["lay_out_characterization"]
@@ -166,14 +166,15 @@ def _facts(found: Characterization) -> Iterable[str]:
     """What stands out of the chapters, a line each."""
     figures = {one.id: one for chapter in found.chapters for one in chapter.figures if not one.by}
 
+    def known(name: str) -> bool:
+        return name in figures and figures[name].value is not None
+
     def say(*parts: tuple[str, str, Callable[[Any], str]]) -> str:
-        told = [
-            f"{text} {form(figures[name].value)}"
-            for text, name, form in parts
-            if name in figures and figures[name].value is not None
-        ]
+        told = [f"{text} {form(figures[name].value)}" for text, name, form in parts if known(name)]
         return ", ".join(told)
 
+    stopped = ("stopped by the cap", "lengths.response.truncated", _share)
+    as_long = ("as long as the cap", "lengths.response.at_cap", _share)
     slots = (
         ("in use", "occupancy.mean", _share),
         ("under a quarter in use for", "occupancy.under_25", _share),
@@ -182,9 +183,9 @@ def _facts(found: Characterization) -> Iterable[str]:
     bounds = (("in use, by lengths, at least", "occupancy.least", _share),)
     lines = {
         "responses": say(
-            ("p50", "lengths.response.p50", _whole), ("p99", "lengths.response.p99", _whole),
-            ("longest", "lengths.response.max", _whole),
-            ("at the cap", "lengths.response.at_cap", _share),
+            ("p50", "lengths.response.p50", amount), ("p99", "lengths.response.p99", amount),
+            ("longest", "lengths.response.max", amount),
+            stopped if known("lengths.response.truncated") else as_long,
             ("longest of a group over its mean", "lengths.group.max_over_mean.mean", _times),
         ),
         "decode slots": say(*slots) or say(*bounds),
@@ -244,10 +245,6 @@ def _slowest(
 
 def _number(one: Figure) -> float:
     return float(one.value) if isinstance(one.value, (int, float)) else 0.0
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _share(value: float) -> str:

@@ -1,0 +1,57 @@
+"""Facts of a training: which count where a run trained more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from rlvr_probe.model.trace import Attempt, Session
+
+__all__ = ["FACTS", "last_training", "retrained"]
+
+FACTS: Final = (
+    "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
+    "accelerators", "rollout_tp", "group_size", "max_prompt_tokens", "max_response_tokens",
+    "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
+    "reward_functions",
+)  # fmt: skip
+"""What is the same on every rank of a training."""
+
+
+def last_training(attempts: Iterable[Attempt]) -> dict[str, object]:
+    """Facts of the last training of a run, by name: the first that a process of it told."""
+    trainings = list(_trainings(attempts))
+    return _facts(trainings[-1]) if trainings else {}
+
+
+def retrained(attempts: Iterable[Attempt]) -> list[str]:
+    """What a reader should know where the facts of one training are not those of the next."""
+    told = [_facts(sessions) for sessions in _trainings(attempts)]
+    changed = list[str]()
+    for name in FACTS:
+        values = dict.fromkeys(str(facts[name]) for facts in told if name in facts)
+        if len(values) > 1:
+            changed.append(f"{name} {', then '.join(values)}")
+    if not changed:
+        return []
+    return [
+        f"{len(told)} trainings were recorded with different settings, and those of the last one"
+        f" are stated: {'; '.join(changed)}"
+    ]
+
+
+def _trainings(attempts: Iterable[Attempt]) -> Iterator[list[Session]]:
+    """Sessions of each training, of all its processes, in the order of their start."""
+    for attempt in attempts:
+        for number in sorted({session.session for session in attempt.sessions}):
+            yield [session for session in attempt.sessions if session.session == number]
+
+
+def _facts(sessions: Sequence[Session]) -> dict[str, object]:
+    facts = dict[str, object]()
+    for session in sessions:
+        for name in FACTS:
+            value = session.facts.get(name)
+            if value is not None:
+                facts.setdefault(name, value)
+    return facts
