@@ -16,6 +16,7 @@ from rlvr_probe_ray.telling import (
     actor_started,
     begins_late,
     driver_begins,
+    driver_leaves,
     task_begins,
 )
 
@@ -28,6 +29,9 @@ _JOB = HookPoint(
     before=driver_begins,
     arguments=job_arguments,
     parameters=("node", "session_name", "mode"),
+)
+_LEAVE = HookPoint(
+    "ray._private.worker:disconnect", before=driver_leaves, parameters=("exiting_interpreter",)
 )
 _CLIENT = HookPoint(
     "ray.util.client_connect:connect",
@@ -70,7 +74,7 @@ class RayAdapter:
 
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """The same functions in every release that is known."""
-        return (_JOB, _CLIENT, _ACTOR, _TASK, _ACTOR_CLASS, _FUNCTION)
+        return (_JOB, _LEAVE, _CLIENT, _ACTOR, _TASK, _ACTOR_CLASS, _FUNCTION)
 
     def expected(self, version: str) -> Sequence[HookPoint]:
         """The same: all of them are functions of Ray's own modules."""

@@ -7,13 +7,23 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, Probe
 from rlvr_probe.model import names
+from rlvr_probe.reading import argument
 from rlvr_probe_ray.handing import worker_of_process
 
-__all__ = ["actor_begins", "actor_started", "begins_late", "driver_begins", "task_begins"]
+__all__ = [
+    "actor_begins",
+    "actor_started",
+    "begins_late",
+    "driver_begins",
+    "driver_leaves",
+    "task_begins",
+]
 
 _DRIVER = "driver"
 _CLIENT_SERVER = "client_server"
 _TASK = "task"
+_EXITING_S = 0.5
+"""Ray waits as long before it disconnects a driver that exits, for what its workers printed."""
 
 
 def driver_begins(call: Call) -> None:
@@ -28,6 +38,14 @@ def begins_late(call: Call) -> None:
     worker = worker_of_process()
     if worker.connected and worker.mode == sys.modules["ray"].SCRIPT_MODE:
         _tell(call.probe, _DRIVER)
+
+
+def driver_leaves(call: Call) -> None:
+    """Before a driver disconnects, upon which Ray ends the processes of its job."""
+    worker = worker_of_process()
+    if worker.connected and worker.mode == sys.modules["ray"].SCRIPT_MODE:
+        since_s = _EXITING_S if argument(call, 0, "exiting_interpreter") is True else 0.0
+        call.probe.emit(names.LEFT, {"since_s": since_s})
 
 
 def actor_begins(call: Call) -> None:

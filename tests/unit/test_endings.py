@@ -37,6 +37,7 @@ class Job:
         owners: Who started a process, where that is not the driver.
         again: The controller begins another training at the end of this one.
         apart: The controller runs on another machine.
+        left_s: When the driver left, half a second after it began to; None if that was not seen.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Job:
     owners: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
     apart: bool = False
+    left_s: float | None = None
 
     def states(self, **seen: float | str | None) -> dict[str, str]:
         """Write it; the state of every process."""
@@ -70,6 +72,8 @@ class Job:
         role = self.roles.get(name, name)
         if role:
             journal.event(names.PROCESS, 0.1, role=role)
+        if role == DRIVER and self.left_s is not None:
+            journal.event(names.LEFT, self.left_s, since_s=0.5)
         opened = self._train(journal) if name == CONTROLLER else []
         journal.close(end=last is None)
         if self.tables:
@@ -143,6 +147,28 @@ def test_of_a_training_that_was_stopped_only_those_after_its_last_work_are_known
 ) -> None:
     states = Job(tmp_path, STOPS).states(driver=None, TaskRunner=None, a=19.9, b=20.2)
     assert (states["a"], states["b"]) == ("died", ENDED)
+
+
+@pytest.mark.parametrize("driver", [None, 16.0])
+def test_whom_a_driver_takes_with_it_did_not_die(tmp_path: Path, driver: float | None) -> None:
+    # Ctrl-C: 0.5 s later the driver disconnects, and Ray ends what is left of the job.
+    job = Job(tmp_path, CUT, left_s=15.5)
+    states = job.states(driver=driver, TaskRunner=15.4, rank_0=15.6, rank_1=15.1, helper=14.9)
+    assert states == {
+        "driver": "exited" if driver is None else "died",
+        **dict.fromkeys(("TaskRunner", "rank_0", "rank_1"), ENDED),
+        "helper": "died",
+    }
+
+
+def test_who_outlived_its_driver_was_not_taken_with_it(tmp_path: Path) -> None:
+    states = Job(tmp_path, CUT, left_s=15.5).states(driver=None, TaskRunner=60.0, rank=61.0)
+    assert states == {"driver": "exited", "TaskRunner": "died", "rank": "died"}
+
+
+def test_on_another_machine_nobody_knows_who_left_first(tmp_path: Path) -> None:
+    job = Job(tmp_path, CUT, left_s=15.5, apart=True)
+    assert job.states(driver=None, TaskRunner=15.4)["TaskRunner"] == "unknown"
 
 
 def test_who_is_gone_while_the_training_goes_on_died(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,9 @@ class Counter:
         """A Python process of its own."""
         code = MARK if os.environ.get("RLVR_PROBE") else "pass"
         return subprocess.run([sys.executable, "-c", code], check=True).returncode
+
+    def waits(self) -> None:
+        time.sleep(600)
 
     def fails(self) -> None:
         raise ValueError("of the user")
@@ -236,7 +240,26 @@ def held(folder: Path, address: str) -> tuple[list[Any], Any]:
     sys.exit()
 
 
-WAYS = (held, starts, joins, configured, submitted, hooked, late, elsewhere, client)
+def interrupted(folder: Path, address: str) -> tuple[list[Any], Any]:
+    """Ctrl-C, some time after one of the actors died by itself; two of them share a GPU."""
+    ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, _temp_dir=str(folder))
+    half, whole = (ray.remote(num_cpus=0, num_gpus=share)(Counter) for share in (0.5, 1))
+    other, none = whole.remote(3), remote(Counter).remote(4)
+    ray.get(other.add.remote(1))  # else the halves may be of two
+    counter, struck = half.remote(1), half.remote(2)
+    pids = ray.get([one.pid.remote() for one in (counter, struck, other, none)])
+    time.sleep(WRITTEN_S)
+    os.kill(pids[1], signal.SIGKILL)
+    end_of(struck)
+    time.sleep(WRITTEN_S)
+    said = dict(zip(("actor", "struck", "other", "none"), pids, strict=True))
+    print(json.dumps({**said, "driver": os.getpid()}), flush=True)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    ray.get(counter.waits.remote())
+    return [], counter
+
+
+WAYS = (held, interrupted, starts, joins, configured, submitted, hooked, late, elsewhere, client)
 
 
 def workers(raylet: int) -> dict[int, str]:

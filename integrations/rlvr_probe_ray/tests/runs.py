@@ -150,7 +150,13 @@ class Driver:
 
 
 def drive(
-    way: str, folder: Path, address: str = "-", *, probe: bool = True, **variables: str
+    way: str,
+    folder: Path,
+    address: str = "-",
+    *,
+    probe: bool = True,
+    status: int = 0,
+    **variables: str,
 ) -> Driver:
     """Run ``job.py`` in one way, recorded by the launcher or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -168,16 +174,17 @@ def drive(
             timeout=PATIENCE_S,
             check=False,
         )
-    assert done.returncode == 0, done.stderr[-6000:]
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return Driver(json.loads(line), folder / "recordings")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert (done.returncode, len(lines)) == (status, 1), done.stderr[-6000:]
+    return Driver(json.loads(lines[0]), folder / "recordings")
 
 
 def environment(**variables: str) -> dict[str, str]:
     """What drivers and clusters inherit."""
     # Its token would be of the machine's other clusters, too.
     return {
-        **surroundings(),
+        # Trainings of other tests hide all GPUs from this process.
+        **surroundings("CUDA_VISIBLE_DEVICES"),
         "RAY_AUTH_MODE": "disabled",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_USAGE_STATS_ENABLED": "0",

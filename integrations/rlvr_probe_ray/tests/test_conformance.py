@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from rlvr_probe_ray.tests.runs import Cluster, Driver, cluster, drive
+from rlvr_probe_ray.tests.runs import PATIENCE_S, Cluster, Driver, drive
 
+from rlvr_probe.model.trace import Process
 from rlvr_probe.trace import read_run
 
 # The first test may have to make the environment, a gigabyte.
@@ -27,12 +28,6 @@ EVERYTHING = [
 
 OF_RAY = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """Titles of processes of a raylet in which nothing of a user has run."""
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Cluster]:
-    with cluster() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +90,28 @@ def test_all_of_a_job_is_one_run_without_an_error(started: Driver) -> None:
     assert len(trace.attempts) <= 1
     assert len(trace.processes) == len(started.journals)
     assert sum(len(process.faults) for process in trace.processes) == 0
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Process]:
+    """Processes of a driver that got Ctrl-C, by name, once all of them are gone."""
+    driver = drive("interrupted", tmp_path_factory.mktemp("interrupted"), status=1)
+    [run] = [path for path in driver.recordings.iterdir() if path.is_dir()]
+    names = {pid: name for name, pid in driver.said.items()}
+    until = time.monotonic() + PATIENCE_S
+    while any(Path(f"/proc/{pid}").exists() for pid in names) and time.monotonic() < until:
+        time.sleep(0.1)
+    return {names[one.pid]: one for one in read_run(run).processes}
+
+
+def test_whom_ctrl_c_takes_with_it_is_told_from_who_died_before(
+    interrupted: dict[str, Process],
+) -> None:
+    assert {name: one.state for name, one in interrupted.items()} == {
+        "driver": "exited",
+        "struck": "died",
+        **dict.fromkeys(("actor", "other", "none"), "ended_with_training"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ PINS = wheels.pinned("ray-releases.txt", "ray")
 WHEEL = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64")
 CALLS = {
     # Files that call what is hooked, and how: by these names, so that a wrapper sees them.
-    "ray/_private/worker.py": ("mode=", "job_config=job_config", "    connect(\n"),
+    "ray/_private/worker.py": (
+        *("mode=", "job_config=job_config", "    connect(\n"),
+        *("        time.sleep(0.5)\n    disconnect(_exiting_interpreter)",),
+    ),
     "ray/client_builder.py": ("client_connect.connect(", "job_config=self._job_config"),
     "ray/remote_function.py": ("serialized_runtime_env_info=", "self._remote("),
     "ray/actor.py": ("actor_cls._remote(args=args, kwargs=kwargs, **updated_options)",),
@@ -49,7 +52,7 @@ def folder(version: str) -> Path:
 def test_every_name_exists_with_its_parameters(version: str) -> None:
     sources = Sources([folder(version)])
     points = RayAdapter().expected(version)
-    assert len(points) == 6
+    assert len(points) == 7
     assert [reason for point in points if (reason := sources.check(point))] == []
     for wanted in (CALLS, READ):
         for file, texts in wanted.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlvr_probe.model.vocabulary import Attribute, Name
 
-__all__ = ["PROCESS", "SIDECAR", "STARTED"]
+__all__ = ["LEFT", "PROCESS", "SIDECAR", "STARTED"]
 
 SIDECAR = "sidecar"
 """Role of the process that reads the devices of a node: no part of the job."""
@@ -31,5 +31,11 @@ STARTED = Name(
         Attribute("actor", "", "its id"),
         Attribute("role", "", "name of its class"),
     ),
+    event=True,
+)
+LEFT = Name(
+    "left",
+    "this process leaves its job, which ends all processes of it",
+    (Attribute("since_s", "s", "how long before it began to: who was gone then was not ended"),),
     event=True,
 )

@@ -234,6 +234,11 @@ class RowDecoder:
                 journal.spool_s = every_s
         elif definition.name == names.STARTED.name:
             journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
+        elif definition.name == names.LEFT.name:
+            since_s = values.get("since_s", 0)
+            if not isinstance(since_s, (int, float)) or not 0 <= since_s < 60:
+                raise BadRow("since_s")
+            journal.left_ns = time_ns - round(since_s * 1e9)
         elif definition.name == names.DEVICES_USED.name:
             journal.used = used(values)
         elif definition.name == names.SESSION.name:

@@ -1,8 +1,9 @@
 """Tells who was ended with its training from who died before it was over.
 
 Ray ends the processes of a job by killing them, so that a missing closing row says nothing of them.
-What a recording can prove is that one was still there when its training was over. A process that
-nobody else is to end has closed its journal, or died.
+What a recording can prove is that one was still there when its training was over, or when the
+driver left the job: as after Ctrl-C, which takes the training with it. A process that nobody else
+is to end has closed its journal, or died.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from rlvr_probe.trace.attempts import Launch
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["settle"]
+__all__ = ["DRIVER", "TAKEN_NS", "settle"]
 
-_DRIVER = "driver"
+DRIVER = "driver"
 """Role of who begins a job, and is not ended by it."""
 
 _BEAT_NS = 2_000_000_000
 """How long before its end a process may have given its last sign of life, ns: 0.1 s, more on a busy
 machine. Counted for it only where the training returned, and so needed nobody any more."""
+
+
+TAKEN_NS = 30_000_000_000
+"""A process that a leaving driver takes with it is gone this much later at the latest, ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,15 @@ def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: Run
     """
     by_key = {one.header.process: one for one in processes}
     for launch in launches:
+        members = [processes[index] for index in launch.members]
         end = _end([processes[index] for index in launch.trainers], clock)
-        if end is None:
-            continue
-        for one in (processes[index] for index in launch.members):
+        drivers = [one for one in members if one.journal.role == DRIVER]
+        for one in members:
             if one.state == "died" and _is_ended_by_another(one, by_key):
-                if _outlived(one, end, clock):
+                taken = any(_was_taken(one, driver) for driver in drivers)
+                if taken or (end is not None and _outlived(one, end, clock)):
                     one.state = "ended_with_training"
-                elif end.returned and (one.table is None or not one.table.heartbeat_ns):
+                elif end is not None and end.returned and not _is_timed(one):
                     one.state = "unknown"
 
 
@@ -66,10 +72,27 @@ def _is_ended_by_another(process: Recorded, by_key: Mapping[str, Recorded]) -> b
     above: Recorded | None = process
     while above is not None and above.header.process not in seen:
         if above.journal.role:
-            return above.journal.role != _DRIVER
+            return above.journal.role != DRIVER
         seen.add(above.header.process)
         above = by_key.get(above.header.owner or "")
     return False
+
+
+def _is_timed(process: Recorded) -> bool:
+    """Whether something tells how long it lived."""
+    return process.table is not None and process.table.heartbeat_ns > 0
+
+
+def _was_taken(process: Recorded, driver: Recorded) -> bool:
+    """Whether it was there when the driver of its job left, and gone soon afterwards.
+
+    Times of two machines are not compared: who left a moment before may be the reason.
+    """
+    journal = driver.journal
+    left_ns = journal.left_ns or (journal.last_ns if journal.ended else 0)
+    if not left_ns or process.header.clock != driver.header.clock:
+        return False
+    return left_ns <= process.heartbeat_ns <= left_ns + TAKEN_NS
 
 
 def _outlived(process: Recorded, end: _End, clock: RunClock) -> bool:

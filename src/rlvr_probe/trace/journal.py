@@ -36,6 +36,7 @@ class Journal:
         used: Devices that it told it works on.
         role: What it is to its job; empty if it never told. ``actor`` is its id as one.
         started: Actors that it asked for: id to class.
+        left_ns: When it began to leave its job, which ended the others; 0 if it was not seen to.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
         elsewhere: Of these, calls of reward functions for other processes.
@@ -71,6 +72,7 @@ class Journal:
     actor: str = ""
     spool_s: float | None = None
     started: dict[str, str] = field(default_factory=dict)
+    left_ns: int = 0
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
     elsewhere: WorkForOthers = field(default_factory=WorkForOthers)

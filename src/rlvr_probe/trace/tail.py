@@ -25,8 +25,8 @@ __all__ = ["Tail"]
 _KEPT: Final = frozenset(
     name.name
     for name in (
-        names.PROCESS, names.STARTED, names.SESSION, names.SESSION_END, names.DEVICES_USED,
-        names.DEVICE,
+        names.PROCESS, names.STARTED, names.LEFT, names.SESSION, names.SESSION_END,
+        names.DEVICES_USED, names.DEVICE,
     )
 )  # fmt: skip
 """Events that tell of a process as a whole, and are a few."""
