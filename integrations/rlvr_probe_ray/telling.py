@@ -86,8 +86,16 @@ def _tell(probe: Probe, role: str, actor: str | None = None) -> None:
         values["actor"] = actor
     if worker.connected:
         values["node"] = worker.core_worker.get_current_node_id().hex()
+    if actor is not None:
+        values["accelerators"] = _accelerators() or None
     probe.emit(names.PROCESS, values)
     told.add(actor)
+
+
+def _accelerators() -> list[str]:
+    """What Ray gave this actor of the accelerators of its node; parts of one are one."""
+    given = sys.modules["ray"].get_runtime_context().get_accelerator_ids()
+    return sorted(f"{kind} {one}" for kind, ids in given.items() for one in ids)
 
 
 def _class_name(descriptor: Any) -> str:

@@ -114,6 +114,13 @@ def test_whom_ctrl_c_takes_with_it_is_told_from_who_died_before(
     }
 
 
+def test_an_actor_tells_which_gpus_ray_gave_it(interrupted: dict[str, Process]) -> None:
+    given = {name: one.given for name, one in interrupted.items()}
+    assert given["actor"] == given["struck"] != given["other"]
+    assert {given["actor"], given["other"]} == {("GPU 0",), ("GPU 1",)}
+    assert given["none"] == given["driver"] == ()
+
+
 @pytest.mark.parametrize(
     ("way", "results"),
     [

@@ -17,6 +17,9 @@ PROCESS = Name(
         Attribute("actor", "", "id of the actor"),
         Attribute("node", "", "id of the node in its cluster"),
         Attribute(
+            "accelerators", "", "list: kind and number of each that its cluster gave it on the node"
+        ),
+        Attribute(
             "spool_s",
             "s",
             "of a sidecar: how often it copies what its node wrote to DIR",

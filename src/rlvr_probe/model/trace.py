@@ -125,6 +125,8 @@ class Process:
     none."""
     devices_how: str = ""
     """How it knew: ``torch``, asked of it; ``visible``, all that it may use."""
+    given: tuple[str, ...] = ()
+    """Kind and number of each accelerator that its cluster gave it on its machine."""
     corrected_s: float = 0.0
     """How much later its times were put than its wall clock says, s: by what its machine did
     together with others, at least that much is wrong between their clocks."""

@@ -248,6 +248,7 @@ def _process(
         silent_s=None if silent is None else max(0.0, silent / 1e9),
         role=_class(journal.role),
         devices=devices_of(one, devices),
+        given=journal.given,
         devices_how="" if journal.used is None else journal.used.how,
         corrected_s=clock.corrected_ns.get(header.clock, 0) / 1e9,
     )

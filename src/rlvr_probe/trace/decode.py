@@ -19,6 +19,7 @@ from rlvr_probe.trace.checks import (
     checked_hex,
     checked_id,
     checked_text,
+    name_list,
 )
 from rlvr_probe.trace.devicerows import DEVICE_EVENTS, used
 from rlvr_probe.trace.generated import rewards, trajectories
@@ -229,6 +230,7 @@ class RowDecoder:
             if not journal.role:
                 # The first: a process may make the class of another actor later.
                 journal.role, journal.actor = checked_text(role), checked_text(actor)
+                journal.given = tuple(name_list(values.get("accelerators")) or ())
             every_s = values.get("spool_s")
             if isinstance(every_s, float) and 0 < every_s < 1e6:
                 journal.spool_s = every_s

@@ -35,6 +35,7 @@ class Journal:
         devices: What it read of devices, as the sidecar of its node.
         used: Devices that it told it works on.
         role: What it is to its job; empty if it never told. ``actor`` is its id as one.
+        given: Kind and number of each accelerator that its cluster gave it on its machine.
         started: Actors that it asked for: id to class.
         left_ns: When it began to leave its job, which ended the others; 0 if it was not seen to.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
@@ -71,6 +72,7 @@ class Journal:
     role: str = ""
     actor: str = ""
     spool_s: float | None = None
+    given: tuple[str, ...] = ()
     started: dict[str, str] = field(default_factory=dict)
     left_ns: int = 0
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Which GPUs a rollout engine has.
 
-Those of its own process; else those of the ranks, if there are as many as engines need and nothing
-is generated beside the training; else those that nobody works on and that showed activity; else
-GPUs of its own that nothing else is known of.
+Those of its own process, by its devices or by what its cluster gave it; else those of the ranks, if
+there are as many as engines need and nothing is generated beside the training; else those that
+nobody works on and that showed activity; else GPUs of its own that nothing else is known of.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def find_engines(search: Search, attempts: Iterable[int]) -> None:
         left = list[int]()
         for number in numbers[attempt]:
             process = owners.get((attempt, number))
-            if process is not None and process in search.works:
+            if process is not None and search.has_place(process):
                 _serve(search, attempt, number, search.put(process, "", None), training)
             else:
                 left.append(number)
@@ -152,7 +152,7 @@ def _serve(
     search: Search, attempt: int, engine: int, gpus: Iterable[Gpu], training: Set[int]
 ) -> None:
     for gpu in gpus:
-        named = not gpu.key.startswith(("device", "engine"))
+        named = not gpu.key.startswith(("device", "engine", "given"))
         trains = named or not training.isdisjoint(gpu.processes)
         gpu.part = "both" if trains else "rollout"
         search.found.engines.append((attempt, engine, gpu.index))

@@ -1,7 +1,8 @@
 """Which GPUs a run has, who works on them, and whose stages tell what they do.
 
-A device that a process surely works on is a GPU. Where devices are not known, a rank is one, under
-the same name in every attempt.
+A device that a process surely works on is a GPU. Where devices are not known, what a cluster gave
+its processes are the GPUs, which several of them may share; else a rank is one, under the same name
+in every attempt.
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ class Search:
         found: What was found so far.
         processes: By number.
         works: Device, host and boot of what a process surely works on.
+        given: Keys of what a cluster gave a process to work on.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -93,6 +94,12 @@ class Search:
         )
         self.processes = {row[0]: Process(*row) for row in rows}
         self.works = self._devices()
+        self.given = self._given()
+        self._known = {
+            names[0]: self.works[process][0]
+            for process, names in self.given.items()
+            if len(names) == len(self.works.get(process, ())) == 1
+        }
         self._apart = self._concurrent()
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
@@ -117,6 +124,21 @@ class Search:
             if len(some) == 1 or some[0][1] == "torch"
         }
 
+    def _given(self) -> dict[int, list[str]]:
+        """Accelerators of a machine that a cluster gave: a number is the same in every attempt."""
+        given = dict[int, list[str]]()
+        for process, accelerator in self.ask(
+            "SELECT process, accelerator FROM process_accelerator ORDER BY process, accelerator"
+        ):
+            if process in self.processes:
+                host = self.processes[process].host
+                given.setdefault(process, []).append(f"given {host} {accelerator}")
+        return given
+
+    def has_place(self, process: int) -> bool:
+        """Whether anything tells which GPUs a process works on."""
+        return process in self.works or process in self.given
+
     def _concurrent(self) -> bool:
         """Whether two attempts ran at the same time, so that a rank has no place of its own."""
         [[both]] = self.ask(
@@ -128,7 +150,7 @@ class Search:
 
     def gpu(self, key: str, attempt: int) -> Gpu:
         """The GPU of that name; a new one if there is none."""
-        if self._apart and not key.startswith("device"):
+        if self._apart and not key.startswith(("device", "given")):
             key = f"{key} of {attempt}"
         found = self._by_key.get(key)
         if found is None:
@@ -140,9 +162,16 @@ class Search:
         """The GPUs of a process that works on some."""
         one = self.processes[process]
         gpus = list[Gpu]()
-        places: list[tuple[int | None, str, str]] = [*self.works.get(process, ())]
-        for device, host, boot in places or [(None, one.host, one.boot)]:
-            gpu = self.gpu(key if device is None else f"device {device}", one.attempt)
+        places: list[tuple[str, int | None, str, str]] = [
+            (f"device {device}", device, host, boot)
+            for device, host, boot in self.works.get(process, ())
+        ]
+        if not places:
+            for name in self.given.get(process, [key]):
+                device, host, boot = self._known.get(name, (None, one.host, one.boot))
+                places.append((name if device is None else f"device {device}", device, host, boot))
+        for name, device, host, boot in places:
+            gpu = self.gpu(name, one.attempt)
             gpu.device = device
             if not gpu.processes:
                 gpu.process, gpu.rank, gpu.host, gpu.boot = process, rank, host, boot

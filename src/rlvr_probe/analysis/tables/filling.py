@@ -111,6 +111,10 @@ def fill_run(bulk: Bulk, trace: Trace) -> None:
             for place, count in one.faults.items()
         ),
     )
+    bulk.add(
+        BY_NAME["process_accelerator"],
+        ((one.index, accelerator) for one in trace.processes for accelerator in one.given),
+    )
     bulk.add(BY_NAME["lost"], ((reason, number(count)) for reason, count in trace.lost.items()))
     bulk.add(
         BY_NAME["open_span"],

@@ -94,6 +94,11 @@ RUN_TABLES: Final = (
         (PROCESS, text("place", "where, and the type"), number("times", "how often")),
     ),
     Table(
+        "process_accelerator",
+        "one accelerator, or a part of it, that a cluster gave a process",
+        (PROCESS, text("accelerator", "its kind and number on the machine: `GPU 0`")),
+    ),
+    Table(
         "lost",
         "rows known to be missing in the whole run for one reason",
         (text("reason", "`queue_full`, `torn_rows`, ..."), number("rows", "how many")),
