@@ -31,6 +31,7 @@ class Use:
         watched: Whether the methods of the tool are hooked.
         reached: Whether the tool itself was called.
         failed: Whether it raised, or returned what verl cannot use.
+        error: Type of the exception that it raised, or that verl raises then; None if unknown.
     """
 
     conversation: Conversation
@@ -40,6 +41,12 @@ class Use:
     watched: bool = False
     reached: bool = False
     failed: bool = False
+    error: str | None = None
+
+    def note(self, error: str | None) -> None:
+        """Note the first thing that went wrong, by the type of its exception."""
+        if not self.failed:
+            self.failed, self.error = True, error
 
 
 _USE: ContextVar[Use | None] = ContextVar("rlvr_probe_verl_tool", default=None)
@@ -93,7 +100,7 @@ def _call_end(call: Call) -> None:
         "tool": use.tool,
         "status": status,
     }
-    call.probe.end(use.span, values, error)
+    call.probe.end(use.span, values, error or use.error)
 
 
 def status_of(use: Use, error: str | None) -> str | None:
@@ -116,23 +123,27 @@ def status_of(use: Use, error: str | None) -> str | None:
 
 def _seen(call: Call) -> None:
     use = _USE.get()
-    if use is not None:
-        use.failed |= call.error is not None
+    if use is not None and call.error is not None:
+        use.note(error_of(call))
 
 
 def _reached(call: Call) -> None:
     use = _USE.get()
     if use is not None:
         use.reached = True
-        use.failed |= call.error is not None
+    _seen(call)
 
 
 def _executed(call: Call) -> None:
     _reached(call)
     use = _USE.get()
+    if use is None or call.error is not None:
+        return
     # verl unpacks three values where it catches errors.
-    if use is not None and call.error is None:
-        use.failed |= not (isinstance(call.result, (tuple, list)) and len(call.result) == 3)
+    if not isinstance(call.result, (tuple, list)):
+        use.note(None if hasattr(call.result, "__iter__") else TypeError.__name__)
+    elif len(call.result) != 3:
+        use.note(ValueError.__name__)
 
 
 def _in_use(call: Call) -> bool:

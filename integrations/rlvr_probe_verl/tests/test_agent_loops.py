@@ -257,20 +257,21 @@ def test_the_status_of_each_tool_is_what_became_of_it(run: Run, release: str) ->
     assert result["faults"] == []
     found = run.spans("tool_call", "tools")
     expected = [
-        ("fine", "ok"),
-        ("raises", "error"),
-        ("short", "error"),
-        ("slow", "cancelled"),
-        (None, "not_found"),
-        ("fine", "bad_call"),
+        ("fine", "ok", None),
+        ("raises", "error", "ValueError"),
+        ("short", "error", "ValueError"),
+        ("slow", "cancelled", "CancelledError"),
+        (None, "not_found", None),
+        ("fine", "bad_call", None),
     ]
     if "function" in result["names"]:
         expected += [
-            ("function", "ok"),
-            ("function_raises", "error"),
-            ("function_returns_too_much", "error"),
+            ("function", "ok", None),
+            ("function_raises", "error", "ZeroDivisionError"),
+            ("function_returns_too_much", "error", "TypeError"),
         ]
-    assert Counter((one["tool"], one["status"]) for one in found) == Counter(expected)
+    said = Counter((one["tool"], one["status"], one["error"]) for one in found)
+    assert said == Counter(expected)
     assert ("function" in result["names"]) == (release >= "0.8")
     assert {one["turn"] for one in found} == {0}
 
