@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlvr_probe.model.batch import BatchShard
@@ -95,6 +95,7 @@ def survey(workload: Workload, flavor: str | None) -> Survey:
         for shard in batch.batch.shards:
             _count(found, shard)
         _find_ragged(found, batch)
+    _find_unselected(found, workload.batches)
     found.flavor = flavor or (MULTITURN_FLAVOR if found.several or found.foreign else PACKED_FLAVOR)
     for batch in workload.batches:
         if found.packed:
@@ -133,6 +134,15 @@ def _find_ragged(found: Survey, batch: WorkloadBatch) -> None:
     found.ragged.append(
         LeftOut("samples", "ragged_group", None, batch.session, inner.step, sum(odd.values()))
     )
+
+
+def _find_unselected(found: Survey, batches: Sequence[WorkloadBatch]) -> None:
+    """Batches of which a trainer that filters told nothing: a flaw where it told of others."""
+    untold = [one for one in batches if one.batch.unselected]
+    if len(untold) < len(batches):
+        for one in untold:
+            found.bad.setdefault(one.index, "no_selection")
+            found.flaws["no_selection"] += one.batch.rows
 
 
 def _look_at_lengths(found: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:

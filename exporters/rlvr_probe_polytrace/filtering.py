@@ -35,6 +35,12 @@ class _Chosen:
 
 def make_filter(batches: Sequence[PlannedBatch]) -> tuple[Filter | None, str | None]:
     """The filter, if the trainer had one that the format can say, and what is to be noted."""
+    if any(one.batch.batch.unselected for one in batches):
+        return None, (
+            "no filter indices: the trainer is to filter prompts and told of no selection, so that "
+            "it is not known which were trained on; a replay trains on all of them, and the formal "
+            "log has no stage behind the filter"
+        )
     if all(one.batch.batch.kept is None and one.batch.batch.used is None for one in batches):
         return None, None
     steps = [one.batch.batch.step for one in batches]

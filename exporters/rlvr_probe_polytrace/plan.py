@@ -211,6 +211,7 @@ def _why_nothing(workload: Workload, found: Survey) -> str:
 REASONS = {
     "empty_response": "trajectories have a response or turn of 0 tokens, replayed as 1",
     "missing_turns": "trajectories lack turns or tool calls",
+    "no_selection": "trajectories may have been thrown away by a filter, or not",
     "no_turns": "trajectories have no recorded turn",
     "other_prompt": "trajectories begin with another prompt than they were given",
     "ragged_group": "trajectories were trained on in groups of another size",

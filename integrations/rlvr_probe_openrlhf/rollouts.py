@@ -20,7 +20,7 @@ from rlvr_probe_openrlhf.controller import (
 from rlvr_probe_openrlhf.generation import SAMPLES, Sample, engine_of
 from rlvr_probe_openrlhf.reading import local
 from rlvr_probe_openrlhf.rewards import tell_rewards
-from rlvr_probe_openrlhf.session import end_session
+from rlvr_probe_openrlhf.session import end_session, filters
 from rlvr_probe_openrlhf.steps import begin_step, drop_step
 
 __all__ = ["EVALUATE", "EVALUATION", "GENERATE", "groups_of"]
@@ -139,7 +139,7 @@ def _tell(
     }
     probe.emit(TRAJECTORIES, values, parent=span)
     rewards = [one.reward for one in known]
-    if gone:
+    if gone or ("session" in place and filters(attribute(generator, "args"))):
         _tell_filter(probe, place, samples, trained, names)
     if any(one is not None for one in rewards):
         tell_rewards(probe, generator, span, rewards)

@@ -12,7 +12,7 @@ from rlvr_probe.reading import attribute, foreign_ids, number, word
 from rlvr_probe_openrlhf.controller import Controller, trainer
 from rlvr_probe_openrlhf.reading import option
 
-__all__ = ["begin_session", "end_session", "facts", "reward_function"]
+__all__ = ["begin_session", "end_session", "facts", "filters", "reward_function"]
 
 _sessions = 0
 """Trainings that this process began."""
@@ -68,6 +68,7 @@ def facts(owner: Any) -> dict[str, Any]:
         "iterations": epochs if updates_known else None,
         "accumulation": epochs if updates_known else 1,
         "prompts_per_update": update // group if updates_known and update and group else None,
+        "filters": filters(args),
         "reward_functions": [reward_function(args)],
         "ids": foreign_ids(sys.modules),
     }
@@ -96,6 +97,12 @@ def _caps(args: Any) -> tuple[int | None, int | None]:
     # Each turn of an agent may fill what there is, and so may a response without a cap of its own.
     several = option(args, "train.agent_func_path", "agent_func_path")
     return prompt, both if several or response is None else response
+
+
+def filters(args: Any) -> int | None:
+    """1 if groups are to be left out of the training by a filter, 0 if not; None if unknown."""
+    enabled = option(args, "algo.dynamic_filtering_enable", "dynamic_filtering")
+    return int(enabled) if isinstance(enabled, bool) else None
 
 
 def reward_function(args: Any) -> str:

@@ -1,8 +1,9 @@
 """Prompts that a recipe generated for and did not train on: dynamic sampling as DAPO does it.
 
-The recipe of verl below 0.7 filters inside its own training loop: it selects rows of a batch, puts
-batches together until there are enough prompts, and cuts off the rest. What remains of that is a
-selection of rows, and the batch that advantages are computed for.
+The recipe filters inside its own training loop: it names the prompts of a batch once that is
+generated, selects rows of it, puts batches together until there are enough prompts, and cuts off
+the rest. What remains of that is a selection of rows, and the batch that advantages are computed
+for; both have the names of the prompts.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import SELECTED
-from rlvr_probe.reading import argument, digest
-from rlvr_probe_verl.controller import Controller, controller_of, is_controller
+from rlvr_probe.reading import argument, attribute, digest
+from rlvr_probe_verl.controller import Controller, controller_of, is_controller, trainer
+from rlvr_probe_verl.generations import find
 from rlvr_probe_verl.reading import column
 from rlvr_probe_verl.rewards import tell_scores
 from rlvr_probe_verl.rpc import in_rpc
+from rlvr_probe_verl.session import filters
 
 __all__ = ["ADVANTAGES", "SELECT"]
 
@@ -25,6 +28,9 @@ def _prompts(controller: Controller, data: Any) -> set[str] | None:
     uids = column(data, "uid")
     if not uids:
         return None
+    unnamed = [one for one in controller.generations if one.mode == "train" and not one.uids]
+    if unnamed:  # the batch may be one of them: then its uids are learnt
+        find(reversed(unnamed), data, controller.order_of(data))
     names = {
         uid: generation.names[group]
         for generation in controller.generations
@@ -68,10 +74,11 @@ def _tell(probe: Probe, controller: Controller, used: set[str]) -> None:
         if generation.mode == "train"
         for name in generation.names
     ]
-    if used.issuperset(generated):
+    kept = controller.kept
+    filtered = kept is not None or filters(attribute(trainer(), "config"))
+    if used.issuperset(generated) and not filtered:
         return
     values: dict[str, Any] = {"session": controller.session, "step": controller.step}
-    kept = controller.kept
     if kept is not None:
         values["kept"] = [name for name in generated if name in kept]
     values["used"] = [name for name in generated if name in used]

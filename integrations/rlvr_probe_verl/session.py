@@ -18,6 +18,7 @@ __all__ = [
     "begin_session",
     "end_session",
     "facts",
+    "filters",
     "reward_function",
 ]
 
@@ -85,9 +86,16 @@ def facts(owner: Any) -> dict[str, Any]:
         "iterations": epochs if updates_known else None,
         "accumulation": epochs if updates_known else 1,
         "prompts_per_update": prompts if updates_known else None,
+        "filters": filters(config),
         "reward_functions": None if reward is None else [reward],
         "ids": foreign_ids(sys.modules),
     }
+
+
+def filters(config: Any) -> int | None:
+    """1 if groups are to be left out of the training by a filter, 0 if not; None if unknown."""
+    enabled = option(config, "algorithm.filter_groups.enable")
+    return int(enabled) if isinstance(enabled, bool) else None
 
 
 def reward_function(config: Any) -> str | None:

@@ -176,10 +176,11 @@ def test_memory_is_some_hundred_bytes_per_trajectory_with_its_turns(tmp_path: Pa
 class Chosen:
     """One batch of three groups named a, b, c, and what is said of them."""
 
-    def __init__(self, folder: Path, **columns: Any) -> None:
+    def __init__(self, folder: Path, facts: dict[str, int] | None = None, **columns: Any) -> None:
         self.folder = folder
         self.journal = JournalFile(folder)
-        self.journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1, group_size=2)
+        facts = {"group_size": 2, **(facts or {})}
+        self.journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1, **facts)
         self.journal.event(
             names.TRAJECTORIES, 1, session=0, step=1, mode="train", offset=0, total=6, group_size=2,
             prompt_tokens=[1] * 6, response_tokens=[2] * 6,

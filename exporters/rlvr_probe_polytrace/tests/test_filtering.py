@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rlvr_probe_polytrace import PolyTraceExporter
+from rlvr_probe_polytrace.layout import console_metrics
 from rlvr_probe_polytrace.tests.agents import agents
 from rlvr_probe_polytrace.tests.workloads import (
     STAGES,
@@ -88,6 +89,35 @@ def test_without_a_filter_there_is_no_file(tmp_path: Path) -> None:
     directory = write(filtered((1, None, None)), tmp_path / "w")
     assert not (directory / "dapo_filter_indices.jsonl").exists()
     assert manifest(directory)["filter_indices"] is False
+
+
+def untold(made: Workload, *numbers: int) -> Workload:
+    for number in numbers:
+        made.batches[number].batch.unselected = True
+    return made
+
+
+def test_a_filter_of_which_nothing_is_known_is_not_said_to_have_passed_all(tmp_path: Path) -> None:
+    made = untold(filtered((1, None, None), (2, None, None)), 0, 1)
+    directory = write(made, tmp_path / "w")
+    assert not (directory / "dapo_filter_indices.jsonl").exists()
+    assert any("told of no selection" in note for note in manifest(directory)["notes"])
+    # A replay trains on all of them, and takes another time for it.
+    timers = [console_metrics(line) for line in (directory / "formal.log").read_text().splitlines()]
+    assert [set(one or ()) for one in timers] == [
+        {"training/global_step", "timing_s/gen", "timing_s/reward", "perf/total_num_tokens"}
+    ] * 2
+
+
+def test_a_step_whose_selection_is_not_known_is_left_out_where_others_are(tmp_path: Path) -> None:
+    made = untold(filtered((1, [0, 1], [0, 1]), (2, None, None)), 1)
+    directory = write(made, tmp_path / "w")
+    assert [one["trainer_step"] for one in filters(directory)] == [1]
+    assert [
+        (one["step"], one["reason"], one["count"])
+        for one in manifest(directory)["left_out"]
+        if one["what"] == "step"
+    ] == [(2, "no_selection", 32)]
 
 
 def test_used_prompts_that_are_not_the_first_kept_stand_for_the_kept(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rlvr_probe_openrlhf.tests import pretend
 
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.report import summarize
 from rlvr_probe.trace import find_run, read_run
 from tests.surroundings import surroundings
 
@@ -88,6 +89,19 @@ def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
     assert sorted(kept) == [[3, 4], [7, 8]]
     assert batch.used == batch.kept
     assert batch.rows == 6
+
+
+def test_a_step_that_filters_nothing_tells_so(tmp_path: Path) -> None:
+    body = """
+    args.dynamic_filtering = True
+    rows = [[answer("a", 3, 4), answer("b", 5, 6, passes=False)], [answer("c", 7, 8)]]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, rows)).fit()
+    """
+    trace = play(tmp_path, body)
+    told = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
+    assert told == [(frozenset({0}), frozenset({0}))] * 2
+    assert summarize(trace)["selection"] == {"groups": 3, "kept": 2, "used": 2}
+    assert trace.notes == []
 
 
 def test_a_reward_may_be_the_list_of_one_that_openrlhfs_own_server_answers(tmp_path: Path) -> None:

@@ -24,7 +24,17 @@ from tests.surroundings import RAY_START, surroundings
 from tests.watched import watched
 from tests.wheels import numbers
 
-__all__ = ["DEATHS", "FULL", "JOB", "PROMPTS", "SCENARIOS", "Finished", "Runner", "Scenario"]
+__all__ = [
+    "DAPO",
+    "DEATHS",
+    "FULL",
+    "JOB",
+    "PROMPTS",
+    "SCENARIOS",
+    "Finished",
+    "Runner",
+    "Scenario",
+]
 
 JOB = Path(__file__).with_name("job")
 PROMPTS = 4
@@ -129,6 +139,19 @@ DEATHS = {
     "verifier": Scenario("0.5.0", environment=("VERL_CPU_MISCHIEF=fail@4",)),
 }
 """Jobs that do not end well."""
+
+
+DAPO = Scenario(
+    "0.6.1",
+    how="launcher",
+    environment=("VERL_CPU_RECIPE=1",),
+    overrides=(
+        "trainer.test_freq=-1",
+        "+algorithm.filter_groups.enable=True",
+        "+algorithm.filter_groups.metric=seq_reward",
+    ),
+)
+"""The recipe that verl publishes for dynamic sampling, as ``job/verl_cpu_dapo.py`` has it."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import random
 import sys
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,7 @@ class Ranks:
 
     def __init__(self, draw: random.Random) -> None:
         self.name_prefix, self.world_size, self.draw = "group1", RANKS, draw
+        self.scores = False
         self.generate_sequences = func_generator(
             self, "generate_sequences", dispatched, collected, self.execute_all, False
         )
@@ -54,7 +56,10 @@ class Ranks:
             "responses": responses,
             "attention_mask": mask,
         }
-        return DataProto.from_dict(tensors=tensors)
+        made = DataProto.from_dict(tensors=tensors)
+        if self.scores:
+            made.batch["rm_scores"] = scores_of(made)
+        return made
 
 
 def dispatched(group: Ranks, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -73,9 +78,15 @@ class Manager:
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         self.calls += 1
-        scores = torch.zeros(len(data), RESPONSE)
-        scores[:, 0] = torch.tensor(rewards_of(data))
+        scores = data.batch["rm_scores"] if "rm_scores" in data.batch else scores_of(data)
         return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
+
+
+def scores_of(data: DataProto) -> torch.Tensor:
+    """What a row is worth, at its first token."""
+    scores = torch.zeros(len(data), RESPONSE)
+    scores[:, 0] = torch.tensor(rewards_of(data))
+    return scores
 
 
 def rewards_of(data: DataProto) -> list[float]:
@@ -139,9 +150,16 @@ class Training:
         tensors = {"input_ids": ids, "attention_mask": (ids > 0).long()}
         return DataProto.from_dict(tensors=tensors)
 
-    def generated(self, count: int, timing: dict[str, float]) -> DataProto:
-        """As every trainer of verl 0.5 begins a step: uids come after the generation."""
+    def generated(self, count: int, timing: dict[str, float], *, scored: bool = False) -> DataProto:
+        """As every trainer of verl 0.5 begins a step: uids come after the generation.
+
+        Args:
+            count: Prompts.
+            timing: Of the step.
+            scored: Rewards come with what is generated, as those of agent loops do.
+        """
         prompts = self.prompts(count)
+        self.ranks.scores = scored
         with marked_timer("gen", timing):
             output = self.ranks.generate_sequences(prompts.repeat(SAMPLES, interleave=True))
         self.truth["train"].append([*lengths_of(output), rewards_of(output)])
@@ -194,8 +212,7 @@ def standard(training: Training) -> None:
             training.baseline(timing)
             training.reordered(batch)
             with marked_timer("reward", timing):
-                scores = torch.zeros(len(batch), RESPONSE)
-                scores[:, 0] = torch.tensor(rewards_of(batch))
+                scores = scores_of(batch)
                 if not asynchronous:
                     scores = training.manager(batch, return_dict=True)["reward_tensor"]
             batch.batch["token_level_scores"] = scores
@@ -211,25 +228,27 @@ def evaluation(training: Training) -> None:
         training.evaluated()
 
 
-def dynamic(training: Training) -> None:
-    """Two steps as the DAPO recipe of verl 0.4 to 0.6 makes them, which is in no wheel.
+def dynamic(training: Training, *, scored: bool = False) -> None:
+    """Three steps as the DAPO recipe makes them, which is in no wheel.
 
     Prompts whose rewards fail a test are dropped; it generates again, within the same step, until
-    there are enough, and cuts off the rest. Each round is timed as a step.
+    there are enough, and cuts off the rest. Each round is timed as a step. In the last step all
+    pass, and are enough at once.
     """
-    wanted = 3
-    for _ in range(2):
+    training.trainer.total_training_steps = 3
+    training.trainer.config.algorithm.filter_groups = {"enable": True}
+    for wanted in (3, 3, 4):
         batch: DataProto | None = None
         kept: list[str] = []
         while True:
             timing: dict[str, float] = {}
             with marked_timer("step", timing):
-                new = training.generated(4, timing)
+                new = training.generated(4, timing, scored=scored)
                 with marked_timer("reward", timing):
                     result = training.manager(new, return_dict=True)
                 new.batch["token_level_scores"] = result["reward_tensor"]
                 uids = list(dict.fromkeys(new.non_tensor_batch["uid"]))
-                passed = [uid for uid in uids if int(uid[0], 16) % 2]
+                passed = [uid for uid in uids if wanted == 4 or int(uid[0], 16) % 2]
                 training.truth["kept"].append([uids.index(uid) for uid in passed])
                 kept += passed
                 new = new[[i for i, uid in enumerate(new.non_tensor_batch["uid"]) if uid in passed]]
@@ -292,6 +311,7 @@ SCENES: dict[str, Callable[[Training], None]] = {
     "standard": standard,
     "evaluation": evaluation,
     "dynamic": dynamic,
+    "dynamic_scored": partial(dynamic, scored=True),
 }
 
 

@@ -111,13 +111,17 @@ def test_what_fills_up_an_evaluation_is_no_trajectory(play: Play) -> None:
     assert played.batches("train") == []
 
 
-def test_the_dapo_recipe_generates_until_enough_prompts_pass_within_one_step(play: Play) -> None:
-    played = play("dynamic", "0.5.0")
+@pytest.mark.parametrize("scene", ["dynamic", "dynamic_scored"])
+def test_the_dapo_recipe_generates_until_enough_prompts_pass_within_one_step(
+    play: Play, scene: str
+) -> None:
+    played = play(scene, "0.5.0")
     batches = played.batches("train")
     assert [columns(batch) for batch in batches] == played.truth["train"]
     assert [sorted(batch.kept or ()) for batch in batches] == played.truth["kept"]
-    assert [step.number for step in played.trace.steps()] == [1, 2]
+    assert [step.number for step in played.trace.steps()] == [1, 2, 3]
     assert all(step.complete for step in played.trace.steps())
+    assert not any(batch.unselected for batch in batches)
     for step, used in zip(played.trace.steps(), played.truth["used"], strict=True):
         # Those that passed first; what is left over is cut off.
         passed = [

@@ -28,6 +28,9 @@ class Truth:
         rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
         killed: When the last 0.2 s of a process began that was killed.
         tools: Calls of the tool: ``tool``, ``failed``.
+        selected: What a filter did with each generation batch: ``step``, ``inputs`` (lengths of its
+            prompts), ``kept`` (which of them passed).
+        used: How many prompts each step of a filtered job trained on: ``step``, ``prompts``.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """
 
@@ -39,6 +42,8 @@ class Truth:
     rewards: Lines
     killed: Lines
     tools: Lines
+    selected: Lines
+    used: Lines
     processes: Lines
 
     @property
@@ -76,6 +81,8 @@ def read_truth(folder: Path) -> Truth:
         rewards=_book(books, "reward"),
         killed=_book(books, "killed"),
         tools=_book(books, "tool"),
+        selected=_book(books, "selected"),
+        used=_book(books, "used"),
         processes=json.loads((folder / "processes.json").read_text()),
     )
 

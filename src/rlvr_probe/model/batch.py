@@ -160,6 +160,9 @@ class Batch:
     """Groups that passed the trainer's filter; None: all did, as far as is known."""
     used: frozenset[int] | None = None
     """Groups that were trained on, as :attr:`kept`."""
+    unselected: bool = False
+    """The trainer is to leave groups out of the training, and told nothing of these: which of them
+    were trained on is unknown."""
     queued: bool = False
     """Generated beside the training for a queue; ``step`` is the one that first trained on it."""
 

@@ -275,6 +275,12 @@ SESSION = Name(
         Attribute(
             "prompts_per_update", "", "prompts per update of the model, where a step has several"
         ),
+        Attribute(
+            "filters",
+            "",
+            "0/1: whether it is to leave groups out of the training by a filter (dynamic sampling);"
+            " 'selected' then tells of every step which",
+        ),
         Attribute("model_type", "", "architecture family, for example 'qwen2'"),
         Attribute("reward_functions", "", "list of names, in the order of the trainer"),
         Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),

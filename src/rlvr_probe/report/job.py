@@ -82,13 +82,15 @@ def rpcs(trace: Trace, steps: Iterable[Step]) -> dict[str, Any] | None:
 def selection(batches: Sequence[Batch]) -> dict[str, Any] | None:
     """Groups that passed a filter and that were trained on; None where no batch tells of one.
 
-    Each is None unless every batch tells.
+    Of the batches that tell: one of an unfinished step may do so yet. Each is None unless every
+    one of them tells it.
     """
-    if all(batch.kept is None and batch.used is None for batch in batches):
+    told = [batch for batch in batches if batch.kept is not None or batch.used is not None]
+    if not told:
         return None
-    found: dict[str, Any] = {"groups": sum(batch.count_groups()[0] for batch in batches)}
+    found: dict[str, Any] = {"groups": sum(batch.count_groups()[0] for batch in told)}
     for name in ("kept", "used"):
-        groups = [getattr(batch, name) for batch in batches]
+        groups = [getattr(batch, name) for batch in told]
         found[name] = None if None in groups else sum(map(len, groups))
     return found
 

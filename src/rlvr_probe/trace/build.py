@@ -20,6 +20,7 @@ from rlvr_probe.trace.liveness import Machine
 from rlvr_probe.trace.load import Loaded, Progress, Recorded, load
 from rlvr_probe.trace.queues import place_queued
 from rlvr_probe.trace.requests import Requests
+from rlvr_probe.trace.selection import mark_unselected
 from rlvr_probe.trace.steps import build_steps
 from rlvr_probe.trace.sums import fine_totals, reward_work
 from rlvr_probe.trace.training import retrained
@@ -145,6 +146,7 @@ def _attempt(
         for row in member.recorded.journal.sessions:
             number = row.facts.get("session", 0)
             sessions.append(Session(member.index, number if type(number) is int else 0, row.facts))
+    loose["batches"] += mark_unselected(steps, sessions)
     attempt = Attempt(
         index=index,
         job=launch.job,

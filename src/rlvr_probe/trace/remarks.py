@@ -28,7 +28,7 @@ def not_reached(unreached: Mapping[str, int]) -> list[str]:
 
 
 def loose(loose: Counter[str]) -> list[str]:
-    """What was recorded on one side only."""
+    """What was recorded on one side only, or not at all."""
     notes = list[str]()
     if loose["rpcs"]:
         notes.append(
@@ -44,6 +44,11 @@ def loose(loose: Counter[str]) -> list[str]:
         notes.append(
             f"{loose['trajectories']} trajectories were generated and no trainer told of them: not"
             " counted"
+        )
+    if loose["batches"]:
+        notes.append(
+            f"what a filter threw away of {loose['batches']} batches is not known: the trainer is"
+            " to filter groups and told of no selection"
         )
     return notes
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.trace import Session, Step
 from rlvr_probe.trace.rows import SelectedRow
 
-__all__ = ["mark_selected"]
+__all__ = ["mark_selected", "mark_unselected"]
 
 _PASSED = "surplus"
 """Reason for which a group is thrown away although it passed the filter."""
@@ -80,3 +81,23 @@ def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> Non
             batch.kept = frozenset(group for group, one in groups.items() if one in passed)
         if named.says_used:
             batch.used = frozenset(group for group, one in groups.items() if one in named.used)
+
+
+def mark_unselected(steps: Iterable[Step], sessions: Iterable[Session]) -> int:
+    """Set :attr:`Batch.unselected` in steps that are done; how many batches that is.
+
+    Args:
+        steps: Of one attempt, after :func:`mark_selected`.
+        sessions: What its trainings are told to do.
+    """
+    filtering = {one.session for one in sessions if one.facts.get("filters") == 1}
+    found = [
+        batch
+        for step in steps
+        if step.done and step.session in filtering
+        for batch in step.batches
+        if batch.kept is None and batch.used is None
+    ]
+    for batch in found:
+        batch.unselected = True
+    return len(found)

@@ -28,6 +28,11 @@ def main() -> None:
         object_store_memory=200 << 20,
         _temp_dir=os.environ["VERL_CPU_RAY"],
     )
+    if os.environ.get("VERL_CPU_RECIPE"):
+        import verl_cpu_dapo
+
+        verl_cpu_dapo.main()
+        return
     sys.argv = ["verl.trainer.main_ppo", *sys.argv[1:]]
     runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
 
