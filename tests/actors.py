@@ -364,19 +364,28 @@ class Job:
             columns["groups"] = groups
         one = self._controller
         at = self._at(end)
+        where = {"session": 0, "step": step}
+        gone = prompts[: len(prompts) // 3] if self.v1 else []
+        cut = sum(lived.prompt in gone for lived in made)
+        if gone:  # told at once, before the trainer takes what is left
+            rows = {name: column[:cut] for name, column in columns.items()} | {"prompts": gone}
+            one.event(
+                names.TRAJECTORIES, at - 2, 0, **where, mode=mode, ordinal=0, offset=0, total=cut,
+                grows=1, group_size=self.group_size, **rows,
+            )  # fmt: skip
+            one.event(names.SELECTED, at - 1, 0, **where, discarded=gone, reason="filter")
+            rest = prompts[len(gone) :]
+            columns = {name: column[cut:] for name, column in columns.items()} | {"prompts": rest}
         one.event(
-            names.TRAJECTORIES, at, batch, session=0, step=step, mode=mode, batch=batch, ordinal=0,
-            offset=0, total=len(made), group_size=self.group_size, **columns,
+            names.TRAJECTORIES, at, batch, **where, mode=mode, batch=batch, ordinal=0, offset=cut,
+            total=len(made), group_size=self.group_size, **columns,
         )  # fmt: skip
         if not self.v1:
             return
-        used = prompts[len(prompts) // 3 :]
+        used = prompts[len(gone) :]
         for lived in made:
             lived.kept = lived.used = lived.prompt in used
-        one.event(
-            names.SELECTED, at, 0, session=0, step=step, used=used,
-            discarded=prompts[: len(prompts) // 3], reason="filter",
-        )  # fmt: skip
+        one.event(names.SELECTED, at, 0, **where, used=used)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """The queue of V1: which trajectories the trainer takes from it, and which it throws away.
 
 Rollouts of V1 (0.9) go to a replay buffer by themselves. It knows of each what its tag says, and
-loses that when it clears a group: what is thrown away is noted before.
+loses that when it clears a group: what is thrown away is told before, so that a filter that passes
+nothing, for which a step waits for ever, is seen while it does.
 """
 
 from __future__ import annotations
@@ -45,14 +46,25 @@ class Taken:
     """What the trainer did to the queue since it sampled last.
 
     Attributes:
-        sampling: Whether it samples now.
+        sampling: Whether it samples for the training now.
         reasons: Uids by reason, while groups are evicted.
-        gone: Groups that were thrown away.
+        gone: Groups that were thrown away before it did, and not told yet.
+        surplus: Groups that passed a filter and were not taken.
+        discards: Whether any group was thrown away.
+        ordinal: Number of the batch of the step that groups belong to; None if none was told.
+        rows, groups: What was told of it.
+        even: Whether each of its groups has as many trajectories as were asked for.
     """
 
     sampling: bool = False
     reasons: dict[str, Any] | None = None
     gone: list[Group] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
+    discards: bool = False
+    ordinal: int | None = None
+    rows: int = 0
+    groups: int = 0
+    even: bool = True
 
 
 def groups_of(keys: Iterable[str], tags: Iterable[Any], uids: Any = None) -> list[Group]:
@@ -131,6 +143,8 @@ def _clear_begin(call: Call) -> None:
     for group in groups:
         group.reason = why.get(group.prompt, _SURPLUS if taken.sampling and not why else None)
     taken.gone += groups
+    if taken.sampling:
+        _tell_gone(call.probe, taken)
 
 
 def _reasons(taken: Taken) -> dict[str, str]:
@@ -143,67 +157,84 @@ def _reasons(taken: Taken) -> dict[str, str]:
 
 
 def _sample_begin(call: Call) -> None:
-    _taken(call.probe, call.args[0]).sampling = True
+    taken = _taken(call.probe, call.args[0])
+    if argument(call, 2, "partition_id") == "val":
+        return
+    taken.sampling = True
+    if taken.gone:
+        _tell_gone(call.probe, taken)
 
 
 def _sample_end(call: Call) -> None:
     buffer, probe = call.args[0], call.probe
-    taken = _taken(probe, buffer)
-    taken.sampling = False
-    if call.error is not None:
-        return
     # With what it measured (0.9), or alone (0.8).
     batch = call.result[0] if isinstance(call.result, tuple) else call.result
     evaluates = attribute(batch, "partition_id") == "val"
-    used = groups_of(attribute(batch, "keys"), attribute(batch, "tags"))
-    gone = list[Group]()
+    taken = Taken() if evaluates else _taken(probe, buffer)
     if not evaluates:
-        gone, taken.gone = taken.gone, []
-    _tell(probe, used, gone, evaluates)
-    if gone or (not evaluates and attribute(buffer, "filter_groups_metric") is not None):
-        _tell_selection(probe, used, gone)
+        probe.state(buffer)["taken"] = Taken()
+    if call.error is not None:
+        return
+    used = groups_of(attribute(batch, "keys"), attribute(batch, "tags"))
+    _tell(probe, taken, used, evaluates=evaluates)
+    filters = attribute(buffer, "filter_groups_metric") is not None
+    if taken.discards or (filters and not evaluates):
+        session, step, _ = controller_of(probe).where()
+        names = [group.prompt for group in used]
+        values = {"session": session, "step": step, "kept": [*taken.surplus, *names], "used": names}
+        probe.emit(SELECTED, values)
 
 
-def _tell(probe: Probe, used: list[Group], gone: list[Group], evaluates: bool) -> None:
-    """The rows: first of what was thrown away, then of what was taken."""
+def _tell_gone(probe: Probe, taken: Taken) -> None:
+    """What was thrown away: rows of the batch that the trainer waits for, and why."""
+    gone, taken.gone, taken.discards = taken.gone, [], True
+    _tell(probe, taken, gone, grows=True)
+    session, step, _ = controller_of(probe).where()
+    for reason in dict.fromkeys(group.reason for group in gone):
+        prompts = [group.prompt for group in gone if group.reason == reason]
+        values = {"session": session, "step": step, "discarded": prompts, "reason": reason}
+        probe.emit(SELECTED, values)
+        if reason == _SURPLUS:
+            taken.surplus += prompts
+
+
+def _tell(
+    probe: Probe, taken: Taken, told: list[Group], *, evaluates: bool = False, grows: bool = False
+) -> None:
+    """The next rows of a batch; what was taken comes last, and ends it."""
     controller = controller_of(probe)
-    groups = [group for group in (*gone, *used) if group.rows]
-    rows = [(at, group, *row) for at, group in enumerate(groups) for row in group.rows]
+    groups = [group for group in told if group.rows]
+    first = taken.groups
+    rows = [(at, group, *row) for at, group in enumerate(groups, first) for row in group.rows]
     if not rows:
         return
     where = (*controller.where()[:2], "eval" if evaluates else "train")
     span = controller.evaluation if evaluates else controller.rollout
     rollout = option(attribute(trainer(), "config"), "actor_rollout_ref.rollout")
     size = number(option(rollout, "val_kwargs.n" if evaluates else "n")) or 1
-    even = all(len(group.rows) == size for group in groups)
+    if taken.ordinal is None:
+        taken.ordinal = controller.ordinal(where)
+    taken.even = taken.even and all(len(group.rows) == size for group in groups)
+    offset = taken.rows
+    taken.rows, taken.groups = offset + len(rows), first + len(groups)
     if not evaluates:
-        controller.samples = len(rows)
+        controller.samples = taken.rows
     values = {
         **named(where),
-        "batch": span or None,
-        "ordinal": controller.ordinal(where),
+        # What has the rollout's times is one piece, the last.
+        "batch": None if grows else span or None,
+        "ordinal": taken.ordinal,
         "keys": [f"{group.prompt}_{place[0]}_{place[1]}" for _, group, place, _, _ in rows],
-        "groups": None if even else [at for at, *_ in rows],
+        "groups": None if taken.even else [at for at, *_ in rows],
         "prompts": [group.prompt for group in groups],
-        "offset": 0,
-        "total": len(rows),
+        "offset": offset,
+        "total": taken.rows,
+        "grows": 1 if grows else None,
         "group_size": size,
         "prompt_tokens": [prompt for *_, prompt, _ in rows],
         "response_tokens": [response for *_, response in rows],
     }
-    probe.emit(TRAJECTORIES, values, parent=span or None)
-
-
-def _tell_selection(probe: Probe, used: list[Group], gone: list[Group]) -> None:
-    controller = controller_of(probe)
-    session, step, _ = controller.where()
-    where = {"session": session, "step": step}
-    for reason in dict.fromkeys(group.reason for group in gone):
-        prompts = [group.prompt for group in gone if group.reason == reason]
-        probe.emit(SELECTED, {**where, "discarded": prompts, "reason": reason})
-    surplus = [group.prompt for group in gone if group.reason == _SURPLUS]
-    taken = [group.prompt for group in used]
-    probe.emit(SELECTED, {**where, "kept": [*surplus, *taken], "used": taken})
+    probe.emit(TRAJECTORIES, values, parent=0 if grows else span or None)
 
 
 SAMPLE = HookPoint("sample", before=_sample_begin, after=_sample_end, when=is_controller)

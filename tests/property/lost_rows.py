@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,12 +105,18 @@ def _wrong_calls(trace: Trace, step: Step, books: Books, later: dict[str, int]) 
 
 
 def _wrong_batch(batch: Batch, books: Books, later: dict[str, int]) -> Iterator[str]:
+    verified = defaultdict[int, list[int]](list)
+    for shard in batch.shards:
+        for call in shard.calls:
+            if call.row is not None:
+                verified[shard.offset + call.row].append(call.start_ns)
     for group in batch.groups():
         for one in group.trajectories:
             lived = books.trajectories[batch.mode, batch.step, batch.ordinal, one.row]
-            [shard] = batch.shards
+            shard = _shard(batch, one.row)
             at = later[lived.process]
             told = _told(batch, shard, group.index, one, at)
+            told["verified"] = [start - at for start in verified[one.row]]
             really: dict[str, tuple[object, ...]] = {
                 "lengths": ((lived.prompt_tokens, lived.response_tokens),),
                 "start": (None, lived.start_ns),
@@ -132,6 +138,16 @@ def _wrong_batch(batch: Batch, books: Books, later: dict[str, int]) -> Iterator[
                 yield f"turns of {lived.place} are not in their order"
 
 
+def _shard(batch: Batch, row: int) -> BatchShard:
+    """The piece of a batch that a row is in: its one process may have told of it in several."""
+    [shard] = (
+        shard
+        for shard in batch.shards
+        if shard.offset <= row < shard.offset + len(shard.response_tokens)
+    )
+    return shard
+
+
 def _told(
     batch: Batch, shard: BatchShard, group: int, one: Trajectory, at: int
 ) -> dict[str, list[object]]:
@@ -142,7 +158,6 @@ def _told(
         "start": [None if times is None else times[0] - at],
         "turns": [(turn.start_ns or 0) - at for turn in one.turns],
         "tools": [call.start_ns - at for call in one.tool_calls],
-        "verified": [call.start_ns - at for call in shard.calls if call.row == local],
         "reward": [reward.value for reward in one.rewards],
         "engine": [one.engine],
         "policy": [one.policy_versions],

@@ -229,6 +229,59 @@ def test_a_filter_keeps_the_groups_that_it_names(
     assert (batch.kept, batch.used, found) == (kept, used, lost)
 
 
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("filters", [1, 0, None])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_trainer_that_filters_and_tells_of_no_selection_is_noted(
+    tmp_path: Path, filters: int | None, told: bool, done: bool
+) -> None:
+    chosen = Chosen(tmp_path, {} if filters is None else {"filters": filters})
+    if told:
+        chosen.say(kept=["a", "b", "c"], used=["a", "b", "c"])
+    if done:  # else it may tell yet
+        chosen.journal.span(names.STEP, 0.2, 3, session=0, step=1)
+    chosen.journal.close()
+    trace = read_run(tmp_path)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert batch.unselected == (filters == 1 and done and not told)
+    note = "what a filter threw away of 1 batches is not known"
+    assert [text.startswith(note) for text in trace.notes] == [True] * batch.unselected
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_a_filter_throws_away_is_there_while_a_step_waits_for_what_passes(
+    tmp_path: Path, taken: bool
+) -> None:
+    journal = JournalFile(tmp_path)
+    where = {"session": 0, "step": 1}
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1, filters=1)
+    journal.event(
+        names.TRAJECTORIES, 1, **where, mode="train", offset=0, total=4, grows=1, group_size=2,
+        prompts=["a", "b"], prompt_tokens=[1] * 4, response_tokens=[2] * 4,
+    )  # fmt: skip
+    journal.event(names.SELECTED, 1, **where, discarded=["a", "b"], reason="filter")
+    journal.event(
+        names.TRAJECTORIES, 2, **where, mode="train", offset=4, total=7, grows=1, group_size=2,
+        groups=[2, 2, 2], prompts=["c"], prompt_tokens=[1] * 3, response_tokens=[2] * 3,
+    )  # fmt: skip
+    journal.event(names.SELECTED, 2, **where, discarded=["c"], reason="filter")
+    if taken:
+        journal.event(
+            names.TRAJECTORIES, 3, **where, mode="train", offset=7, total=9, group_size=2,
+            groups=[3, 3], prompts=["d"], prompt_tokens=[1] * 2, response_tokens=[2] * 2,
+        )  # fmt: skip
+        journal.event(names.SELECTED, 3, **where, kept=["d"], used=["d"])
+    journal.close()
+    trace = read_run(tmp_path)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert trace.lost == {}
+    assert (batch.rows, batch.total, batch.whole) == (9 if taken else 7, batch.rows, True)
+    assert [group.index for group in batch.groups()] == list(range(4 if taken else 3))
+    assert batch.kept == (frozenset({3}) if taken else frozenset())
+    assert batch.used == (frozenset({3}) if taken else None)
+    assert summarize(trace)["trajectories"] == batch.rows
+
+
 def test_a_group_that_failed_may_have_no_trajectory_and_nothing_of_it_is_lost(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 N = 2
 """Trajectories per prompt."""
+HOPE = 4
+"""Prompts that are tried where none passes."""
 
 
 class Storage:
@@ -57,6 +59,7 @@ class Trainer(PPOTrainer):
 
     def __init__(self, mode: str, strategy: str, storage: Storage) -> None:
         self.storage, self.made, self.trainer_mode = storage, 0, mode
+        self.hopeless = False
         self.config = OmegaConf.create(
             {
                 "trainer": {
@@ -86,7 +89,9 @@ class Trainer(PPOTrainer):
     def _add_prompts_to_generate(self, count: int) -> None:
         for _ in range(count):
             self.made += 1
-            self.storage.group(f"fresh{self.made}", [0.0, 1.0])
+            if self.hopeless and self.made > HOPE:
+                raise RuntimeError("too many")
+            self.storage.group(f"fresh{self.made}", [0.0, float(not self.hopeless)])
 
     def on_sample_end(self) -> None:
         """Abstract in verl."""
@@ -115,6 +120,17 @@ def play() -> dict[str, Any]:
         taken.append(sampled(trainer, "val", 1))
         found[mode] = {"taken": taken, "left": sorted(storage.tags["train"])}
         assert isinstance(trainer.replay_buffer, ReplayBuffer)
+    storage = Storage()
+    for name in tq_functions:
+        setattr(tq, name, getattr(storage, name))
+    trainer = Trainer("sync", "wait", storage)
+    trainer.hopeless = True
+    storage.group("same", [1.0, 1.0])
+    storage.group("other", [0.0, 0.0])
+    try:
+        sampled(trainer, "train", 2)
+    except RuntimeError:
+        found["gave up"] = True
     return found
 
 

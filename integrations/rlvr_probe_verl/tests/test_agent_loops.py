@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import zip_longest
@@ -312,7 +312,9 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
     gone = dict[str, list[str]]()
     for kind, put in (("sync", 4), ("separate_async", 5)):
         train, evaluation = buffers[kind]["taken"]
-        batch, evaluated = next(told), next(told)
+        batch, pieces = _whole(told)
+        evaluated = next(told)
+        assert pieces > 1
         assert [batch["mode"], evaluated["mode"], batch["step"]] == ["train", "eval", 5]
         assert set(evaluated["keys"]) == {named(key) for key in evaluation["keys"]}
         # What was thrown away comes first, what was taken last; groups are in one piece.
@@ -327,7 +329,9 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
         mine, selected = _until_used(selected)
         used = mine[-1]["used"]
         assert set(used) == {key.split("_")[0] for key in taken}
-        gone = {one["reason"]: one["discarded"] for one in mine[:-1]}
+        gone = {}
+        for one in mine[:-1]:
+            gone.setdefault(one["reason"], []).extend(one["discarded"])
         counts = {
             "filter": "training/filter_groups/evicted_samples",
             "stale": "training/off_policy/evicted_samples",
@@ -348,12 +352,41 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
         assert known - fates <= {digest("none")}
     assert gone["stale"] == [digest("stale")]
     assert set(gone["failed"]) == {digest("half"), digest("none")}
-    assert selected == []
+    # Of the last step nothing passes, until verl gives up.
+    grown = list(told)
+    assert [piece["grows"] for piece in grown] == [1] * len(grown)
+    discarded = [prompt for one in selected for prompt in one["discarded"]]
+    assert {one["reason"] for one in selected} == {"filter"}
+    assert all(one.get("used") is None for one in selected)
+    assert discarded == [prompt for piece in grown for prompt in piece["prompts"]]
+    assert {digest(uid) for uid in ("same", "fresh1", "fresh2")} <= set(discarded)
+    assert grown[-1]["total"] == 2 * len(discarded)
 
 
 def named(key: str) -> str:
     uid, _, place = key.partition("_")
     return f"{digest(uid)}_{place}"
+
+
+def _whole(told: Iterator[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+    """The next batch, and of how many pieces: what is thrown away is told at once."""
+    pieces = [next(told)]
+    while pieces[-1]["grows"]:
+        pieces.append(next(told))
+    whole = dict(pieces[-1])
+    for name in ("keys", "prompts", "prompt_tokens", "response_tokens"):
+        whole[name] = [value for piece in pieces for value in piece[name]]
+    ends = [piece["total"] for piece in pieces]
+    assert [piece["offset"] for piece in pieces] == [0, *ends[:-1]]
+    assert {piece["ordinal"] for piece in pieces} == {whole["ordinal"]}
+    if any(piece["groups"] for piece in pieces):
+        whole["groups"] = [
+            group
+            for piece in pieces
+            for group in piece["groups"]
+            or [row // 2 for row in range(piece["offset"], piece["total"])]
+        ]
+    return whole, len(pieces)
 
 
 def _until_used(

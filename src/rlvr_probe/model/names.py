@@ -324,7 +324,10 @@ TRAJECTORIES = Name(
         Attribute("prompts", "", "list: what names the prompt of each group in every process"),
         Attribute("engines", "", "list: rollout engine of each, from 0"),
         Attribute("offset", "", "row of the first entry in the batch over all ranks"),
-        Attribute("total", "", "rows of the batch over all ranks"),
+        Attribute("total", "", "rows of the batch over all ranks, or until here if it grows"),
+        Attribute(
+            "grows", "", "0/1: more rows of it may follow, as long as a trainer throws groups away"
+        ),
         Attribute("group_size", "", "trajectories per prompt; row // group_size is the group"),
         Attribute("prompt_tokens", "tokens", "list: prompt length as the engine saw it"),
         Attribute("response_tokens", "tokens", "list: its length, results of tools in it included"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
@@ -143,6 +143,9 @@ def join_batches(
 
 def _batch(mode: str, step: int, ordinal: int, parts: list[_Part], skipped: Counter[str]) -> Batch:
     parts.sort(key=lambda part: (part.row.offset, part.shard.process))
+    if any(part.row.grows for part in parts):  # one process tells it, piece by piece
+        whole = max(part.row.total for part in parts)
+        parts = [_Part(replace(part.row, total=whole), part.shard) for part in parts]
     shape = Counter((part.row.total, part.row.group_size) for part in parts).most_common(1)[0][0]
     versions = set[int | None]()
     shards = list[BatchShard]()

@@ -54,6 +54,8 @@ class TrajectoryRow:
     groups: Sequence[int] | None = None
     prompts: Sequence[str] | None = None
     engines: Sequence[int | None] | None = None
+    grows: bool = False
+    """More rows of the batch may follow: ``total`` is that of it until here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ def trajectories(
         groups=groups,
         prompts=name_list(values.get("prompts"), number),
         engines=engines,
+        grows=values.get("grows") == 1,
     )
 
 
