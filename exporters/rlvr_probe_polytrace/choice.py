@@ -28,6 +28,7 @@ class Survey:
         flaws: Trajectories by flaw.
         skipped: Groups that are not written, by index of the batch.
         ragged: These, for the list of what is left out.
+        cut: Batches of which groups are not written that were trained on, by index.
         longest: Longest response, and longest turn where turns are written, tokens.
         context: Context that the longest turn needs, tokens.
         tools: Names of tools in the order in which they were first called.
@@ -44,6 +45,7 @@ class Survey:
     flaws: Counter[str] = field(default_factory=Counter)
     skipped: dict[int, frozenset[int]] = field(default_factory=dict)
     ragged: list[LeftOut] = field(default_factory=list)
+    cut: set[int] = field(default_factory=set)
     longest: int = 1
     context: int = 1
     tools: dict[str, None] = field(default_factory=dict)
@@ -73,6 +75,11 @@ class Survey:
                 f"one generation, with {self.foreign_tokens:,} tokens in {self.foreign:,} of them "
                 "that the model did not generate; training is replayed on the right shapes, "
                 "generation and tools are not replayed as they were"
+            )
+        if self.cut:
+            yield (
+                f"{len(self.cut)} batches lack groups of another size that were trained on: a "
+                "replay generates and trains on fewer, and has no times to compare with"
             )
         if self.unknown:
             yield (
@@ -116,7 +123,7 @@ def _count(found: Survey, shard: BatchShard) -> None:
 
 
 def _find_ragged(found: Survey, batch: WorkloadBatch) -> None:
-    """Groups of another size: not written if the trainer threw them away, else a flaw."""
+    """Groups of another size, which are not written: a flaw if there is no other."""
     inner = batch.batch
     if all(shard.groups is None for shard in inner.shards):
         return
@@ -126,10 +133,12 @@ def _find_ragged(found: Survey, batch: WorkloadBatch) -> None:
     odd = {group: size for group, size in sizes.items() if size != inner.group_size}
     if not odd:
         return
-    if inner.used is None or inner.used & odd.keys() or len(odd) == len(sizes):
+    if len(odd) == len(sizes):
         found.bad.setdefault(batch.index, "ragged_group")
         found.flaws["ragged_group"] += sum(odd.values())
         return
+    if inner.used is None or inner.used & odd.keys():
+        found.cut.add(batch.index)
     found.skipped[batch.index] = frozenset(odd)
     found.ragged.append(
         LeftOut("samples", "ragged_group", None, batch.session, inner.step, sum(odd.values()))

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlvr_probe.model.workload import Iteration, Workload
 from rlvr_probe_polytrace.filtering import trained_on
+from rlvr_probe_polytrace.formal import timings
 from rlvr_probe_polytrace.layout import MULTITURN_FLAVOR
 from rlvr_probe_polytrace.plan import Plan
 
-__all__ = ["Launch", "Launches", "formal_lines", "make_launches"]
-
-_STAGES = (
-    ("rollout", "gen"),
-    ("reward", "reward"),
-    ("old_logprob", "old_log_prob"),
-    ("ref_logprob", "ref"),
-    ("advantage", "adv"),
-    ("update_actor", "update_actor"),
-    ("step", "step"),
-)
-"""Our stages and the timers that PolyTrace compares."""
+__all__ = ["Launch", "Launches", "make_launches"]
 
 _STEP_GROUPS_B = 100_000
 """Longest ``step_groups``, bytes. Linux takes 128 KiB for one environment variable."""
@@ -85,9 +74,12 @@ def make_launches(workload: Workload, plan: Plan) -> Launches | None:
     A launch has one batch size. With a filter every group has a launch of its own: PolyTrace looks
     the filter up by ``WORKLOAD_STEPS``, which names one group.
     """
+    whole = [plan.cut.isdisjoint(iteration.batches) for iteration in plan.iterations]
     shapes = [
         tuple(plan.batches[index].prompts for index in iteration.batches)
-        for iteration in plan.iterations
+        if whole[position] or not any(whole)
+        else ()
+        for position, iteration in enumerate(plan.iterations)
     ]
     replayable = Counter(shape for shape in shapes if len(set(shape)) == 1)
     if not replayable:
@@ -169,7 +161,7 @@ def _launch(
         iterations=chosen,
         prompts=shape[0],
         records=shape[0] * (workload.group_size if repo == "search_r1" else 1),
-        timed=all(_timings(iteration) for iteration in chosen),
+        timed=all(timings(plan, iteration, repo) for iteration in chosen),
         filtered=plan.filter is not None,
         overrides=(),
     )
@@ -227,34 +219,3 @@ def _overrides(
                 f"actor_rollout_ref.actor.ppo_mini_batch_size={trained // updates}",
             ]
     return tuple(found)
-
-
-def formal_lines(launch: Launch, plan: Plan) -> Iterator[str]:
-    """The real stage times as verl prints them: one line per benchmark group, in order.
-
-    Plain decimals: PolyTrace pairs lines by position, so a line that fails to parse shifts all
-    later ones.
-    """
-    for iteration in launch.iterations:
-        timings = _timings(iteration)
-        # Where the time of the step is unknown PolyTrace would take ``step`` for it.
-        key = "step" if "step" in timings else "training/global_step"
-        parts = [f"{key}:{iteration.steps[-1] if iteration.steps else 0}"]
-        parts += [f"timing_s/{timer}:{value:.9f}" for timer, value in timings.items()]
-        tokens = sum(
-            int(sum(shard.prompt_tokens)) + int(sum(shard.response_tokens))
-            for index in iteration.batches
-            for shard in plan.batches[index].batch.batch.shards
-        )
-        parts.append(f"perf/total_num_tokens:{tokens}")
-        yield " - ".join(parts)
-
-
-def _timings(iteration: Iteration) -> dict[str, float]:
-    """Seconds by PolyTrace's timer; what is unknown, not finite or too short to say is absent."""
-    found: dict[str, float] = {}
-    for stage, timer in _STAGES:
-        value = iteration.stage_s.get(stage)
-        if value is not None and math.isfinite(value) and value >= 5e-10:
-            found[timer] = value
-    return found

@@ -178,7 +178,7 @@ def _replay(launches: Launches) -> dict[str, object]:
         "repo": repo,
         "launches": [_launch(launch) for launch in launches.launches],
         "not_replayed": list(launches.not_replayed),
-        # The sleep for the reward lies inside rllm's gen; the formal log keeps them apart.
+        # The sleep for the reward lies inside rllm's gen, and so it does in the formal log.
         "gen_includes_reward": repo == "rllm",
         "notes": list(launches.notes),
     }

@@ -230,7 +230,7 @@ def _check_replay(
             at.report("type of launches", None, shown(launch), "an object")
         elif at.check(launch, _LAUNCH):
             _check_launch(at, directory, manifest, steps, suites, launch)
-    named = {launch.get("config") for launch in launches if isinstance(launch, dict)}
+    named = {str(launch.get("config")) for launch in launches if isinstance(launch, dict)}
     for name in sorted(suites.keys() - named):
         place.report("suite", "launches", f"none of {name}", "one per suite config")
 

@@ -20,7 +20,7 @@ from rlvr_probe_polytrace.placement import (
     place,
     told_by_controller,
 )
-from rlvr_probe_polytrace.rewards import reward_seconds
+from rlvr_probe_polytrace.rewards import lag_seconds, reward_seconds
 
 __all__ = ["REASONS", "Plan", "make_plan"]
 
@@ -38,6 +38,9 @@ class Plan:
         labels: Name of each reward function as written, by its position in the trainer.
         tools: Name of each tool as written.
         reward_s: Per batch, reward time of each data-parallel rank, s; None unless known for all.
+        lag_s: Per batch, seconds from the end of its rollout until its slowest rank was rewarded
+            too; None where that is not known.
+        cut: Batches without some of the groups that were trained on.
         filter: Which prompts the trainer took; None if it took all, or the format cannot say it.
         max_prompt_tokens, max_response_tokens: Longest seen, tokens.
         response_cap: Cap on a response, tokens; None if unknown or contradicted by the data.
@@ -54,6 +57,8 @@ class Plan:
     labels: Mapping[int, str]
     tools: Mapping[str | None, str]
     reward_s: tuple[Mapping[int, float], ...] | None
+    lag_s: tuple[float | None, ...]
+    cut: frozenset[int]
     filter: Filter | None
     max_prompt_tokens: int
     max_response_tokens: int
@@ -112,6 +117,11 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
             for number, tool in enumerate(found.tools)
         },
         reward_s=reward_s,
+        lag_s=tuple(
+            None if reward_s is None else lag_seconds(one, layout, placement)
+            for one, layout in zip(planned, layouts, strict=True)
+        ),
+        cut=frozenset(batch.index for old, batch in batches if old in found.cut),
         filter=chosen,
         max_prompt_tokens=max(
             max(shard.prompt_tokens)
@@ -214,7 +224,7 @@ REASONS = {
     "no_selection": "trajectories may have been thrown away by a filter, or not",
     "no_turns": "trajectories have no recorded turn",
     "other_prompt": "trajectories begin with another prompt than they were given",
-    "ragged_group": "trajectories were trained on in groups of another size",
+    "ragged_group": "trajectories are in groups of another size, and no other is in their batch",
     "shrinking_context": "trajectories dropped part of their context",
     "unknown_lengths": "trajectories have turns of unknown length",
 }

@@ -16,11 +16,15 @@ from rlvr_probe_polytrace.placement import (
 )
 from rlvr_probe_polytrace.sums import Share
 
-__all__ = ["reward_records", "reward_seconds"]
+__all__ = ["lag_seconds", "reward_records", "reward_seconds"]
+
+
+_Book = dict[int, dict[int | None, list[RewardCall]]]
+"""Calls by data-parallel rank and process."""
 
 
 def reward_seconds(
-    planned: PlannedBatch, layout: Layout, placement: Placement
+    planned: PlannedBatch, layout: Layout, placement: Placement, *, lag: bool = False
 ) -> dict[int, float] | None:
     """Wall seconds of reward work by data-parallel rank; None unless known for each: not 0 s.
 
@@ -30,21 +34,24 @@ def reward_seconds(
     after the last trajectory of the rank was generated: until then it is time of the rollout, which
     a replay takes as well. Processes folded into one rank worked side by side, so the slowest
     counts. Only the functions' own calls count, not the wait of a rank for the others.
+
+    Args:
+        planned: The batch.
+        layout: Where its groups began.
+        placement: Data-parallel ranks.
+        lag: Count only what lies behind the rollout of the process.
     """
-    dp_of_group = {
-        group: placement.dp_rank(head)
-        for group, head in zip(layout.groups, layout.heads, strict=True)
-    }
-    calls: dict[int, dict[int | None, list[RewardCall]]] = {}
-    verified: dict[int, dict[int | None, list[RewardCall]]] = {}
+    dp_of_group = _placed(layout, placement)
+    calls: _Book = {}
+    verified: _Book = {}
     generated: dict[int, int] = {}
     for shard in planned.batch.batch.shards:
         groups = list(groups_of(planned.batch, shard))
-        if shard.engines is None:
-            own = {placement.dp_rank(engine_of(planned.batch, shard, placement.tp))}
-        else:
-            own = {dp_of_group[group] for group in groups if group in dp_of_group}
+        own = _ranks_of(planned, shard, groups, dp_of_group, placement)
         whole, single = _split(shard)
+        if lag and shard.end_ns is None:
+            return None
+        begin_ns = shard.end_ns if lag else None
         if any(call.row is None for call in single) and len(own) > 1:
             return None
         rows = {call.row for call in single if call.row is not None}
@@ -54,12 +61,12 @@ def reward_seconds(
                 return None
         for call in whole:
             for dp_rank in own:
-                calls.setdefault(dp_rank, {}).setdefault(call.process, []).append(call)
+                _book(calls, dp_rank, call.process, call, begin_ns)
         for call in single:
             process = call.process if call.process == shard.process else None
             if call.row is None:
                 for dp_rank in own:
-                    calls.setdefault(dp_rank, {}).setdefault(process, []).append(call)
+                    _book(calls, dp_rank, process, call, begin_ns)
                 continue
             placed = dp_of_group.get(groups[call.row])
             if placed is None:
@@ -68,7 +75,7 @@ def reward_seconds(
             if end_ns is None:
                 return None
             generated[placed] = max(end_ns, generated.get(placed, end_ns))
-            verified.setdefault(placed, {}).setdefault(process, []).append(call)
+            _book(verified, placed, process, call, begin_ns)
     if calls.keys() | verified.keys() != set(range(placement.dp_size)):
         return None
     return {
@@ -84,6 +91,57 @@ def reward_seconds(
         )
         for dp_rank in range(placement.dp_size)
     }
+
+
+def lag_seconds(planned: PlannedBatch, layout: Layout, placement: Placement) -> float | None:
+    """Seconds from the end of the rollout until its slowest rank is rewarded too; None if unknown.
+
+    That is by how much rllm's ``gen`` is longer than the rollout: each of its workers rewards what
+    it generated at once, and does not wait for the others.
+    """
+    lags = reward_seconds(planned, layout, placement, lag=True)
+    if lags is None:
+        return None
+    dp_of_group = _placed(layout, placement)
+    rollouts = dict[int, int]()
+    for shard in planned.batch.batch.shards:
+        if shard.start_ns is None or shard.end_ns is None:
+            return None
+        took_ns = shard.end_ns - shard.start_ns
+        groups = groups_of(planned.batch, shard)
+        for dp_rank in _ranks_of(planned, shard, groups, dp_of_group, placement):
+            rollouts[dp_rank] = max(took_ns, rollouts.get(dp_rank, 0))
+    done_s = max(seconds(took_ns) + lags[dp_rank] for dp_rank, took_ns in rollouts.items())
+    return done_s - seconds(max(rollouts.values()))
+
+
+def _placed(layout: Layout, placement: Placement) -> dict[int, int]:
+    """Data-parallel rank of each group."""
+    return {
+        group: placement.dp_rank(head)
+        for group, head in zip(layout.groups, layout.heads, strict=True)
+    }
+
+
+def _ranks_of(
+    planned: PlannedBatch,
+    shard: BatchShard,
+    groups: Iterable[int],
+    dp_of_group: Mapping[int, int],
+    placement: Placement,
+) -> set[int]:
+    """The data-parallel ranks that hold rows of a shard."""
+    if shard.engines is None:
+        return {placement.dp_rank(engine_of(planned.batch, shard, placement.tp))}
+    return {dp_of_group[group] for group in groups if group in dp_of_group}
+
+
+def _book(
+    books: _Book, dp_rank: int, process: int | None, call: RewardCall, begin_ns: int | None
+) -> None:
+    """Note a call, or what of it lies after a time."""
+    calls = books.setdefault(dp_rank, {}).setdefault(process, [])
+    calls += [call] if begin_ns is None else _after(begin_ns, [call])
 
 
 def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.workload import Workload
 from rlvr_probe_polytrace.filtering import filter_records
-from rlvr_probe_polytrace.launch import Launch, formal_lines, make_launches
+from rlvr_probe_polytrace.formal import formal_lines
+from rlvr_probe_polytrace.launch import Launch, make_launches
 from rlvr_probe_polytrace.layout import (
     ENV,
     FILTER,
@@ -109,7 +110,7 @@ def _write_launch(directory: Path, plan: Plan, launch: Launch) -> Iterator[FileR
     yield write(SUITE, text.splitlines())
     yield write(ENV, env_text(launch).splitlines())
     if launch.timed:
-        yield write(FORMAL_LOG, formal_lines(launch, plan))
+        yield write(FORMAL_LOG, formal_lines(launch.iterations, plan, launch.repo))
 
 
 def _jsonl(records: Iterable[Mapping[str, object]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_polytrace.layout import MULTITURN, of_group, step_file
+from rlvr_probe_polytrace.layout import MULTITURN, console_metrics, of_group, step_file
 from rlvr_probe_polytrace.tests.agents import Book, agents
 from rlvr_probe_polytrace.tests.foreign import RUNS
 from rlvr_probe_polytrace.tests.restored import packed_workload
@@ -172,7 +172,9 @@ def analyzed(
     config = suite(directory, of_group("suite.yaml", group))
     log = tmp_path / config["repo"] / "logs" / f"benchmark_{config['name']}.log"
     log.parent.mkdir(parents=True)
-    metrics = {"timing_s/gen": 12.25 * 1.1, "timing_s/step": 20.5, "perf/total_num_tokens": 5}
+    formal = (directory / of_group("formal.log", group)).read_text().splitlines()
+    gen = console_metrics(formal[0])["timing_s/gen"]
+    metrics = {"timing_s/gen": gen * 1.1, "timing_s/step": 20.5, "perf/total_num_tokens": 5}
     groups = len(config["step_groups"].split(";"))
     log.write_text(
         "".join(f"benchmark_repeat/1/group/{n + 1}/metrics: {metrics}\n" for n in range(groups))

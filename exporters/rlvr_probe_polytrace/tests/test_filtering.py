@@ -185,9 +185,7 @@ def test_a_launch_that_would_look_up_another_filter_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_a_ragged_group_is_left_out_alone_only_if_it_was_thrown_away(
-    used: bool, tmp_path: Path
-) -> None:
+def test_a_ragged_group_is_left_out_alone(used: bool, tmp_path: Path) -> None:
     one = batch(0, (11,), 4)
     [shard] = one.batch.shards
     # Four groups in the order of the trainer; the first one ended with three samples.
@@ -198,14 +196,49 @@ def test_a_ragged_group_is_left_out_alone_only_if_it_was_thrown_away(
     made = workload([replace(one, batch=inner), batch(1, (8,), 4)])
     directory = write(made, tmp_path / "w")
     left = [(one["what"], one["reason"], one["count"]) for one in manifest(directory)["left_out"]]
-    if used:
-        assert left[1:] == [("step", "ragged_group", 11)]
-        return
     assert left[1:] == [("samples", "ragged_group", 3)]
     assert [(one["input"], one["output"]) for one in packed(directory, 0)] == [
         (8, list(shard.response_tokens[3:7])), (9, list(shard.response_tokens[7:])),
     ]  # fmt: skip
     assert filters(directory)[0]["used_prompt_indices"] == [1]
+    # Of one that was trained on, a replay cannot do what the run did.
+    assert [(directory / f"formal_group_{n}.log").exists() for n in (0, 1)] == [not used, True]
+    assert any("lack groups of another size" in n for n in manifest(directory)["notes"]) == used
+
+
+def uneven(sizes: list[int], index: int) -> WorkloadBatch:
+    """A batch of groups of these sizes; four samples were asked for."""
+    one = batch(index, (sum(sizes),), 4)
+    [shard] = one.batch.shards
+    shard.groups = [group for group, size in enumerate(sizes) for _ in range(size)]
+    shard.prompt_tokens = [7 + group for group in shard.groups]
+    return one
+
+
+def test_several_outputs_of_one_session_leave_out_their_group_and_not_the_run(
+    tmp_path: Path,
+) -> None:
+    made = workload([uneven([4, 5, 4], 0), uneven([6, 4, 4], 1), uneven([6, 5, 7], 2)])
+    directory = write(made, tmp_path / "w")
+    left = [(one["what"], one["reason"], one["count"]) for one in manifest(directory)["left_out"]]
+    assert left[1:] == [
+        ("step", "ragged_group", 18),
+        ("samples", "ragged_group", 5),
+        ("samples", "ragged_group", 6),
+    ]
+    assert [len(packed(directory, number)) for number in (0, 1)] == [2, 2]
+    assert suite(directory)["step_groups"] == "0;1"
+    assert "formal_log_path" not in suite(directory)
+
+
+def test_where_a_step_is_whole_it_is_replayed_and_those_that_are_not_are_not(
+    tmp_path: Path,
+) -> None:
+    made = workload([uneven([4, 5, 4], 0), uneven([4, 4], 1)])
+    directory = write(made, tmp_path / "w")
+    assert suite(directory)["step_groups"] == "1"
+    assert manifest(directory)["replay"]["not_replayed"] == [0]
+    assert len((directory / "formal.log").read_text().splitlines()) == 1
 
 
 def test_several_trainings_in_one_run_have_no_filter_file(tmp_path: Path) -> None:

@@ -230,6 +230,8 @@ def edit_manifest(directory: Path, **changes: object) -> list[str]:
          "manifest.json replay.launches[0].prompts_per_batch"),
         ({"replay": {"launches": [LAUNCH | {"config": "other.yaml"}]}},
          "manifest.json replay.launches[0].config"),
+        ({"replay": {"launches": [LAUNCH | {"config": ["suite.yaml"]}]}},
+         "manifest.json replay.launches[0].config"),
         ({"replay": {"launches": [LAUNCH | {"formal_log": "../../etc/hosts"}]}},
          "manifest.json replay.launches[0].formal_log"),
         ({"replay": {"launches": []}}, "manifest.json replay.launches"),

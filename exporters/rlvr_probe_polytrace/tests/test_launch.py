@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from rlvr_probe_polytrace.tests.workloads import (
     write,
 )
 
-from rlvr_probe.model.workload import Iteration
+from rlvr_probe.model.turns import RewardCallColumns
+from rlvr_probe.model.workload import Iteration, Workload
 
 
 def config(directory: Path) -> dict[str, Any]:
@@ -134,8 +136,10 @@ def test_groups_that_fit_no_environment_variable_are_not_replayed(
 
 
 def test_the_formal_log_holds_the_real_times(tmp_path: Path) -> None:
-    made = simple(rows=(8, 8), n=4)
-    found = [console_metrics(line) for line in log(write(made, tmp_path / "w"))]
+    made = workload([batch(index, (8, 8), 4, calls=False) for index in range(2)])
+    directory = write(made, tmp_path / "w")
+    assert config(directory)["repo"] == "verl"
+    found = [console_metrics(line) for line in log(directory)]
     tokens = [sum(4 * prompt + sum(output) for prompt, output in truth(made)[n]) for n in (0, 1)]
     assert found[1] == {
         "step": 2.0,
@@ -150,8 +154,71 @@ def test_the_formal_log_holds_the_real_times(tmp_path: Path) -> None:
     }
 
 
+def replayed_by_rllm(directory: Path, number: int, made: Workload) -> dict[str, float]:
+    """What rllm's timers show of a replay in which everything takes as long as it did.
+
+    Its workers generate and sleep for the reward inside ``gen``; ``adv`` is around both passes of
+    log-probabilities; nothing is timed as ``reward``.
+    """
+    sleeps = {
+        line["dp_rank"]: line["reward_time_s"]
+        for line in map(
+            json.loads, (directory / f"reward_timings_step_{number}.jsonl").read_text().splitlines()
+        )
+    }
+    batch = made.batches[number].batch
+    rollouts = {one.rank: ((one.end_ns or 0) - (one.start_ns or 0)) / 1e9 for one in batch.shards}
+    # What a rollout stage lasts beyond its slowest rank, the trainer spends around the call.
+    around = STAGES["rollout"] - max(rollouts.values())
+    return {
+        "timing_s/gen": around + max(rollouts[rank] + sleeps[rank] for rank in sleeps),
+        "timing_s/old_log_prob": STAGES["old_logprob"],
+        "timing_s/ref": STAGES["ref_logprob"],
+        "timing_s/adv": sum(STAGES[one] for one in ("old_logprob", "ref_logprob", "advantage")),
+        "timing_s/update_actor": STAGES["update_actor"],
+        "timing_s/step": STAGES["step"],
+    }
+
+
+@pytest.mark.parametrize("shorter_ns", [0, 150_000_000])
+def test_a_perfect_replay_of_rewards_differs_in_nothing(tmp_path: Path, shorter_ns: int) -> None:
+    made = simple(rows=(8, 8), n=4)
+    for one in made.batches:  # the rank that is rewarded longest may be the first to generate
+        shard = one.batch.shards[1]
+        calls = [*shard.calls]
+        shard.calls = RewardCallColumns()
+        for call in calls:
+            moved = {"start_ns": call.start_ns - shorter_ns, "end_ns": call.end_ns - shorter_ns}
+            shard.calls.append(replace(call, **moved))
+        shard.end_ns = (shard.end_ns or 0) - shorter_ns
+    directory = write(made, tmp_path / "w")
+    assert config(directory)["repo"] == "rllm"
+    for number, line in enumerate(log(directory)):
+        found = console_metrics(line)
+        timed = {name: value for name, value in found.items() if name.startswith("timing_s/")}
+        assert timed == pytest.approx(replayed_by_rllm(directory, number, made))
+
+
+def test_rewards_within_the_rollout_are_in_its_time_already(tmp_path: Path) -> None:
+    made = simple(rows=(8,), n=4)
+    for one in made.batches:
+        one.batch.shards[0].end_ns = (one.batch.shards[0].end_ns or 0) + 10_000_000_000
+    found = console_metrics(log(write(made, tmp_path / "w"))[0])
+    assert found["timing_s/gen"] == STAGES["rollout"]
+
+
+def test_what_rllm_does_inside_a_timer_is_known_whole_or_not_at_all(tmp_path: Path) -> None:
+    lacking = {name: value for name, value in STAGES.items() if name != "ref_logprob"}
+    batches = [batch(index, (8,), 4) for index in range(2)]
+    iterations = [Iteration((0,), 0, (1,), STAGES), Iteration((1,), 0, (2,), lacking)]
+    directory = write(workload(batches, iterations=iterations), tmp_path / "w")
+    found = [console_metrics(line) for line in log(directory)]
+    assert ["timing_s/adv" in one for one in found] == [True, False]
+
+
 def test_the_formal_log_has_plain_decimals(tmp_path: Path) -> None:
-    text = "\n".join(log(write(simple(), tmp_path / "w")))
+    made = workload([batch(0, (8,), 4, calls=False)])
+    text = "\n".join(log(write(made, tmp_path / "w")))
     assert "timing_s/adv:0.000012000" in text
     assert "e-" not in text
 

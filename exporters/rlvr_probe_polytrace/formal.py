@@ -1,0 +1,98 @@
+"""``formal.log``: what a replay is compared with, as the trainer that replays it takes the time.
+
+Each of PolyTrace's frameworks has timers of its own around what it replays. A log that means
+something else by a timer than they do would tell of an error where there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from rlvr_probe.model.workload import Iteration
+from rlvr_probe_polytrace.plan import Plan
+
+__all__ = ["formal_lines", "timings"]
+
+_STAGES = (
+    ("rollout", "gen"),
+    ("reward", "reward"),
+    ("old_logprob", "old_log_prob"),
+    ("ref_logprob", "ref"),
+    ("advantage", "adv"),
+    ("update_actor", "update_actor"),
+    ("step", "step"),
+)
+"""Our stages and the timers that PolyTrace compares."""
+_BEFORE_FILTER = ("gen", "reward")
+"""Timers of what is done with all that was generated."""
+_INSIDE_ADV = ("old_logprob", "ref_logprob", "advantage")
+"""Stages that rllm does inside its timer ``adv``."""
+
+
+def formal_lines(iterations: Iterable[Iteration], plan: Plan, repo: str) -> Iterator[str]:
+    """The real stage times as verl prints them: one line per benchmark group, in order.
+
+    Plain decimals: PolyTrace pairs lines by position, so a line that fails to parse shifts all
+    later ones.
+    """
+    for iteration in iterations:
+        found = timings(plan, iteration, repo)
+        # Where the time of the step is unknown PolyTrace would take ``step`` for it.
+        key = "step" if "step" in found else "training/global_step"
+        parts = [f"{key}:{iteration.steps[-1] if iteration.steps else 0}"]
+        parts += [f"timing_s/{timer}:{value:.9f}" for timer, value in found.items()]
+        tokens = sum(
+            int(sum(shard.prompt_tokens)) + int(sum(shard.response_tokens))
+            for index in iteration.batches
+            for shard in plan.batches[index].batch.batch.shards
+        )
+        parts.append(f"perf/total_num_tokens:{tokens}")
+        yield " - ".join(parts)
+
+
+def timings(plan: Plan, iteration: Iteration, repo: str) -> dict[str, float]:
+    """Seconds by PolyTrace's timer; what is unknown, not finite or too short to say is absent.
+
+    So are stages of which a replay does more, those behind a filter that it does not know, and all
+    of which it does less, of a batch that is not written whole.
+    """
+    if not plan.cut.isdisjoint(iteration.batches):
+        return {}
+    found = {
+        timer: value
+        for stage, timer in _STAGES
+        if (value := iteration.stage_s.get(stage)) is not None
+    }
+    if repo == "rllm":
+        _as_rllm(found, plan, iteration)
+    elif repo == "search_r1":
+        found.pop("reward", None)  # its replay gives none
+    if any(plan.batches[index].batch.batch.unselected for index in iteration.batches):
+        found = {timer: found[timer] for timer in _BEFORE_FILTER if timer in found}
+    return {
+        timer: found[timer]
+        for _, timer in _STAGES
+        if timer in found and math.isfinite(found[timer]) and found[timer] >= 5e-10
+    }
+
+
+def _as_rllm(found: dict[str, float], plan: Plan, iteration: Iteration) -> None:
+    """What rllm's timers would show: rewards inside ``gen``, log-probabilities inside ``adv``."""
+    found.pop("reward", None)
+    lags = [plan.lag_s[index] for index in iteration.batches]
+    rollout = found.pop("gen", None)
+    if rollout is not None and None not in lags:
+        found["gen"] = rollout + sum(lag for lag in lags if lag is not None)
+    seen = {stage for one in plan.iterations for stage in one.stage_s}
+    advantage = _sum(iteration.stage_s, [stage for stage in _INSIDE_ADV if stage in seen])
+    found.pop("adv", None)
+    if advantage is not None and "advantage" in seen:
+        found["adv"] = advantage
+
+
+def _sum(stage_s: Mapping[str, float], stages: Iterable[str]) -> float | None:
+    """Sum of some stages, s; None if one is unknown."""
+    values = [stage_s.get(stage, math.nan) for stage in stages]
+    total = math.fsum(values)
+    return None if math.isnan(total) else total
