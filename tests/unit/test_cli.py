@@ -161,7 +161,7 @@ def test_convert_says_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert convert(str(tmp_path / "runs"), tmp_path / "out") == 0
     assert capsys.readouterr().out.splitlines()[1:3] == [
         "  left out: 1 x evaluation, 8 trajectories",
-        "  left out: 1 x step (incomplete), 8 trajectories",
+        "  left out: 1 x step that not every rank finished, 8 trajectories",
     ]
 
 

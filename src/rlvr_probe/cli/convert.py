@@ -95,13 +95,15 @@ def execute(args: argparse.Namespace) -> int:
 
 def _left_out(items: Sequence[LeftOut]) -> list[str]:
     """One line per kind of thing left out, with how often and how many trajectories."""
+    from rlvr_probe.workload.reasons import REASONS
+
     times, rows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for item in items:
         times[item.what, item.reason] += 1
         rows[item.what, item.reason] += item.count
     return [
         f"left out: {count:,} x {what}"
-        + ("" if reason == what else f" ({reason.replace('_', ' ')})")
+        + ("" if reason == what else f" {REASONS[reason].why}")
         + f", {rows[what, reason]:,} trajectories"
         for (what, reason), count in times.items()
     ]

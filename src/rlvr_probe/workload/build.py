@@ -24,6 +24,7 @@ from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatc
 from rlvr_probe.workload.facts import Facts, collect_facts
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
 from rlvr_probe.workload.losses import loss_notes, lossy_processes, stage_seconds
+from rlvr_probe.workload.reasons import why_nothing
 from rlvr_probe.workload.unknown import unknown_notes
 
 __all__ = ["build_workload"]
@@ -244,10 +245,10 @@ def _rows(steps: Iterable[Step]) -> int:
 
 
 def _why_empty(trace: Trace, draft: _Draft) -> str:
-    reasons = sorted({f"{one.what} {one.reason}" for one in draft.left_out})
     if not any(step.started for attempt in trace.attempts for step in attempt.steps):
         return "no training step was recorded at all"
-    return "left out were: " + (", ".join(reasons) or "steps without trajectories")
+    left_out = why_nothing(draft.left_out)
+    return f"left out were {left_out}" if left_out else "its steps have no trajectories"
 
 
 def _finish(
