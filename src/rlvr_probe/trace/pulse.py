@@ -7,19 +7,21 @@ whole recording counts it.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.trace.between import AROUND, BEFORE, BETWEEN, UNSEEN, Between
+from rlvr_probe.trace.endings import DRIVER
 from rlvr_probe.trace.files import Segment, list_files
-from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.member import Member, Past, Work
 from rlvr_probe.trace.onwards import Onwards
 from rlvr_probe.trace.opentable import Table, read_table
 
@@ -35,73 +37,17 @@ _DETAILS: Final = ("function", "method", "tool", "label")
 _TIME_MAX: Final = 1 << 62
 _TURNS: Final = 100_000
 """Trajectories that turns are counted of: of one that goes on, and of damaged ones for good."""
-
-
-@dataclass(slots=True)
-class Past:
-    """How long spans of one kind took that ended.
-
-    Attributes:
-        count: All of them.
-        longest_ns: Of all of them.
-        recent_ns: The last thousand.
-    """
-
-    count: int = 0
-    longest_ns: int = 0
-    recent_ns: deque[int] = field(default_factory=lambda: deque(maxlen=1_000))
-
-    def add(self, duration_ns: int) -> None:
-        """Take note of one more."""
-        self.count += 1
-        if duration_ns > self.longest_ns:
-            self.longest_ns = duration_ns
-        self.recent_ns.append(duration_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A span that has not ended.
-
-    Attributes:
-        start_ns: CLOCK_MONOTONIC.
-        step, thread: None where they are not known; the thread is a native id.
-        turns: Engine calls that ended inside it.
-    """
-
-    id: int
-    parent: int
-    name: str
-    detail: str
-    start_ns: int
-    step: int | None = None
-    thread: int | None = None
-    turns: int = 0
-
-
-@dataclass(slots=True)
-class Member:
-    """One process, as it was when it was last read.
-
-    Attributes:
-        work: What it is at, outer spans first.
-        past: By name of a span and detail; without a detail, all of that name.
-        last_ns: Latest end of anything that it recorded, CLOCK_MONOTONIC; 0 before there is one.
-        heartbeat_ns: Latest sign of life of its flush thread, or of any row.
-        role: What it is to its job, for example the class of its actor.
-        rank: As its training told, else its environment.
-        trained: Whether it took part in a training, as the whole reader says it.
-    """
-
-    header: Header
-    state: ProcessState = "unknown"
-    work: Sequence[Work] = ()
-    past: dict[tuple[str, str], Past] = field(default_factory=dict)
-    last_ns: int = 0
-    heartbeat_ns: int = 0
-    role: str = ""
-    rank: int | None = None
-    trained: bool = False
+_DETAIL_B: Final = 48
+"""Of a detail, what :data:`~rlvr_probe.model.schema.OPEN_SLOT` has room for."""
+_JUST_NS: Final = 2_000_000_000
+_BEATS_S: Final = 0.5
+"""A sign of life is due every 0.1 s: who gave none for so long after one is as dead as it seems."""
+_OUTSIDE: Final = -1
+_ASIDE: Final = (names.EVAL.name, names.CHECKPOINT.name)
+_FINE: Final = frozenset(
+    name.name
+    for name in (names.TRAJECTORY, names.TURN, names.TOOL_CALL, names.VERIFY, names.REQUEST)
+)
 
 
 class Pulse:
@@ -140,15 +86,35 @@ class Pulse:
             one.read(parts, frozenset(slot.span for slot in table.slots) if table else frozenset())
             if one.member is not None and one.member.role != names.SIDECAR:
                 found.append(self._member(one, one.member, table))
+        self._find_hidden(found, files.tables)
         return sorted(found, key=lambda member: member.header.epoch_ns)
+
+    def _find_hidden(self, members: Sequence[Member], tables: Mapping[str, Path]) -> None:
+        """Tell who seems to be dead and gives signs of life, as from inside a container."""
+        now_ns = self.machine.now_ns()
+        doubtful = [
+            member
+            for member in members
+            if member.state == "died" and 0 <= now_ns - member.heartbeat_ns < _JUST_NS
+        ]
+        if doubtful:
+            time.sleep(_BEATS_S)
+        for member in doubtful:
+            process = member.header.process
+            table = read_table(tables[process], process) if process in tables else None
+            if table is not None and table.heartbeat_ns > member.heartbeat_ns:
+                member.state, member.hidden = "running", True
+                member.heartbeat_ns = table.heartbeat_ns
 
     def _member(self, one: _Journal, member: Member, table: Table | None) -> Member:
         ended = one.ended or (table is not None and table.ended)
-        member.state = self.machine.state(member.header, ended)
+        member.state, member.hidden = self.machine.state(member.header, ended), False
         member.trained = one.trained and not one.queued
         beat_ns = 0 if table is None else table.heartbeat_ns
+        member.beats = beat_ns > 0
         member.heartbeat_ns = max(beat_ns, member.last_ns, member.header.mono_ns)
-        member.work = () if ended else sorted(one.open(table), key=lambda work: work.start_ns)
+        opened = sorted(one.open(table), key=lambda work: work.start_ns)
+        member.work = () if ended else one.outside(opened, table is not None)
         return member
 
 
@@ -164,6 +130,8 @@ class _Journal:
         self._watched = frozenset[int]()
         self._finished = set[int]()
         self._turns: Counter[int] = Counter()
+        self._aside_ns: Counter[int] = Counter()
+        self._between = Between()
 
     def close(self) -> None:
         self._onwards.close()
@@ -176,11 +144,36 @@ class _Journal:
             if slot.span not in self._finished:
                 yield Work(
                     slot.span, slot.parent, slot.name, slot.detail, slot.start_ns, slot.step,
-                    slot.thread, self._turns[slot.span],
+                    slot.thread, self._turns[slot.span], self._aside_ns[slot.span],
                 )  # fmt: skip
         for span, (name, start_ns, parent) in self._opened.items():
             if span not in known:
                 yield Work(span, parent, name, "", start_ns, turns=self._turns[span])
+
+    def outside(self, opened: list[Work], told: bool) -> list[Work]:
+        """``opened``, and what goes on outside of any step, if something does.
+
+        Args:
+            opened: What is open, outer spans first.
+            told: Whether that is all of it.
+        """
+        member, between = self.member, self._between
+        assert member is not None  # noqa: S101 - who is asked has a header
+        since_ns = between.since_ns if member.trained else member.header.mono_ns
+        if since_ns is None or any(work.name in AROUND for work in opened):
+            return opened
+        if not member.trained and (opened or member.past):
+            return opened
+        name = BETWEEN if between.stepped else BEFORE
+        if member.trained and not told:
+            name, since_ns = UNSEEN, max(since_ns, member.last_ns)
+        around = [work for work in opened if work.start_ns < since_ns]
+        own = Work(_OUTSIDE, around[-1].id if around else 0, name, "", since_ns)
+        inner = [
+            replace(work, parent=_OUTSIDE) if work.parent in (0, own.parent) else work
+            for work in opened[len(around) :]
+        ]
+        return [*around, own, *inner]
 
     def read(self, parts: Sequence[Segment], watched: frozenset[int]) -> None:
         """Read on to the end.
@@ -225,45 +218,81 @@ class _Journal:
             self._opened[span] = (name, _time(start, member), parent)
         elif tag == "end":
             self.ended = True
+            if member.role == DRIVER and not member.left_ns:
+                member.left_ns = _time(row[1], member)
         elif type(tag) is int:
             name, is_span, where = self._definitions[tag]
             if is_span:
                 self._span(row, name, where, member)
+            elif name == names.LEFT.name:
+                member.left_ns = _time(row[1], member) - round(row[where["since_s"]] * 1e9)
             elif name == names.PROCESS.name and not member.role:
                 member.role = str(row[where["role"]]).rpartition(".")[2]
             elif name == names.TRAJECTORIES.name:
                 self.trained = True
                 if "queue_group" in where and row[where["queue_group"]] is not None:
                     self.queued = True
+            elif name == names.SESSION_END.name:
+                member.returned = True
+                self._between.end()
             elif name == names.SESSION.name:
-                self.trained = True
-                if type(rank := row[where["rank"]]) is int:
+                self.trained, member.returned = True, False
+                self._between.begin(_time(row[1], member))
+                if "group_size" in where and type(size := row[where["group_size"]]) is int:
+                    member.group_size = size
+                if "filters" in where and type(filters := row[where["filters"]]) is int:
+                    member.filters = filters
+                if "rank" in where and type(rank := row[where["rank"]]) is int:
                     member.rank = rank
+            elif name == names.SELECTED.name:
+                member.sifting.selected(lambda key: row[where[key]] if key in where else None)
 
     def _span(self, row: list[Any], name: str, places: Mapping[str, int], member: Member) -> None:
         start, duration, span, parent = row[1:5]
         if type(duration) is not int or not 0 <= duration < _TIME_MAX:
             return
-        member.last_ns = max(member.last_ns, _time(start, member) + duration)
+        end_ns = _time(start, member) + duration
+        member.last_ns = max(member.last_ns, end_ns)
         self._opened.pop(span, None)
         if span in self._watched:
             self._finished.add(span)
         self._turns.pop(span, None)
+        self._aside_ns.pop(span, None)
         if name == names.STEP.name:
-            self.trained = True
+            self.trained, member.returned = True, False
         elif name == names.TURN.name:
             if len(self._turns) >= _TURNS:
                 self._turns.clear()
             self._turns[row[places["batch"]] if "batch" in places else parent] += 1
+        elif name in _ASIDE and parent in self._watched:
+            self._aside_ns[parent] += duration
+        if name in _FINE:
+            member.active_ns = max(member.active_ns, end_ns)
+            if name == names.TRAJECTORY.name:
+                member.trajectories.append(end_ns)
+        elif name in AROUND:
+            member.sifting.span(name, lambda key: row[places[key]] if key in places else None)
+            for gap in self._between.add(name, end_ns - duration, end_ns):
+                _add(member, (BETWEEN, ""), gap)
         detail = next((row[places[one]] for one in _DETAILS if one in places), None)
-        for key in ((name, ""), (name, detail)) if type(detail) is str else ((name, ""),):
-            past = member.past.get(key)
-            if past is None:
-                past = member.past[key] = Past()
-            past.add(duration)
+        _add(member, (name, ""), duration)
+        if type(detail) is str and detail:
+            _add(member, (name, _cut(detail)), duration)
+
+
+def _add(member: Member, key: tuple[str, str], duration: int) -> None:
+    past = member.past.get(key)
+    if past is None:
+        past = member.past[key] = Past()
+    past.add(duration)
 
 
 def _time(value: Any, member: Member) -> int:
     if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
         raise ValueError("time")
     return member.header.mono_ns + value
+
+
+def _cut(detail: str) -> str:
+    """As the open-span table has it."""
+    return detail.encode("utf-8", "replace")[:_DETAIL_B].decode("utf-8", "ignore")

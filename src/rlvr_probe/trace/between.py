@@ -1,0 +1,77 @@
+"""What a trainer's process does between two of its steps, which no span covers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from rlvr_probe.model import names
+
+__all__ = ["AROUND", "BEFORE", "BETWEEN", "UNSEEN", "Between"]
+
+BETWEEN: Final = "between_steps"
+"""From the end of a step, or of a stage after it, to what begins next: a callback, logging, a data
+loader."""
+BEFORE: Final = "before_steps"
+"""From when a training began, or a process that recorded nothing yet, to its first step."""
+UNSEEN: Final = "unseen"
+"""Since the last span that ended, of a training that tells of none that is open: there is no table
+of them."""
+AROUND: Final = frozenset((names.STEP.name, names.EXPERIENCE.name, *names.STAGES))
+"""Spans in which a trainer is not outside of its steps."""
+
+_STAGES: Final = 1_000
+"""Stages of a step that are remembered until it ends: they have ended before it."""
+
+
+class Between:
+    """One process, whose spans are told as they end. One thread.
+
+    Attributes:
+        since_ns: When what goes on outside of any step began, if nothing is open, CLOCK_MONOTONIC;
+            None outside of a training.
+        stepped: Whether its training has ended a step.
+    """
+
+    def __init__(self) -> None:
+        """Outside of a training."""
+        self.since_ns: int | None = None
+        self.stepped = False
+        self._step_ns = 0
+        self._stages: deque[tuple[int, int]] = deque(maxlen=_STAGES)
+
+    def begin(self, time_ns: int) -> None:
+        """A training begins."""
+        self.since_ns, self.stepped = time_ns, False
+        self._stages.clear()
+
+    def end(self) -> None:
+        """It has returned."""
+        self.since_ns = None
+
+    def add(self, name: str, start_ns: int, end_ns: int) -> Iterator[int]:
+        """Take note of a span of :data:`AROUND` that ended; how long what it ended had lasted, ns.
+
+        What the time between two steps holds is known once the second one has ended: a stage in it
+        is told before it.
+        """
+        if name == names.STEP.name:
+            if self.stepped:
+                yield from self._parts(start_ns)
+            self._stages.clear()
+            self.stepped, self._step_ns = True, end_ns
+        else:
+            self._stages.append((start_ns, end_ns))
+        if self.since_ns is not None:
+            self.since_ns = max(self.since_ns, end_ns)
+        elif name == names.STEP.name:
+            self.since_ns = end_ns
+
+    def _parts(self, until_ns: int) -> Iterator[int]:
+        last_ns = self._step_ns
+        outside = [stage for stage in self._stages if stage[0] < until_ns]
+        for start_ns, end_ns in (*sorted(outside), (until_ns, until_ns)):
+            if start_ns > last_ns:
+                yield start_ns - last_ns
+            last_ns = max(last_ns, end_ns)
