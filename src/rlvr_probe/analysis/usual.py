@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from rlvr_probe.trace.pulse import Member, Past, Work
+from rlvr_probe.analysis.quantiles import quantile
+from rlvr_probe.trace.member import Member, Past, Work
 
 __all__ = ["LEAST", "NO_TIMES", "Times", "Usual"]
 
@@ -31,8 +32,8 @@ class Times:
         longest_ns = max((past.longest_ns for past in pasts if past.count), default=None)
         return cls(
             sum(past.count for past in pasts),
-            _quantile(sample, 0.5),
-            _quantile(sample, 0.99),
+            quantile(sample, 0.5) / 1e9 if sample else None,
+            quantile(sample, 0.99) / 1e9 if sample else None,
             None if longest_ns is None else longest_ns / 1e9,
         )
 
@@ -50,15 +51,16 @@ class Usual:
         self._all: dict[tuple[str, str], Times] = {}
 
     def of(self, member: Member, work: Work) -> Times:
-        """Of its kind in its process, if that has enough of them, else in all."""
-        keys = tuple(dict.fromkeys(((work.name, work.detail), (work.name, ""))))
-        for key in keys:
-            past = member.past.get(key)
-            if past is not None and past.count >= LEAST:
-                return self._in(member, key, past)
-            if (times := self._in_all(key)).count >= LEAST:
-                return times
-        return next((times for key in keys if (times := self._in_all(key)).count), NO_TIMES)
+        """Of its kind in its process, if that has enough of them, else in all.
+
+        One that has a detail is of a kind with those of the same one alone: a checkpoint of a
+        worker is no update of it.
+        """
+        key = work.name, work.detail
+        past = member.past.get(key)
+        if past is not None and past.count >= LEAST:
+            return self._in(member, key, past)
+        return self._in_all(key)
 
     def _in(self, member: Member, key: tuple[str, str], past: Past) -> Times:
         place = (member.header.process, *key)
@@ -71,15 +73,5 @@ class Usual:
         found = self._all.get(key)
         if found is None:
             pasts = [one.past[key] for one in self._members if key in one.past]
-            found = self._all[key] = Times.of(pasts)
+            found = self._all[key] = Times.of(pasts) if pasts else NO_TIMES
         return found
-
-
-def _quantile(sample: Sequence[int], share: float) -> float | None:
-    """With linear interpolation, s."""
-    if not sample:
-        return None
-    at = share * (len(sample) - 1)
-    low = int(at)
-    high = min(low + 1, len(sample) - 1)
-    return (sample[low] + (at - low) * (sample[high] - sample[low])) / 1e9

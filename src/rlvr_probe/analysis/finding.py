@@ -1,0 +1,77 @@
+"""What is found of one process of a run that is looked at while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rlvr_probe.analysis.limits import Limit
+from rlvr_probe.trace.member import Member, Work
+
+__all__ = ["WRONG", "Finding", "Verdict"]
+
+Verdict = Literal[
+    "died", "silent", "missing", "starved", "overdue", "gone", "apart", "unknown", "open", "idle"
+]  # fmt: skip
+"""``died``: while others of its job go on. ``silent``: it runs, and no thread of the probe in it
+does; on another machine, others of its job were seen for much longer. ``missing``: a rank of its
+role is overdue, further on, and it has done nothing since. ``starved``: its step is past its limit,
+it generates, and its filter passes nothing, as far as is known. ``overdue``: open past its limit.
+``gone``: with all of its job, and no training returned. ``apart``: it is not where most ranks of
+its role wait. ``unknown``: too few to compare with, and not past its limit. ``open``: nothing is
+wrong with it. ``idle``: it has nothing open.
+
+In this order, the most suspicious first."""
+
+WRONG: Final[frozenset[Verdict]] = frozenset(
+    ("died", "silent", "missing", "starved", "overdue", "gone")
+)
+"""What makes a run stuck. That a rank is ``apart`` may be as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One process, by the innermost of what it is at; one with several has several.
+
+    Attributes:
+        member: The process.
+        work: The innermost span that is overdue, else the innermost one; None where it has none
+            open.
+        inside: Spans around it, the nearest first.
+        age_s: Since its begin: until now, or until the process was last seen.
+        silent_s: Since its last sign of life; of one of another machine that is silent, how long
+            others of its job gave one after it, by wall clocks; None of any other there.
+        before, p50_s, p99_s, longest_s: Spans of its kind that ended, how many and how long they
+            took; None where there are none.
+        verdict: What is to be thought of it.
+        limit: For how long it may be open; None where nothing is.
+        moved_s: Since something last ended in it, where that shows that it goes on; None else.
+        waiting: Ranks of its role that are overdue further on than it has come.
+        at: What is open inside ``work``, if ``work`` is not the innermost; None else.
+    """
+
+    member: Member
+    work: Work | None
+    inside: tuple[Work, ...]
+    age_s: float | None
+    silent_s: float | None
+    before: int
+    p50_s: float | None
+    p99_s: float | None
+    longest_s: float | None
+    verdict: Verdict
+    limit: Limit | None = None
+    moved_s: float | None = None
+    waiting: int = 0
+    at: Work | None = None
+
+    @property
+    def thread(self) -> tuple[int, int | None]:
+        """Pid and native id of the thread that is at it; None where that is not known."""
+        work = self.at or self.work
+        return self.member.header.pid, None if work is None else work.thread
+
+    @property
+    def times(self) -> float | None:
+        """Its age, in 99th percentiles of its kind."""
+        return self.age_s / self.p99_s if self.age_s is not None and self.p99_s else None
