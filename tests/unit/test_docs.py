@@ -12,11 +12,13 @@ import pytest
 
 from docs import tables
 from rlvr_probe import cli, identity, launch
-from rlvr_probe.analysis.stuck import Verdict, examine
+from rlvr_probe.analysis.finding import Verdict
+from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.config import Config
 from rlvr_probe.report.stuck import Stacks, stuck_document
 from rlvr_probe.trace.header import Header
-from rlvr_probe.trace.pulse import Member, Work
+from rlvr_probe.trace.member import Member, Work
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -178,7 +180,9 @@ def test_every_command_is_named_where_exit_codes_and_json_are() -> None:
 
 def test_what_stuck_prints_as_json_is_what_is_documented() -> None:
     stacks: Stacks = {(1, None): [("f", "a.py", 1)]}
-    found = stuck_document("run", examine([hanging()], "boot", 10**12), stacks)
+    members = [hanging()]
+    findings = examine(members, "boot", 10**12)
+    found = stuck_document("run", findings, standing_of(members, findings, 10**12), stacks)
     text = read("docs/reference/cli.md").partition("\n## JSON")[2]
     [sentence] = re.findall(r"^It has `run`.*$", text, re.MULTILINE)
     assert set(found) <= set(re.findall(r"`(\w+)`", sentence))

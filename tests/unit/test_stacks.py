@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.stuck import Finding, Verdict
+from rlvr_probe.analysis.finding import Finding, Verdict
+from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.cli import stacks
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.report.stuck import lay_out_stuck, stuck_document
 from rlvr_probe.trace.header import Header
-from rlvr_probe.trace.pulse import Member, Work
+from rlvr_probe.trace.member import Member, Work
 from tests.journals import BOOT
 
 PID, THREAD = 100, 107
@@ -93,10 +94,12 @@ def test_of_a_process_the_most_suspicious_thread_is_shown_and_where_it_is_at(spy
     spy(printing(MAIN, MINE))
     findings = [suspect(), suspect(), suspect(native=PID), suspect(native=None)]
     found, _ = stacks_of(findings)
-    document = stuck_document("run", findings, found)
+    standing = standing_of([one.member for one in findings], findings, 0)
+    document = stuck_document("run", findings, standing, found)
     stacks = [one["stack"] and one["stack"][0]["function"] for one in document["findings"]]
     assert stacks == ["mine", "mine", None, None]
-    said = [getattr(block, "text", "").strip() for block in lay_out_stuck("run", findings, found)]
+    blocks = lay_out_stuck("run", findings, standing, found)
+    said = [getattr(block, "text", "").strip() for block in blocks]
     assert [text.startswith("mine ") for text in said[1:6]] == [False, True, False, True, False]
 
 

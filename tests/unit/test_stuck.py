@@ -9,57 +9,16 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.stuck import Finding, examine, is_stuck
+from rlvr_probe.analysis.stuck import examine, is_stuck
 from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import ProcessState
-from rlvr_probe.report.stuck import lay_out_stuck
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.files import list_files
-from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.load import load
-from rlvr_probe.trace.pulse import Member, Past, Pulse, Work
+from rlvr_probe.trace.member import Member, Past
+from rlvr_probe.trace.pulse import Pulse
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
-
-NOW = 1_000 * SECOND
-
-
-def times(*seconds: float) -> Past:
-    past = Past()
-    for one in seconds:
-        past.add(round(one * SECOND))
-    return past
-
-
-def member(
-    rank: int | None = 0,
-    *work: Work,
-    state: ProcessState = "running",
-    beat_s: float = 1_000.0,
-    role: str = "",
-    job: str = "job",
-    begun_s: float = 0.0,
-    trained: bool = False,
-    **past: float,
-) -> Member:
-    """A process that did a hundred spans of each name in so many seconds."""
-    header = Header(
-        f"{rank or 0:016x}", 0, "run", job, None, "host", BOOT, 100 + (rank or 0), 1, 1,
-        round(begun_s * SECOND), round(begun_s * SECOND), "", 1, "", rank, None, None, {},
-    )  # fmt: skip
-    found = {(name, ""): times(*[seconds] * 100) for name, seconds in past.items()}
-    return Member(header, state, work, found, 0, round(beat_s * SECOND), role, rank, trained)
-
-
-def work(number: int, name: str, since_s: float, parent: int = 0, detail: str = "") -> Work:
-    return Work(number, parent, name, detail, NOW - round(since_s * SECOND))
-
-
-def verdicts(*members: Member) -> list[tuple[int | None, str, str | None]]:
-    return [
-        (one.member.rank, one.verdict, None if one.work is None else one.work.name)
-        for one in examine(members, BOOT, NOW)
-    ]
+from tests.stuck_members import NOW, member, said, times, verdicts, work
 
 
 def test_the_innermost_of_what_is_open_is_what_a_process_is_at() -> None:
@@ -94,8 +53,8 @@ def test_what_took_as_long_before_is_not_overdue() -> None:
     assert verdicts(one) == [(0, "open", "reward_fn")]
 
 
-def test_with_too_few_to_compare_nothing_is_said() -> None:
-    one = member(0, work(1, "checkpoint", 900))
+def test_with_too_few_to_compare_it_is_not_known_until_the_fallback_speaks() -> None:
+    one = member(0, work(1, "checkpoint", 100))
     one.past["checkpoint", ""] = times(*[1] * (LEAST - 1))
     assert verdicts(one) == [(0, "unknown", "checkpoint")]
     one.past["checkpoint", ""].add(SECOND)
@@ -220,10 +179,9 @@ def test_a_process_that_died_is_named_while_others_go_on() -> None:
     found = examine([*others, dead], BOOT, NOW)
     assert (found[0].member.rank, found[0].verdict, found[0].age_s) == (1, "died", 100.0)
     assert is_stuck(found)
-    # Of a whole run that is dead, nobody waits.
     [alone] = examine([dead], BOOT, NOW)
-    assert alone.verdict == "unknown"
-    assert not is_stuck([alone])
+    assert alone.verdict == "gone"
+    assert is_stuck([alone])
 
 
 def crashed(*ranks: int | None, trained: bool = False) -> list[Member]:
@@ -284,7 +242,7 @@ def test_a_launch_that_was_over_before_it_trained_is_past_once_its_ranks_train()
 def test_who_goes_on_in_another_launch_makes_none_of_this_one_dead() -> None:
     beside = member(1, work(1, "rollout", 5), job="second", begun_s=700.0, rollout=10)
     dead = member(0, work(1, "rollout", 220), state="died", beat_s=800.0, rollout=30)
-    assert verdicts(dead, beside) == [(0, "open", "rollout"), (1, "open", "rollout")]
+    assert verdicts(dead, beside) == [(0, "gone", "rollout"), (1, "open", "rollout")]
 
 
 def test_a_process_that_gives_no_sign_of_life_is_silent_and_one_elsewhere_is_not() -> None:
@@ -498,21 +456,16 @@ def test_a_row_that_means_nothing_costs_no_other(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- saying it
 
 
-def said(findings: list[Finding]) -> str:
-    blocks = lay_out_stuck("run", findings, {}, "")
-    return "\n".join(getattr(block, "text", "") for block in blocks)
-
-
 def test_the_first_line_below_the_title_is_the_answer() -> None:
     tool = member(2, work(1, "tool_call", 600, detail="search"), tool_call=0.5)
-    text = said(examine([tool], BOOT, NOW)).splitlines()[1]
+    text = said(tool).splitlines()[1]
     assert text == (
         "rank 2 (pid 102 on host) is stuck: tool_call search open for 10.0 min;"
         " 99 of 100 took 0.500 s or less, of 100"
     )
-    assert "nothing is open for unusually long" in said(
-        examine([member(0, work(1, "reward", 1), reward=1)], BOOT, NOW)
-    )
+    assert said(member(0, work(1, "reward", 1), reward=1)).splitlines() == [
+        "run · 1 running", "nothing is open for unusually long",
+    ]  # fmt: skip
 
 
 def test_the_command_exits_with_1_if_something_is_stuck(

@@ -1,110 +1,91 @@
 """What a run is stuck on: what is open, against how long such things took before, and who waits.
 
-A span is *overdue* if it has been open for three times the 99th percentile of those of its kind
-that ended in its run, longer than any of them, and for ten seconds at least; with fewer than twenty
-to compare with, nothing is said. A call that is overdue where it was made is so where it is done.
-Calls and ranks are matched within a launch. Of overdue spans the innermost ones of a process count,
-and finer ones come first: a tool call holds up its turn's trajectory, a trajectory its rollout, a
-rollout the step of every rank, and a rank that does a call the controller that made it. A launch
-that is over and trains again is past, and so is one that was over before it trained and was
-launched again: nothing is said of it.
+A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.limits` allow, and so
+is what a trainer does between two steps. Where enough of its kind ended, what is around it is
+judged as well, since a step may not end though all in it does; where they are few, what ends inside
+it shows that it goes on. A call that is overdue where it was made is so where it is done.
+
+Calls and ranks are matched within a launch. Who died, is silent or has not come where others are
+overdue comes before those. Of overdue spans the innermost ones of a process count, and finer ones
+come first: a tool call holds up its turn's trajectory, a trajectory its rollout, a rollout the step
+of every rank, and a rank that does a call the controller that made it. A launch that is over and
+trains again is past, and so is one that was over before it trained and was launched again: nothing
+is said of it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, get_args
 
-from rlvr_probe.analysis.usual import LEAST, NO_TIMES, Usual
+from rlvr_probe.analysis.arriving import apart, called, missing
+from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
+from rlvr_probe.analysis.launched import Launch, launches
+from rlvr_probe.analysis.limits import Fallback, Limit, limit_of
+from rlvr_probe.analysis.starving import is_starving, step_of
+from rlvr_probe.analysis.usual import NO_TIMES, Times, Usual
+from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.model import names
-from rlvr_probe.trace.attempts import job_launches
-from rlvr_probe.trace.pulse import Member, Work
+from rlvr_probe.trace.between import BEFORE, UNSEEN
+from rlvr_probe.trace.member import Member, Work
 
-__all__ = ["WRONG", "Finding", "Verdict", "examine", "is_stuck"]
+__all__ = ["examine", "is_stuck"]
 
-_TIMES: Final = 3
-_LEAST_S: Final = 10.0
 _SILENT_S: Final = 15.0
 """A flush thread writes ten times per second; one that a busy machine holds up, less often."""
-_UNDERWAY_NS: Final = 1_000_000_000
-"""From where a call is made to where it is done: 12 ms were measured; a busy machine takes longer,
-and wall clocks of two machines differ."""
-
-Verdict = Literal["died", "silent", "overdue", "apart", "open", "idle", "unknown"]
-"""``died``: while others of its job go on. ``silent``: it runs, and no thread of the probe in it
-does. ``overdue``: see above. ``apart``: it is not where most ranks of its role wait. ``open``:
-nothing is wrong with it. ``idle``: it has nothing open. ``unknown``: too few to compare with."""
-
-WRONG: Final[frozenset[Verdict]] = frozenset(("died", "overdue", "silent"))
-"""What makes a run stuck. That a rank is ``apart`` may be as it should be."""
-
-_ORDER: Final[tuple[Verdict, ...]] = (
-    "died", "overdue", "silent", "apart", "unknown", "open", "idle",
+_ORDER: Final[tuple[Verdict, ...]] = get_args(Verdict)
+_ASIDE: Final = frozenset((names.EVAL.name, names.CHECKPOINT.name))
+"""What comes every so many steps: the step that holds it is not judged by its length."""
+_FINE: Final = frozenset(
+    name.name
+    for name in (
+        names.TOOL_CALL, names.REWARD_FN, names.VERIFY, names.TURN, names.TRAJECTORY,
+        names.OPTIMIZER_STEP, names.USER,
+    )
 )  # fmt: skip
-_FINER: Final = (
-    names.TOOL_CALL.name, names.REWARD_FN.name, names.VERIFY.name, names.TURN.name,
-    names.TRAJECTORY.name, names.OPTIMIZER_STEP.name,
-)  # fmt: skip
-_OUTER: Final = (names.RPC.name, names.EXPERIENCE.name, names.STEP.name)
+"""What is judged where it is the innermost alone, since it takes as long as it takes; and what else
+its process does need not be inside of it."""
+_GENERATES: Final = frozenset((names.ROLLOUT.name, names.REWARD.name, names.EVAL.name, UNSEEN))
+"""What goes on as long as trajectories do, whichever process they are in."""
+_SIFTED: Final = frozenset((names.ROLLOUT.name, names.EXPERIENCE.name, names.STEP.name))
+_BEGINNING: Final = frozenset((names.RPC.name, names.USER.name))
+"""What is recorded before a training begins: models are loaded by calls to their processes."""
+_PASSING: Final = ("", "task")
+"""Roles of processes that others begin and end as they need them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One process, by the innermost of what it is at; one with several has several.
-
-    Attributes:
-        member: The process.
-        work: The span, None where it has none open.
-        inside: Spans around it, the nearest first.
-        age_s: Since its begin: until now, or until the process was last seen.
-        silent_s: Since its last sign of life; None on another machine.
-        before, p50_s, p99_s, longest_s: Spans of its kind that ended, how many and how long they
-            took; None where there are none.
-        verdict: What is to be thought of it.
-    """
-
-    member: Member
-    work: Work | None
-    inside: tuple[Work, ...]
-    age_s: float | None
-    silent_s: float | None
-    before: int
-    p50_s: float | None
-    p99_s: float | None
-    longest_s: float | None
-    verdict: Verdict
-
-    @property
-    def thread(self) -> tuple[int, int | None]:
-        """Pid and native id of the thread that is at it; None where that is not known."""
-        return self.member.header.pid, None if self.work is None else self.work.thread
-
-    @property
-    def times(self) -> float | None:
-        """Its age, in 99th percentiles of its kind."""
-        return self.age_s / self.p99_s if self.age_s is not None and self.p99_s else None
+class _Look:
+    usual: Usual
+    boot: str
+    now_ns: int
+    fallback: Fallback
+    trained: bool
 
 
-def examine(members: Sequence[Member], boot: str, now_ns: int) -> list[Finding]:
+def examine(
+    members: Sequence[Member], boot: str, now_ns: int, fallback: Fallback | None = None
+) -> list[Finding]:
     """What each process is at, the most suspicious first.
 
     Args:
         members: Processes of one run.
         boot: Boot id of this machine.
         now_ns: CLOCK_MONOTONIC of this machine.
+        fallback: What is told where there is little to compare with.
     """
-    usual = Usual(members)
+    trained = any(one.trained for one in members)
+    look = _Look(Usual(members), boot, now_ns, fallback or Fallback(), trained)
     found = list[Finding]()
-    for launch in _launches(members):
+    for launch in launches(members):
         own = [
             finding
             for one in launch.members
             if one.state in ("running", "died", "unknown")
-            for finding in _of(one, usual, boot, now_ns, launch.alive)
+            for finding in _of(one, launch, look)
         ]
-        found += _apart(_called(own))
+        found += missing(apart(called(own)))
     return sorted(found, key=_rank)
 
 
@@ -113,161 +94,174 @@ def is_stuck(findings: Iterable[Finding]) -> bool:
     return any(one.verdict in WRONG for one in findings)
 
 
-def _runs(member: Member) -> bool:
-    return member.state == "running"
-
-
 @dataclass(frozen=True, slots=True)
-class _Launch:
-    """Processes of one launch, when it began and was last seen by wall clocks, ns, and its ranks.
+class _Open:
+    """What a process is at: a span, what is around it and inside it, and how it compares."""
 
-    Wall clocks are all that two machines have in common. The ranks are those that trained; of a
-    launch in which none did, all, and each says so.
-    """
-
-    members: list[Member]
-    begun_ns: int
-    seen_ns: int
-    ranks: frozenset[tuple[bool, int | None]]
-    alive: bool
-
-    @classmethod
-    def of(cls, members: list[Member]) -> _Launch:
-        trained = [one for one in members if one.trained]
-        return cls(
-            members,
-            min(one.header.epoch_ns for one in members),
-            max(one.header.epoch_ns + one.heartbeat_ns - one.header.mono_ns for one in members),
-            frozenset((one.trained, one.rank) for one in trained or members),
-            any(_runs(one) for one in members),
-        )
+    work: Work
+    inside: tuple[Work, ...]
+    at: Work | None
+    age_s: float
+    past: Times
+    limit: Limit
+    moved_s: float | None
+    overdue: bool
 
 
-def _launches(members: Sequence[Member]) -> list[_Launch]:
-    """All but those that are over and of which a later one took up a rank.
-
-    Of one that trained only one that trains does: what else is started may have any rank, or none.
-    """
-    launches = [
-        _Launch.of([members[index] for index in launch]) for launch in job_launches(members)
-    ]
-    last_ns = dict[tuple[bool, int | None], int]()
-    for one in launches:
-        for trained, rank in one.ranks:
-            for place in {(trained, rank), (False, rank)}:
-                last_ns[place] = max(last_ns.get(place, one.begun_ns), one.begun_ns)
+def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
+    told = member.state == "running" and member.header.boot == look.boot and member.beats
+    silent_s = max(0, look.now_ns - member.heartbeat_ns) / 1e9 if told else None
+    if launch.outlived(member):
+        return []
+    wrong: Verdict | None = None
+    if member.state == "died" and launch.alive:
+        wrong = "died"
+    elif silent_s is not None and silent_s > _SILENT_S:
+        wrong = "silent"
+    elif member.state == "unknown" and not launch.returned and _is_needed(member):
+        lag_s = (launch.seen_ns - member.wall_ns(member.heartbeat_ns)) / 1e9
+        if lag_s > look.fallback.after_s:
+            wrong, silent_s = "silent", lag_s
+    gone = member.state == "died" and (launch.trained or not look.trained)
+    opened = list(_opened(member, launch, look))
+    if wrong is None and (starved := _starved(member, launch, look, opened)) is not None:
+        wrong, opened = "starved", [starved]
+    if not opened:
+        if member.state == "died" and not _is_needed(member):
+            return []  # as helpers end; how is not for here
+        verdict = wrong or ("gone" if gone else "idle")
+        return [Finding(member, None, (), None, silent_s, 0, None, None, None, verdict)]
     return [
-        one
-        for one in launches
-        if one.alive or all(last_ns[rank] <= one.seen_ns for rank in one.ranks)
-    ]
+        Finding(
+            member, one.work, one.inside, one.age_s, silent_s, one.past.count, one.past.p50_s,
+            one.past.p99_s, one.past.longest_s, wrong or _verdict(one, gone), one.limit,
+            one.moved_s, at=one.at,
+        )
+        for one in opened
+    ]  # fmt: skip
 
 
-def _of(member: Member, usual: Usual, boot: str, now_ns: int, alive: bool) -> list[Finding]:
-    runs, here = _runs(member), member.header.boot == boot
-    until_ns = now_ns if runs else member.heartbeat_ns
-    silent_s = max(0, now_ns - member.heartbeat_ns) / 1e9 if here and boot else None
-    by_id = {work.id: work for work in member.work}
-    outer = {work.parent for work in member.work}
-    leaves = [work for work in member.work if work.id not in outer]
-    if not leaves and member.state == "died":
-        return []  # it ended between two things; how is not for here
-    found = list[Finding]()
-    places: Sequence[Work | None] = leaves or (None,)
-    for work in places:
-        past = NO_TIMES if work is None else usual.of(member, work)
-        age_s = None if work is None else max(0, until_ns - work.start_ns) / 1e9
-        verdict: Verdict = "open" if work is not None else "idle"
-        if member.state == "died" and alive:
-            verdict = "died"
-        elif runs and silent_s is not None and silent_s > _SILENT_S:
-            verdict = "silent"
-        if age_s is not None and verdict == "open":
-            if past.count < LEAST or past.p99_s is None or past.longest_s is None:
-                verdict = "unknown"
-            elif age_s > max(_TIMES * past.p99_s, past.longest_s, _LEAST_S):
-                verdict = "overdue"
-        found.append(
-            Finding(
-                member, work, tuple(_around(work, by_id)), age_s, silent_s if runs else None,
-                past.count, past.p50_s, past.p99_s, past.longest_s, verdict,
-            )
-        )  # fmt: skip
-    return found
+def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open]) -> _Open | None:
+    """The step of a process for which its filter passes nothing, if it is past its limit."""
+    step = step_of(member)
+    if step is None or not is_starving(member, step, launch):
+        return None
+    if any(one.overdue and one.work.name not in _SIFTED for one in opened):
+        return None  # something in it does not go on
+    past = look.usual.of(member, step)
+    limit = limit_of(step.name, past, look.fallback)
+    age_s = max(0, _until_ns(member, look) - step.start_ns) / 1e9
+    if age_s - step.aside_ns / 1e9 <= limit.seconds:
+        return None
+    one = next(one for one in opened if step in (one.work, *one.inside))
+    path = (one.work, *one.inside)
+    place = path.index(step)
+    at = one.at or (path[0] if place else None)
+    return _Open(step, path[place + 1 :], at, age_s, past, limit, None, True)
 
 
-def _around(work: Work | None, by_id: dict[int, Work]) -> Iterable[Work]:
+def _verdict(one: _Open, gone: bool) -> Verdict:
+    if one.overdue:
+        return "overdue"
+    if gone:
+        return "gone"
+    return "open" if one.limit.rule == "past" else "unknown"
+
+
+def _is_needed(member: Member) -> bool:
+    """Whether others of its job count on it, as far as is recorded."""
+    if member.trained or (names.RPC.name, "") in member.past:
+        return True
+    return bool(member.past) and member.role not in _PASSING
+
+
+def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
+    """The innermost spans of a process: of those that are overdue, and of all others."""
+    by_id = {work.id: work for work in member.work if not _is_idle(work, member, launch)}
+    outer = {work.parent for work in by_id.values()}
+    found = list[_Open]()
+    for leaf in by_id.values():
+        if leaf.id not in outer:
+            path = (leaf, *_around(leaf, by_id))
+            judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
+            known = [one for one in judged if one is not None]
+            found.append(next((one for one in known if one.overdue), known[0]))
+    holding = {work.id for one in found if one.overdue for work in one.inside}
     seen = set[int]()
-    while work is not None and work.parent in by_id and work.parent not in seen:
+    for one in found:
+        if one.at is not None and one.work.id in holding:
+            # Something else in it is overdue, and this is not.
+            leaf = next(work for work in by_id.values() if work.id == one.at.id)
+            path = (leaf, *_around(leaf, by_id))
+            again = _judged(path, 0, member, launch, look)
+            if again is not None:
+                yield again
+        elif one.work.id not in seen:
+            seen.add(one.work.id)
+            yield one
+
+
+def _is_idle(work: Work, member: Member, launch: Launch) -> bool:
+    """Whether a process that has recorded nothing has nothing to do, as far as is known.
+
+    Where nobody trains yet, and nothing but calls was recorded, all of its launch begins.
+    """
+    if work.name != BEFORE or member.trained:
+        return False
+    opened = any(other.name != BEFORE for one in launch.members for other in one.work)
+    served = any(name not in _BEGINNING for one in launch.members for name, _ in one.past)
+    return launch.trained or opened or served
+
+
+def _judged(
+    path: tuple[Work, ...], place: int, member: Member, launch: Launch, look: _Look
+) -> _Open | None:
+    """How the span at ``place`` of ``path`` compares; None where it is not to be judged."""
+    work = path[place]
+    if place and (work.name in _FINE or any(one.name in _ASIDE for one in path[:place])):
+        return None
+    past = NO_TIMES if work.name == BEFORE else look.usual.of(member, work)
+    limit = limit_of(work.name, past, look.fallback)
+    if place and limit.rule != "past":
+        return None
+    until_ns = _until_ns(member, look)
+    since_ns = work.start_ns + work.aside_ns
+    age_s, moved_s = max(0, until_ns - work.start_ns) / 1e9, None
+    still_s = (until_ns - since_ns) / 1e9
+    if limit.rule != "past" and (moved_ns := _last_moved_ns(path, member, launch)) > since_ns:
+        moved_s = max(0, until_ns - moved_ns) / 1e9
+        longest = Limit(limit.seconds * look.fallback.times, limit.rule)
+        limit, still_s = (longest, still_s) if still_s > longest.seconds else (limit, moved_s)
+    return _Open(
+        work, path[place + 1 :], path[0] if place else None, age_s, past, limit, moved_s,
+        still_s > limit.seconds,
+    )  # fmt: skip
+
+
+def _until_ns(member: Member, look: _Look) -> int:
+    return look.now_ns if member.state == "running" else member.heartbeat_ns
+
+
+def _last_moved_ns(path: tuple[Work, ...], member: Member, launch: Launch) -> int:
+    """When something last ended in the innermost span of ``path``, CLOCK_MONOTONIC."""
+    if path[0].name in _FINE:
+        return 0
+    if path[0].name == BEFORE and not member.trained:
+        return member.mono_ns(launch.moved_ns)
+    if any(work.name in _GENERATES for work in path):
+        return max(member.last_ns, member.mono_ns(launch.active_ns))
+    return member.last_ns
+
+
+def _around(work: Work, by_id: dict[int, Work]) -> Iterator[Work]:
+    seen = set[int]()
+    while work.parent in by_id and work.parent not in seen:
         seen.add(work.parent)
         work = by_id[work.parent]
         yield work
 
 
-def _called(findings: list[Finding]) -> list[Finding]:
-    """Mark who does a call that is overdue where it was made, of one launch.
-
-    It began there by as much earlier as the call was on its way: for so long only who waits for it
-    would be named.
-    """
-    made = [one for one in findings if one.verdict == "overdue" and one.inside]
-    return [
-        replace(one, verdict="overdue")
-        if one.verdict in ("open", "unknown")
-        and not one.inside
-        and any(_is_one_call(one, other) for other in made)
-        else one
-        for one in findings
-    ]
-
-
-def _is_one_call(one: Finding, other: Finding) -> bool:
-    """Whether both are at the same call, by its method and when they began by wall clocks."""
-    done, made = one.work, other.work
-    if done is None or made is None or not done.name == made.name == names.RPC.name:
-        return False
-    underway_ns = _begun_ns(one.member, done) - _begun_ns(other.member, made)
-    return done.detail == made.detail != "" and abs(underway_ns) <= _UNDERWAY_NS
-
-
-def _begun_ns(member: Member, work: Work) -> int:
-    return member.header.epoch_ns + work.start_ns - member.header.mono_ns
-
-
-def _apart(findings: list[Finding]) -> list[Finding]:
-    """Mark ranks of one launch that are not where most of their role wait in one stage.
-
-    A rank of another role, as that of the model of the reference, is at something else by right.
-    """
-    at: dict[str, Counter[str | None]] = {}
-    for one in filter(_is_rank, findings):
-        at.setdefault(one.member.role, Counter())[_place(one)] += 1
-    waits = dict[str, str | None]()
-    for role, places in at.items():
-        [(place, count)] = places.most_common(1)
-        waits[role] = place if count > places.total() / 2 else None
-    return [
-        replace(one, verdict="apart")
-        if _is_rank(one)
-        and waits[one.member.role] not in (None, _place(one))
-        and one.verdict in ("open", "idle", "unknown")
-        else one
-        for one in findings
-    ]
-
-
-def _is_rank(one: Finding) -> bool:
-    return one.member.rank is not None and _runs(one.member)
-
-
-def _place(one: Finding) -> str | None:
-    return None if one.work is None else one.work.name
-
-
-def _rank(one: Finding) -> tuple[int, int, float]:
+def _rank(one: Finding) -> tuple[int, bool, int, float]:
     name = "" if one.work is None else one.work.name
-    fine = _FINER.index(name) if name in _FINER else len(_FINER)
-    fine += 2 + _OUTER.index(name) if name in _OUTER else 0
-    # Who makes a call does so in a stage of its own; who does it has nothing around it.
-    fine -= name == names.RPC.name and not one.inside
-    return _ORDER.index(one.verdict), fine, -(one.times or one.age_s or 0.0)
+    fine = fineness(name, outermost=not one.inside)
+    return _ORDER.index(one.verdict), not one.waiting, fine, -(one.times or one.age_s or 0.0)

@@ -8,7 +8,7 @@ Exit codes, the same for every command but ``run``, which passes on that of its 
 ====  =========================================================================================
 0     done
 1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that a
-      recording would miss, ``stuck`` something that takes too long
+      recording would miss, ``stuck`` something that takes too long, or died
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
       in the way, a full disk, a collector that does not answer, or does not take everything
 130   interrupted
@@ -47,10 +47,10 @@ COMMANDS = (
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
-something that a recording would miss, stuck something that takes too long); 2 it could not
-be done (wrong usage, no such recording, nothing to convert, a folder in the way, a full disk,
-a collector that does not answer or does not take everything); 130 interrupted. 'run' exits
-with the code of its command."""
+something that a recording would miss, stuck something that takes too long, or died); 2 it
+could not be done (wrong usage, no such recording, nothing to convert, a folder in the way, a
+full disk, a collector that does not answer or does not take everything); 130 interrupted.
+'run' exits with the code of its command."""
 
 
 class _Version(argparse.Action):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from rlvr_probe.analysis.stuck import Finding
+    from rlvr_probe.analysis.finding import Finding
     from rlvr_probe.report.stuck import Frame, Stacks
 
 __all__ = ["stacks_of"]
@@ -50,11 +50,12 @@ def stacks_of(findings: Sequence[Finding]) -> tuple[Stacks, str]:
     Returns:
         The stacks, and why there are fewer than there could be, and what helps.
     """
-    from rlvr_probe.analysis.stuck import WRONG
+    from rlvr_probe.analysis.finding import WRONG
 
     suspects: dict[int, Finding] = {}
     for one in findings:
-        if (one.verdict in WRONG or one.verdict == "apart") and one.member.state == "running":
+        here = one.member.state == "running" and not one.member.hidden
+        if here and (one.verdict in WRONG or one.verdict == "apart"):
             suspects.setdefault(one.member.header.pid, one)
     program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which(
         "py-spy"

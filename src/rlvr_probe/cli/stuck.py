@@ -6,18 +6,23 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from rlvr_probe.analysis.stuck import Finding
+    from rlvr_probe.analysis.finding import Finding
+    from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.trace.pulse import Pulse
 
 __all__ = ["add_parser", "execute"]
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_AFTER_S, _TIMES = 600.0, 10.0
+"""Defaults of :class:`~rlvr_probe.analysis.limits.Fallback`, which the parser does not load."""
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,9 +31,11 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "stuck",
         help="say what a run is at now, for how long against its own past, and who is suspect",
         description="Show what is open in a run that goes on, or was when it ended: for how long"
-        " against the 99th percentile of its own past, in which process. With py-spy installed, and"
-        " the right to use it, show where the suspect's thread is. Exits with 1 if something is"
-        " stuck.",
+        " against the 99th percentile of its own past, in which process; what a trainer does"
+        " between two steps counts as open. Where fewer than 20 of a kind ended, the settings"
+        " below decide. With py-spy installed, and the right to use it, show where the suspect's"
+        " thread is. Exits with 1 if something is stuck, or its processes are gone and no training"
+        " returned.",
     )
     parser.add_argument(
         "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
@@ -36,34 +43,60 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--watch",
         metavar="SECONDS",
-        type=_seconds,
+        type=_between(0.1, 3600, "seconds"),
         nargs="?",
         const=2.0,
         help="look again every SECONDS (2), until interrupted",
+    )
+    parser.add_argument(
+        "--unknown-after",
+        metavar="SECONDS",
+        type=_between(1, 1e9, "seconds"),
+        default=_AFTER_S,
+        help="where fewer than 20 of a kind ended, what is open for SECONDS is stuck"
+        f" ({_AFTER_S:g}), but not before 3 times the longest of them",
+    )
+    parser.add_argument(
+        "--unknown-times",
+        metavar="N",
+        type=_between(3, 1e9, "times"),
+        default=_TIMES,
+        help="and so is what is open for N times the longest of them and for 120 seconds"
+        f" ({_TIMES:g})",
     )
     parser.add_argument("--no-stacks", action="store_true", help="do not run py-spy")
     parser.add_argument("--json", action="store_true", help="print JSON, with --watch one per line")
     parser.set_defaults(execute=execute, parser=parser)
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"found {text}, expected 0.1 to 3600 seconds")
-    return value
+def _between(least: float, most: float, unit: str) -> Callable[[str], float]:
+    """What reads a number that an argument may be."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"found {text}, expected {least:g} to {most:g} {unit}")
+        return value
+
+    return read
 
 
 def execute(args: argparse.Namespace) -> int:
     """Look, once or again and again, and return the exit code."""
+    from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.trace import find_run
     from rlvr_probe.trace.pulse import Pulse
 
     pulse = Pulse(find_run(args.run))
+    fallback = Fallback(args.unknown_after, args.unknown_times)
     try:
         while True:
-            found = _look(pulse, args)
+            found = _look(pulse, args, fallback)
             if args.watch is None:
                 return UNSOUND if is_stuck(found) else OK
             time.sleep(args.watch)
@@ -71,23 +104,25 @@ def execute(args: argparse.Namespace) -> int:
         pulse.close()
 
 
-def _look(pulse: Pulse, args: argparse.Namespace) -> list[Finding]:
+def _look(pulse: Pulse, args: argparse.Namespace, fallback: Fallback) -> list[Finding]:
+    from rlvr_probe.analysis.standing import standing_of
     from rlvr_probe.analysis.stuck import examine
     from rlvr_probe.cli.stacks import stacks_of
     from rlvr_probe.report.render import draw
     from rlvr_probe.report.stuck import lay_out_stuck, stuck_document
 
     members = pulse.read()
-    found = examine(members, pulse.machine.boot, pulse.machine.now_ns())
+    found = examine(members, pulse.machine.boot, pulse.machine.now_ns(), fallback)
+    standing = standing_of(members, found, time.time_ns())
     run = members[0].header.run if members else pulse.folder.name
     stacks, hint = ({}, "") if args.no_stacks else stacks_of(found)
     if args.json:
-        document = stuck_document(run, found, stacks)
+        document = stuck_document(run, found, standing, stacks)
         json.dump(document, sys.stdout, indent=None if args.watch else 2, allow_nan=False)
         print(flush=True)
         return found
     if args.watch and sys.stdout.isatty():
         sys.stdout.write(_CLEAR)
-    draw(lay_out_stuck(run, found, stacks, hint), sys.stdout)
+    draw(lay_out_stuck(run, found, standing, stacks, hint), sys.stdout)
     sys.stdout.flush()
     return found

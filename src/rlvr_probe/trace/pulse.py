@@ -25,7 +25,7 @@ from rlvr_probe.trace.member import Member, Past, Work
 from rlvr_probe.trace.onwards import Onwards
 from rlvr_probe.trace.opentable import Table, read_table
 
-__all__ = ["Member", "Past", "Pulse", "Work"]
+__all__ = ["Pulse"]
 
 _SLICE_B: Final = 1024 * 1024
 _DECODE: Final = msgspec.json.Decoder().decode
