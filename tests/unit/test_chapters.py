@@ -16,6 +16,7 @@ from rlvr_probe.analysis.chapters.movement import movement
 from rlvr_probe.analysis.chapters.occupancy import occupancy
 from rlvr_probe.analysis.chapters.rewards import rewards
 from rlvr_probe.analysis.chapters.tools import tools
+from rlvr_probe.analysis.figures import Inputs, query
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model.trace import Trace
 from tests.chaptered import said
@@ -668,3 +669,23 @@ def test_what_is_said_carries_its_query_and_is_finite(tables: Tables) -> None:
         for end in (figure.low, figure.high):
             assert end is None or math.isfinite(end)
     assert set(told.series) <= series
+
+
+def test_inputs_of_a_query_are_tables_and_views_and_not_what_it_defines_itself(
+    tables: Tables,
+) -> None:
+    asked = """
+    WITH a AS (SELECT step_id FROM step),
+      b AS (SELECT step_id FROM a JOIN kept_step USING (step_id))
+    SELECT count(*) FROM b, range(3), (SELECT $number) WHERE step_id IN (SELECT step_id FROM batch)
+    """
+
+    inputs = query(tables, asked, number=1).inputs
+
+    assert list(inputs) == ["batch", "kept_step", "step"]
+    assert (inputs[0], inputs[1:]) == ("batch", ("kept_step", "step"))
+    assert inputs == query(tables, asked, number=1).inputs
+    assert inputs != query(tables, asked, number=2).inputs
+    assert len({inputs, query(tables, asked, number=1).inputs}) == 1
+    assert inputs != list(inputs)
+    assert list(Inputs("no statement at all")) == []

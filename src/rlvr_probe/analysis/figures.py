@@ -6,19 +6,74 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from string import Template
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import duckdb
 
 if TYPE_CHECKING:
     from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Series", "query"]
+__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Inputs", "Series", "query"]
 
 _EVIDENCE: Final = 20
 """Ids that a figure carries of each kind."""
 
 _TABLE_NAME: Final = re.compile(r'"table_name":"([^"]+)"')
+_CTE_NAME: Final = re.compile(r'"key":"([^"]+)","value":\{"aliases"')
+
+
+class Inputs(Sequence[str]):
+    """Tables and views that a statement reads, sorted; looked up where somebody asks for them.
+
+    Only what is written into a file has them, and to look them up takes a third of a query's time.
+    """
+
+    __slots__ = ("_query",)
+
+    def __init__(self, query: str) -> None:
+        """Those of ``query``, one statement in SQL."""
+        self._query = query
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        """One name, or some."""
+        return _inputs(self._query)[index]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(_inputs(self._query))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are those of the same statement."""
+        return isinstance(other, Inputs) and self._query == other._query
+
+    def __hash__(self) -> int:
+        """By the statement."""
+        return hash(self._query)
+
+
+@cache
+def _inputs(run: str) -> tuple[str, ...]:
+    """What a statement reads, as DuckDB understands it, besides what it defines itself."""
+    [[tree]] = _reader().execute("SELECT json_serialize_sql(?::VARCHAR)", [run]).fetchall()
+    return tuple(sorted({*_TABLE_NAME.findall(tree)}.difference(_CTE_NAME.findall(tree))))
+
+
+@cache
+def _reader() -> duckdb.DuckDBPyConnection:
+    """A database without a table: it reads statements and runs none of them."""
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    return duckdb.connect(config=config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +122,7 @@ class Figure:
     low: float | None = None
     high: float | None = None
     query: str = ""
-    inputs: tuple[str, ...] = ()
+    inputs: Sequence[str] = ()
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     by: Mapping[str, str | int] = field(default_factory=dict)
 
@@ -101,7 +156,7 @@ class Series:
     rows: tuple[tuple[Any, ...], ...]
     total: int
     query: str = ""
-    inputs: tuple[str, ...] = ()
+    inputs: Sequence[str] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -143,7 +198,7 @@ class Answer:
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
     query: str
-    inputs: tuple[str, ...]
+    inputs: Sequence[str]
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -178,18 +233,7 @@ def query(tables: Tables, sql: str, **values: object) -> Answer:
     done = tables.sql.execute(run)
     columns = tuple(str(one[0]) for one in done.description or ())
     rows = done.fetchall()
-    return Answer(columns, rows, run, _inputs(tables, run))
-
-
-def _inputs(tables: Tables, run: str) -> tuple[str, ...]:
-    """Tables and views that a statement reads, as DuckDB understands it."""
-    [[tree]] = tables.sql.execute("SELECT json_serialize_sql(?::VARCHAR)", [run]).fetchall()
-    read = set(_TABLE_NAME.findall(tree))
-    known = tables.sql.execute(
-        "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()"
-        " WHERE NOT internal"
-    )
-    return tuple(sorted(read.intersection(name for (name,) in known.fetchall())))
+    return Answer(columns, rows, run, Inputs(run))
 
 
 def _literal(value: object) -> str:

@@ -126,4 +126,4 @@ class Cause:
     usually_helps: str
     refuted_by: str
     query: str
-    inputs: tuple[str, ...] = field(default=())
+    inputs: Sequence[str] = field(default=())

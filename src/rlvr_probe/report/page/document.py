@@ -148,7 +148,7 @@ def _series(series: Series, shared: _Shared) -> dict[str, Any]:
         "rows": drawn(series.rows),
         "total": series.total,
         "query": shared.query(series.query),
-        "inputs": series.inputs,
+        "inputs": list(series.inputs),
     }
 
 
