@@ -213,6 +213,16 @@ def test_a_rank_that_is_late_in_one_stage_is_named_with_that_stage(corpus: Corpu
         assert 0.6 < first.gpu_s * 1e9 / (late_ns * drawn.steps * drawn.ranks) <= 1.0
 
 
+def test_a_late_process_whose_rank_is_not_known_is_given_none(corpus: Corpus) -> None:
+    with corpus.tables(scenario(2)) as tables:
+        tables.sql.execute("UPDATE engine_call SET end_ns = end_ns + 3e10 WHERE process = 1")
+        tables.sql.execute("UPDATE span SET end_ns = end_ns + 3e10 WHERE name = 'rollout'")
+        tables.sql.execute("UPDATE process SET rank = NULL")
+        first, *_ = find_causes(tables)
+    assert (first.kind, first.where) == ("slow_rank", {"process": 1, "stage": "generation"})
+    assert first.title.startswith("process 1 is 30 s a step later than its peers")
+
+
 def test_a_rank_that_is_late_in_one_of_two_stages_is_not_slow_in_all_it_does(
     corpus: Corpus,
 ) -> None:
@@ -339,6 +349,20 @@ def test_one_of_two_ranks_is_slow_only_if_it_is_by_much(
     assert found == named
 
 
+def test_of_two_ranks_one_time_of_each_tells_nothing(corpus: Corpus) -> None:
+    with corpus.tables(replace(scenario(2), ranks=2)) as tables:
+        tables.sql.execute(
+            "DELETE FROM span WHERE name IN ('weight_sync', 'old_logprob', 'ref_logprob')"
+            " AND (name <> 'ref_logprob' OR step_id <> 3)"
+        )
+        tables.sql.execute(
+            "UPDATE span SET end_ns = start_ns + 1e9 + 600e9 * (process = 1)::INTEGER"
+            " WHERE name = 'ref_logprob'"
+        )
+        found = [one.kind for one in find_causes(tables) if one.kind != "long_tail"]
+    assert found == []
+
+
 def test_a_tool_is_not_slow_because_another_asks_nobody(corpus: Corpus) -> None:
     with corpus.tables(UNEVEN) as tables:
         tables.sql.execute(
@@ -372,6 +396,21 @@ def test_a_trajectory_that_waits_for_its_verification_has_no_long_tail(corpus: C
             )
         named = [cause for cause in find_causes(tables) if cause.kind in ("straggler", "long_tail")]
     assert [cause for cause in named if one in cause.evidence["trajectory"].ids] == []
+
+
+def test_of_the_only_length_that_is_known_no_other_is_told(corpus: Corpus) -> None:
+    with corpus.tables(brief(scenario(18))) as tables:
+        [[one]] = tables.sql.execute(
+            "SELECT max_by(trajectory_id, response_tokens) FROM trajectory WHERE step_id = 5"
+        ).fetchall()
+        tables.sql.execute(
+            "UPDATE trajectory SET end_ns = end_ns + if(trajectory_id = $one, 900e9, 0),"
+            " response_tokens = if(trajectory_id = $one, response_tokens, NULL)",
+            {"one": one},
+        )
+        [tail] = [cause for cause in find_causes(tables) if cause.kind == "long_tail"]
+    assert tail.evidence["trajectory"].ids == (one,)
+    assert "longest other" not in tail.title
 
 
 def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(corpus: Corpus) -> None:
@@ -470,7 +509,24 @@ def named(causes: list[Cause]) -> list[str]:
 
 
 def test_every_kind_has_its_words() -> None:
-    assert set(KINDS) == set(HELPS) == set(REFUTED) == set(CONFIDENCE)
+    assert set(KINDS) == set(HELPS) == set(REFUTED)
+
+
+def test_a_kind_that_was_first_in_no_judged_run_has_no_confidence(corpus: Corpus) -> None:
+    """0.5 is not what a recording tells, where nobody judged one."""
+    assert set(KINDS) - set(CONFIDENCE) == {"slow_reward", "long_tail", "unfinished"}
+    drawn = scenario(2)
+    with corpus.tables(drawn) as tables:
+        tables.sql.execute("UPDATE span SET end_ns = end_ns + 90_000_000_000 WHERE name = 'reward'")
+        tables.sql.execute(
+            "UPDATE reward_call SET end_ns = end_ns + 90_000_000_000 WHERE function = 'code_reward'"
+        )
+        found = characterize(tables)
+        on_the_page = document(tables, found)["causes"][0]
+    first = found.causes[0]
+    assert (first.kind, first.confidence) == ("slow_reward", None)
+    assert to_document(found)["causes"][0]["confidence"] is None
+    assert on_the_page["confidence"] is None
 
 
 def test_the_interval_of_a_saving_is_that_of_a_sum_of_steps() -> None:

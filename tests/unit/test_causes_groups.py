@@ -102,6 +102,50 @@ def test_a_rank_that_is_late_in_one_stage_is_told_with_its_group(tables: Tables)
     assert others == []
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_is_late_by_the_same_time_in_each_step_is_not_a_clock_that_differs(
+    tables: Tables, ranks: int
+) -> None:
+    """Ranks of one machine have one clock, however regular one of them is late."""
+    late_s, method = 300, "compute_log_prob"
+    tables.sql.execute(f"DELETE FROM rpc_rank WHERE process >= {OTHERS} OR rank >= {ranks}")
+    tables.sql.execute(
+        f"UPDATE rpc_rank AS r SET end_ns = r.start_ns + 10e9 + {late_s}e9 * (rank = 1)::INTEGER"
+        f" FROM rpc WHERE rpc.rpc_id = r.rpc_id AND rpc.method = '{method}'"
+    )
+    first, *others = found(tables)
+    assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": method})
+    assert first.gpu_s == pytest.approx(late_s * DRAWN.steps * DRAWN.ranks)
+    assert others == []
+
+
+@pytest.mark.parametrize("ahead_s", [0, 40])
+def test_a_rank_alone_on_its_machine_is_late_if_it_is_in_one_stage(
+    tables: Tables, ahead_s: int
+) -> None:
+    """Clocks that differ, differ in all that is done: they are told beside it."""
+    late_s, method = 300, "compute_log_prob"
+    tables.sql.execute(f"DELETE FROM rpc_rank WHERE process >= {OTHERS} OR rank >= 2")
+    tables.sql.execute(
+        "UPDATE process SET boot = 'another', host = 'node-2' WHERE process IN"
+        " (SELECT process FROM rpc_rank WHERE rank = 1)"
+    )
+    tables.sql.execute(
+        f"UPDATE rpc_rank AS r SET end_ns = r.start_ns + 10e9 + {late_s}e9 * (rank = 1)::INTEGER"
+        f" FROM rpc WHERE rpc.rpc_id = r.rpc_id AND rpc.method = '{method}'"
+    )
+    tables.sql.execute(
+        f"UPDATE rpc_rank SET start_ns = start_ns + {ahead_s}e9, end_ns = end_ns + {ahead_s}e9"
+        " WHERE rank = 1"
+    )
+    first, *others = found(tables)
+    assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": method})
+    assert first.gpu_s == pytest.approx(late_s * DRAWN.steps * DRAWN.ranks)
+    assert [one.title for one in others] == (
+        [f"wall clocks of two machines are {ahead_s}.0 s apart"] if ahead_s else []
+    )
+
+
 def test_a_rank_is_as_slow_in_an_attempt_as_its_peers_there_tell(tables: Tables) -> None:
     """In the attempt before it was as slow, which does not make it usual."""
     tables.sql.execute(f"DELETE FROM rpc_rank WHERE process >= {OTHERS}")

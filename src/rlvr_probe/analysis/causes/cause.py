@@ -101,9 +101,11 @@ class Cause:
         share: The same as a share of the GPU time of the run, 0..1.
         low, high: 95 % interval of ``gpu_s``, from how much steps differ; None where a few steps
             are all there is, or where it is known of the run as a whole alone.
-        confidence: How likely this kind is right once it is named, by the judged recordings, 0..1.
-        where: The place: ``rank``, ``device`` (its UUID), ``engine``, ``function``, ``tool``,
-            ``stage``, ``host``, ``step``, ``batch``, ``group``, ``sample``.
+        confidence: How likely this kind is right once it is named first, by the judged recordings,
+            0..1; None of a kind that was first in none of them.
+        where: The place: ``rank`` (``process`` where that is not known), ``device`` (its UUID),
+            ``engine``, ``function``, ``tool``, ``stage``, ``host``, ``step``, ``batch``, ``group``,
+            ``sample``.
         evidence: Ids behind it by kind: ``step`` (step_id), ``trajectory``, ``process``,
             ``device``; a kind of which there are none is absent.
         worst: Worst cases, most expensive first: sentences; none where no step is known to be one.
@@ -119,7 +121,7 @@ class Cause:
     share: float
     low: float | None
     high: float | None
-    confidence: float
+    confidence: float | None
     where: Mapping[str, str | int]
     evidence: Mapping[str, Evidence]
     worst: tuple[str, ...]

@@ -1,8 +1,9 @@
 """Machines whose wall clocks differ: no GPU time is lost, but what times between them mean.
 
 What ranks end together, because a collective makes them, ends at the same time on every machine:
-how far apart it is on their clocks is told by every step again. What machines do together tells it
-as well, as calls between them do: there the reading of the recording has corrected it already.
+how far apart it is on their clocks is told by every step again, and about so by the begin and end
+of all else that they do. What machines do together tells it as well, as calls between them do:
+there the reading of the recording has corrected it already.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Run:
             share=share,
             low=None if error_s is None else max(0.0, gpu_s - error_s),
             high=None if error_s is None else gpu_s + error_s,
-            confidence=CONFIDENCE[kind],
+            confidence=CONFIDENCE.get(kind),
             where=dict(where or {}),
             evidence={kind: one for kind, one in found.items() if one.count},
             worst=tuple(worst),

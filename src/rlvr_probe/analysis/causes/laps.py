@@ -61,12 +61,22 @@ WITH called AS (
                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     )
 ), late AS (
-    SELECT *, end_ns - median(end_ns) OVER lap AS late_ns, count(*) OVER lap AS ranks
-    FROM work
+    SELECT work.*, p.boot, work.start_ns - median(work.start_ns) OVER lap AS begun_ns,
+           end_ns - median(end_ns) OVER lap AS late_ns, count(*) OVER lap AS ranks
+    FROM work JOIN process AS p USING (process)
     WINDOW lap AS (PARTITION BY step_id, stage, team)
+), machine AS (
+    SELECT stage, team, boot, median(begun_ns) AS begun_ns, median(late_ns) AS late_ns
+    FROM late GROUP BY ALL
+), clock AS (
+    SELECT boot, median(ns) AS ahead_ns
+    FROM (SELECT boot, begun_ns AS ns FROM machine UNION ALL SELECT boot, late_ns FROM machine)
+    GROUP BY boot
 ), steady AS (
-    SELECT *, abs(late_ns - median(late_ns) OVER (PARTITION BY stage, process)) AS off_ns
-    FROM late
+    -- A clock that differs explains what is late by as much wherever its machine begins and ends.
+    SELECT late.*, abs(late.late_ns - if(2 * abs(m.late_ns - ahead_ns) < abs(m.late_ns),
+                                         m.late_ns, 0)) AS off_ns
+    FROM late JOIN machine AS m USING (stage, team, boot) JOIN clock USING (boot)
 ), held AS (
     SELECT stage, team, quantile_cont(off_ns, 0.9) < 2e-3 * median(ns) AS together
     FROM steady GROUP BY stage, team
@@ -78,8 +88,9 @@ FROM late JOIN held USING (stage, team) JOIN wave USING (step_id, stage, team)
 
 ``team``: the group of processes, where several have a method of that name, as all models of
 OpenRLHF have ``forward``; their ranks are no peers. Groups whose calls overlap are waited for
-together, and have the same ``wave``. ``together``: ranks end at the same time, but for what their
-clocks differ for good.
+together, and have the same ``wave``. ``together``: ranks end at the same time, but for what the
+clocks of their machines differ for good, which is the same where they begin and end each stage: a
+rank that is late by the same time in each step, in one stage, is late.
 """
 
 _CALLS: Final = """

@@ -42,7 +42,7 @@ WITH tokens AS (
 ), told AS (
     SELECT *, ln(ns / due_ns) AS later, ns - due_ns AS later_ns FROM due
 )
-SELECT b.process, any_value(coalesce(w.rank, p.rank, b.process)) AS rank,
+SELECT b.process, any_value(coalesce(w.rank, p.rank)) AS rank,
        any_value(b.team) AS team, b.stage, b.part,
        count(DISTINCT b.step_id) AS steps,
        median(b.later) AS later, quantile_cont(b.later, 0.2) AS usually,
@@ -84,7 +84,7 @@ def late_ranks(run: Run) -> list[Cause]:
         saving = Saving.of(answer.rows)
         if run.is_noise(saving):
             continue
-        name, place = placed(row["rank"], row["team"])
+        name, place = placed(row["rank"], row["team"], row["process"])
         title = f"{name} is {seconds(row['ns'])} a step later than its peers in {row['stage']}"
         evidence = {"process": Evidence.of([row["process"]])}
         place["stage"] = str(row["stage"])

@@ -149,7 +149,7 @@ class _Pace:
     """
 
     process: int
-    rank: int
+    rank: int | None
     team: str
     ranks: int
     hot: bool
@@ -188,7 +188,8 @@ def _paces(run: Run) -> list[_Pace]:
     found = list[_Pace]()
     for row in rows:
         normal = peers[row["attempt"], row["team"]]
-        usual = median(normal.values()) if normal else 0.0
+        # Of two ranks each is told by the other one already.
+        usual = median(normal.values()) if len(normal) > 2 else 0.0
         others = [one - usual for process, one in normal.items() if process != row["process"]]
         # One peer alone has no spread.
         several = len(others) > 1
@@ -196,12 +197,14 @@ def _paces(run: Run) -> list[_Pace]:
         error = (row["spread"] or 0.0) / math.sqrt(row["laps"])
         slower = row["slower"] - usual
         sigmas = slower / (math.hypot(spread, error) or 1e-9)
+        if not several and row["spread"] is None:
+            sigmas = 0.0  # one time of either rank: nothing tells how much they differ by chance
         laps, steps, team, ranks = row["laps"], sorted(row["steps"]), row["team"], row["ranks"]
-        rank = row["process"] if row["rank"] is None else row["rank"]
         in_all = row["surely"] is None or row["surely"] - usual >= SLOW_IN_EACH * slower
         one = _Pace(
-            row["process"], rank, team, ranks, row["hot"], laps, slower, sigmas, in_all, steps
-        )
+            row["process"], row["rank"], team, ranks, row["hot"], laps, slower, sigmas, in_all,
+            steps,
+        )  # fmt: skip
         found.append(one)
     return found
 
@@ -214,7 +217,7 @@ def _slow(run: Run, one: _Pace, steps: Sequence[int]) -> list[Cause]:
     saving, answer = _replay(run, one, one.slower, steps)
     if run.is_noise(saving):
         return []
-    name, where = placed(one.rank, one.team)
+    name, where = placed(one.rank, one.team, one.process)
     title = f"{name} took {times(math.exp(one.slower))} as long as its peers"
     evidence = {"process": Evidence.of([one.process])}
     return [run.cause("slow_rank", saving, title, answer, where=where, evidence=evidence)]
@@ -231,7 +234,7 @@ def _thermal(run: Run, one: _Pace, slower: float) -> list[Cause]:
         celsius = devices[0]["celsius"]
         told += f", {celsius:.0f} degrees)" if celsius is not None else ")"
     first = run.numbers.get(one.steps[0], one.steps[0])
-    name, where = placed(one.rank, one.team)
+    name, where = placed(one.rank, one.team, one.process)
     title = (
         f"the GPU of {name} was held down by temperature{told} from step {first} on and"
         f" took {times(math.exp(slower))} as long as its peers"

@@ -145,11 +145,12 @@ def _named(
         "sample": one["sample"],
         "batch": one["ordinal"],
     }
-    tokens, following = one["response_tokens"], longest[0] if longest else 0
+    tokens = one["response_tokens"]
     cut = ", cut at the cap," if one["truncated"] else ""
+    other = f"; the longest other of the run has {longest[0]:,}" if longest else ""
     title = (
         f"step {number} waited {seconds(ns)} for one trajectory of {tokens:,} tokens{cut} (sample"
-        f" {one['sample']} of group {one['grp']}; the longest other of the run has {following:,})"
+        f" {one['sample']} of group {one['grp']}{other})"
     )
     place = next(
         (f" on {name} {one[name]}" for name in ("engine", "rank") if one[name] is not None), ""

@@ -141,11 +141,10 @@ EMPTY_USUAL: Final = 0.12
 CONFIDENCE: Final = {
     "slow_rank": 0.97, "thermal_throttling": 0.98, "straggler": 0.83, "serial_reward": 0.98,
     "slow_tool": 0.95, "slow_weight_sync": 0.95, "aggressive_filter": 0.97,
-    "starving_trainer": 0.97, "waiting_rollout": 0.96, "clock_skew": 0.98, "slow_reward": 0.5,
-    "long_tail": 0.5,
+    "starving_trainer": 0.97, "waiting_rollout": 0.96, "clock_skew": 0.98,
 }  # fmt: skip
 """By kind, how likely it is what cost most once it is named first: ``(n + 1) / (n + 2)`` of the
-``n`` runs of seeds 0 to 499 in which it was, always rightly; 0.5 of what no run there has."""
+``n`` runs of seeds 0 to 499 in which it was, always rightly. What no run there has is absent."""
 
 CLOCKS_APART_S: Final = 0.1
 """Wall clocks of two machines that differ by less are as time servers leave them."""

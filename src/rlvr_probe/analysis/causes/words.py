@@ -62,16 +62,18 @@ def per_cent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
-def placed(rank: int, team: str) -> tuple[str, dict[str, str | int]]:
+def placed(rank: int | None, team: str, process: int) -> tuple[str, dict[str, str | int]]:
     """A rank in words, and as the place of a cause.
 
     Args:
-        rank: Its number in its group.
+        rank: Its number in its group; None where that is not known.
         team: That group, where several have methods of one name; else empty.
+        process: Its number among the processes.
     """
+    kind, number = ("process", process) if rank is None else ("rank", rank)
     if not team:
-        return f"rank {rank}", {"rank": rank}
-    return f"rank {rank} of {team}", {"rank": rank, "worker_group": team}
+        return f"{kind} {number}", {kind: number}
+    return f"{kind} {number} of {team}", {kind: number, "worker_group": team}
 
 
 def seconds(ns: float) -> str:

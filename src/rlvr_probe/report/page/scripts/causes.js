@@ -20,8 +20,8 @@ function causeItem(cause, at, most, total) {
       cause.worst.length && ["worst cases", h("ul", { class: "notes" }, cause.worst.map((one) => h("li", {}, one)))],
       ...evidenceRows(cause.evidence),
       ["refuted by", cause.refuted_by],
-      cause.confidence !== null && cause.confidence !== undefined && ["confidence", typeof cause.confidence === "number"
-        ? `${percent(cause.confidence)} of the judged recordings in which this was named first had it` : String(cause.confidence)],
+      ["confidence", typeof cause.confidence === "number"
+        ? `${percent(cause.confidence)} of the judged recordings in which this was named first had it` : "not judged: this was named first in no judged recording"],
       cause.inputs.length && ["tables read", h("code", {}, cause.inputs.join(", "))],
     ]), page.queries[cause.query] && later("query", () => sql(page.queries[cause.query])))));
 }
