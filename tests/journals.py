@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlvr_probe.model import names, schema
@@ -170,13 +171,14 @@ class JournalFile:
     def open_table(
         self,
         *slots: tuple[int, float, str, str],
+        parents: Mapping[int, int] = MappingProxyType({}),
         beat_s: float = 0.0,
         step: int = -1,
         overflow: int = 0,
         lost: int = 0,
         ended: bool = False,
     ) -> Path:
-        """An open-span table with slots of (span, start in s, name, detail).
+        """An open-span table with slots of (span, start in s, name, detail), and their parents.
 
         It says that the journal holds what has been written to it until now.
         """
@@ -200,7 +202,9 @@ class JournalFile:
             start_ns = mono_ns + round(start_s * SECOND)
             offset = place * schema.OPEN_SLOT_BYTES
             texts = (name.encode()[:32], detail.encode()[:48])
-            block = schema.pack_block(schema.OPEN_SLOT, span, 0, start_ns, 4242, step, *texts)
+            block = schema.pack_block(
+                schema.OPEN_SLOT, span, parents.get(span, 0), start_ns, 4242, step, *texts
+            )
             data[offset : offset + len(block)] = block
         path = self.folder / f"p{self.header['process']}{schema.OPEN_SUFFIX}"
         path.write_bytes(data)

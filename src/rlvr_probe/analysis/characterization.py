@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.causes.dead import dead_processes
 from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
@@ -106,7 +107,7 @@ def characterize(
 
 
 def _notes(tables: Tables) -> list[str]:
-    """Notes on the source; what a summary of steps leaves out may be in the figures."""
+    """Notes on the source, who died first; what a summary of steps leaves out may be in figures."""
     left = f"{NOT_TRAINED_ON}: not counted"
     counted = f"{NOT_TRAINED_ON}: they count here, in lengths, slots, rewards and tools"
-    return [note.replace(left, counted) for note in tables.notes]
+    return dead_processes(tables) + [note.replace(left, counted) for note in tables.notes]

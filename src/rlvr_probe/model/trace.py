@@ -72,6 +72,8 @@ class OpenSpan:
 
     process: int
     id: int
+    parent: int
+    """The span around it in the same process; 0 for none."""
     name: str
     detail: str
     """What the hook said about it, for example the name of a reward function."""

@@ -262,11 +262,18 @@ def _open_spans(index: int, one: Recorded, clock: RunClock, machine: Machine) ->
     spans = dict[int, OpenSpan]()
 
     def add(
-        span: int, name: str, detail: str, step: int | None, start_ns: int, thread: int | None
+        span: int,
+        parent: int,
+        name: str,
+        start_ns: int,
+        detail: str = "",
+        step: int | None = None,
+        thread: int | None = None,
     ) -> None:
         spans[span] = OpenSpan(
             process=index,
             id=span,
+            parent=parent,
             name=name,
             detail=detail,
             step=step,
@@ -275,11 +282,14 @@ def _open_spans(index: int, one: Recorded, clock: RunClock, machine: Machine) ->
             thread=thread,
         )
 
-    for span, (name, start_ns, _) in one.journal.opened.items():
-        add(span, name, "", None, start_ns, None)
+    for span, (name, start_ns, parent) in one.journal.opened.items():
+        add(span, parent, name, start_ns)
     for slot in one.table.slots if one.table is not None else ():
         if slot.span not in one.journal.finished:
-            add(slot.span, slot.name, slot.detail, slot.step, slot.start_ns, slot.thread)
+            add(
+                slot.span, slot.parent, slot.name, slot.start_ns, slot.detail, slot.step,
+                slot.thread,
+            )  # fmt: skip
     return sorted(spans.values(), key=lambda span: (span.start_ns, span.id))
 
 

@@ -20,6 +20,8 @@ __all__ = ["build_steps"]
 
 _GENERATING = (names.EXPERIENCE.name, names.ROLLOUT.name)
 
+_OF_A_STEP = frozenset((names.STEP.name, names.EXPERIENCE.name, *names.STAGES))
+
 _Place = tuple[int, int, int]
 """Session, life and step."""
 
@@ -124,8 +126,9 @@ def build_steps(
                 if row.name == names.STEP.name and row.error is None:
                     rank = -1 - member.index if member.rank is None else member.rank
                     done.setdefault(place, set()).add(rank)
-        for place in _begun(member):
-            step_at(place).open = True
+        for place, inside in _begun(member):
+            step = step_at(place)
+            step.open = step.open or inside
     apart = list[Rpc]()
     for call in calls:
         (apart if call.place is None else step_at(call.place).rpcs).append(call.rpc())
@@ -152,8 +155,11 @@ def _ranks(members: Sequence[Member], session: int) -> int:
     return max(sizes) if sizes else sum(one.recorded.trained for one in members)
 
 
-def _begun(member: Member) -> list[_Place]:
-    """The step that is open, known from the open-span table only: a kill may leave nothing else."""
+def _begun(member: Member) -> list[tuple[_Place, bool]]:
+    """Steps of which anything is open, and whether that is the step itself.
+
+    They are known from the open-span table only: a kill may leave nothing else.
+    """
     journal, table = member.recorded.journal, member.recorded.table
     if table is None or not journal.sessions:
         return []
@@ -163,9 +169,9 @@ def _begun(member: Member) -> list[_Place]:
         return []
     life = life_at(member.recorded, session, last.time_ns)
     return [
-        (session, life, slot.step)
+        ((session, life, slot.step), slot.name == names.STEP.name)
         for slot in table.slots
-        if slot.name == names.STEP.name and slot.step and slot.span not in journal.finished
+        if slot.name in _OF_A_STEP and slot.step and slot.span not in journal.finished
     ]
 
 

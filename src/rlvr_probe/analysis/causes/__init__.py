@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rlvr_probe.analysis.causes.cause import KINDS, Cause, Extent, Saving
+from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
 from rlvr_probe.analysis.causes.clocks import clock_skew
 from rlvr_probe.analysis.causes.filters import aggressive_filter
 from rlvr_probe.analysis.causes.finding import Run
@@ -23,9 +23,11 @@ from rlvr_probe.analysis.causes.ranks import slow_ranks
 from rlvr_probe.analysis.causes.rewards import serial_rewards
 from rlvr_probe.analysis.causes.stragglers import stragglers
 from rlvr_probe.analysis.causes.tools import slow_tools
+from rlvr_probe.analysis.causes.unfinished import unfinished
+from rlvr_probe.analysis.ledger import find_extent
 from rlvr_probe.analysis.tables import Tables
 
-__all__ = ["KINDS", "NATURAL", "Cause", "Extent", "Saving", "find_causes"]
+__all__ = ["KINDS", "NATURAL", "Cause", "Saving", "find_causes"]
 
 
 def _ranks(run: Run) -> list[Cause]:
@@ -45,6 +47,7 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
     aggressive_filter,
     queues,
     clock_skew,
+    unfinished,
 )
 
 NATURAL: Final = ("long_tail",)
@@ -61,9 +64,10 @@ def find_causes(tables: Tables) -> list[Cause]:
     Args:
         tables: Of a recording. Of a source without times of its steps there are no causes.
     """
-    extent = make_laps(tables)
-    if extent is None:
+    extent = find_extent(tables)
+    if extent is None or not extent.wall_ns:
         return []
+    make_laps(tables)
     run = Run.of(tables, extent)
     found = [cause for find in _FINDERS for cause in find(run)]
     past = grown(run)

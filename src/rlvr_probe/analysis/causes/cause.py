@@ -9,43 +9,28 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.figures import Evidence
 
-__all__ = ["KINDS", "Cause", "Extent", "Saving"]
+__all__ = ["HAPPENED", "KINDS", "Cause", "Saving", "is_early"]
 
 KINDS: Final = (
     "slow_rank", "thermal_throttling", "straggler", "serial_reward", "slow_tool",
     "slow_weight_sync", "aggressive_filter", "starving_trainer", "waiting_rollout", "clock_skew",
-    "slow_reward", "long_tail",
+    "slow_reward", "long_tail", "unfinished",
 )  # fmt: skip
 """Everything that may be named."""
+
+HAPPENED: Final = ("unfinished",)
+"""Kinds that happen once: how much steps differ says nothing of how sure they are."""
+
+_LEAST: Final = 3
+"""Steps from which on it can be told how much they differ."""
 
 _SURE: Final = 1.96
 """Standard deviations on either side of a 95 % interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The GPU time that causes are shares of.
-
-    Attributes:
-        gpus: How many there are, whether they train or generate.
-        begin_ns, end_ns: Of the training, on the clock of the run.
-        steps: Trainer steps in it.
-    """
-
-    gpus: int
-    begin_ns: int
-    end_ns: int
-    steps: int
-
-    @property
-    def wall_ns(self) -> int:
-        """Wall time, ns."""
-        return self.end_ns - self.begin_ns
-
-    @property
-    def gpu_s(self) -> float:
-        """GPUs times wall time, s."""
-        return self.gpus * self.wall_ns / 1e9
+def is_early(steps: int) -> bool:
+    """Whether a run of so many steps has too few to tell how much they differ."""
+    return steps < _LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +62,22 @@ class Saving:
     def error_ns(self) -> float | None:
         """Half of the 95 % interval of :attr:`wall_ns`; None of fewer than three steps."""
         count = len(self.by_step)
-        if count < 3:
+        if count < _LEAST:
             return None
         mean = self.wall_ns / count
         variance = math.fsum((one - mean) ** 2 for one in self.by_step.values()) / (count - 1)
         return _SURE * math.sqrt(count * variance)
+
+    def no_interval(self, steps: int) -> str:
+        """Why there is no interval in a run of so many steps; empty if there is one."""
+        if self.error_ns is not None or not self.wall_ns:
+            return ""
+        if self.whole_ns is not None:
+            return "it is known of the run as a whole alone"
+        whose, count = (
+            ("the run has", steps) if is_early(steps) else ("it is of", len(self.by_step))
+        )
+        return f"{whose} {count} step{'' if count == 1 else 's'}, and it takes {_LEAST}"
 
     @property
     def worst_steps(self) -> Sequence[int]:
@@ -113,6 +109,8 @@ class Cause:
         refuted_by: What to look at that would show it wrong.
         query: The SQL that made the size of it.
         inputs: Tables that it read.
+        no_interval: Why there is no interval; empty if there is one.
+        early: Whether the run has too few steps for any, so that it may be chance.
     """
 
     kind: str
@@ -129,3 +127,5 @@ class Cause:
     refuted_by: str
     query: str
     inputs: Sequence[str] = field(default=())
+    no_interval: str = ""
+    early: bool = False

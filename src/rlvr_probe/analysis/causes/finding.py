@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rlvr_probe.analysis.causes.cause import Cause, Extent, Saving
+from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
 from rlvr_probe.analysis.causes.last import last_of
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.figures import Answer, Evidence, query
+from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["Run"]
@@ -103,4 +104,6 @@ class Run:
             refuted_by=REFUTED[kind],
             query=answer.query,
             inputs=answer.inputs,
+            no_interval="" if kind in HAPPENED else saving.no_interval(self.extent.steps),
+            early=kind not in HAPPENED and is_early(self.extent.steps),
         )

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.causes.cause import Extent
 from rlvr_probe.analysis.islands import covered
-from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["WITHOUT", "make_laps"]
@@ -211,25 +209,11 @@ FROM held WHERE held_s > 0.05 * lasted_s GROUP BY step_id, process
 """Steps during which a GPU that a process surely works on was held down by temperature, 5 % of the
 time, and which one: the counter of each goes up by itself, from wherever it was."""
 
-_EXTENT: Final = """
-SELECT (SELECT count(*) FROM gpu), min(start_ns), max(end_ns), count(*)
-FROM kept_step WHERE number > 0
-"""
 
-
-def make_laps(tables: Tables) -> Extent | None:
+def make_laps(tables: Tables) -> None:
     """Make the tables of this module, for as long as the connection is open.
 
-    And those of GPUs, where the ledger has not made them.
-
-    Returns:
-        The GPU time that causes are shares of; None of a source without steps that have times.
+    Those of GPUs are there.
     """
-    if not tables.has("gpu"):
-        find_places(tables)
     for made in (_WORK, _CALLS, _CALLED, _PARTS, _LAPS, _HIDDEN, _PATHS, _HOT):
         tables.sql.execute(made)
-    gpus, begin_ns, end_ns, steps = tables.sql.execute(_EXTENT).fetchall()[0]
-    if begin_ns is None or end_ns is None or end_ns <= begin_ns:
-        return None
-    return Extent(max(1, int(gpus)), int(begin_ns), int(end_ns), int(steps))

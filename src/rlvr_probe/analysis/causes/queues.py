@@ -89,7 +89,8 @@ def _waiting(run: Run) -> list[Cause]:
     begin, until = fetched[0]["start_ns"], fetched[0]["end_ns"]
     # Until the first trajectories are in the middle of their responses, fewer tokens come.
     since = begin + (until - begin) // 5
-    wall = run.extent.end_ns - begin
+    [[ended_ns]] = run.tables.sql.execute("SELECT max(end_ns) FROM kept_step").fetchall()
+    wall = ended_ns - begin
     answer = run.ask(_GENERATED, since=since, until=until, wall=wall)
     row = answer.dicts[0]
     if not row["tokens"] or not row["tokens_per_ns"]:

@@ -12,10 +12,11 @@ from typing import Final
 __all__ = [
     "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN",
     "GROWN_USUAL", "HOT_MIN", "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE",
-    "PARALLEL", "RARE", "REWARD_SHARE", "SERIAL", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN",
-    "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL",
-    "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
-    "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
+    "OPEN_LEAST_S", "PARALLEL", "RARE", "REWARD_SHARE", "SERIAL", "SLOW_IN_EACH",
+    "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN",
+    "STAGE_SURE", "STAGE_USUAL", "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE",
+    "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS",
+    "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
@@ -145,6 +146,10 @@ CONFIDENCE: Final = {
 }  # fmt: skip
 """By kind, how likely it is what cost most once it is named first: ``(n + 1) / (n + 2)`` of the
 ``n`` runs of seeds 0 to 499 in which it was, always rightly. What no run there has is absent."""
+
+OPEN_LEAST_S: Final = 10.0
+"""Seconds that something was open at the end of a recording, from which on it is told, where few of
+its kind ended before."""
 
 CLOCKS_APART_S: Final = 0.1
 """Wall clocks of two machines that differ by less are as time servers leave them."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-__all__ = ["HELPS", "REFUTED", "per_cent", "placed", "seconds", "times"]
+__all__ = ["HELPS", "REFUTED", "per_cent", "placed", "seconds", "times", "whom"]
+
+_NAMED: Final = 3
+"""Processes that are told one by one."""
 
 HELPS: Final = {
     "slow_rank": "Exchange the GPU or its node; look for another job on it, a power cap, a slow"
@@ -30,6 +34,9 @@ HELPS: Final = {
     "clock_skew": "Let the machines follow one time server (NTP or PTP). Nothing is lost by it but"
     " the meaning of times between them.",
     "long_tail": "Cap the length of responses, or go on without the last trajectories.",
+    "unfinished": "Look at what `rlvr-probe stuck` says of the run and at the log of that process"
+    " around then; cap the time of reward functions, tools and collectives, so that the run ends or"
+    " goes on by itself; begin again from the last checkpoint.",
 }
 """By kind."""
 
@@ -53,6 +60,7 @@ REFUTED: Final = {
     "waiting_rollout": "The queue was not full while few trajectories were on their way.",
     "clock_skew": "Ends of one collective differ by something else than a constant.",
     "long_tail": "Lengths are as intended: it is part of the workload.",
+    "unfinished": "It had got on when it was ended: its output grew, or its GPU worked.",
 }
 """By kind."""
 
@@ -74,6 +82,17 @@ def placed(rank: int | None, team: str, process: int) -> tuple[str, dict[str, st
     if not team:
         return f"{kind} {number}", {kind: number}
     return f"{kind} {number} of {team}", {kind: number, "worker_group": team}
+
+
+def whom(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Processes in words, the first three of them: by ``rank``, or by ``role`` and ``process``."""
+    names = dict.fromkeys(
+        f"{row['role'] or 'process'} {row['process']}" if row["rank"] is None
+        else f"rank {row['rank']}"
+        for row in rows
+    )  # fmt: skip
+    more = len(names) - _NAMED
+    return " and ".join([*names][:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def seconds(ns: float) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
+from rlvr_probe.analysis.ledger.extent import find_extent
 from rlvr_probe.analysis.ledger.hidden import find_hidden
 from rlvr_probe.analysis.ledger.moves import make_cells
 from rlvr_probe.analysis.ledger.notes import notes_of
@@ -58,11 +59,10 @@ def make_ledger(tables: Tables) -> Ledger | None:
         return made
     places = find_places(tables)
     find_stages(tables)
-    [[begin_ns, end_ns]] = sql.execute(
-        "SELECT min(start_ns), max(end_ns) FROM ledger_window"
-    ).fetchall()
-    if begin_ns is None:
+    extent = find_extent(tables)
+    if extent is None:
         return None
+    begin_ns, end_ns = extent.begin_ns, extent.end_ns
     begin_paint(tables)
     find_rollout(tables)
     paint_stages(tables)

@@ -46,6 +46,18 @@ SELECT count(*) FROM device
 WHERE kind = 'gpu' AND device NOT IN (SELECT device FROM gpu WHERE device IS NOT NULL)
 """
 
+_AFTER = """
+WITH ended AS (
+    SELECT max(end_ns) AS end_ns, max(end_ns - start_ns) AS longest_ns FROM ledger_window
+)
+SELECT max(p.last_seen_ns - ended.end_ns) / 1e9 AS s
+FROM process AS p, ended
+WHERE process IN (SELECT process FROM gpu_teller) AND state IN ('running', 'died', 'unknown')
+  AND p.last_seen_ns - ended.end_ns > greatest(longest_ns, 10e9)
+"""
+"""For how long a training was seen after all that is known of it, s; where its processes did not
+end by themselves, and it is longer than any of its steps."""
+
 _UNRECORDED = "SELECT count(*) FROM gpu WHERE process IS NULL AND part = 'train'"
 
 _WIDTH = "SELECT max(width_ns) / 1e9 FROM ledger_clock"
@@ -55,6 +67,12 @@ def notes_of(tables: Tables) -> list[str]:
     """What cannot be told of this recording."""
     sql = tables.sql
     notes = list[str]()
+    [[after_s]] = sql.execute(_AFTER).fetchall()
+    if after_s is not None:
+        notes.append(
+            f"the training was seen for {after_s:,.0f} s more after its last step and what was open"
+            " in it: nothing says what it did then, and it is not in the ledger"
+        )
     [[gpus, known]] = sql.execute("SELECT count(*), count(device) FROM gpu").fetchall()
     if gpus and not known:
         ranks = (

@@ -18,11 +18,15 @@ SELECT process, step_id, name, coalesce(mode, 'train') AS mode, wait_on, start_n
 FROM span WHERE step_id IS NOT NULL
 UNION ALL
 -- What had not ended when its process was last seen lasted until then.
-SELECT process, step_id, name, 'train', NULL, open_span.start_ns,
-       open_span.start_ns + (age_s * 1e9)::BIGINT
-FROM open_span JOIN process USING (process)
-JOIN step ON step.attempt = process.attempt AND step.number = open_span.step AND step.is_open
-WHERE age_s IS NOT NULL
+FROM (
+    SELECT process, step_id, name, 'train', NULL, open_span.start_ns,
+           open_span.start_ns + (age_s * 1e9)::BIGINT
+    FROM open_span JOIN process USING (process)
+    JOIN step ON step.attempt = process.attempt AND step.number = open_span.step
+    WHERE age_s IS NOT NULL AND open_span.name <> 'user'
+    QUALIFY row_number() OVER (
+        PARTITION BY process, open_span.id ORDER BY step.session DESC, step.life DESC) = 1
+)
 """
 
 _STAGE = f"""

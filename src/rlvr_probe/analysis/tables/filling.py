@@ -120,8 +120,8 @@ def fill_run(bulk: Bulk, trace: Trace) -> None:
         BY_NAME["open_span"],
         (
             (
-                one.process, one.id, one.name, one.detail, number(one.step), number(one.start_ns),
-                one.age_s, one.thread,
+                one.process, one.id, number(one.parent), one.name, one.detail, number(one.step),
+                number(one.start_ns), one.age_s, one.thread,
             )
             for one in trace.open_spans
         ),

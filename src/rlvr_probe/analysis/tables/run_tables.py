@@ -189,6 +189,7 @@ RUN_TABLES: Final = (
         (
             PROCESS,
             number("id", "its number in the process"),
+            number("parent", "the span around it in the same process, 0 for none"),
             text("name", "of the span"),
             text("detail", "what its hook said of it, for example a reward function"),
             number("step", "`number` of the trainer step"),

@@ -16,7 +16,7 @@ __all__ = ["is_saved", "open_saved", "save_tables"]
 
 _ABOUT: Final = "tables.json"
 _FORMAT: Final = "rlvr-probe/tables"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _NAMES: Final = frozenset(table.name for table in TABLES)
 
 

@@ -139,7 +139,7 @@ def _causes(found: Characterization) -> list[Block]:
     if not fault:
         blocks.append(Line("no fault stands out; in the nature of the workload:"))
     for number, cause in enumerate(found.causes[:_CAUSES], 1):
-        between = ""
+        between = f" (no interval: {cause.no_interval})" if cause.no_interval else ""
         if cause.low is not None and cause.high is not None:
             low, high = _gpu_time(max(0.0, cause.low)), _gpu_time(cause.high)
             unit = high.partition(" ")[2]
@@ -147,7 +147,7 @@ def _causes(found: Characterization) -> list[Block]:
         blocks.append(
             Line(
                 f"{number}. {clean(cause.title, 300)}",
-                "alarm" if fault and number == 1 else "plain",
+                "alarm" if fault and number == 1 and not cause.early else "plain",
             )
         )
         blocks.append(

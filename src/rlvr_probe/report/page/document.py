@@ -161,6 +161,8 @@ def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
         "share": cause.share,
         "low": cause.low,
         "high": cause.high,
+        "no_interval": cause.no_interval,
+        "early": cause.early,
         "confidence": cause.confidence,
         "where": dict(cause.where),
         "evidence": _evidence(dict(cause.evidence), shared),

@@ -67,6 +67,8 @@ def headline(ledger: Ledger | None, causes: Sequence[Cause], kind: str) -> tuple
         also = max(rest, key=lambda name: rest[name])
         text += f"; {FAMILIES[also]} took {_percent(rest[also])}"
     faults = [one for one in causes if one.kind not in NATURAL]
+    if faults and faults[0].early:
+        return f"{text}.", f"No more than a hint, as {faults[0].no_interval}: {faults[0].title}"
     if faults:
         return f"{text}.", faults[0].title[:1].upper() + faults[0].title[1:]
     if causes:

@@ -1,7 +1,7 @@
 /* Ranked causes, each with its size, what says so, and what would refute it. */
 const KIND_NAMES = {
   slow_rank: "slow rank", thermal_throttling: "thermal throttling", straggler: "straggler", serial_reward: "serial reward", slow_tool: "slow tool",
-  slow_weight_sync: "slow weight sync", aggressive_filter: "aggressive filter", starving_trainer: "starving trainer", waiting_rollout: "waiting rollout", clock_skew: "clock skew", long_tail: "long tail",
+  slow_weight_sync: "slow weight sync", aggressive_filter: "aggressive filter", unfinished: "unfinished", starving_trainer: "starving trainer", waiting_rollout: "waiting rollout", clock_skew: "clock skew", long_tail: "long tail",
 };
 
 function causeItem(cause, at, most, total) {

@@ -84,7 +84,7 @@ addEventListener("beforeprint", () => { printing = true; wasDark = document.docu
 addEventListener("afterprint", () => { printing = false; document.documentElement.toggleAttribute("data-dark", wasDark); redraws.forEach((draw) => draw()); });
 
 document.getElementById("facts").append(...facts().filter(Boolean));
-if (page.causes && page.causes.some((one) => !one.natural)) document.getElementById("first-cause").classList.add("cause");
+if (page.causes && page.causes.some((one) => !one.natural && !one.early)) document.getElementById("first-cause").classList.add("cause");
 buildTheme();
 buildTabs();
 const asked = location.hash.slice(1);

@@ -1,0 +1,247 @@
+"""What was open when a recording ends, for far longer than such things took; and who died before.
+
+Of a run that was killed, or that hangs, nobody knows what would have come. What is known is what
+was open, since when, and that no GPU went further: its cost is the time from then to the end of
+the recording, less what a span of its kind usually takes. A rank that died while others went on
+waiting is named before what these wait in; its cost is the time since.
+
+How long a span may be open is the rule of ``rlvr-probe stuck``, and so is which of several holds up
+the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.dead import APART_S
+from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
+from rlvr_probe.analysis.causes.words import placed, seconds, whom
+from rlvr_probe.analysis.figures import Answer, Evidence
+from rlvr_probe.analysis.limits import Fallback, limit_of
+from rlvr_probe.analysis.usual import NO_TIMES, Times
+from rlvr_probe.analysis.waiting import fineness
+
+__all__ = ["unfinished"]
+
+_UNFINISHED: Final = """
+stepped AS (
+    SELECT attempt, min(end_ns) AS since_ns
+    FROM (SELECT attempt, process, max(end_ns) AS end_ns FROM span WHERE name = 'step' GROUP BY ALL)
+    GROUP BY attempt
+), unfinished AS (
+    -- Trainings of which somebody that tells of stages was inside one when last seen.
+    SELECT w.attempt, max(w.end_ns) AS until_ns, arg_max(w.step_id, w.end_ns) AS step_id,
+           coalesce(any_value(s.since_ns), min(w.start_ns)) AS since_ns
+    FROM ledger_window AS w LEFT JOIN stepped AS s USING (attempt)
+    WHERE w.attempt IN (
+        SELECT p.attempt FROM open_span JOIN process AS p USING (process)
+        WHERE process IN (SELECT process FROM gpu_teller) AND step >= 1 AND age_s IS NOT NULL
+          AND p.state IN ('running', 'died', 'unknown'))
+    GROUP BY w.attempt
+), worker AS (
+    SELECT process, min(rank) AS rank FROM gpu_rank WHERE process IS NOT NULL GROUP BY process
+)"""
+
+_OPEN: Final = f"""
+WITH {_UNFINISHED}
+SELECT o.process, o.id, o.parent, o.name, o.detail, o.start_ns, age_s, u.attempt, u.step_id,
+       o.start_ns >= u.since_ns AS since,
+       (u.until_ns - o.start_ns) / 1e9 AS until_s, coalesce(w.rank, p.rank) AS rank, p.state,
+       p.role, p.pid, p.host
+FROM open_span AS o JOIN process AS p USING (process) JOIN unfinished AS u USING (attempt)
+LEFT JOIN worker AS w USING (process)
+WHERE age_s IS NOT NULL AND o.start_ns IS NOT NULL
+  AND p.state IN ('running', 'died', 'unknown')
+ORDER BY o.start_ns, o.process, o.id
+"""
+"""``since``: after each process ended its last step. What was open then has held up none."""
+
+_DEAD: Final = f"""
+WITH {_UNFINISHED}
+SELECT process, u.attempt, u.step_id, (u.until_ns - p.last_seen_ns) / 1e9 AS until_s,
+       coalesce(w.rank, p.rank) AS rank, p.state, p.role, p.pid, p.host
+FROM worker AS w JOIN process AS p USING (process) JOIN unfinished AS u USING (attempt)
+WHERE (u.until_ns - p.last_seen_ns) / 1e9
+      > CASE p.state WHEN 'died' THEN $here WHEN 'unknown' THEN $elsewhere END
+  -- Without a table of open spans it is last seen when a span of it last ended.
+  AND EXISTS (FROM open_span AS o WHERE o.process = p.process AND o.thread IS NOT NULL
+              AND o.age_s IS NOT NULL AND o.start_ns IS NOT NULL)
+  AND NOT EXISTS (FROM span AS s WHERE s.attempt = p.attempt AND s.name = 'step'
+                  AND s.end_ns > p.last_seen_ns)
+ORDER BY p.last_seen_ns, process
+"""
+"""Ranks that were last seen before others of their training, and after which no step ended."""
+
+_PAST: Final = """
+SELECT name, detail, count(*) AS count, quantile_cont(s, 0.5) AS p50_s,
+       quantile_cont(s, 0.99) AS p99_s, max(s) AS longest_s
+FROM (
+    SELECT name, detail, ns / 1e9 AS s FROM (
+        SELECT name, coalesce(function, method, label, '') AS detail, end_ns - start_ns AS ns
+        FROM span
+        UNION ALL SELECT 'tool_call', coalesce(tool, ''), end_ns - start_ns FROM tool_call
+        UNION ALL SELECT 'verify', coalesce(function, ''), end_ns - start_ns FROM verification
+        UNION ALL SELECT 'turn', '', end_ns - start_ns FROM turn
+        UNION ALL SELECT 'turn', '', end_ns - start_ns FROM engine_call
+        UNION ALL SELECT 'trajectory', '', end_ns - start_ns FROM trajectory WHERE own_times
+    ) WHERE name IN $names AND ns >= 0
+)
+GROUP BY GROUPING SETS ((name, detail), (name))
+"""
+"""How long spans took that ended, by name and detail, and by name with a detail that is NULL."""
+
+_ELSEWHERE_S: Final = 30.0
+"""How much longer than a rank of another machine others are seen, s: nobody can ask whether it
+runs."""
+
+_SHOWN: Final = 3
+"""Processes of which it is told where they were."""
+
+_WORDS: Final[Mapping[str, str]] = {
+    "reward_fn": "reward function {}",
+    "verify": "a verification by {}",
+    "tool_call": "tool {}",
+    "rpc": "call {}",
+    "user": "span {}",
+}
+_PLACES: Final[Mapping[str, str]] = {
+    "reward_fn": "function", "verify": "function", "tool_call": "tool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Overdue:
+    """A span that was open for longer than it may be.
+
+    Attributes:
+        row: Of the query.
+        past: How long those of its kind took.
+        fine: The lower, the more likely others wait for it.
+    """
+
+    row: Mapping[str, Any]
+    past: Times
+    fine: int
+
+
+def unfinished(run: Run) -> list[Cause]:
+    """What was open at the end of each training that did not end by itself."""
+    opened = run.ask(_OPEN)
+    if not opened.rows:
+        return []
+    rows = opened.dicts
+    dead = run.ask(_DEAD, here=APART_S, elsewhere=_ELSEWHERE_S)
+    found = list[Cause]()
+    for attempt in dict.fromkeys(row["attempt"] for row in rows):
+        mine = [row for row in rows if row["attempt"] == attempt]
+        gone = [row for row in dead.dicts if row["attempt"] == attempt]
+        found += _died(run, gone, mine, dead) if gone else _open(run, mine, opened)
+    return found
+
+
+def _died(
+    run: Run, gone: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], answer: Answer
+) -> list[Cause]:
+    first = gone[0]
+    saving = Saving({first["step_id"]: 1e9 * first["until_s"]})
+    if run.is_noise(saving):
+        return []
+    others = [row for row in rows if row["process"] not in {one["process"] for one in gone}]
+    inside = [row for row in rows if row["process"] == first["process"]]
+    how = "died" if first["state"] == "died" else "was last seen"
+    title = f"{whom(gone)} {how} {seconds(1e9 * first['until_s'])} before the recording ends"
+    [last, *_] = _innermost(inside)[::-1]
+    title += f", in {_what(last)}, and no step ended after it"
+    worst = [_told(run, row) for row in (last, *_innermost(others)[: _SHOWN - 1])]
+    return [_cause(run, saving, title, answer, gone, last, worst)]
+
+
+def _open(run: Run, rows: Sequence[Mapping[str, Any]], answer: Answer) -> list[Cause]:
+    overdue = _overdue(run, rows)
+    if not overdue:
+        return []
+    first = min(overdue, key=lambda one: (one.fine, one.row["start_ns"]))
+    row, past = first.row, first.past
+    alike = [one.row for one in overdue if one.fine == first.fine and _what(one.row) == _what(row)]
+    saving = Saving({row["step_id"]: 1e9 * (row["until_s"] - (past.p50_s or 0.0))})
+    if run.is_noise(saving):
+        return []
+    runs, several = row["state"] == "running", len({one["process"] for one in alike}) > 1
+    verb = ("are" if several else "is") if runs else ("were" if several else "was")
+    title = f"{whom(alike)} {verb} in {_what(row)} for {seconds(1e9 * row['until_s'])}, "
+    title += "until now; " if runs else "and the recording ends in it; "
+    if past.count and past.p50_s is not None:
+        title += f"it took {seconds(1e9 * past.p50_s)} before, in the median of {past.count:,}"
+    else:
+        title += "none had ended before"
+    shown = [one.row for one in overdue if one.row not in alike]
+    worst = [_told(run, one) for one in (*alike, *shown)[:_SHOWN]]
+    return [_cause(run, saving, title, answer, alike, row, worst)]
+
+
+def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
+    """Innermost of the spans that were open for longer than they may be."""
+    told = run.ask(_PAST, names=sorted({row["name"] for row in rows} | {"step"})).dicts
+    past = {
+        (one["name"], one["detail"]): Times(
+            one["count"], one["p50_s"], one["p99_s"], one["longest_s"]
+        )
+        for one in told
+    }
+    longest_s = past.get(("step", None), NO_TIMES).longest_s or 0.0
+    inside = {(row["process"], row["id"]) for row in rows}
+    late = dict[tuple[int, int], _Overdue]()
+    for row in (row for row in rows if row["since"]):
+        times = past.get((row["name"], row["detail"] or None), NO_TIMES)
+        # Where none ended, the longest step is all that there is to compare with.
+        least_s = OPEN_LEAST_S if times.count else max(OPEN_LEAST_S, longest_s)
+        if row["age_s"] > limit_of(row["name"], times, Fallback(after_s=least_s)).seconds:
+            outermost = (row["process"], row["parent"]) not in inside
+            fine = fineness(row["name"], outermost=outermost)
+            late[row["process"], row["id"]] = _Overdue(row, times, fine)
+    around = {(one.row["process"], one.row["parent"]) for one in late.values()}
+    return [one for place, one in late.items() if place not in around]
+
+
+def _innermost(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    around = {(row["process"], row["parent"]) for row in rows}
+    return [row for row in rows if (row["process"], row["id"]) not in around]
+
+
+def _cause(
+    run: Run,
+    saving: Saving,
+    title: str,
+    answer: Answer,
+    who: Sequence[Mapping[str, Any]],
+    what: Mapping[str, Any],
+    worst: Iterable[str],
+) -> Cause:
+    first = who[0]
+    _, where = placed(first["rank"], "", first["process"])
+    where["step"] = run.numbers.get(first["step_id"], first["step_id"])
+    where[_PLACES.get(what["name"], "stage")] = str(what["detail"] or what["name"])
+    evidence = {"process": Evidence.of(dict.fromkeys(row["process"] for row in who))}
+    return run.cause(
+        "unfinished", saving, title, answer, where=where, evidence=evidence, worst=worst
+    )
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    """A span in words."""
+    if row["detail"] and row["name"] in _WORDS:
+        return _WORDS[row["name"]].format(row["detail"])
+    return str(row["name"])
+
+
+def _told(run: Run, row: Mapping[str, Any]) -> str:
+    """Who was where since when."""
+    since_s = (row["start_ns"] - run.extent.begin_ns) / 1e9
+    return (
+        f"{whom([row])} (process {row['process']}, pid {row['pid']} on {row['host']}) in"
+        f" {_what(row)}, from {since_s:,.0f} s after the begin of the first step on"
+    )
