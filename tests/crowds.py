@@ -12,6 +12,7 @@ from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.characterization import COUNTS_QUERY, Characterization
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series, query
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
+from rlvr_probe.analysis.ledger.unit import GPU
 from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.analysis.tables.schema import TABLES, VIEWS
 
@@ -126,5 +127,5 @@ def _found(tables: Tables, gpus: int, steps: int) -> Characterization:
     return Characterization(
         source="crowd", kind="recording", facts=facts, counts=query(tables, COUNTS_QUERY),
         ledger=Ledger(range(gpus), 0, steps * _STEP, ns, ()),  # type: ignore[arg-type]
-        ledger_by_step=None, waits=None, causes=(cause,), chapters=(chapter,), notes=(),
+        unit=GPU, ledger_by_step=None, waits=None, causes=(cause,), chapters=(chapter,), notes=(),
     )  # fmt: skip

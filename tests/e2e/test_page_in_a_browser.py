@@ -16,6 +16,7 @@ from rlvr_probe.report.page import write_page
 from tests.browser import Browser, Page, browser
 from tests.crowds import crowd
 from tests.hostile import HOSTILE
+from tests.journals import simple_run
 from tests.simulator import scenario, simulate
 from tests.synthetic import SECOND, Process
 
@@ -190,6 +191,21 @@ def test_a_recording_of_nothing_says_so(chromium: Browser, tmp_path: Path) -> No
         assert page.run("document.querySelector('h1').innerText").startswith("No training step")
         for name in page.run(_TABS):
             open_tab(page, name)
+        assert page.complaints == []
+
+
+def test_where_no_gpu_is_known_time_is_of_ranks(chromium: Browser, tmp_path: Path) -> None:
+    simple_run(tmp_path / "run")
+    with open_tables(tmp_path / "run") as tables:
+        write_page(tmp_path / "page.html", tables, characterize(tables))
+    with chromium.page(tmp_path / "page.html") as page:
+        page.wait(_READY)
+        for name in ("overview", "ledger", "timeline"):
+            open_tab(page, name)
+            text = page.run(f"document.getElementById('panel-{name}').innerText")
+            assert "rank" in text
+            assert "GPU" not in text
+        assert "2 ranks" in page.run("document.getElementById('facts').innerText")
         assert page.complaints == []
 
 

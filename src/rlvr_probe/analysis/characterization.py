@@ -11,6 +11,7 @@ from rlvr_probe.analysis.causes.dead import dead_processes
 from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
+from rlvr_probe.analysis.ledger.unit import Unit, unit_of
 from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.trace.remarks import NOT_TRAINED_ON
 
@@ -55,6 +56,7 @@ class Characterization:
         facts: Of the training: the row of the table ``run``.
         counts: Steps that were finished, trajectories, groups, tokens; of training alone.
         ledger: None where there are no steps with times.
+        unit: What the ledger counts.
         ledger_by_step, waits: What ``STEPS_QUERY`` and ``WAITS_QUERY`` gave; None without a ledger.
         causes: Ranked.
         chapters: In the order of the report.
@@ -66,6 +68,7 @@ class Characterization:
     facts: Mapping[str, Any]
     counts: Answer
     ledger: Ledger | None
+    unit: Unit
     ledger_by_step: Answer | None
     waits: Answer | None
     causes: Sequence[Cause]
@@ -98,6 +101,7 @@ def characterize(
         facts=facts,
         counts=query(tables, COUNTS_QUERY),
         ledger=ledger,
+        unit=unit_of(tables),
         ledger_by_step=None if ledger is None else query(tables, STEPS_QUERY),
         waits=None if ledger is None else query(tables, WAITS_QUERY),
         causes=causes,

@@ -11,6 +11,7 @@ from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.figures import Answer, Evidence, query
 from rlvr_probe.analysis.ledger import Extent
+from rlvr_probe.analysis.ledger.unit import Unit, unit_of
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["Run"]
@@ -24,18 +25,20 @@ class Run:
     """A run whose laps are made, and how large it is.
 
     Attributes:
+        unit: What has the time.
         numbers: What the trainer logs as the number of a step, by ``step_id``.
     """
 
     tables: Tables
     extent: Extent
+    unit: Unit
     numbers: Mapping[int, int]
 
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:
         """The run of these tables."""
         rows = tables.sql.execute("SELECT step_id, number FROM kept_step").fetchall()
-        return cls(tables, extent, dict(rows))
+        return cls(tables, extent, unit_of(tables), dict(rows))
 
     def ask(self, sql: str, **values: object) -> Answer:
         """As :func:`rlvr_probe.analysis.figures.query`."""
@@ -52,8 +55,9 @@ class Run:
     def worst_steps(self, saving: Saving, count: int) -> list[str]:
         """The first of the steps that it cost most, in words, and whom each waited for most."""
         steps = list(saving.worst_steps[:count])
-        last = last_of(self.tables, steps)
-        whose = f" of all {self.extent.gpus} GPUs" if self.extent.gpus > 1 else ""
+        last = last_of(self.tables, steps, self.unit)
+        gpus = self.extent.gpus
+        whose = f" of all {self.unit.count(gpus)}" if gpus > 1 else ""
         return [
             f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])}{whose}"
             f"{last.get(step, '')}"
@@ -91,7 +95,7 @@ class Run:
             worst = self.worst_steps(saving, _WORST)
         return Cause(
             kind=kind,
-            title=f"{title}: {per_cent(share)} of GPU time" if gpu_s else title,
+            title=f"{title}: {per_cent(share)} of {self.unit.say('GPU time')}" if gpu_s else title,
             gpu_s=gpu_s,
             share=share,
             low=None if error_s is None else max(0.0, gpu_s - error_s),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.ledger.unit import Unit
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["last_of"]
@@ -19,19 +20,20 @@ QUALIFY row_number() OVER (PARTITION BY b.step_id ORDER BY gpu_ns DESC) = 1
 """
 
 
-def last_of(tables: Tables, steps: Sequence[int]) -> Mapping[int, str]:
+def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:
     """In words, by step, where the ledger has told of its barriers."""
     if not steps or not tables.has("barrier_wait"):
         return {}
     done = tables.sql.execute(_LAST, [list(steps)])
     columns = [one[0] for one in done.description or ()]
     rows = [dict(zip(columns, row, strict=True)) for row in done.fetchall()]
-    return {row["step_id"]: _told(row) for row in rows}
+    return {row["step_id"]: _told(row, unit) for row in rows}
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _told(row: Mapping[str, Any], unit: Unit) -> str:
     who = _who(row)
-    waited = f"; {seconds(row['gpu_ns'])} of GPU time at its {row['barrier']} barrier"
+    time = unit.say("GPU time")
+    waited = f"; {seconds(row['gpu_ns'])} of {time} at its {row['barrier']} barrier"
     return waited + (f", for {who}" if who else "")
 
 

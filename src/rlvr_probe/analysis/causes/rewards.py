@@ -148,7 +148,8 @@ def _queued(run: Run) -> list[Cause]:
         f" median and up to {seconds(row['longest_ns'])}, queueing included"
         for row in functions[:3]
     ] + run.worst_steps(saving, 2)
-    title = f"GPUs waited for verifications that queued for reward function {_first(functions)}"
+    gpus = run.unit.say("GPUs")
+    title = f"{gpus} waited for verifications that queued for reward function {_first(functions)}"
     where = {"function": str(functions[0]["function"])}
     return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
 
@@ -185,12 +186,13 @@ def _in_batches(run: Run) -> list[Cause]:
 def _long(run: Run) -> list[Cause]:
     """Functions that all GPUs wait for long, however many verifications there are at a time."""
     found = list[Cause]()
+    gpus = run.unit.say("GPUs")
     for row in run.ask(_SPENT).dicts:
         answer = replay_functions(run, [row["function"]], 0.0)
         saving = Saving.of(answer.rows)
         if run.share(saving) < REWARD_SHARE:
             continue
-        title = f"GPUs wait for reward function {row['function']}, {seconds(row['ns'])} a call"
+        title = f"{gpus} wait for reward function {row['function']}, {seconds(row['ns'])} a call"
         usual = replay_functions(run, [row["function"]], 0.0, row["usual_ns"])
         above = Saving.of(usual.rows).by_step
         least = max(row["usual_ns"], max(above.values(), default=0.0) / 10)
@@ -198,7 +200,7 @@ def _long(run: Run) -> list[Cause]:
         if late.wall_ns >= SOMETIMES * saving.wall_ns:
             saving, answer = late, usual
             title = (
-                f"GPUs wait for reward function {row['function']} in {len(late.worst_steps)} of"
+                f"{gpus} wait for reward function {row['function']} in {len(late.worst_steps)} of"
                 f" {len(above)} steps, up to {seconds(row['longest_ns'])} a call and"
                 f" {seconds(row['usual_ns'])} in others"
             )

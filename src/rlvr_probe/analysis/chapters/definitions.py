@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rlvr_probe.analysis.figures import Answer, Chapter, Evidence, Figure, Series
+from rlvr_probe.analysis.ledger.unit import GPU, Unit
 
 __all__ = ["MOST_ROWS", "Definition", "Found", "SeriesDefinition", "evidence_of"]
 
@@ -107,9 +108,9 @@ class SeriesDefinition:
 class Found:
     """Gathers what a chapter found."""
 
-    def __init__(self, name: str, title: str) -> None:
-        """Begin a chapter."""
-        self._name, self._title = name, title
+    def __init__(self, name: str, title: str, unit: Unit = GPU) -> None:
+        """Begin a chapter; ``unit`` is what stands in it for a GPU."""
+        self._name, self._title, self._unit = name, title, unit
         self.figures = list[Figure]()
         self.series = list[Series]()
         self.notes = list[str]()
@@ -120,13 +121,23 @@ class Found:
 
     def chapter(self) -> Chapter:
         """All of it."""
+        say = self._unit.say
         return Chapter(
             self._name,
-            self._title,
-            tuple(self.figures),
+            say(self._title),
+            tuple(
+                replace(one, title=say(one.title), meaning=say(one.meaning), unit=say(one.unit))
+                for one in self.figures
+            ),
             tuple(dict.fromkeys(self.notes)),
-            tuple(self.series),
-        )
+            tuple(
+                replace(
+                    one, title=say(one.title), meaning=say(one.meaning),
+                    units={name: say(unit) for name, unit in one.units.items()},
+                )
+                for one in self.series
+            ),
+        )  # fmt: skip
 
 
 def evidence_of(**ids: Iterable[int | None] | None) -> dict[str, Evidence]:

@@ -63,7 +63,7 @@ _TIME: Final = {
         "GPU time",
         "Time of the stage, summed over GPUs; where processes share a GPU, each moment counts once"
         " (span).",
-        "s",
+        "GPU-s",
     ),
     "known": _stage(
         "known",
@@ -173,7 +173,7 @@ _BY_STEP: Final = SeriesDefinition(
     "devices.by_step",
     "energy and activity by step",
     "Of all GPUs in each step: energy, where all of it is known, and mean sm_active (reading).",
-    {"step": "", "energy": "J", "sm_active": "1", "seconds": "s"},
+    {"step": "", "energy": "J", "sm_active": "1", "seconds": "GPU-s"},
 )
 SERIES: Final = (_BY_STEP,)
 

@@ -14,12 +14,14 @@ from rlvr_probe.analysis.figures import Chapter, Evidence, query
 from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.notes import HIDDEN
+from rlvr_probe.analysis.ledger.unit import unit_of
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "ledger"]
 
 _NONE: Final = "no step of a training was recorded, or no clock"
 _BY: Final = ("category",)
+_GPU_S: Final = "GPU-s"
 
 
 def _of(
@@ -34,8 +36,8 @@ _GPUS: Final = _of(
 _WALL: Final = _of(
     "wall", "wall time", "From the begin of the first step to the end of the last one.", "s"
 )
-_WHOLE: Final = _of("gpu_time", "GPU time", "GPUs times wall time.", "s")
-_TIME: Final = _of("time", "GPU time by category", "Sum over GPUs and steps (ledger).", "s", _BY)
+_WHOLE: Final = _of("gpu_time", "GPU time", "GPUs times wall time.", _GPU_S)
+_TIME: Final = _of("time", "GPU time by category", "Sum over GPUs and steps (ledger).", _GPU_S, _BY)
 _SHARE: Final = _of(
     "share", "share of the GPU time", "Time of the category over GPUs times wall time.", "1", _BY
 )
@@ -52,12 +54,19 @@ _HIDDEN: Final = _of(
     "waiting inside collectives",
     "Part of wait.update that spans show as work: time of an update times what the activity of its"
     " GPU's tensor cores is below that of the busiest one (hidden_wait).",
-    "s",
+    _GPU_S,
     unknown=HIDDEN,
 )
-DEFINITIONS: Final = (_GPUS, _WALL, _WHOLE, _TIME, _SHARE, _ONCE, _HIDDEN)
+_RATE: Final = _of(
+    "token_rate",
+    "response tokens per GPU-s",
+    "Response tokens of training, results of tools in them included, over the GPU time without"
+    " evaluation (ledger, trajectory.response_tokens).",
+    f"tokens/{_GPU_S}",
+)
+DEFINITIONS: Final = (_GPUS, _WALL, _WHOLE, _TIME, _SHARE, _ONCE, _HIDDEN, _RATE)
 
-_COLUMNS: Final = dict.fromkeys(CATEGORIES, "s")
+_COLUMNS: Final = dict.fromkeys(CATEGORIES, _GPU_S)
 _PIVOT: Final = ", ".join(
     f"coalesce(sum(ns) FILTER (category = '{name}'), 0) / 1e9 AS \"{name}\"" for name in CATEGORIES
 )
@@ -78,7 +87,7 @@ _BARRIERS: Final = SeriesDefinition(
     "barriers at which most was waited",
     "The 200 of them with the most GPU time, and who came last (barrier_wait).",
     {
-        "step_id": "", "barrier": "", "gpu_s": "s", "last_kind": "", "process": "", "rank": "",
+        "step_id": "", "barrier": "", "gpu_s": _GPU_S, "last_kind": "", "process": "", "rank": "",
         "engine": "", "trajectory_id": "", "turn": "", "name": "",
     },
 )  # fmt: skip
@@ -87,8 +96,8 @@ SERIES: Final = (_STEPS, _EACH, _BARRIERS)
 
 def ledger(tables: Tables) -> Chapter:
     """The chapter; makes the tables of the ledger."""
-    found = Found("ledger", "Where the GPU time went")
     made = make_ledger(tables)
+    found = Found("ledger", "Where the GPU time went", unit_of(tables))
     if made is None:
         found.add(*(one.of(None) for one in DEFINITIONS))
         return found.chapter()
@@ -106,6 +115,16 @@ def ledger(tables: Tables) -> Chapter:
     whole = query(tables, "SELECT sum(ns) / 1e9 FROM ledger")
     found.add(_WHOLE.of(len(made.gpus) * wall, whole, evidence={**steps, **ranks}))
     _by_category(found, tables, len(made.gpus) * wall)
+    rate = query(
+        tables,
+        """
+        SELECT (SELECT sum(response_tokens) FROM kept_trajectory WHERE mode = 'train')
+          / nullif((SELECT sum(ns) / 1e9 FROM ledger WHERE category <> 'eval'), 0)
+        """,
+    )
+    found.add(
+        _RATE.of(rate.row[0], rate, why="no trajectory was recorded", evidence={**steps, **ranks})
+    )
     hidden = query(
         tables, "SELECT count(*), coalesce(sum(ns), 0) / 1e9 FROM hidden_wait WHERE ns >= 0"
     )

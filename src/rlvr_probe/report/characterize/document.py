@@ -34,6 +34,7 @@ def to_document(found: Characterization) -> dict[str, Any]:
 def _ledger(found: Characterization, ledger: Ledger) -> dict[str, Any]:
     whole_ns = sum(ledger.ns.values())
     return {
+        "unit": found.unit.name,
         "gpus": [_plain(gpu) for gpu in ledger.gpus],
         "begin_s": ledger.begin_ns / 1e9,
         "end_s": ledger.end_ns / 1e9,

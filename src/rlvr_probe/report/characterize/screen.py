@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import NATURAL
@@ -53,7 +54,7 @@ def lay_out_characterization(found: Characterization) -> list[Block]:
     """The report, for a terminal."""
     blocks: list[Block] = [Line(_title(found), "title"), Line(_counts(found))]
     if found.ledger is not None:
-        blocks += _ledger(found.ledger)
+        blocks += _ledger(found, found.ledger)
         blocks += _causes(found)
     else:
         blocks.append(Line(_NO_LEDGER[found.kind], "alarm"))
@@ -75,8 +76,7 @@ def _title(found: Characterization) -> str:
     if facts["algorithm"]:
         parts.append(clean(facts["algorithm"], 16).upper())
     if found.ledger is not None:
-        count = len(found.ledger.gpus)
-        parts.append(f"{count} GPU" if count == 1 else f"{count:,} GPUs")
+        parts.append(found.unit.count(len(found.ledger.gpus)))
     return " · ".join(part.strip() for part in parts)
 
 
@@ -91,7 +91,8 @@ def _counts(found: Characterization) -> str:
     ledger = found.ledger
     if ledger is not None:
         wall_s = (ledger.end_ns - ledger.begin_ns) / 1e9
-        text += f"; {duration(wall_s)}, {_gpu_time(sum(ledger.ns.values()) / 1e9)}"
+        hours = _Hours.of(found)
+        text += f"; {duration(wall_s)}, {hours.text(sum(ledger.ns.values()) / 1e9)}"
     return text
 
 
@@ -100,14 +101,39 @@ def _count(number: int, of: str) -> str:
     return f"{number:,} {of if number == 1 else many}"
 
 
-def _gpu_time(seconds: float) -> str:
-    hours = seconds / 3600
-    return f"{hours:,.1f} GPU-hours" if hours >= 1 else f"{digits(seconds)} GPU-seconds"
+@dataclass(frozen=True, slots=True)
+class _Hours:
+    """The one unit of time that a screen has for all of its GPUs.
+
+    Attributes:
+        name: For example ``GPU-hours``.
+        seconds: That it has.
+    """
+
+    name: str
+    seconds: float
+
+    @classmethod
+    def of(cls, found: Characterization) -> _Hours:
+        """As large as the run."""
+        whole_s = 0.0 if found.ledger is None else sum(found.ledger.ns.values()) / 1e9
+        long = whole_s >= 3600
+        name = found.unit.say("GPU-hours" if long else "GPU-seconds")
+        return cls(name, 3600.0 if long else 1.0)
+
+    def number(self, gpu_s: float) -> str:
+        """GPU time without the name of its unit."""
+        hours = gpu_s / self.seconds
+        return f"{hours:,.1f}" if self.seconds > 1 and hours >= 1 else digits(hours)
+
+    def text(self, gpu_s: float) -> str:
+        """GPU time."""
+        return f"{self.number(gpu_s)} {self.name}"
 
 
-def _ledger(ledger: Ledger) -> list[Block]:
+def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
     whole = sum(ledger.ns.values())
-    unit, ns_of_it = ("GPU-hours", 3_600e9) if whole >= 3_600e9 else ("GPU-seconds", 1e9)
+    hours = _Hours.of(found)
     rows = []
     for name, categories in _ROWS.items():
         parts = {one: ledger.ns.get(one, 0) for one in categories}
@@ -121,29 +147,29 @@ def _ledger(ledger: Ledger) -> list[Block]:
             if whole and part / whole >= _LEAST
         ]
         rows.append(
-            [name, f"{ns / ns_of_it:,.2f}", f"{share:.1%}", bar(share, 12),
+            [name, f"{ns / 1e9 / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
              clean(", ".join(of), 32) if len(categories) > 1 else ""]
         )  # fmt: skip
     columns = (
-        Column("", number=False), Column(unit), Column("share"), Column("", number=False),
+        Column("", number=False), Column(hours.name), Column("share"), Column("", number=False),
         Column("of it", number=False),
     )  # fmt: skip
-    return [grid("Where the GPU time went", columns, rows, head=16, tail=0, what="lines")]
+    title = found.unit.say("Where the GPU time went")
+    return [grid(title, columns, rows, head=16, tail=0, what="lines")]
 
 
 def _causes(found: Characterization) -> list[Block]:
     if not found.causes:
         return [Line("no cause stands out of the noise of this run")]
     blocks: list[Block] = [Line("Why", "title")]
+    hours = _Hours.of(found)
     fault = any(cause.kind not in NATURAL for cause in found.causes)
     if not fault:
         blocks.append(Line("no fault stands out; in the nature of the workload:"))
     for number, cause in enumerate(found.causes[:_CAUSES], 1):
         between = f" (no interval: {cause.no_interval})" if cause.no_interval else ""
         if cause.low is not None and cause.high is not None:
-            low, high = _gpu_time(max(0.0, cause.low)), _gpu_time(cause.high)
-            unit = high.partition(" ")[2]
-            between = f" ({low.removesuffix(f' {unit}')} to {high})"
+            between = f" ({hours.number(max(0.0, cause.low))} to {hours.text(cause.high)})"
         blocks.append(
             Line(
                 f"{number}. {clean(cause.title, 300)}",
@@ -151,7 +177,7 @@ def _causes(found: Characterization) -> list[Block]:
             )
         )
         blocks.append(
-            Line(f"   without it {_gpu_time(cause.gpu_s)} less{between};"
+            Line(f"   without it {hours.text(cause.gpu_s)} less{between};"
                  f" what usually helps: {clean(cause.usually_helps, 300)}", "quiet")
         )  # fmt: skip
         if cause.worst:

@@ -61,13 +61,14 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     if ledger is not None and not sum(ledger.ns.values()):
         # Steps that took no time at all.
         ledger = None
-    first, second = headline(ledger, causes, told.kind)
+    first, second = headline(told, ledger)
     found: dict[str, Any] = {
         "source": told.source,
         "run": _run(tables, told),
         "headline": [first, second],
         "families": FAMILIES,
-        "ledger": ledger_of(tables, ledger),
+        "unit": told.unit.name,
+        "ledger": ledger_of(tables, ledger, told.unit),
         "causes": None if ledger is None else [_cause(one, shared) for one in causes],
         "timeline": None if ledger is None else timeline_of(tables, ledger, causes),
         "lengths": lengths_of(tables),

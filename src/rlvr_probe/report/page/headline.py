@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe.analysis.causes import NATURAL, Cause
+from rlvr_probe.analysis.causes import NATURAL
+from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.ledger import Ledger
 
 __all__ = ["FAMILIES", "families", "headline"]
@@ -39,8 +39,9 @@ def families(ledger: Ledger) -> dict[str, float]:
     return found
 
 
-def headline(ledger: Ledger | None, causes: Sequence[Cause], kind: str) -> tuple[str, str]:
+def headline(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
     """What became of the GPU time, and what to look at first: two sentences."""
+    causes, kind = told.causes, told.kind
     if ledger is None or not sum(ledger.ns.values()):
         if kind == "workload":
             return (
@@ -51,7 +52,7 @@ def headline(ledger: Ledger | None, causes: Sequence[Cause], kind: str) -> tuple
         return "No training step was recorded: there is nothing to account for.", ""
     shares = families(ledger)
     total = sum(ledger.ns.values())
-    text = f"GPUs worked {_percent(shares['work'])} of the time and waited"
+    text = f"{told.unit.say('GPUs')} worked {_percent(shares['work'])} of the time and waited"
     text += f" {_percent(shares['wait'])}"
     waits = {name: ledger.ns[name] / total for name in _WAITED}
     most = max(waits, key=lambda name: waits[name])
@@ -66,6 +67,7 @@ def headline(ledger: Ledger | None, causes: Sequence[Cause], kind: str) -> tuple
     if rest:
         also = max(rest, key=lambda name: rest[name])
         text += f"; {FAMILIES[also]} took {_percent(rest[also])}"
+    text = text[:1].upper() + text[1:]
     faults = [one for one in causes if one.kind not in NATURAL]
     if faults and faults[0].early:
         return f"{text}.", f"No more than a hint, as {faults[0].no_interval}: {faults[0].title}"

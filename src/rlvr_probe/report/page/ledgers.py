@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rlvr_probe.analysis.ledger import CATEGORIES, MEANING, Ledger
+from rlvr_probe.analysis.ledger.unit import Unit
 from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.report.page.plain import drawn, sampled
 
@@ -41,7 +42,7 @@ SELECT step_id, barrier, gpu_ns / 1e9 AS gpu_s, last_kind, name, engine, rank, p
 FROM barrier_wait ORDER BY gpu_ns DESC LIMIT {_LAST}"""
 
 
-def ledger_of(tables: Tables, ledger: Ledger | None) -> dict[str, Any] | None:
+def ledger_of(tables: Tables, ledger: Ledger | None, unit: Unit) -> dict[str, Any] | None:
     """What the page has of the ledger; None if there is none."""
     if ledger is None:
         return None
@@ -66,6 +67,7 @@ def ledger_of(tables: Tables, ledger: Ledger | None) -> dict[str, Any] | None:
     return {
         "categories": [[name, MEANING[name]] for name in CATEGORIES],
         "gpus": count,
+        "count": unit.count(count),
         "wall_s": (ledger.end_ns - ledger.begin_ns) / 1e9,
         "begin_ns": ledger.begin_ns,
         "gpu_s": [ledger.ns[name] / 1e9 for name in CATEGORIES],
@@ -78,7 +80,10 @@ def ledger_of(tables: Tables, ledger: Ledger | None) -> dict[str, Any] | None:
             "cells": cells,
             "query": _BY_STEP,
         },
-        "map": _map(tables, lines, -(-count // lines), len(bars)),
+        "map": {
+            **_map(tables, lines, -(-count // lines), len(bars)),
+            "keys": [gpu.key for gpu in ledger.gpus] if lines == 1 else [],
+        },
         "who": _dicts(tables, _WHO),
         "worst": _dicts(tables, _WORST),
         "who_query": _WHO,

@@ -4,12 +4,12 @@ const KIND_NAMES = {
   slow_weight_sync: "slow weight sync", aggressive_filter: "aggressive filter", unfinished: "unfinished", starving_trainer: "starving trainer", waiting_rollout: "waiting rollout", clock_skew: "clock skew", long_tail: "long tail",
 };
 
-function causeItem(cause, at, most, total) {
+function causeItem(cause, most) {
   const share = (gpu_s) => `${Math.max(0, Math.min(100, 100 * gpu_s / most))}%`;
   const range = cause.low !== null && cause.high !== null;
   return h("li", { class: cause.natural ? "cause-item natural" : "cause-item" },
     h("div", { class: "sizes" }, h("span", { class: "big" }, percent(cause.share)), h("b", {}, KIND_NAMES[cause.kind] || cause.kind.replace(/_/g, " ")),
-      h("span", {}, `${gpuTime(cause.gpu_s, total)} less without it`), range && h("span", { class: "interval" }, `(${gpuNumber(Math.max(0, cause.low), total)} to ${gpuNumber(cause.high, total)})`),
+      h("span", {}, `${gpuTime(cause.gpu_s)} less without it`), range && h("span", { class: "interval" }, `(${gpuNumber(Math.max(0, cause.low))} to ${gpuNumber(cause.high)})`), cause.no_interval && h("span", { class: "interval" }, `(no interval: ${cause.no_interval})`),
       cause.natural && h("span", { class: "quiet small" }, "in the nature of the workload")),
     h("div", { class: "whisker", "aria-hidden": "true" }, h("span", { class: "body", style: { width: share(cause.gpu_s) } }),
       range && h("span", { class: "range", style: { left: share(cause.low), width: `calc(${share(cause.high)} - ${share(cause.low)})` } })),
@@ -27,11 +27,10 @@ function causeItem(cause, at, most, total) {
 }
 
 function causesCard() {
-  const { causes, ledger } = page;
+  const { causes } = page;
   if (causes === null) return null;
-  const total = ledger ? ledger.wall_s * ledger.gpus : causes.reduce((sum, one) => sum + one.gpu_s, 0);
   const most = Math.max(...causes.map((one) => Math.max(one.gpu_s, one.high || 0)), 1e-9);
-  return card("Causes", causes.length ? "GPU time that the run would not have needed without it" : "", null,
-    causes.length ? h("ol", { class: "causes" }, causes.map((one, at) => causeItem(one, at, most, total)))
+  return card("Causes", causes.length ? about("GPU time that the run would not have needed without it") : "", null,
+    causes.length ? h("ol", { class: "causes" }, causes.map((one) => causeItem(one, most)))
       : h("p", { class: "note" }, "No cause stands out. Every run waits for its longest responses: here nothing costs more than the differences between its own steps would explain."));
 }

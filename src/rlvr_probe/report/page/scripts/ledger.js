@@ -1,6 +1,6 @@
 /* Where the time of the GPUs went. */
 function ledgerRows(ledger) {
-  const total = ledger.wall_s * ledger.gpus;
+  const total = gpuTotal();
   const byFamily = new Map();
   ledger.categories.forEach(([name, meaning], at) => {
     const group = byFamily.get(family(name)) || [];
@@ -12,7 +12,7 @@ function ledgerRows(ledger) {
 
 /** All of the run in one bar, parts that are large enough named in it. */
 function runBar(ledger) {
-  const total = ledger.wall_s * ledger.gpus;
+  const total = gpuTotal();
   const bar = h("div", { class: "stack", role: "img", "aria-label": ledgerSentence(ledger) });
   const fit = (name, share, width) => {
     const room = share * width - 10, long = `${categoryName(name)} ${percent(share)}`;
@@ -26,7 +26,7 @@ function runBar(ledger) {
       const part = h("span", { style: { "flex-grow": String(share), "flex-basis": "0", background: fills[at], color: inkOn(fills[at]) } },
         fit(name, share, width));
       part.addEventListener("pointermove", (event) => showTip(event.clientX, event.clientY, categoryName(name),
-        [[null, "GPU time", gpuTime(ledger.gpu_s[at], total)], [null, "share", percent(share)]], `Time ${ledger.categories[at][1]}.`));
+        [[null, about("GPU time"), gpuTime(ledger.gpu_s[at])], [null, "share", percent(share)]], `Time ${ledger.categories[at][1]}.`));
       part.addEventListener("pointerleave", hideTip);
       return part;
     }).filter(Boolean));
@@ -36,8 +36,8 @@ function runBar(ledger) {
 }
 
 function ledgerSentence(ledger) {
-  const total = ledger.wall_s * ledger.gpus;
-  return `GPU time by category: ${ledger.categories.map(([name], at) => [categoryName(name), ledger.gpu_s[at] / total]).filter(([, share]) => share >= 0.001)
+  const total = gpuTotal();
+  return `${about("GPU time by category")}: ${ledger.categories.map(([name], at) => [categoryName(name), ledger.gpu_s[at] / total]).filter(([, share]) => share >= 0.001)
     .map(([name, share]) => `${name} ${percent(share)}`).join(", ")}`;
 }
 
@@ -47,7 +47,7 @@ function ledgerTable(ledger, withMeaning) {
   const most = Math.max(...ledger.gpu_s) / total;
   const row = (label, fill, gpu_s, meaning, kind, meter) => h("tr", { class: kind },
     h("th", { scope: "row" }, h("span", { style: { display: "inline-flex", "align-items": "center" } }, fill ? chip(fill) : h("span", { style: { width: "17px" } }), label)),
-    h("td", { class: "number" }, gpuNumber(gpu_s, total)),
+    h("td", { class: "number" }, gpuNumber(gpu_s)),
     h("td", { class: "number" }, percent(gpu_s / total)),
     meter && h("td", { class: "wide-only", style: { width: withMeaning ? "110px" : "34%" } }, h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${100 * gpu_s / total / most}%`, background: fill } }))),
     withMeaning && h("td", { class: "quiet small" }, meaning));
@@ -59,15 +59,15 @@ function ledgerTable(ledger, withMeaning) {
       rows.push(row(categoryName(parts[0].name), colour(parts[0].name), sum, `time ${parts[0].meaning}`, sum ? "family" : "family zero", true));
       continue;
     }
-    rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, FAMILY_NAMES[name] || name), h("td", { class: "number" }, gpuNumber(sum, total)),
+    rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, FAMILY_NAMES[name] || name), h("td", { class: "number" }, gpuNumber(sum)),
       h("td", { class: "number" }, percent(sum / total)), h("td", { class: "wide-only" }), withMeaning && h("td", {})));
     // The first screen has no room for the parts of next to nothing.
     if (!withMeaning && sum < 0.005 * total) continue;
     for (const part of parts) if (part.gpu_s) rows.push(row(categoryName(part.name), colour(part.name), part.gpu_s, `time ${part.meaning}`, "", true));
   }
-  rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, "All"), h("td", { class: "number" }, gpuNumber(total, total)), h("td", { class: "number" }, "100 %"),
-    h("td", { class: "wide-only" }), withMeaning && h("td", { class: "quiet small" }, `${whole(ledger.gpus)} ${ledger.gpus === 1 ? "GPU" : "GPUs"} x ${seconds(ledger.wall_s)}: every ns of every GPU is in one row`)));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time of GPUs"), h("th", { scope: "col", class: "number" }, gpuUnit(total)[1]),
+  rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, "All"), h("td", { class: "number" }, gpuNumber(total)), h("td", { class: "number" }, "100 %"),
+    h("td", { class: "wide-only" }), withMeaning && h("td", { class: "quiet small" }, `${ledger.count} x ${seconds(ledger.wall_s)}: ${about("every ns of every GPU is in one row")}`)));
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, about("Time of GPUs")), h("th", { scope: "col", class: "number" }, gpuUnit()[1]),
     h("th", { scope: "col", class: "number" }, "Share"), h("th", { class: "wide-only" }), withMeaning && h("th", { scope: "col" }, "What it is"))), h("tbody", {}, rows)));
 }
 
@@ -75,12 +75,12 @@ const barName = (bars, at) => (bars.first[at] === bars.last[at] ? `step ${bars.f
 
 function ledgerBySteps(ledger, height) {
   const { bars } = ledger;
-  const unit = gpuUnit(Math.max(...bars.first.map((_, at) => bars.cells.reduce((sum, one) => sum + one[at], 0))));
+  const unit = gpuUnit();
   const place = h("div", {});
   const parts = ledger.categories.map(([name], at) => ({ name, fill: colour(name), values: bars.cells[at].map((one) => one / unit[0]) })).filter((one) => one.values.some(Boolean));
   const draw = (share) => place.replaceChildren(stackedColumns({
     labels: bars.first, parts, share, height, xName: bars.together > 1 ? `step (${bars.together} to a bar)` : "step",
-    yText: share ? percent : short, label: `GPU time by category and step. ${ledgerSentence(ledger)}`,
+    yText: share ? percent : short, label: `${about("GPU time by category and step")}. ${ledgerSentence(ledger)}`,
     tell: (at) => {
       const sum = parts.reduce((one, part) => one + part.values[at], 0);
       return {
@@ -90,24 +90,24 @@ function ledgerBySteps(ledger, height) {
     },
   }));
   draw(false);
-  return card("By step", `${unit[1]}${bars.together > 1 ? `; each bar is the sum of ${bars.together} steps` : ""}`, choice("scale of the bars", [[false, "GPU time"], [true, "share"]], false, draw), place);
+  return card("By step", `${unit[1]}${bars.together > 1 ? `; each bar is the sum of ${bars.together} steps` : ""}`, choice("scale of the bars", [[false, about("GPU time")], [true, "share"]], false, draw), place);
 }
 
 /** Which GPU waited when: a slow one is a pale line, since others wait for it. */
 function waitMap(ledger) {
   const { map, bars } = ledger, rows = map.cells.length, columns = bars.first.length;
-  const gpus = (row) => (map.together === 1 ? `GPU ${row}` : `GPUs ${row * map.together} to ${Math.min(ledger.gpus, (row + 1) * map.together) - 1}`);
+  const gpus = (row) => (map.together === 1 ? gpuName(row, map.keys[row]) : about(`GPUs ${row * map.together} to ${Math.min(ledger.gpus, (row + 1) * map.together) - 1}`));
   const tall = Math.max(44, Math.min(420, rows * (rows < 20 ? 18 : rows < 60 ? 8 : 4)));
   const most = bars.first.map((_, column) => map.cells.reduce((one, line) => Math.max(one, line[column]), 1));
   const place = h("div", {});
   const draw = (against) => place.replaceChildren(heatMap({
-      rows, columns, tall, label: "share of time waited by GPU and step",
+      rows, columns, tall, label: about("share of time waited by GPU and step"),
       value: (row, column) => (map.cells[row][column] < 0 ? null : map.cells[row][column] / (against ? most[column] : 100)),
       tell: (row, column) => (map.cells[row][column] < 0 ? null : { title: `${gpus(row)}, ${barName(bars, column)}`, rows: [[null, "waited", `${map.cells[row][column]} %`]] }),
-      left: [`GPU 0`, rows > 1 ? `GPU ${ledger.gpus - 1}` : ""], bottom: [barName(bars, 0), barName(bars, columns - 1)],
+      left: [gpus(0), rows > 1 ? gpus(rows - 1) : ""], bottom: [barName(bars, 0), barName(bars, columns - 1)],
     }));
   draw(false);
-  return card("Waiting by GPU and step", `a slow GPU is a pale line, as the others wait for it${map.together > 1 ? `; of ${map.together} GPUs in a line the one that waited least` : ""}`,
+  return card(about("Waiting by GPU and step"), about(`a slow GPU is a pale line, as the others wait for it${map.together > 1 ? `; of ${map.together} GPUs in a line the one that waited least` : ""}`),
     [h("span", { class: "quiet small" }, "0", h("span", { class: "ramp" }), "1"), choice("what darkness means", [[false, "of its time"], [true, "of the step's most"]], false, draw)], place);
 }
 
@@ -121,22 +121,22 @@ function lastOne(row) {
 
 function whoCameLast(ledger) {
   if (!ledger.who.length) return null;
-  const total = ledger.wall_s * ledger.gpus;
-  const head = ["Waited at", "Who came last", ["Times", "number"], [gpuUnit(total)[1], "number"], ["Share", "number"], "Worst case"];
-  const rows = ledger.who.map((row) => [BARRIERS[row.barrier] || row.barrier, lastOne(row), [whole(row.times), "number"], [gpuNumber(row.gpu_s, total), "number"], [percent(row.gpu_s / total), "number"],
+  const total = gpuTotal();
+  const head = ["Waited at", "Who came last", ["Times", "number"], [gpuUnit()[1], "number"], ["Share", "number"], "Worst case"];
+  const rows = ledger.who.map((row) => [BARRIERS[row.barrier] || row.barrier, lastOne(row), [whole(row.times), "number"], [gpuNumber(row.gpu_s), "number"], [percent(row.gpu_s / total), "number"],
     row.worst_trajectory !== null ? whois("trajectory", row.worst_trajectory) : row.worst_step !== null ? whois("step", row.worst_step) : ""]);
-  const worst = ledger.worst.map((row) => [row.step_id === null ? "" : whois("step", row.step_id), BARRIERS[row.barrier] || row.barrier, [gpuNumber(row.gpu_s, total), "number"], lastOne(row),
+  const worst = ledger.worst.map((row) => [row.step_id === null ? "" : whois("step", row.step_id), BARRIERS[row.barrier] || row.barrier, [gpuNumber(row.gpu_s), "number"], lastOne(row),
     row.trajectory_id !== null ? whois("trajectory", row.trajectory_id) + (row.turn === null ? "" : `, turn ${row.turn}`) : row.process !== null ? whois("process", row.process) : ""]);
   return card("Who came last", "at each barrier somebody is last, in a healthy run too: what stands out is one name again and again", null,
     h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "who came last" }, table(head, rows)),
-    later(`the ${whole(worst.length)} most expensive barriers, one by one`, () => h("div", { class: "scroll tall" }, table(["Step", "Waited at", [gpuUnit(total)[1], "number"], "Who came last", "Which"], worst))),
+    later(`the ${whole(worst.length)} most expensive barriers, one by one`, () => h("div", { class: "scroll tall" }, table(["Step", "Waited at", [gpuUnit()[1], "number"], "Who came last", "Which"], worst))),
     later("query", () => sql(ledger.who_query)));
 }
 
 function ledgerPanel() {
   const { ledger } = page;
   return [
-    card("GPU time of the run", "each GPU is at one thing at a time", null, runBar(ledger), h("div", { style: { height: "10px" } }), ledgerTable(ledger, true), later("query", () => sql(ledger.query))),
+    card(about("GPU time of the run"), about("each GPU is at one thing at a time"), null, runBar(ledger), h("div", { style: { height: "10px" } }), ledgerTable(ledger, true), later("query", () => sql(ledger.query))),
     ledgerBySteps(ledger, 260), waitMap(ledger), whoCameLast(ledger),
   ];
 }

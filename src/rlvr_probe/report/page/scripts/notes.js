@@ -3,10 +3,10 @@ function drawnNotes() {
   const { timeline, ledger } = page, notes = [];
   if (!ledger) return notes;
   if (ledger.bars.together > 1) notes.push(`Charts by step show ${whole(ledger.bars.first.length)} bars for ${whole(ledger.steps)} steps: each is the sum of ${ledger.bars.together} steps that follow one another.`);
-  if (ledger.map.together > 1) notes.push(`Each line of the map of waiting is ${ledger.map.together} GPUs: it shows the one that waited least.`);
+  if (ledger.map.together > 1) notes.push(about(`Each line of the map of waiting is ${ledger.map.together} GPUs: it shows the one that waited least.`));
   if (timeline.gpus.length < timeline.of) {
     const { named, ends, even } = timeline.why;
-    notes.push(`The timeline draws ${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs: ${named} that causes name, ${ends} that waited least or most, and ${even} evenly spaced.`);
+    notes.push(about(`The timeline draws ${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs: ${named} that causes name, ${ends} that waited least or most, and ${even} evenly spaced.`));
   }
   if (timeline.exact_steps !== null) notes.push(`The timeline draws ${whole(timeline.exact_steps)} of ${whole(ledger.steps)} steps interval by interval: those that causes name, the longest, the first, the last, one of median length, and others evenly spaced. Of the rest it draws the shares of each thousandth of the run.`);
   if (timeline.readings.length) notes.push(`Readings of GPUs are drawn as means of ${whole(timeline.reading_pieces)} pieces of the run.`);

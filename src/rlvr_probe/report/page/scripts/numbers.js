@@ -1,5 +1,6 @@
 /* Numbers as they are read. What is exact is in the disclosures. */
 const COUNT = new Intl.NumberFormat("en-US");
+const TENTHS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 const whole = (value) => COUNT.format(Math.round(value));
 
 /** About three digits, thousands apart. */
@@ -46,24 +47,40 @@ function scaled(value, unit) {
   return `${short(value)} ${unit}`;
 }
 
-/** GPU time, all of a page in one unit. */
-const gpuUnit = (total) => (total >= 3600 ? [3600, "GPU-h"] : total >= 600 ? [60, "GPU-min"] : [1, "GPU-s"]);
+/** A text about GPUs, about what stands for them where none is known. */
+const about = (text) => text.replaceAll("GPU", page.unit);
 
-function gpuNumber(value, total) {
-  const shown = value / gpuUnit(total)[0];
+/** What one of them is called: a GPU by its number, what stands for one by its own name. */
+const gpuName = (number, key) => (page.unit === "GPU" ? `GPU ${number}` : key);
+
+/** GPU time, all of a page in one unit. */
+const gpuTotal = () => (page.ledger ? page.ledger.wall_s * page.ledger.gpus : 0);
+function gpuUnit() {
+  const total = gpuTotal();
+  const [size, name] = total >= 3600 ? [3600, "GPU-h"] : total >= 600 ? [60, "GPU-min"] : [1, "GPU-s"];
+  return [size, about(name)];
+}
+
+function gpuNumber(value) {
+  const shown = value / gpuUnit()[0];
   if (shown === 0) return "0";
   if (Math.abs(shown) < 0.001) return "<0.001";
   return shown < 0.1 ? shown.toFixed(3) : shown < 100 ? shown.toFixed(2) : whole(shown);
 }
 
-const gpuTime = (value, total) => `${gpuNumber(value, total)} ${gpuUnit(total)[1]}`;
+/** The unit of the page as that of a figure says it: devices are GPUs where ranks stand for them. */
+const gpuUnitOf = (unit) => gpuUnit()[1].replace(/^\w+/, unit.split("-")[0]);
+const isGpuTime = (unit) => unit === "GPU-s" || unit === "rank-s";
+
+const gpuTime = (value) => `${gpuNumber(value)} ${gpuUnit()[1]}`;
 
 function said(value, unit) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
   switch (unit) {
     case "s": return seconds(value);
-    case "tokens": return Number.isInteger(value) ? whole(value) : value >= 100 ? whole(value) : value.toFixed(1);
+    case "GPU-s": case "rank-s": return `${gpuNumber(value)} ${gpuUnitOf(unit)}`;
+    case "tokens": return TENTHS.format(value);
     case "B": case "By": return scaled(value, "B");
     case "J": return scaled(value, "J");
     case "W": return scaled(value, "W");

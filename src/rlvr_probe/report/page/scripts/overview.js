@@ -8,7 +8,7 @@ function facts() {
   const framework = [run.framework, run.framework_version].filter(Boolean).join(" ");
   return [
     fact("", framework || (run.kind === "workload" ? "PolyTrace workload" : undefined)), fact("", run.algorithm), fact("engine", run.engine),
-    fact("GPUs", ledger ? whole(ledger.gpus) : run.accelerators), fact("nodes", run.hosts > 1 ? whole(run.hosts) : undefined), fact("steps", run.steps ? whole(run.steps) : undefined),
+    fact("", ledger ? ledger.count : undefined), fact("ranks with a model", ledger ? undefined : run.accelerators), fact("nodes", run.hosts > 1 ? whole(run.hosts) : undefined), fact("steps", run.steps ? whole(run.steps) : undefined),
     fact("", ledger ? seconds(ledger.wall_s) : undefined), fact("trajectories", run.trajectories ? whole(run.trajectories) : undefined),
     run.asynchronous ? fact("", "asynchronous") : null, fact(run.kind === "workload" ? "workload" : "run", run.run || page.source),
   ];
@@ -16,17 +16,17 @@ function facts() {
 
 function strip() {
   const { ledger } = page;
-  const total = ledger.wall_s * ledger.gpus;
+  const total = gpuTotal();
   const sums = new Map();
   ledger.categories.forEach(([name], at) => sums.set(family(name), (sums.get(family(name)) || 0) + ledger.gpu_s[at]));
-  const box = (name, value, quiet, fill) => h("div", {}, h("dt", {}, fill && chip(fill), name), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
-  const slots = figureOf("occupancy.mean"), tokens = page.run.tokens;
+  const box = (name, value, quiet, fill, meaning) => h("div", { title: meaning }, h("dt", {}, fill && chip(fill), name), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
+  const slots = figureOf("occupancy.mean"), rate = figureOf("ledger.token_rate");
   return h("dl", { class: "strip" },
-    box("GPU time", gpuTime(total, total)),
+    box(about("Time of GPUs"), gpuNumber(total), gpuUnit()[1]),
     [...sums].filter(([name, value]) => ["work", "wait", "unaccounted"].includes(name) || value / total >= 0.005)
       .map(([name, value]) => box(FAMILY_NAMES[name] || name, percent(value / total), null, colour(FAMILY_COLOURS[name] || name))),
     slots && slots.value !== null && box("Decode slots in use", percent(slots.value), "in rollout"),
-    tokens && box("Tokens generated", short(tokens / total), "per GPU-s"));
+    rate && rate.value !== null && box("Response tokens", short(rate.value), about("per GPU-s"), null, definition(rate).meaning));
 }
 
 function figureOf(id) {
@@ -40,7 +40,7 @@ function overviewPanel() {
   return [
     strip(),
     h("div", { class: "two" },
-      card("Where GPU time went", "each ns of each GPU is in one row", null, runBar(ledger), h("div", { style: { height: "8px" } }), ledgerTable(ledger, false)),
+      card(about("Where GPU time went"), about("each ns of each GPU is in one row"), null, runBar(ledger), h("div", { style: { height: "8px" } }), ledgerTable(ledger, false)),
       causesCard() || ledgerBySteps(ledger, 260)),
     causesCard() ? ledgerBySteps(ledger, 190) : null,
   ];

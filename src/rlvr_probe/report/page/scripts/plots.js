@@ -128,7 +128,7 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, xName, xText, lab
   };
   const box = plot({
     height, xs, low, high, log, unit, share, xName, xText, label,
-    yText: (value) => (share ? percent(value) : said(value, unit)),
+    yText: (value) => (share ? percent(value) : isGpuTime(unit) ? short(value / gpuUnit()[0]) : said(value, unit)),
     draw: (root, scale) => {
       for (const band of bands) {
         let text = "", back = "";

@@ -21,7 +21,7 @@ function shape(series) {
 
 function seriesCard(series, drawn = true) {
   const content = !drawn ? h("p", { class: "quiet small" }, series.meaning) : series.rows.length ? drawnSeries(series) : h("p", { class: "quiet small" }, "No rows.");
-  const rows = () => h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `rows of ${series.id}` }, table(series.columns.map((name) => [readable(name), "number"]),
+  const rows = () => h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `rows of ${series.id}` }, table(series.columns.map((name, at) => [columnName(name, series.units[at]), "number"]),
     series.rows.slice(0, 300).map((row) => row.map((value, at) => [value === null ? "–" : typeof value === "number" ? said(value, series.units[at] === "" ? "id" : series.units[at]).replace(/ id$/, "") : String(value), "number"]))));
   const made = card(titled(series), series.total > series.rows.length ? `${whole(series.rows.length)} of ${whole(series.total)} rows are drawn` : "", null, content,
     later("rows, meaning and query", () => h("div", {}, listed([["series", h("code", {}, series.id)], ["meaning", series.meaning], ["tables read", h("code", {}, series.inputs.join(", "))],
@@ -70,7 +70,13 @@ function charts(found, draw, take, series, apart) {
     constant.length ? h("p", { class: "quiet small" }, `Everywhere: ${constant.join(", ")}.`) : null);
 }
 
-const panelName = (names, found) => (names.length > 2 && names.every((name) => QUANTILES.includes(name)) ? `distribution${found.unitOf(names[0]) === "1" ? "" : `, ${found.unitOf(names[0])}`}` : names.map(readable).join(", "));
+/** What a column is called: time of GPUs, with its unit, is not called seconds. */
+function columnName(name, unit) {
+  if (!isGpuTime(unit)) return readable(name);
+  return `${NAMES.has(name) ? categoryName(name) : `${unit.split("-")[0]} time`}, ${gpuUnitOf(unit)}`;
+}
+
+const panelName = (names, found) => (names.length > 2 && names.every((name) => QUANTILES.includes(name)) ? `distribution${found.unitOf(names[0]) === "1" ? "" : `, ${found.unitOf(names[0])}`}` : names.map((name) => columnName(name, found.unitOf(name))).join(", "));
 const stepText = (found) => (value) => (found.x === "time" ? percent(value) : String(value));
 const xTitle = (found, across) => (at) => (found.x === "time" ? `after ${percent(across[at])} of the time` : `${readable(found.x)} ${across[at]}`);
 const xLabel = (found) => (found.x === "time" ? "share of the rollout's time" : readable(found.x));

@@ -11,7 +11,7 @@ class Timeline {
     this.reading = timeline.readings[0] || null;
     this.mini = h("canvas", { "aria-hidden": "true" });
     this.top = h("canvas", { "aria-hidden": "true" });
-    this.body = h("canvas", { role: "img", "aria-label": "What each GPU did over time. The ledger has the same as a table." });
+    this.body = h("canvas", { role: "img", "aria-label": about("What each GPU did over time. The ledger has the same as a table.") });
     this.box = h("div", { class: "body" }, this.body);
     this.node = h("div", { class: "lanes", tabindex: "0", role: "group", "aria-label": "timeline; arrows move, plus and minus zoom, Home shows all" },
       h("div", { class: "mini" }, this.mini), this.top, this.box);
@@ -151,10 +151,14 @@ class Timeline {
     }
     context.globalAlpha = 1;
     context.restore();
-    rows.forEach((row) => this.label(context, this.gpuName(gpus[row]), GAP + row * this.lane + this.track / 2 + 4, false));
+    rows.forEach((row) => this.label(context, this.rowName(gpus[row]), GAP + row * this.lane + this.track / 2 + 4, false));
   }
 
-  gpuName(gpu) { return gpu.part === "rollout" ? `GPU ${gpu.gpu} rollout` : gpu.rank === null || this.gutter < 100 ? `GPU ${gpu.gpu}` : `GPU ${gpu.gpu} rank ${gpu.rank}`; }
+  rowName(gpu) {
+    const name = gpuName(gpu.gpu, gpu.key);
+    if (page.unit !== "GPU") return name;
+    return gpu.part === "rollout" ? `${name} rollout` : gpu.rank === null || this.gutter < 100 ? name : `${name} rank ${gpu.rank}`;
+  }
 
   drawReading(context, row) {
     const line = this.reading.lines[row], width = this.told.end_us / this.told.reading_pieces;
@@ -189,7 +193,7 @@ class Timeline {
       if (value >= 0) rows.push([null, COUNTER_NAMES[one.counter] || one.counter, said(value / 1000 * one.top, one.unit === "1" ? "share" : one.unit)]);
     }
     const where = [gpu.rank !== null && `rank ${gpu.rank}`, gpu.model, gpu.host].filter(Boolean).join(", ");
-    showTip(event.clientX, event.clientY, `GPU ${gpu.gpu}${where ? ` (${where})` : ""}`, rows,
+    showTip(event.clientX, event.clientY, `${gpuName(gpu.gpu, gpu.key)}${where ? ` (${where})` : ""}`, rows,
       `${step ? `step ${step[1]}, ` : ""}${moment(found.from / 1e6, 0.01)} to ${moment(found.to / 1e6, 0.01)}${found.name ? "" : found.exact ? ": zoom in for each interval" : ": shares of this piece of time"}`);
   }
 
@@ -225,13 +229,13 @@ function timelinePanel() {
   const numbers = timeline.steps.map((one) => one[1]);
   const field = h("input", { type: "number", min: Math.min(...numbers), max: Math.max(...numbers), "aria-label": "step to show", style: { width: "84px" }, placeholder: "step" });
   field.addEventListener("change", () => field.setAttribute("aria-invalid", String(!made.go(Number(field.value)))));
-  const counters = timeline.readings.length ? h("label", {}, "Below each GPU", h("select", { on: { change: (event) => { made.reading = timeline.readings[Number(event.target.value)] || null; made.draw(); } } },
+  const counters = timeline.readings.length ? h("label", {}, about("Below each GPU"), h("select", { on: { change: (event) => { made.reading = timeline.readings[Number(event.target.value)] || null; made.draw(); } } },
     timeline.readings.map((one, at) => h("option", { value: at }, `${COUNTER_NAMES[one.counter] || one.counter}, 0 to ${said(one.top, one.unit === "1" ? "share" : one.unit)}`)), h("option", { value: -1 }, "nothing"))) : null;
   const where = h("span", { class: "quiet small", role: "status" });
   made.moved = () => { where.textContent = `${moment(view.from / 1e6, view.span / 1e8)} to ${moment(view.to / 1e6, view.span / 1e8)}`; };
   const used = ledger.categories.filter((_, at) => ledger.gpu_s[at] > 0).map(([name]) => name);
-  const drawn = timeline.gpus.length < timeline.of ? `${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs are drawn, all are counted` : timeline.of === 1 ? "1 GPU" : `${whole(timeline.of)} GPUs`;
-  return [card("What each GPU did", `${drawn}${timeline.exact_steps === null ? "" : `; ${whole(timeline.exact_steps)} of ${whole(ledger.steps)} steps interval by interval`}`, null,
+  const drawn = timeline.gpus.length < timeline.of ? about(`${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs are drawn, all are counted`) : ledger.count;
+  return [card(about("What each GPU did"), `${drawn}${timeline.exact_steps === null ? "" : `; ${whole(timeline.exact_steps)} of ${whole(ledger.steps)} steps interval by interval`}`, null,
     h("div", { class: "tools", style: { "margin-bottom": "8px" } }, h("span", { class: "joined" }, button("−", "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("◀", "earlier", () => view.pan(-0.5)), button("▶", "later", () => view.pan(0.5)), button("all", "show the whole run", () => view.set(0, view.end))),
       h("label", {}, "Step", field), h("button", { type: "button", class: "plain", on: { click: () => made.go(timeline.longest) } }, "longest step"), counters, where),
     made.node,
