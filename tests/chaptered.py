@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlvr_probe.analysis.figures import Chapter, Figure, Series
 
-__all__ = ["Said", "said"]
+__all__ = ["Said", "decoded", "said"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,18 @@ class Said:
         names = ("min", "mean", "p50", "p90", "p99", "max")
         found = {one: self.value(f"{name}.{one}") + plus for one in names}
         return {"n": self.value(f"{name}.count"), **found}
+
+
+def decoded(batches: Iterable[Sequence[int]]) -> float:
+    """Share of slots in use, counted: a token of every response that goes on, then the next."""
+    used = room = 0
+    for lengths in batches:
+        going = list(lengths)
+        while going := [left for left in going if left]:
+            used += len(going)
+            room += len(lengths)
+            going = [left - 1 for left in going]
+    return used / room
 
 
 def said(chapters: Iterable[Chapter]) -> Said:

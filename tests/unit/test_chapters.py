@@ -19,7 +19,7 @@ from rlvr_probe.analysis.chapters.tools import tools
 from rlvr_probe.analysis.figures import Inputs, query
 from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model.trace import Trace
-from tests.chaptered import said
+from tests.chaptered import decoded, said
 
 SECOND = 1_000_000_000
 
@@ -313,14 +313,27 @@ def test_calls_whose_responses_come_back_together_only_bound_the_slots(tables: T
     assert told.value("occupancy.most") == 1.0
 
 
-def test_lengths_alone_bound_the_slots(tables: Tables) -> None:
-    step(tables, 1)
-    batch(tables, 0, [(10, 30), (40, 100)])
+def test_lengths_alone_bound_no_slots_and_a_long_batch_counts_as_long_as_it_is(
+    tables: Tables,
+) -> None:
+    # Of one response among short ones the longest is nearly all of the time.
+    batches = [[(10, 30), (40, 100)], [(5, 5), (5, 5)], [(3, 2), (900, 4)]]
+    for number, groups in enumerate(batches):
+        step(tables, 1 + number)
+        batch(tables, number, groups)
 
     told = said([occupancy(tables)])
 
-    assert told.value("occupancy.length_idle.mean") == pytest.approx(1 - 180 / 400)
-    assert told.value("occupancy.least") == pytest.approx(180 / 400)
+    shares = [decoded([[one for group in groups for one in group]]) for groups in batches]
+    assert told.value("occupancy.length_idle.mean") == pytest.approx(1 - sum(shares) / 3)
+    true = decoded([[one for group in groups for one in group] for groups in batches])
+    assert true < 0.3 < sum(shares) / 3
+    assert told.value("occupancy.by_lengths") == pytest.approx(true)
+    figure = told.figure("occupancy.by_lengths")
+    assert figure.low is not None
+    assert figure.high is not None
+    assert 0.0 <= figure.low < true < figure.high <= 1.0
+    assert (told.value("occupancy.least"), told.value("occupancy.most")) == (None, None)
 
 
 def verify(tables: Tables, trajectory: int, begin: float, end: float, name: str = "f") -> None:

@@ -22,7 +22,7 @@ from rlvr_probe.analysis.chapters.tools import tools
 from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.cli.exporters import find_reader
-from tests.chaptered import Said, said
+from tests.chaptered import Said, decoded, said
 from tests.published import WORKLOADS
 
 STATISTICS = WORKLOADS / "stats.json"
@@ -223,6 +223,23 @@ def test_every_statistic_of_steps_that_are_here_of_a_cut_run_is_a_figure() -> No
     statistics = expected(run)
     steps = {step: statistics["per_step"][step] for step in ("1", "2", "3")}
     assert wrong(found, {"per_step": steps}) == {}
+
+
+@pytest.mark.parametrize("run", [*WHOLE, "verl-video/20260609_033329"])
+def test_slots_in_use_are_those_of_a_count_of_every_token(run: str) -> None:
+    """One response of 16,000 tokens among short ones is most of the time of three steps."""
+    batches = [
+        [tokens for line in path.read_bytes().splitlines() for tokens in json.loads(line)["output"]]
+        for path in (WORKLOADS / run).glob("packed_lengths_step_*.jsonl")
+    ]
+
+    told = ask(WORKLOADS / run)
+
+    figure = told.figure("occupancy.by_lengths")
+    assert figure.value == pytest.approx(decoded(batches))
+    assert figure.low is not None
+    assert figure.low >= 0.0
+    assert told.value("occupancy.least") is None
 
 
 def several_turns(told: Said) -> dict[str, Any]:

@@ -345,6 +345,8 @@ def test_a_workload_has_steps_and_says_that_it_has_no_clock(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("3 steps, ")
     assert lines[2] == "a workload has lengths and no clock: it does not say where the time went"
+    [slots] = [line for line in lines if line.startswith("decode slots: ")]
+    assert slots.startswith("decode slots: in use, were every token to take as long, ")
 
 
 def test_ranks_that_stand_for_gpus_are_said_to(corpus: Corpus, tmp_path: Path) -> None:

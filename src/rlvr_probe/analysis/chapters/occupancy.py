@@ -1,14 +1,14 @@
 """How full the decode slots of the engines were while there was rollout.
 
 Of turns whose times are their own, the sequences in flight at each moment are known. Where all
-responses of a call come back together, or there are no times, only lengths tell: if all responses
-begin at once, and a sequence is not slower the fewer there are, the slots are at least as full as
-the sum of lengths over their number times the longest.
+responses of a call come back together, lengths tell a bound: if all responses begin at once, and a
+sequence is not slower the fewer there are, the slots are at least as full as the sum of lengths
+over their number times the longest. Without times nothing says how long a batch lasted beside
+another one, so that there is no bound of several: only what it were if every token took as long.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from rlvr_probe.analysis.chapters.definitions import (
@@ -21,7 +21,7 @@ from rlvr_probe.analysis.chapters.distributions import Quantity, ask, distributi
 from rlvr_probe.analysis.chapters.flight import BINS, RUN_BINS, Flight, observe
 from rlvr_probe.analysis.chapters.intervals import mean_interval
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, Figure, query
+from rlvr_probe.analysis.figures import Chapter, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "occupancy"]
@@ -94,9 +94,19 @@ _LEAST: Final = Definition(
     "slots in use, at least",
     "What lengths say if all responses of a call begin at once, and none gets slower as others end:"
     " sum over engine calls of seconds x sum(length) / longest length, over slots x rollout time"
-    " (turn.response_tokens); without times, mean of 1 - occupancy.length_idle over batches.",
+    " (turn.start_ns, turn.end_ns, turn.response_tokens).",
     "1",
-    "no batch that was generated at once was recorded",
+    "no engine call of several sequences with its time was recorded",
+)
+_BY_LENGTHS: Final = Definition(
+    "occupancy.by_lengths",
+    "slots in use, were all tokens alike",
+    "Of sources without times: sum(length) over sum(count x longest length) of all batches: the"
+    " share of slots that decode if all responses of a batch begin at once, and every token of"
+    " every batch takes as long (trajectory.response_tokens). No bound. Interval: Student's t over"
+    " batches.",
+    "1",
+    "times tell more, or no batch that was generated at once was recorded",
 )
 _MOST: Final = Definition(
     "occupancy.most",
@@ -116,7 +126,7 @@ _QUEUE: Final = Definition(
 )
 DEFINITIONS: Final = (
     *(one for each in (_LENGTH_IDLE, _TURN_S, _TRAJECTORY_S) for one in each.definitions),
-    _SLOTS, _MEAN, *_UNDER.values(), _LEAST, _MOST, _QUEUE,
+    _SLOTS, _MEAN, *_UNDER.values(), _LEAST, _MOST, _BY_LENGTHS, _QUEUE,
 )  # fmt: skip
 
 BY_BATCH: Final = SeriesDefinition(
@@ -159,17 +169,16 @@ def occupancy(tables: Tables, *, slots: int | None = None) -> Chapter:
     found.notes += prepare(tables)
     figures, _ = distribution(tables, _LENGTH_IDLE)
     found.add(*figures)
-    _by_lengths(tables, found)
+    _idle_by_batch(tables, found)
     flight = observe(tables, slots)
     if flight.rollouts:
         _in_use(tables, found, flight)
     else:
         found.add(*(one.of(None) for one in (_SLOTS, _MEAN, *_UNDER.values())))
         found.notes.append(
-            "turns have no times of their own: lengths only bound how full the slots were"
+            "turns have no times of their own: how full the slots were is known from lengths only"
         )
-        idle = next(one for one in figures if one.id.endswith(".mean"))
-        _bounds(tables, found, idle, slots)
+        _bounds(tables, found, slots)
     _queue(tables, found)
     if query(tables, "SELECT count(*) > 0 FROM turn WHERE turn > 0").row[0]:
         ask(tables, found, _TURN_S)
@@ -177,8 +186,8 @@ def occupancy(tables: Tables, *, slots: int | None = None) -> Chapter:
     return found.chapter()
 
 
-def _bounds(tables: Tables, found: Found, idle: Figure, slots: int | None) -> None:
-    """Where all responses of a call come back together."""
+def _bounds(tables: Tables, found: Found, slots: int | None) -> None:
+    """Where all responses of a call come back together, or nothing has a time."""
     answer = query(
         tables,
         """
@@ -206,25 +215,43 @@ def _bounds(tables: Tables, found: Found, idle: Figure, slots: int | None) -> No
     )
     [told] = answer.dicts
     if told["least"] is not None:
-        found.add(_LEAST.of(told["least"], answer), _MOST.of(min(1.0, told["most"]), answer))
+        least, most = _LEAST.of(told["least"], answer), _MOST.of(min(1.0, told["most"]), answer)
+        found.add(least, most, _BY_LENGTHS.of(None))
         return
-    several = query(tables, "SELECT count(*) FROM turn WHERE turn > 0").row[0]
-    if several or idle.value is None:
-        why = "trajectories have several turns, whose times were not recorded" if several else ""
-        found.add(_LEAST.of(None, why=why), _MOST.of(None))
+    found.add(_LEAST.of(None), _MOST.of(None))
+    if query(tables, "SELECT count(*) FROM turn WHERE turn > 0").row[0]:
+        why = "trajectories have several turns, whose times were not recorded"
+        found.add(_BY_LENGTHS.of(None, why=why))
         return
-    low, high = (None if end is None else min(1.0, 1 - end) for end in (idle.high, idle.low))
-    found.add(
-        replace(
-            _LEAST.of(1 - float(idle.value), low=low, high=high),
-            query=idle.query,
-            inputs=idle.inputs,
-        ),
-        _MOST.of(None),
+    answer = query(
+        tables,
+        """
+        WITH batches AS (
+          SELECT batch_id, sum(response_tokens)::DOUBLE AS tokens,
+            count(*)::DOUBLE * max(response_tokens) AS room
+          FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0
+        ), whole AS (
+          SELECT sum(tokens) / sum(room) AS share, count(*) AS batches, sum(room) AS room
+          FROM batches
+        )
+        SELECT share, any_value(whole.batches) AS batches, any_value(whole.room) AS room,
+          sum((tokens - share * batches.room) ** 2) AS squares,
+          list(batch_id ORDER BY tokens / batches.room) AS emptiest
+        FROM whole, batches GROUP BY share
+        """,
     )
+    if not answer.rows:
+        found.add(_BY_LENGTHS.of(None))
+        return
+    [told] = answer.dicts
+    low, high = mean_interval(told["share"], told["squares"], told["batches"], told["room"])
+    low = None if low is None else max(0.0, low)
+    high = None if high is None else min(1.0, high)
+    behind = evidence_of(batch=told["emptiest"])
+    found.add(_BY_LENGTHS.of(told["share"], answer, low=low, high=high, evidence=behind))
 
 
-def _by_lengths(tables: Tables, found: Found) -> None:
+def _idle_by_batch(tables: Tables, found: Found) -> None:
     answer = query(
         tables,
         """

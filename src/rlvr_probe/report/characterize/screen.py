@@ -205,8 +205,9 @@ def _facts(found: Characterization) -> Iterable[str]:
         ("in use", "occupancy.mean", _share),
         ("under a quarter in use for", "occupancy.under_25", _share),
     )
-    # What lengths say is of batches that begin at once, and no bound where times are known.
+    # What lengths say is of batches that begin at once, and a bound of calls with a time alone.
     bounds = (("in use, by lengths, at least", "occupancy.least", _share),)
+    alike = (("in use, were every token to take as long,", "occupancy.by_lengths", _share),)
     lines = {
         "responses": say(
             ("p50", "lengths.response.p50", amount), ("p99", "lengths.response.p99", amount),
@@ -214,7 +215,7 @@ def _facts(found: Characterization) -> Iterable[str]:
             stopped if known("lengths.response.truncated") else as_long,
             ("longest of a group over its mean", "lengths.group.max_over_mean.mean", _times),
         ),
-        "decode slots": say(*slots) or say(*bounds),
+        "decode slots": say(*slots) or say(*bounds) or say(*alike),
         "replicas, the most above the mean": say(
             ("tokens", "imbalance.replica.tokens.mean", _share),
             ("longest response", "imbalance.replica.longest.mean", _share),

@@ -28,7 +28,7 @@ SHARES: Final = frozenset(
         "lengths.loss_share", "lengths.turn.cached_share", "lengths.turn.by_turn:cached_share",
         "movement.call.dispatch_share", "movement.weight_sync.share",
         "occupancy.mean", "occupancy.under_10", "occupancy.under_25", "occupancy.under_50",
-        "occupancy.least", "occupancy.most", "occupancy.queue_share",
+        "occupancy.least", "occupancy.most", "occupancy.by_lengths", "occupancy.queue_share",
         *(f"occupancy.length_idle.{end}" for end in _SPREAD),
         *(f"occupancy.by_batch:{one}" for one in ("mean", "under_10", "under_25", "under_50")),
         *(f"occupancy.profile:{one}" for one in ("mean", "p10", "p90")),
