@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.identifiers import span_id, trace_id
+from rlvr_probe.model.trace import Process, Step, Trace
+from rlvr_probe_otlp.planning.identifiers import node_id, span_id, trace_id
 
-__all__ = ["Context", "Limits"]
+__all__ = ["Context", "Limits", "sender_of"]
 
 _LATEST_NS = (1 << 63) - 1
 
@@ -38,6 +38,8 @@ class Context:
 
     Attributes:
         run: Its id.
+        node: Id of the node that sends what is in its folder; another node with a folder of its own
+            sends another part of the run.
         epoch_ns: Wall clock at time 0 of the run, ns since 1970.
         keys: Key of each process.
         ranks: Rank of each process, where it has one.
@@ -45,6 +47,7 @@ class Context:
     """
 
     run: str
+    node: str
     epoch_ns: int
     keys: Sequence[str]
     ranks: Sequence[int | None]
@@ -56,7 +59,10 @@ class Context:
         """That of ``trace``."""
         keys = [one.key for one in trace.processes]
         ranks = [one.rank for one in trace.processes]
-        return cls(trace.run, trace.epoch_ns, keys, ranks, limits, trace.application_spans)
+        node = node_id(sender_of(trace))
+        return cls(
+            trace.run, node, trace.epoch_ns, keys, ranks, limits, trace.application_spans
+        )
 
     def at(self, time_ns: int) -> int:
         """Wall clock at a time of the run, ns since 1970, within what OTLP can say."""
@@ -67,18 +73,24 @@ class Context:
         return span_id(self.run, self.keys[process], number)
 
     def step(self, step: Step) -> tuple[str, str]:
-        """Ids of the trace of a step and of its root."""
+        """Ids of the trace of a step, which is that of all nodes, and of its root here."""
         place = (self.run, "step", step.attempt, step.session, step.life, step.number)
-        return trace_id(*place), span_id(*place)
+        return trace_id(*place), span_id(self.node, *place)
 
     def trajectory(
         self, step: Step, mode: str, ordinal: int, row: int, *part: object
     ) -> tuple[str, str]:
         """Ids of the trace of a trajectory and of its root, or of a part of it."""
         of_step = (step.attempt, step.session, step.life, step.number)
-        place = (self.run, "trajectory", *of_step, mode, ordinal, row)
+        place = (self.run, self.node, "trajectory", *of_step, mode, ordinal, row)
         return trace_id(*place), span_id(*place, *part)
 
     def outside(self, attempt: int) -> tuple[str, str]:
-        """Ids of the trace of what an attempt did outside of its steps, and of its root."""
-        return trace_id(self.run, "outside", attempt), span_id(self.run, "outside", attempt)
+        """Ids of the trace of what an attempt did outside of its steps, and of its root here."""
+        place = (self.run, "outside", attempt)
+        return trace_id(*place), span_id(self.node, *place)
+
+
+def sender_of(trace: Trace) -> Process | None:
+    """The process that began first: the sidecar of its node sends what is in the folder."""
+    return next(iter((*trace.processes, *trace.sidecars)), None)

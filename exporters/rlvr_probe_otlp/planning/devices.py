@@ -12,7 +12,7 @@ from rlvr_probe.model.counters import Counter as DeviceCounter
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.identifiers import trace_id
+from rlvr_probe_otlp.planning.identifiers import span_id
 from rlvr_probe_otlp.planning.metrics import Metric, Temporality
 from rlvr_probe_otlp.planning.names import known
 from rlvr_probe_otlp.planning.nodes import Use
@@ -201,7 +201,8 @@ class DeviceUnits:
             told.windows += 1
             complete = told.windows % self._periods == 0
             if told.points and (complete or (until_ns is None and told.windows == windows)):
-                key = trace_id(context.run, "device", device.uuid, pace, number // self._periods)
+                place = (context.run, "device", device.uuid, pace, number // self._periods)
+                key = span_id(context.node, *place)
                 yield Unit(key, f"device {device.uuid}", "", (), tuple(told.points))
                 told.points.clear()
 

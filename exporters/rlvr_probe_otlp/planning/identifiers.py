@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-__all__ = ["share_of", "span_id", "trace_id"]
+from rlvr_probe.model.trace import Process
+
+__all__ = ["node_id", "share_of", "span_id", "trace_id"]
 
 
 def trace_id(*parts: object) -> str:
@@ -15,6 +17,11 @@ def trace_id(*parts: object) -> str:
 def span_id(*parts: object) -> str:
     """Id of the span that ``parts`` name."""
     return _digest(8, parts)
+
+
+def node_id(process: Process | None) -> str:
+    """Id of the node of a process: containers of one machine share a boot, but have names."""
+    return "" if process is None else _digest(8, (process.host, process.boot))
 
 
 def share_of(identifier: str) -> float:

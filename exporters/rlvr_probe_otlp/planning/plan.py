@@ -9,7 +9,7 @@ from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.choice import Choice
 from rlvr_probe_otlp.planning.context import Context, Limits
 from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
-from rlvr_probe_otlp.planning.identifiers import trace_id
+from rlvr_probe_otlp.planning.identifiers import span_id
 from rlvr_probe_otlp.planning.metrics import (
     Histograms,
     Meter,
@@ -90,7 +90,7 @@ class Plan:
             outside = plan_outside(context, self.trace.attempts[index], nodes)
             title = f"outside of the steps of attempt {index}"
             content = fingerprint(outside, context.keys, None)
-            yield Unit(outside.trace_id, title, content, (outside,))
+            yield Unit(outside.spans[0].span_id, title, content, (outside,))
         running = any(one.state == "running" for one in self.trace.processes)
         until_ns = _LATEST_NS if running else None
         yield from DeviceUnits(self._temporality).units(context, self.trace, until_ns)
@@ -98,7 +98,7 @@ class Plan:
         last = max((one.last_seen_ns for one in self.trace.processes), default=0)
         points = meter.points(context.at(last))
         if points:
-            yield Unit(trace_id(context.run, "end"), "end of the run", "", (), points)
+            yield Unit(span_id(context.node, context.run, "end"), "end of the run", "", (), points)
 
     def unit(self, step: Step, meter: Meter) -> Unit | None:
         """What is sent of a step; None if nothing of it has a time.
@@ -115,7 +115,7 @@ class Plan:
         if not traces and not points:
             return None
         title = f"step {step.number} of attempt {step.attempt}"
-        return Unit(context.step(step)[0], title, self._content(step, traces), traces, points)
+        return Unit(context.step(step)[1], title, self._content(step, traces), traces, points)
 
     def _content(self, step: Step, traces: Sequence[PlannedTrace]) -> str:
         """What tells a step from what it was: its trace, and how much is known of its trajectories.

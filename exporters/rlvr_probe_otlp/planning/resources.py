@@ -8,6 +8,8 @@ from typing import Final
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, Process, Trace
+from rlvr_probe_otlp.planning.context import sender_of
+from rlvr_probe_otlp.planning.identifiers import node_id
 from rlvr_probe_otlp.planning.names import VERSION, allowed
 from rlvr_probe_otlp.planning.telemetry import Attributes, Value
 
@@ -27,15 +29,17 @@ _FACTS: Final = {
 
 
 def run_resource(trace: Trace) -> Attributes:
-    """The resource of what concerns the run as a whole."""
+    """The resource of what concerns all processes whose recordings one node sends."""
+    sender = sender_of(trace)
     facts = dict[str, Value]()
     for attempt in reversed(trace.attempts):
         facts.update(_facts(attempt, None))
     return {
         "service.name": SERVICE,
-        # What keeps two runs apart where no other attribute of a resource is kept.
-        **_text("service.instance.id", trace.run),
+        # What keeps two runs, and two nodes of one, apart where no other attribute is kept.
+        **_text("service.instance.id", f"{trace.run}@{node_id(sender)}"),
         **_text("rl.run.id", trace.run),
+        **({} if sender is None else _text("host.name", sender.host)),
         **_versions(),
         **facts,
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rlvr_probe_otlp import OTLPExporter
 from rlvr_probe_otlp.planning.context import Limits
 from rlvr_probe_otlp.planning.document import document
 from rlvr_probe_otlp.planning.plan import Plan
@@ -33,6 +35,7 @@ __all__ = [
     "gpus",
     "planned",
     "read",
+    "send",
     "spans",
     "text",
     "traces",
@@ -134,6 +137,14 @@ MADE: dict[str, Callable[[Path], object]] = {
 def read(folder: Path, tmp_path: Path) -> Trace:
     """The trace of a recording whose processes are gone."""
     return read_run(folder, machine=dead(tmp_path))
+
+
+def send(trace: Trace, folder: Path) -> None:
+    """Send a run to the collector that the environment names."""
+    parser = ArgumentParser()
+    exporter = OTLPExporter()
+    exporter.add_arguments(parser)
+    list(exporter.export(trace, folder, parser.parse_args([])))
 
 
 def text(trace: Trace, limits: Limits | None = None) -> str:
