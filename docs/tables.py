@@ -99,7 +99,7 @@ def counters_table() -> str:
             one.unit,
             one.kind,
             one.pace,
-            f"`{one.otel}`" if one.otel else "",
+            ", ".join(f"`{name}`" for name in (one.otel, one.otel_of_host) if name),
             one.meaning,
         )
         for one in COUNTERS

@@ -11,9 +11,11 @@ from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.context import Context, Limits
 from rlvr_probe_otlp.planning.identifiers import share_of
 
-__all__ = ["Candidate", "Choice", "candidates"]
+__all__ = ["FAILED", "Candidate", "Choice", "candidates"]
 
-_FAILED = frozenset({"error", "cancelled"})
+FAILED = frozenset({"error", "cancelled"})
+"""What became of a tool call that makes its trajectory a failed one."""
+
 _ORDER = ("slowest_so_far", "slowest_of_step", "failed", "sampled")
 
 
@@ -111,7 +113,7 @@ class Choice:
                     (
                         _place(step, one) in self.slowest,
                         place in slow,
-                        any(call.status in _FAILED for call in calls),
+                        any(call.status in FAILED for call in calls),
                         hashed < self.limits.share,
                     ),
                     strict=True,

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import Process, Step, Trace
+from rlvr_probe_otlp.planning.facts import model_of
 from rlvr_probe_otlp.planning.identifiers import node_id, span_id, trace_id
+from rlvr_probe_otlp.planning.telemetry import Attributes
 
 __all__ = ["Context", "Limits", "sender_of"]
 
@@ -43,6 +45,7 @@ class Context:
         epoch_ns: Wall clock at time 0 of the run, ns since 1970.
         keys: Key of each process.
         ranks: Rank of each process, where it has one.
+        models: Who generated in each attempt, in attributes of GenAI.
         applications: Trace and span id of the application's own span, by process and span of ours.
     """
 
@@ -52,6 +55,7 @@ class Context:
     keys: Sequence[str]
     ranks: Sequence[int | None]
     limits: Limits
+    models: Mapping[int, Attributes] = field(default_factory=dict)
     applications: Mapping[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
@@ -60,8 +64,9 @@ class Context:
         keys = [one.key for one in trace.processes]
         ranks = [one.rank for one in trace.processes]
         node = node_id(sender_of(trace))
+        models = {one.index: model_of(one) for one in trace.attempts}
         return cls(
-            trace.run, node, trace.epoch_ns, keys, ranks, limits, trace.application_spans
+            trace.run, node, trace.epoch_ns, keys, ranks, limits, models, trace.application_spans
         )
 
     def at(self, time_ns: int) -> int:

@@ -51,24 +51,35 @@ _MORE: Final[Mapping[str, tuple[str, str]]] = {
 }
 """What tells counters apart that are one metric."""
 
+_STATE: Final = {"system.memory.usage": ("system.memory.state", "used")}
+"""What tells the series of a metric from others of it, which are not read."""
+
+_UNITS: Final = {"hw.errors": "{error}"}
+_UP_AND_DOWN: Final = frozenset({"hw.gpu.memory.usage", "system.memory.usage"})
+"""What the conventions have as an UpDownCounter, although it is read as it is at a moment."""
+
 _MEANINGS: Final = {
     "hw.errors": "memory errors that could not be corrected",
     "rlvr.gpu.nvlink.io": "bytes sent and received over NVLink",
     "rlvr.gpu.pcie.throughput": "bytes sent and received over PCIe",
     "rlvr.gpu.throttle.time": "time that clocks were held down",
+    "hw.gpu.memory.usage": "memory of the GPU in use, of all processes together",
+    "system.memory.usage": "memory of the host in use, of all processes together",
     "system.disk.io": "bytes read from and written to disks of the host",
     "system.network.io": "bytes sent and received by the host, loopback left out",
 }
 
+
+def _metric(name: str, counter: DeviceCounter) -> Metric:
+    unit = _UNITS.get(name, counter.unit or "1")
+    meaning = _MEANINGS.get(name, counter.meaning)
+    if name in _UP_AND_DOWN:
+        return Metric(name, unit, "updown", meaning)
+    return Metric(name, unit, "sum" if counter.kind == "total" else "gauge", meaning)
+
+
 DEVICE_METRICS: Final[Mapping[str, Metric]] = {
-    one.otel: Metric(
-        one.otel,
-        one.unit or "1",
-        "sum" if one.kind == "total" else "gauge",
-        _MEANINGS.get(one.otel, one.meaning),
-    )
-    for one in COUNTERS
-    if one.otel
+    name: _metric(name, one) for one in COUNTERS for name in (one.otel, one.otel_of_host) if name
 }
 """Every metric of a device by its name."""
 
@@ -100,7 +111,7 @@ SPAN_USE: Final[Mapping[str, tuple[str, Callable[[DeviceUse], float | None]]]] =
 
 DEVICE_ATTRIBUTES: Final = (
     "disk.io.direction", "error.type", "host.name", "hw.id", "hw.model", "hw.parent", "hw.type",
-    "hw.vendor", "network.io.direction", "rlvr.throttle.reason",
+    "hw.vendor", "network.io.direction", "rlvr.throttle.reason", "system.memory.state",
 )  # fmt: skip
 """Attributes of the points of devices."""
 
@@ -216,12 +227,13 @@ def _points(
 ) -> Iterator[Point]:
     """Points at the end of a window; ``times``: first reading, begin and end of the window."""
     first, start, end = times
+    of_host = device.facts.kind == "host"
     for name, use in device.over(start, end).counters.items():
         counter = use.counter
         if not counter.otel:
             continue
-        metric = DEVICE_METRICS[counter.otel]
-        attributes = _attributes(device, counter)
+        metric = DEVICE_METRICS[(of_host and counter.otel_of_host) or counter.otel]
+        attributes = _attributes(device, counter, metric)
         if use.total is not None:
             total = max(0.0, use.total)
             sums[name] = sums.get(name, 0.0) + total
@@ -232,10 +244,12 @@ def _points(
             )  # fmt: skip
         elif use.mean is not None:
             at = context.at(end)
-            yield Point(metric.name, metric.unit, "gauge", attributes, at, at, use.mean)
+            since = at if metric.kind == "gauge" else context.at(first)
+            mean = round(use.mean) if counter.unit == "By" else use.mean
+            yield Point(metric.name, metric.unit, metric.kind, attributes, since, at, mean)
 
 
-def _attributes(device: DeviceSeries, counter: DeviceCounter) -> Attributes:
+def _attributes(device: DeviceSeries, counter: DeviceCounter, metric: Metric) -> Attributes:
     facts = device.facts
     said: dict[str, object] = {
         "hw.id": device.uuid,
@@ -246,7 +260,8 @@ def _attributes(device: DeviceSeries, counter: DeviceCounter) -> Attributes:
         "host.name": facts.host or None,
     }
     found: dict[str, Value] = dict(known(said))
-    if counter.name in _MORE:
-        name, value = _MORE[counter.name]
+    more = _MORE.get(counter.name) or _STATE.get(metric.name)
+    if more is not None:
+        name, value = more
         found[name] = value
     return found

@@ -66,7 +66,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "steps that the trainer was ahead of the oldest weights that a trajectory saw",
     ),
     Metric(
-        "rl.environment.reward.mean", "1", "gauge", "mean of what a reward function gave in a step"
+        "rl.environment.reward.mean", "{reward}", "gauge",
+        "mean of what a reward function gave in a step",
     ),
     Metric("rlvr.lost", "{row}", "sum", "rows of the recording that are known to be missing"),
     Metric("rlvr.faults", "{fault}", "sum", "errors inside the probe"),
@@ -162,8 +163,14 @@ class Meter:
         return Point(metric.name, metric.unit, metric.kind, attributes, start_ns, time_ns, amount)
 
 
-def count_step(meter: Meter, step: Step) -> None:
-    """Count what was done in a step."""
+def count_step(meter: Meter, step: Step, model: Attributes) -> None:
+    """Count what was done in a step.
+
+    Args:
+        meter: Has counted the steps before it.
+        step: One that is over.
+        model: Who generated, in attributes of GenAI.
+    """
     whole = sorted((one.start_ns, one.end_ns) for one in step.spans if one.name == names.STEP.name)
     if step.done and whole:
         meter.observe("rl.loop.duration", [(max(end for _, end in whole) - whole[0][0]) / 1e9])
@@ -178,19 +185,22 @@ def count_step(meter: Meter, step: Step) -> None:
         # The order of a sum decides its last digits.
         meter.observe(duration_metric(stage), sorted(lengths), rlvr__stage=stage, **_mode(mode))
     for batch in (*step.batches, *step.evaluations):
-        _count_batch(meter, step, batch)
+        _count_batch(meter, step, batch, model)
 
 
 def _mode(mode: str) -> dict[str, Value]:
     return {"rlvr__mode": mode} if mode in names.MODES else {}
 
 
-def _count_batch(meter: Meter, step: Step, batch: Batch) -> None:
+def _count_batch(meter: Meter, step: Step, batch: Batch, model: Attributes) -> None:
     mode = _mode(batch.mode)
+    asked = {name.replace(".", "__"): value for name, value in model.items()}
+    asked["gen_ai__operation__name"] = "invoke_agent"
     meter.count("rl.sample.samples", batch.rows, **mode)
     for shard in batch.shards:
         for kind, column in (("input", shard.prompt_tokens), ("output", shard.response_tokens)):
-            meter.observe("gen_ai.client.token.usage", column, gen_ai__token__type=kind, **mode)
+            said = {**asked, **mode, "gen_ai__token__type": kind}
+            meter.observe("gen_ai.client.token.usage", column, **said)
         if shard.truncated is not None:
             meter.count("rlvr.trajectory.truncated", sum(map(bool, shard.truncated)), **mode)
         times = [one for one in shard.times_ns or () if one is not None]

@@ -12,16 +12,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from rlvr_probe.model import names
-from rlvr_probe_otlp.planning.telemetry import Kind, Value
+from rlvr_probe_otlp.planning.telemetry import ERROR, Kind, Value
 
 __all__ = [
     "ATTRIBUTES",
+    "DIED",
     "INTERNAL",
     "KINDS",
     "LINKED",
     "OUTSIDE",
     "OWN",
     "RANK_STEP",
+    "SCHEMA_URL",
     "SPANS",
     "SPECIAL",
     "STANDARD",
@@ -29,10 +31,14 @@ __all__ = [
     "allowed",
     "attributes_of",
     "duration_metric",
+    "error_type",
     "known",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""Semantic conventions that every name follows which they define; those of GenAI are of 1.42."""
 
 SPANS: Final[Mapping[str, str]] = {one.name: one.otel for one in names.ALL if one.otel}
 """Name of a span by what a recording calls it."""
@@ -44,6 +50,12 @@ OUTSIDE: Final = "rlvr.outside_steps"
 """Root of the trace that holds what belongs to no step."""
 
 LINKED: Final = "rlvr.trajectories.linked"
+
+DIED: Final = "process_died"
+"""``error.type`` of what was open when its process died."""
+
+_OTHER: Final = "_OTHER"
+"""OpenTelemetry's ``error.type`` of a failure of which no more is known."""
 
 ATTRIBUTES: Final[Mapping[str, str]] = {
     "session": "rlvr.session",
@@ -82,10 +94,14 @@ KINDS: Final[Mapping[tuple[str, str], Kind]] = {
 """Kind of a span by its name and its ``side``; every other one is internal."""
 
 OWN: Final[Mapping[str, str]] = {
+    "rl.bucket": "productive, overhead, idle or wasted, as NeMo-RL has them: of a stage that holds"
+    " no other stage, so that durations of a rank can be summed by it",
     "rlvr.stage": "what the recording calls the stage",
     "rlvr.attempt": "number of the launch of the job, as `show` counts them",
     "rlvr.life": "how often the processes had begun this session before",
     "rlvr.step.done": "whether every rank finished the step",
+    "rlvr.step.wall_s": "from its beginning on the first rank to its end on the last one; what was"
+    " fetched or evaluated for it before it began is in its trace too",
     "rlvr.step.superseded": "a later attempt resumed from before it",
     "rlvr.ranks": "ranks that should have done the step",
     "rlvr.ranks.done": "ranks that finished it",
@@ -134,7 +150,8 @@ OWN: Final[Mapping[str, str]] = {
 """Attributes of our own that no recording has as they are, with their meaning."""
 
 STANDARD: Final = (
-    "error.type", "gen_ai.operation.name", "gen_ai.token.type", "gen_ai.tool.name",
+    ERROR, "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
+    "gen_ai.token.type", "gen_ai.tool.name",
     "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.completion_tokens",
     "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.prompt_tokens",
     "host.name", "process.pid", "rl.algorithm", "rl.reward.score", "rl.run.id",
@@ -159,6 +176,11 @@ def allowed(value: object) -> Value | None:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return None
+
+
+def error_type(error: object) -> dict[str, Value]:
+    """The attribute that says why a span failed."""
+    return {ERROR: allowed(error) or _OTHER}
 
 
 def attributes_of(span: str, given: Mapping[str, object]) -> dict[str, Value]:

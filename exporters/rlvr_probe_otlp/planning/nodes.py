@@ -9,8 +9,16 @@ from dataclasses import dataclass, field, replace
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan, Rpc, Span
 from rlvr_probe_otlp.planning.bounding import Placed, keep_longest, without_loops
+from rlvr_probe_otlp.planning.buckets import bucket_of
 from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import KINDS, SPANS, allowed, attributes_of
+from rlvr_probe_otlp.planning.names import (
+    DIED,
+    KINDS,
+    SPANS,
+    allowed,
+    attributes_of,
+    error_type,
+)
 from rlvr_probe_otlp.planning.telemetry import (
     Attributes,
     Kind,
@@ -49,7 +57,6 @@ class Node:
     end_ns: int
     attributes: Mapping[str, Value]
     kind: Kind = "internal"
-    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,6 @@ class Root:
     end_ns: int
     attributes: Mapping[str, Value] = field(default_factory=dict)
     key: Key | None = None
-    failed: bool = False
     links: Sequence[Link] = ()
 
 
@@ -82,11 +88,11 @@ def node_of(span: Span) -> Node | None:
     if span.name in _STAGES:
         attributes["rlvr.stage"] = span.name
     if span.error is not None:
-        attributes["error.type"] = allowed(span.error) or ""
+        attributes |= error_type(span.error)
     kind = KINDS.get((span.name, str(span.attributes.get("side"))), "internal")
     return Node(
         (span.process, span.id), (span.process, span.parent), name, span.start_ns, span.end_ns,
-        attributes, kind, span.error is not None,
+        attributes, kind,
     )  # fmt: skip
 
 
@@ -95,7 +101,7 @@ def unfinished_node(span: OpenSpan, end_ns: int) -> Node | None:
     name = SPANS.get(span.name)
     if name is None:
         return None
-    attributes: dict[str, Value] = {"rlvr.unfinished": True}
+    attributes: dict[str, Value] = {"rlvr.unfinished": True, **error_type(DIED)}
     if span.name in _STAGES:
         attributes["rlvr.stage"] = span.name
     if span.step is not None:
@@ -103,10 +109,8 @@ def unfinished_node(span: OpenSpan, end_ns: int) -> Node | None:
     if span.detail:
         attributes["rlvr.detail"] = allowed(span.detail) or ""
     end_ns = max(span.start_ns, end_ns)
-    return Node(
-        (span.process, span.id), (span.process, 0), name, span.start_ns, end_ns, attributes,
-        failed=True,
-    )  # fmt: skip
+    key = (span.process, span.id)
+    return Node(key, (span.process, 0), name, span.start_ns, end_ns, attributes)
 
 
 def plan_trace(
@@ -144,6 +148,9 @@ def plan_trace(
     placed = {key: Placed(one.start_ns, one.end_ns, one.parent) for key, one in by_key.items()}
     parents = without_loops(placed)
     kept = keep_longest(placed, parents, context.limits.spans - 1)
+    stages = [key for key, node in by_key.items() if "rlvr.stage" in node.attributes]
+    holding = _above(stages, parents)
+    superseded = bool(root.attributes.get("rlvr.step.superseded"))
     trace, top = root.ids
     left = Counter[str]()
     for key, node in by_key.items():
@@ -158,7 +165,7 @@ def plan_trace(
     spans = [
         PlannedSpan(
             trace, top, None, root.name, "internal", context.at(root.start_ns),
-            context.at(root.end_ns), root.process, seen(root.name, attributes), root.failed,
+            context.at(root.end_ns), root.process, seen(root.name, attributes),
             (*_application(context, root.key), *root.links),
         )
     ]  # fmt: skip
@@ -166,16 +173,29 @@ def plan_trace(
         if key not in kept:
             continue
         attributes = {**node.attributes, **use(key[0], node.start_ns, node.end_ns)}
+        if key not in holding:
+            attributes |= bucket_of(attributes, superseded=superseded)
         above = parents[key]
         parent = top if above is None else context.span(*above)
         spans.append(
             PlannedSpan(
                 trace, context.span(*key), parent, title(node.name, attributes), node.kind,
                 context.at(node.start_ns), context.at(node.end_ns), key[0],
-                seen(node.name, attributes), node.failed, _application(context, key),
+                seen(node.name, attributes), _application(context, key),
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(by_key) - len(kept) + repeated)
+
+
+def _above(keys: Iterable[Key], parents: Mapping[Key, Key | None]) -> set[Key]:
+    """Everything that is around one of these spans."""
+    found = set[Key]()
+    for key in keys:
+        above = parents[key]
+        while above is not None and above not in found:
+            found.add(above)
+            above = parents[above]
+    return found
 
 
 def _application(context: Context, key: Key | None) -> tuple[Link, ...]:

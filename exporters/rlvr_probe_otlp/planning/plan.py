@@ -109,7 +109,7 @@ class Plan:
         """
         context = self.context
         traces = plan_unit_traces(context, self._choice, step, self._of(step), self._use)
-        count_step(meter, step)
+        count_step(meter, step, context.models.get(step.attempt, {}))
         extent = extent_of(step, self._of(step))
         points = meter.points(context.at(0 if extent is None else extent[1]))
         if not traces and not points:

@@ -9,6 +9,7 @@ from typing import Final
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, Process, Trace
 from rlvr_probe_otlp.planning.context import sender_of
+from rlvr_probe_otlp.planning.facts import facts_of
 from rlvr_probe_otlp.planning.identifiers import node_id
 from rlvr_probe_otlp.planning.names import VERSION, allowed
 from rlvr_probe_otlp.planning.telemetry import Attributes, Value
@@ -19,13 +20,6 @@ SERVICE: Final = "rlvr-training"
 """``service.name`` unless OTEL_SERVICE_NAME gives another one."""
 
 _ID = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_FACTS: Final = {
-    "framework": "rl.system",
-    "framework_version": "rl.system.version",
-    "algorithm": "rl.algorithm",
-    "model_type": "rlvr.model.type",
-    "engine": "rlvr.engine",
-}
 
 
 def run_resource(trace: Trace) -> Attributes:
@@ -33,7 +27,7 @@ def run_resource(trace: Trace) -> Attributes:
     sender = sender_of(trace)
     facts = dict[str, Value]()
     for attempt in reversed(trace.attempts):
-        facts.update(_facts(attempt, None))
+        facts.update(facts_of(attempt))
     return {
         "service.name": SERVICE,
         # What keeps two runs, and two nodes of one, apart where no other attribute is kept.
@@ -68,21 +62,7 @@ def _resource(run: str, process: Process, attempt: Attempt | None) -> Attributes
     for name, value in sorted(process.ids.items()):
         if _ID.fullmatch(name):
             found.update(_text(f"rlvr.id.{name}", value))
-    return {**found, **({} if attempt is None else _facts(attempt, process.index))}
-
-
-def _facts(attempt: Attempt, process: int | None) -> dict[str, Value]:
-    """What the training said of itself: to this process, else to the first that was told."""
-    sessions = sorted(
-        attempt.sessions, key=lambda one: (one.process != process, one.session, one.process)
-    )
-    found = dict[str, Value]()
-    for session in reversed(sessions):
-        for name, otel in _FACTS.items():
-            value = allowed(session.facts.get(name))
-            if isinstance(value, str):
-                found[otel] = value
-    return found
+    return {**found, **({} if attempt is None else facts_of(attempt, process.index))}
 
 
 def _versions() -> dict[str, Value]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step
 from rlvr_probe_otlp.planning.context import Context
 from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS
 from rlvr_probe_otlp.planning.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
-from rlvr_probe_otlp.planning.telemetry import Link, PlannedTrace, Value
+from rlvr_probe_otlp.planning.telemetry import ERROR, Attributes, Link, PlannedTrace, Value
 from rlvr_probe_otlp.planning.viewing import OF_STEP, line
 
 __all__ = ["extent_of", "plan_step"]
@@ -43,7 +44,8 @@ def plan_step(
 ) -> PlannedTrace | None:
     """The trace of a step; None if nothing of it has a time.
 
-    Of one rank, the root is its step; of several, it lasts from the first to the last of them.
+    Of one rank, the root is its step, if nothing of the trace begins before: prompts may be
+    fetched, and a model evaluated, between two steps. Of several, it lasts to the last of them.
 
     Args:
         context: The run.
@@ -56,9 +58,13 @@ def plan_step(
     if extent is None:
         return None
     nodes = [*more, *filter(None, map(node_of, step.spans))]
+    begin = min((extent[0], *(node.start_ns for node in nodes)))
     wholes = [node for node in nodes if node.name == _WHOLE]
-    only = wholes[0] if len(wholes) == 1 and step.ranks == 1 else None
-    attributes = _attributes(step, len(links))
+    alone = len(wholes) == 1 and step.ranks == 1 and begin == extent[0]
+    only = wholes[0] if alone else None
+    attributes = {**_attributes(step, len(links)), **_error(context, wholes)}
+    if wholes:
+        attributes["rlvr.step.wall_s"] = (extent[1] - extent[0]) / 1e9
     if only is not None:
         used = use(only.key[0], only.start_ns, only.end_ns)
         attributes = {**only.attributes, **attributes, **used}
@@ -67,11 +73,10 @@ def plan_step(
         ids=context.step(step),
         name=_WHOLE,
         process=_speaker(context, step, wholes or nodes),
-        start_ns=extent[0],
+        start_ns=begin,
         end_ns=extent[1],
         attributes=attributes,
         key=None if only is None else only.key,
-        failed=any(node.failed for node in wholes),
         links=links,
     )
     told = (_of_rank(context, one) if one.name == _WHOLE else one for one in nodes)
@@ -83,6 +88,16 @@ def _of_rank(context: Context, whole: Node) -> Node:
     rank = context.ranks[whole.key[0]]
     more = {} if rank is None else {"rlvr.rank": rank}
     return replace(whole, name=RANK_STEP, attributes={**whole.attributes, **more})
+
+
+def _error(context: Context, wholes: Iterable[Node]) -> Attributes:
+    """Why the step failed, by the first rank that it ended on."""
+    failed = [
+        (one.end_ns, context.keys[one.key[0]], one.attributes[ERROR])
+        for one in wholes
+        if ERROR in one.attributes
+    ]
+    return {ERROR: min(failed, key=itemgetter(0, 1))[2]} if failed else {}
 
 
 def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 __all__ = [
+    "ERROR",
     "Attributes",
     "Buckets",
     "Kind",
@@ -26,6 +27,9 @@ __all__ = [
 Value = str | bool | int | float | Sequence[str] | Sequence[int] | Sequence[float]
 Attributes = Mapping[str, Value]
 Kind = Literal["internal", "client", "server"]
+
+ERROR: Final = "error.type"
+"""Attribute that says why a span failed: what has it failed, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,6 @@ class PlannedSpan:
 
     Attributes:
         process: Index into the processes of the run: whose resource it has.
-        failed: Whether its status is an error; ``error.type`` tells which, where it is known.
     """
 
     trace_id: str
@@ -55,8 +58,12 @@ class PlannedSpan:
     end_ns: int
     process: int
     attributes: Attributes
-    failed: bool = False
     links: Sequence[Link] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether its status is an error."""
+        return ERROR in self.attributes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
-from rlvr_probe.model.turns import Turn
+from rlvr_probe.model.turns import ToolCall, Turn
 from rlvr_probe_otlp.planning.bounding import Placed, keep_longest
-from rlvr_probe_otlp.planning.choice import Candidate
+from rlvr_probe_otlp.planning.choice import FAILED, Candidate
 from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import SPANS, allowed, known
+from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
 from rlvr_probe_otlp.planning.telemetry import (
     Attributes,
     Kind,
@@ -26,8 +26,8 @@ __all__ = ["link_to", "plan_trajectories"]
 
 _WHOLE = SPANS[names.TRAJECTORY.name]
 
-_Part = tuple[tuple[object, ...], str, Kind, int, int, int, dict[str, Value], bool]
-"""What names it, span name, kind, start, end, process, attributes, whether it failed."""
+_Part = tuple[tuple[object, ...], str, Kind, int, int, int, dict[str, Value]]
+"""What names it, span name, kind, start, end, process, attributes."""
 
 
 def plan_trajectories(
@@ -66,12 +66,13 @@ def _plan(
     verified: Sequence[RewardCall],
 ) -> PlannedTrace:
     trace, top = context.trajectory(step, *one.place)
-    parts = list(_parts(one.shard, one.local, verified))
+    model = context.models.get(step.attempt, {})
+    parts = list(_parts(one.shard, one.local, verified, model))
     placed: dict[int, Placed[int]] = {
         at: Placed(part[3], part[4], None) for at, part in enumerate(parts)
     }
     kept = keep_longest(placed, dict.fromkeys(placed), context.limits.spans - 1)
-    attributes = _attributes(step, one, why)
+    attributes = {**_attributes(step, one, why), **model}
     for at in sorted(placed.keys() - kept):
         _, name, _, start, end, *_ = parts[at]
         for what, value in (("count", 1), ("sum_s", (end - start) / 1e9)):
@@ -80,24 +81,26 @@ def _plan(
             attributes[key] = value + (before if isinstance(before, (int, float)) else 0)
     kind = "consumed_by" if one.batch.queued else "issued_by"
     root = PlannedSpan(
-        trace, top, None, _WHOLE, "internal", context.at(one.start_ns),
-        context.at(one.end_ns), one.shard.process,
-        seen(_WHOLE, {**attributes, **line(attributes, OF_TRAJECTORY)}), "failed" in why,
+        trace, top, None, _WHOLE, "internal",
+        context.at(min((one.start_ns, *(part[3] for part in parts)))), context.at(one.end_ns),
+        one.shard.process, seen(_WHOLE, {**attributes, **line(attributes, OF_TRAJECTORY)}),
         (Link(*context.step(step), {"rlvr.link.kind": kind}),),
     )  # fmt: skip
     spans = [root]
     for at in sorted(kept, key=lambda at: (parts[at][3], -parts[at][4], at)):
-        what, name, span_kind, start, end, process, given, failed = parts[at]
+        what, name, span_kind, start, end, process, given = parts[at]
         spans.append(
             PlannedSpan(
                 trace, context.trajectory(step, *one.place, *what)[1], top, title(name, given),
-                span_kind, context.at(start), context.at(end), process, seen(name, given), failed,
+                span_kind, context.at(start), context.at(end), process, seen(name, given),
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(parts) - len(kept))
 
 
-def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Iterator[_Part]:
+def _parts(
+    shard: BatchShard, local: int, verified: Sequence[RewardCall], model: Attributes
+) -> Iterator[_Part]:
     for at, turn in enumerate(shard.turns.get(local, ())):
         if turn.start_ns is None or turn.end_ns is None:
             continue
@@ -110,10 +113,10 @@ def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Ite
         }
         given: dict[str, Value] = {"gen_ai.operation.name": "chat", "rlvr.turn.index": turn.index}
         given.update({name: count for name, count in tokens.items() if count is not None})
-        given.update(_served(turn))
+        given.update({**model, **_served(turn)})
         yield (
             ("turn", at), SPANS[names.TURN.name], "client", turn.start_ns, turn.end_ns,
-            shard.process, given, False,
+            shard.process, given,
         )  # fmt: skip
     for at, call in enumerate(shard.tool_calls.get(local, ())):
         given = {"gen_ai.operation.name": "execute_tool"}
@@ -121,20 +124,25 @@ def _parts(shard: BatchShard, local: int, verified: Sequence[RewardCall]) -> Ite
             "gen_ai.tool.name": call.tool,
             "rlvr.tool.status": call.status,
             "rlvr.turn.index": call.turn,
-            "error.type": call.error,
         }
-        given.update(known(said))
-        failed = call.status not in (None, "ok")
+        given.update({**known(said), **_error(call)})
         yield (
             ("tool", at), SPANS[names.TOOL_CALL.name], "internal", call.start_ns, call.end_ns,
-            shard.process, given, failed,
+            shard.process, given,
         )  # fmt: skip
     for at, done in enumerate(verified):
         given = dict(known({"rlvr.reward.fn": done.function or None}))
         yield (
             ("verify", at), SPANS[names.VERIFY.name], "internal", done.start_ns, done.end_ns,
-            done.process, given, False,
+            done.process, given,
         )  # fmt: skip
+
+
+def _error(call: ToolCall) -> Attributes:
+    """Why a tool call failed, if it did: what it raised, else what became of it."""
+    if call.error is None and call.status in (None, "ok"):
+        return {}
+    return error_type(call.error or (call.status if call.status != "error" else None))
 
 
 def _served(turn: Turn) -> Attributes:
@@ -182,7 +190,9 @@ def _attributes(step: Step, one: Candidate, why: Sequence[str]) -> dict[str, Val
         "rlvr.finish_reason": None if cut is None else ("length" if cut else "stop"),
         "rlvr.loss_tokens": None if runs is None else sum(runs[::2]),
     }
-    return {**found, **known(more), **_rewards(shard, local)}
+    failed = [one for one in shard.tool_calls.get(local, ()) if one.status in FAILED]
+    error = _error(failed[0]) if failed else {}
+    return {**found, **known(more), **error, **_rewards(shard, local)}
 
 
 def _rewards(shard: BatchShard, local: int) -> Attributes:

@@ -24,6 +24,7 @@ _KINDS: Final[Mapping[str, str]] = {
 _TOLD_APART_BY: Final[Mapping[str, str]] = {
     SPANS[names.RPC.name]: "rlvr.rpc.method",
     SPANS[names.REWARD_FN.name]: "rlvr.reward.fn",
+    SPANS[names.TURN.name]: "gen_ai.request.model",
     SPANS[names.TOOL_CALL.name]: "gen_ai.tool.name",
     SPANS[names.WAIT.name]: "rlvr.wait.for",
     SPANS[names.USER.name]: "rlvr.label",

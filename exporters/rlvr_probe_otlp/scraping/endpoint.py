@@ -31,7 +31,7 @@ __all__ = ["FILE", "Endpoint"]
 FILE: Final = "prometheus.reached"
 """Name of the file in a run folder that says how far what was shown had come."""
 
-_GAUGES: Final = frozenset(name for name, one in DEVICE_METRICS.items() if one.kind == "gauge")
+_GAUGES: Final = frozenset(name for name, one in DEVICE_METRICS.items() if one.kind != "sum")
 _STALE_NS: Final = 4 * PERIOD_NS
 _PATIENCE_S: Final = 60.0
 _FOREVER: Final = 1 << 62
@@ -122,7 +122,7 @@ class Endpoint:
             place = (step.attempt, step.session, step.life, step.number)
             if place not in self._counted:
                 self._counted.add(place)
-                count_step(self._meter, step)
+                count_step(self._meter, step, context.models.get(step.attempt, {}))
         self._board.take(self._meter.points(0))
         for unit in self._devices.units(context, window, until_ns):
             self._board.take(unit.points)

@@ -91,7 +91,7 @@ def test_names_are_those_that_opentelemetry_gives_in_prometheus() -> None:
     expected = {
         "rl.loop.duration": "rl_loop_duration_seconds",
         "rl.train.steps": "rl_train_steps_total",
-        "rl.environment.reward.mean": "rl_environment_reward_mean_ratio",
+        "rl.environment.reward.mean": "rl_environment_reward_mean",
         "gen_ai.client.token.usage": "gen_ai_client_token_usage",
         "hw.energy": "hw_energy_joules_total",
         "hw.errors": "hw_errors_total",

@@ -255,7 +255,10 @@ def test_metrics_count_what_the_books_say(job: tuple[Books, Trace]) -> None:
     mode = ("rlvr.mode", "train")
     assert last["rl.train.steps",] == 4
     assert last["rl.sample.samples", mode] == len(train)
-    tokens = last["gen_ai.client.token.usage", ("gen_ai.token.type", "output"), mode]
+    who = (("gen_ai.operation.name", "invoke_agent"), ("gen_ai.provider.name", "vllm"))
+    output = ("gen_ai.token.type", "output")
+    series = ("gen_ai.client.token.usage", *who, output, mode)
+    tokens = last[series]
     assert isinstance(tokens, Snapshot)
     assert tokens.sum == sum(one.response_tokens for one in train)
     assert tokens.max == max(one.response_tokens for one in train)

@@ -69,7 +69,7 @@ class Job:
 
     def busy_s(self) -> float:
         """Time that processors of the host were busy, as it is shown; 0 before it is."""
-        pattern = r'^system_cpu_time_seconds_total\{.*rl_run_id="one".*\} (\S+)$'
+        pattern = r'^rlvr_host_cpu_time_seconds_total\{.*rl_run_id="one".*\} (\S+)$'
         found = re.search(pattern, self.page(), re.MULTILINE)
         return float(found[1]) if found else 0.0
 

@@ -12,7 +12,6 @@ from rlvr_probe_otlp.views.table import OUTPUT, TOKENS, Board, Panel, alarm, eac
 __all__ = ["GPUS"]
 
 _GPU = ', hw_type="gpu"'
-_HOST = ', hw_type="host"'
 _DEVICE = ("host.name", "hw.id")
 
 
@@ -72,7 +71,7 @@ GPUS: Final = Board(
                     "Memory",
                     "In use, of all processes together.",
                     "bytes",
-                    _of_each(held("hw.gpu.memory.usage", *_DEVICE, how="max", where=_GPU)),
+                    _of_each(held("hw.gpu.memory.usage", *_DEVICE, how="max")),
                 ),
                 Panel(
                     "Power", "Drawn at the moment.", "watt", _of_each(held("hw.power", *_DEVICE))
@@ -148,13 +147,13 @@ GPUS: Final = Board(
                     "CPU",
                     "Cores that were busy.",
                     "none",
-                    (("{{host_name}}", rate("system.cpu.time", "host.name", where=_HOST)),),
+                    (("{{host_name}}", rate("rlvr.host.cpu.time", "host.name")),),
                 ),
                 Panel(
                     "Memory of the host",
                     "In use.",
                     "bytes",
-                    each("hw.gpu.memory.usage", "{{host_name}}", "host.name", where=_HOST),
+                    each("system.memory.usage", "{{host_name}}", "host.name"),
                 ),
                 Panel(
                     "Network",

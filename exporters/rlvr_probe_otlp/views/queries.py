@@ -60,7 +60,7 @@ def short(query: str) -> str:
 def held(metric: str, *by: str, how: Literal["avg", "max"] = "avg", where: str = "") -> str:
     """What gauges show: of devices their mean or maximum, of others what was last said."""
     over = how if metric in DEVICE_METRICS else "last"
-    chosen = f"{_name(metric, 'gauge')}{_where(where)}[{_width(metric)}]"
+    chosen = f"{_name(metric, 'gauge', 'updown')}{_where(where)}[{_width(metric)}]"
     return f"{how}{_by(by)} ({over}_over_time({chosen}))"
 
 

@@ -33,6 +33,7 @@ from opentelemetry.trace.status import Status, StatusCode
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.devices import DEVICE_METRICS
 from rlvr_probe_otlp.planning.metrics import METRICS, Temporality
+from rlvr_probe_otlp.planning.names import SCHEMA_URL
 from rlvr_probe_otlp.planning.resources import process_resources, run_resource
 from rlvr_probe_otlp.planning.telemetry import (
     Attributes,
@@ -71,13 +72,15 @@ class Encoder:
     def __init__(self, trace: Trace, temporality: Temporality) -> None:
         """Take the resources of ``trace``, and the limits and the sampler of the environment."""
         given = OTELResourceDetector().detect()
-        self._run = Resource(dict(run_resource(trace))).merge(given)
-        self._processes = [Resource(dict(one)).merge(given) for one in process_resources(trace)]
+        self._run = Resource(dict(run_resource(trace)), SCHEMA_URL).merge(given)
+        self._processes = [
+            Resource(dict(one), SCHEMA_URL).merge(given) for one in process_resources(trace)
+        ]
         self.keys = [one.key for one in trace.processes]
         self._limits = SpanLimits()
         self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
         self._temporality = _TEMPORALITIES[temporality]
-        self._scope = InstrumentationScope("rlvr-probe", version("rlvr-probe"))
+        self._scope = InstrumentationScope("rlvr-probe", version("rlvr-probe"), SCHEMA_URL)
         metrics = (*METRICS, *DEVICE_METRICS.values())
         self._meanings = {metric.name: metric.meaning for metric in metrics}
 
@@ -120,9 +123,8 @@ class Encoder:
         for point in points:
             by_name.setdefault(point.metric, []).append(point)
         metrics = [self._metric(name, found) for name, found in by_name.items()]
-        return MetricsData(
-            [ResourceMetrics(self._run, [ScopeMetrics(self._scope, metrics, "")], "")]
-        )
+        scope = ScopeMetrics(self._scope, metrics, SCHEMA_URL)
+        return MetricsData([ResourceMetrics(self._run, [scope], SCHEMA_URL)])
 
     def _metric(self, name: str, points: Sequence[Point]) -> Metric:
         kind = points[0].kind

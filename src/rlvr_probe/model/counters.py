@@ -49,6 +49,7 @@ class Counter:
         meaning: What it tells, and what it does not.
         otel: Name of the metric in OpenTelemetry exports; empty if it goes out nowhere: bits have
             no mean.
+        otel_of_host: The same where the device is a host, if that has another one.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Counter:
     pace: Pace
     meaning: str
     otel: str
+    otel_of_host: str = ""
 
 
 COUNTERS: tuple[Counter, ...] = (
@@ -68,7 +70,8 @@ COUNTERS: tuple[Counter, ...] = (
         "nvlink_rx_b", "By", "total", "fast", "bytes received over NVLink", "rlvr.gpu.nvlink.io"
     ),
     Counter(
-        "cpu_s", "s", "total", "fast", "busy time of all CPU cores of the host", "system.cpu.time"
+        "cpu_s", "s", "total", "fast", "busy time of all CPU cores of the host",
+        "rlvr.host.cpu.time",
     ),
     Counter(
         "engine_active", "1", "window", "fast", "share of time any engine was busy",
@@ -101,7 +104,7 @@ COUNTERS: tuple[Counter, ...] = (
     Counter("power_w", "W", "gauge", "fast", "power drawn at the moment", "hw.power"),
     Counter(
         "memory_b", "By", "gauge", "fast", "memory in use, of all processes together",
-        "hw.gpu.memory.usage",
+        "hw.gpu.memory.usage", "system.memory.usage",
     ),
     Counter(
         "utilization", "1", "gauge", "slow",
