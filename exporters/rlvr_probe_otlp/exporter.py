@@ -15,7 +15,14 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.context import Limits
 from rlvr_probe_otlp.planning.document import document
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.settings import batch_size, destinations, disabled, histograms, temporality
+from rlvr_probe_otlp.settings import (
+    batch_size,
+    destinations,
+    disabled,
+    exemplars,
+    histograms,
+    temporality,
+)
 from rlvr_probe_otlp.wire.offsets import FILE, opened
 
 __all__ = ["OTLPExporter"]
@@ -118,7 +125,7 @@ class OTLPExporter:
         plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))
         with opened(args.state or folder / FILE, again=args.rejected) as offsets:
             try:
-                encoder = Encoder(trace, counting)
+                encoder = Encoder(trace, counting, exemplars=exemplars(os.environ, found))
                 yield from deliver(plan, found, offsets, encoder, size)
             except ImportError as error:
                 raise _not_installed(error) from None

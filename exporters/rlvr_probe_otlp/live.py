@@ -17,7 +17,7 @@ from rlvr_probe_otlp.planning.metrics import Histograms, Meter, Temporality
 from rlvr_probe_otlp.planning.outside import place_of
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.telemetry import Unit
-from rlvr_probe_otlp.settings import batch_size, destinations, histograms, temporality
+from rlvr_probe_otlp.settings import batch_size, destinations, exemplars, histograms, temporality
 from rlvr_probe_otlp.wire.answers import Verdict
 from rlvr_probe_otlp.wire.delivery import complaint, send
 from rlvr_probe_otlp.wire.encoding import Encoder
@@ -51,6 +51,7 @@ class LiveExport:
         self._file = folder / FILE
         self._limits = Limits()
         self._destinations = destinations(environ)
+        self._exemplars = exemplars(environ, self._destinations)
         self._size = batch_size(environ)
         self._temporality: Temporality = temporality(environ)
         self._histograms: Histograms = histograms(environ)
@@ -69,17 +70,20 @@ class LiveExport:
         """Send steps that are over, and what devices did until then."""
         units = self._plan(window, steps, until_ns)
         if units:
-            self._waiting.append((units, Encoder(window, self._temporality)))
+            self._waiting.append((units, self._encoder(window)))
         self._send()
 
     def end(self, trace: Trace) -> None:
         """Send what is not there yet: what lies outside of steps, and what came late."""
         plan = Plan(trace, self._limits, temporality=self._temporality, histograms=self._histograms)
-        self._waiting.append((list(plan.units()), Encoder(trace, self._temporality)))
+        self._waiting.append((list(plan.units()), self._encoder(trace)))
         self._send()
 
     def close(self, timeout_s: float) -> None:
         """Nothing is open between two calls."""
+
+    def _encoder(self, trace: Trace) -> Encoder:
+        return Encoder(trace, self._temporality, exemplars=self._exemplars)
 
     def _plan(self, window: Trace, steps: Sequence[Step], until_ns: int) -> list[Unit]:
         new = [step for step in steps if place_of(step) not in self._planned]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -10,7 +10,7 @@ from rlvr_probe.exceptions import ConfigError
 from rlvr_probe_otlp.planning.metrics import Histograms, Temporality
 from rlvr_probe_otlp.wire.connection import GRPC, PROTOCOLS, Destination, Signal, connect
 
-__all__ = ["batch_size", "destinations", "disabled", "histograms", "temporality"]
+__all__ = ["batch_size", "destinations", "disabled", "exemplars", "histograms", "temporality"]
 
 _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 _BATCH: Final = 512
@@ -92,6 +92,12 @@ def histograms(environ: Mapping[str, str]) -> Histograms:
     name = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
     asked = environ.get(name, "").strip().lower()
     return "explicit" if asked == "explicit_bucket_histogram" else "exponential"
+
+
+def exemplars(environ: Mapping[str, str], found: Sequence[Destination]) -> bool:
+    """Whether points tell of spans: unless they are not wanted, or no spans are sent."""
+    asked = environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "").strip().lower()
+    return asked != "always_off" and any(one.signal == "traces" for one in found)
 
 
 def batch_size(environ: Mapping[str, str]) -> int:

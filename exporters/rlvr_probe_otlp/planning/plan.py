@@ -9,6 +9,7 @@ from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.choice import Choice
 from rlvr_probe_otlp.planning.context import Context, Limits
 from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
+from rlvr_probe_otlp.planning.exemplars import with_exemplars
 from rlvr_probe_otlp.planning.identifiers import span_id
 from rlvr_probe_otlp.planning.metrics import (
     Histograms,
@@ -17,14 +18,14 @@ from rlvr_probe_otlp.planning.metrics import (
     count_losses,
     count_step,
 )
-from rlvr_probe_otlp.planning.nodes import Node, Use, nothing_used
+from rlvr_probe_otlp.planning.nodes import Node
 from rlvr_probe_otlp.planning.outside import Beside, place, place_of, plan_outside
 from rlvr_probe_otlp.planning.steps import extent_of, plan_step
 from rlvr_probe_otlp.planning.telemetry import PlannedTrace, Unit
 from rlvr_probe_otlp.planning.trajectories import link_to, plan_trajectories
 from rlvr_probe_otlp.planning.values import fingerprint
 
-__all__ = ["Plan", "plan_unit_traces"]
+__all__ = ["Plan"]
 
 _LATEST_NS: Final = 1 << 62
 
@@ -108,10 +109,15 @@ class Plan:
             meter: Has counted the steps before it, and counts it.
         """
         context = self.context
-        traces = plan_unit_traces(context, self._choice, step, self._of(step), self._use)
+        kept = self._choice.kept(context, step)
+        links = [link_to(context, step, one) for one in kept]
+        whole = plan_step(context, step, self._of(step), links, self._use)
+        found = [] if whole is None else plan_trajectories(context, step, kept)
+        traces = [*filter(None, (whole,)), *found]
         count_step(meter, step, context.models.get(step.attempt, {}))
         extent = extent_of(step, self._of(step))
         points = meter.points(context.at(0 if extent is None else extent[1]))
+        points = with_exemplars(context, step, whole, zip(kept, found, strict=False), points)
         if not traces and not points:
             return None
         title = f"step {step.number} of attempt {step.attempt}"
@@ -143,27 +149,3 @@ class Plan:
     def _of(self, step: Step) -> Sequence[Node]:
         beside: Beside = self._beside
         return beside.of_step.get(place_of(step), ())
-
-
-def plan_unit_traces(
-    context: Context,
-    choice: Choice,
-    step: Step,
-    more: Sequence[Node] = (),
-    use: Use = nothing_used,
-) -> list[PlannedTrace]:
-    """The trace of a step and those of its trajectories that are kept.
-
-    Args:
-        context: The run, or as much of it as is known.
-        choice: Which trajectories are kept.
-        step: One that is over.
-        more: Its spans that the recording keeps beside it.
-        use: What devices did during a span.
-    """
-    kept = choice.kept(context, step)
-    links = [link_to(context, step, one) for one in kept]
-    whole = plan_step(context, step, more, links, use)
-    if whole is None:
-        return []
-    return [whole, *plan_trajectories(context, step, kept)]

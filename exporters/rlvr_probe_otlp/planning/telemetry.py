@@ -14,6 +14,7 @@ __all__ = [
     "ERROR",
     "Attributes",
     "Buckets",
+    "Exemplar",
     "Kind",
     "Link",
     "PlannedSpan",
@@ -113,12 +114,23 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
+class Exemplar:
+    """One value that a histogram took since the point before, and the span that it is of."""
+
+    value: float
+    time_ns: int
+    trace_id: str
+    span_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One data point of one metric.
 
     Attributes:
         kind: ``sum`` counts up, ``updown`` counts, ``gauge`` holds at the moment.
         start_ns: From when on it counts; of a gauge, its time.
+        exemplars: Of a histogram.
     """
 
     metric: str
@@ -128,6 +140,7 @@ class Point:
     start_ns: int
     time_ns: int
     value: float | Snapshot | Buckets
+    exemplars: Sequence[Exemplar] = ()
 
 
 @dataclass(frozen=True, slots=True)

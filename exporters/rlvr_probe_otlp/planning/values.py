@@ -27,7 +27,7 @@ def line(value: Any) -> str:
 
 
 def digest(points: Sequence[Point]) -> str:
-    """Tells points from others."""
+    """Tells points from others; not the spans that they point to, which follow from the limits."""
     return _digest([_point(point) for point in points])
 
 
@@ -64,7 +64,7 @@ def unit_value(unit: Unit, keys: Sequence[str]) -> dict[str, Any]:
             }
             for trace in unit.traces
         ],
-        "points": [_point(point) for point in unit.points],
+        "points": [{**_point(point), **_exemplars(point)} for point in unit.points],
     }
 
 
@@ -100,6 +100,22 @@ def _point(point: Point) -> dict[str, Any]:
         "start_unix_nano": point.start_ns,
         "time_unix_nano": point.time_ns,
         "value": value if isinstance(value, (int, float)) else _histogram(value),
+    }
+
+
+def _exemplars(point: Point) -> dict[str, Any]:
+    if not point.exemplars:
+        return {}
+    return {
+        "exemplars": [
+            {
+                "value": one.value,
+                "time_unix_nano": one.time_ns,
+                "trace_id": one.trace_id,
+                "span_id": one.span_id,
+            }
+            for one in point.exemplars
+        ]
     }
 
 

@@ -90,6 +90,16 @@ def test_the_label_that_dashboards_choose_by_comes_with_what_is_sent() -> None:
     assert "--web.enable-otlp-receiver" in SERVICES["prometheus"]["command"]
 
 
+def test_a_point_of_a_metric_leads_to_its_trace() -> None:
+    assert "--enable-feature=exemplar-storage" in SERVICES["prometheus"]["command"]
+    sources = loaded("grafana/provisioning/datasources/rlvr-probe.yaml")["datasources"]
+    kinds = {one["uid"]: one["type"] for one in sources}
+    [metrics] = [one for one in sources if one["type"] == "prometheus"]
+    # Prometheus calls the trace of an exemplar that came by OTLP so.
+    [leads] = metrics["jsonData"]["exemplarTraceIdDestinations"]
+    assert (leads["name"], kinds[leads["datasourceUid"]]) == ("trace_id", "jaeger")
+
+
 @pytest.mark.conformance
 def test_promtool_has_nothing_to_say_about_the_configuration(tmp_path: Path) -> None:
     settings = loaded("prometheus.yaml")

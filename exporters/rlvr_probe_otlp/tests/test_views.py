@@ -89,6 +89,13 @@ def test_every_label_of_a_query_is_an_attribute_that_goes_out(board: dict[str, A
             assert told <= asked, text
 
 
+def test_what_is_drawn_of_a_histogram_over_time_leads_to_traces(board: dict[str, Any]) -> None:
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            drawn = panel["type"] == "timeseries" and "histogram_" in target["expr"]
+            assert target.get("exemplar", False) is drawn, target["expr"]
+
+
 def test_every_variable_of_a_query_is_one_of_the_dashboard(board: dict[str, Any]) -> None:
     given = {one["name"] for one in board["templating"]["list"]}
     used = {name for text in expressions(board) for name in re.findall(r"\$\{?(\w+)", text)}

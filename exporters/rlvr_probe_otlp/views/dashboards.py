@@ -131,10 +131,17 @@ def _panel(panel: Panel) -> dict[str, Any]:
                 "expr": query,
                 "legendFormat": legend or panel.title,
                 "range": True,
+                **_leading(panel, query),
             }
             for place, (legend, query) in enumerate(panel.queries)
         ],
     }
+
+
+def _leading(panel: Panel, query: str) -> dict[str, Any]:
+    """Where the points of a histogram are drawn, they lead to traces."""
+    drawn = panel.kind == "timeseries" and "histogram_" in query
+    return {"exemplar": True} if drawn else {}
 
 
 def _defaults(panel: Panel) -> dict[str, Any]:

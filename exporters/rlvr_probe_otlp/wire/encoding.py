@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
+import opentelemetry.sdk.metrics
 import opentelemetry.sdk.metrics.export as sdk
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.metrics.export import (
@@ -55,6 +56,8 @@ _TEMPORALITIES: Final = {
     "cumulative": AggregationTemporality.CUMULATIVE,
     "delta": AggregationTemporality.DELTA,
 }
+_EXEMPLAR: Final[Any] = getattr(opentelemetry.sdk.metrics, "Exemplar", None)
+"""None in a release that knows none, before 1.28."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -69,8 +72,15 @@ class Encoder:
         keys: Key of each process.
     """
 
-    def __init__(self, trace: Trace, temporality: Temporality) -> None:
-        """Take the resources of ``trace``, and the limits and the sampler of the environment."""
+    def __init__(self, trace: Trace, temporality: Temporality, *, exemplars: bool = True) -> None:
+        """Take the resources of ``trace``, and the limits and the sampler of the environment.
+
+        Args:
+            trace: The run, or a window of it.
+            temporality: Of its metrics.
+            exemplars: Whether points tell of spans that are sent.
+        """
+        self._exemplars = exemplars and _EXEMPLAR is not None
         given = OTELResourceDetector().detect()
         self._run = Resource(dict(run_resource(trace)), SCHEMA_URL).merge(given)
         self._processes = [
@@ -86,7 +96,10 @@ class Encoder:
 
     def keeps(self, trace: PlannedTrace) -> bool:
         """Whether the sampler of the environment keeps a trace."""
-        decided = self._sampler.should_sample(None, int(trace.trace_id, 16), trace.spans[0].name)
+        return self._samples(trace.trace_id, trace.spans[0].name)
+
+    def _samples(self, trace_id: str, name: str = "") -> bool:
+        decided = self._sampler.should_sample(None, int(trace_id, 16), name)
         return decided.decision is Decision.RECORD_AND_SAMPLE
 
     def span(self, span: PlannedSpan) -> ReadableSpan:
@@ -130,10 +143,11 @@ class Encoder:
         kind = points[0].kind
         data: ExponentialHistogram | Histogram | Gauge | Sum
         if kind == "histogram" and isinstance(points[0].value, Buckets):
-            data = Histogram([*filter(None, map(_explicit_point, points))], self._temporality)
+            found = [_explicit_point(point, **self._pointing(point)) for point in points]
+            data = Histogram([*filter(None, found)], self._temporality)
         elif kind == "histogram":
-            shots = [*filter(None, map(_exponential_point, points))]
-            data = ExponentialHistogram(shots, self._temporality)
+            shots = [_exponential_point(point, **self._pointing(point)) for point in points]
+            data = ExponentialHistogram([*filter(None, shots)], self._temporality)
         elif kind == "gauge":
             data = Gauge([_number_point(point) for point in points])
         else:
@@ -141,6 +155,18 @@ class Encoder:
             counted = self._temporality if kind == "sum" else AggregationTemporality.CUMULATIVE
             data = Sum([_number_point(point) for point in points], counted, kind == "sum")
         return Metric(name, self._meanings.get(name, ""), points[0].unit, data)
+
+    def _pointing(self, point: Point) -> Mapping[str, Any]:
+        """The spans that a point tells of, where they are sent."""
+        found = [one for one in point.exemplars if self._exemplars and self._samples(one.trace_id)]
+        if not found:
+            return {}
+        return {
+            "exemplars": [
+                _EXEMPLAR({}, one.value, one.time_ns, int(one.span_id, 16), int(one.trace_id, 16))
+                for one in found
+            ]
+        }
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
@@ -152,7 +178,7 @@ def _number_point(point: Point) -> NumberDataPoint:
     return NumberDataPoint(_plain(point.attributes), point.start_ns, point.time_ns, value)
 
 
-def _explicit_point(point: Point) -> HistogramDataPoint | None:
+def _explicit_point(point: Point, **more: Any) -> HistogramDataPoint | None:
     shot = point.value
     if not isinstance(shot, Buckets):
         return None
@@ -166,10 +192,11 @@ def _explicit_point(point: Point) -> HistogramDataPoint | None:
         list(shot.bounds),
         shot.min,
         shot.max,
+        **more,
     )
 
 
-def _exponential_point(point: Point) -> ExponentialHistogramDataPoint | None:
+def _exponential_point(point: Point, **more: Any) -> ExponentialHistogramDataPoint | None:
     shot = point.value
     if not isinstance(shot, Snapshot):
         return None
@@ -186,6 +213,7 @@ def _exponential_point(point: Point) -> ExponentialHistogramDataPoint | None:
         0,
         shot.min,
         shot.max,
+        **more,
     )
 
 

@@ -1,0 +1,114 @@
+"""From a point of a histogram to the span behind the largest value that it took last.
+
+Only spans that are sent are pointed to, so that who looks at a metric finds its trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Step
+from rlvr_probe_otlp.planning.choice import Candidate
+from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.names import duration_metric
+from rlvr_probe_otlp.planning.telemetry import (
+    Attributes,
+    Exemplar,
+    PlannedSpan,
+    PlannedTrace,
+    Point,
+    Value,
+)
+
+__all__ = ["with_exemplars"]
+
+_Series = tuple[str, tuple[tuple[str, Value], ...]]
+_Found = tuple[_Series, float, PlannedSpan]
+
+_PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "chat": ("rlvr.turn.duration", ()),
+    "execute_tool": ("rlvr.tool.duration", ("gen_ai.tool.name", "rlvr.tool.status")),
+    "": ("rlvr.verify.duration", ("rlvr.reward.fn",)),
+}
+"""Metric of a part of a trajectory by its operation, and the attributes that its points share."""
+
+
+def with_exemplars(
+    context: Context,
+    step: Step,
+    whole: PlannedTrace | None,
+    kept: Iterable[tuple[Candidate, PlannedTrace]],
+    points: Sequence[Point],
+) -> list[Point]:
+    """The points of a step, those of histograms with the span of its largest value.
+
+    Args:
+        context: The run.
+        step: The one that the points were counted after.
+        whole: Its trace.
+        kept: Its trajectories that are traces.
+        points: What was counted.
+    """
+    largest = dict[_Series, tuple[float, str, PlannedSpan]]()
+    found = [*_of_step(context, step, whole), *_of_trajectories(context, step, kept)]
+    for series, value, span in found:
+        before = largest.get(series)
+        if before is None or (value, span.span_id) > before[:2]:
+            largest[series] = (value, span.span_id, span)
+    return [_pointing(point, largest.get(_series(point.metric, point.attributes)))
+            for point in points]  # fmt: skip
+
+
+def _pointing(point: Point, found: tuple[float, str, PlannedSpan] | None) -> Point:
+    if found is None or point.kind != "histogram":
+        return point
+    value, _, span = found
+    return replace(point, exemplars=(Exemplar(value, span.end_ns, span.trace_id, span.span_id),))
+
+
+def _of_step(context: Context, step: Step, whole: PlannedTrace | None) -> Iterator[_Found]:
+    if whole is None:
+        return
+    root = whole.spans[0]
+    wall_s = root.attributes.get("rlvr.step.wall_s")
+    if isinstance(wall_s, float):
+        yield _series("rl.loop.duration", {}), wall_s, root
+    sent = {span.span_id: span for span in whole.spans}
+    for span in step.spans:
+        there = sent.get(context.span(span.process, span.id))
+        if there is not None and span.name in names.STAGES:
+            said = _chosen(there.attributes, ("rlvr.stage", "rlvr.mode"))
+            yield _series(duration_metric(span.name), said), span.seconds, there
+
+
+def _of_trajectories(
+    context: Context, step: Step, kept: Iterable[tuple[Candidate, PlannedTrace]]
+) -> Iterator[_Found]:
+    model = context.models.get(step.attempt, {})
+    for one, trace in kept:
+        root, *parts = trace.spans
+        shard, local = one.shard, one.local
+        mode = _chosen(root.attributes, ("rlvr.mode",))
+        if shard.times_ns is not None:
+            lasted_s = (one.end_ns - one.start_ns) / 1e9
+            yield _series("rlvr.trajectory.duration", mode), lasted_s, root
+        if local in shard.turns:
+            yield _series("rlvr.trajectory.turns", mode), len(shard.turns[local]), root
+        for kind, column in (("input", shard.prompt_tokens), ("output", shard.response_tokens)):
+            said = {**model, **mode, "gen_ai.operation.name": "invoke_agent"}
+            said["gen_ai.token.type"] = kind
+            yield _series("gen_ai.client.token.usage", said), column[local], root
+        for part in parts:
+            metric, shared = _PARTS[str(part.attributes.get("gen_ai.operation.name", ""))]
+            said = {**mode, **_chosen(part.attributes, shared)}
+            yield _series(metric, said), (part.end_ns - part.start_ns) / 1e9, part
+
+
+def _chosen(attributes: Attributes, shared: Iterable[str]) -> dict[str, Value]:
+    return {name: attributes[name] for name in shared if name in attributes}
+
+
+def _series(metric: str, attributes: Attributes) -> _Series:
+    return metric, tuple(sorted(attributes.items()))
