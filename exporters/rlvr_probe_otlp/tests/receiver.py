@@ -22,7 +22,7 @@ from typing import Any
 
 from tests import wheels
 
-__all__ = ["Receiver", "free_ports", "receiver"]
+__all__ = ["Receiver", "free_ports", "listens", "receiver"]
 
 _ATTEMPTS = 5
 _START_S = 60.0
@@ -95,7 +95,7 @@ def receiver(folder: Path) -> Iterator[Receiver]:
             process = _start(installed, ports, folder, output)
         try:
             found = Receiver(*(f"http://127.0.0.1:{port}" for port in ports[1:]))
-            if _answers(process, found):
+            if listens(process, found.http, found.grpc):
                 yield found
                 return
         finally:
@@ -117,12 +117,12 @@ def _start(installed: Path, ports: list[int], folder: Path, output: Any) -> subp
     )  # fmt: skip
 
 
-def _answers(process: subprocess.Popen[bytes], found: Receiver) -> bool:
-    """Whether both of its doors are open, before it ends or time is up."""
+def listens(process: subprocess.Popen[bytes], *endpoints: str) -> bool:
+    """Whether all of its doors are open, before it ends or time is up."""
     until = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < until:
         try:
-            for endpoint in (found.http, found.grpc):
+            for endpoint in endpoints:
                 port = int(endpoint.rpartition(":")[2])
                 socket.create_connection(("127.0.0.1", port), timeout=5).close()
         except OSError:
