@@ -240,8 +240,11 @@ class LiveSession(Protocol):
     def close(self, timeout_s: float) -> None:
         """Let go of the destination.
 
+        One that is asked, rather than sent to, first waits until it was asked for what came last.
+
         Args:
-            timeout_s: The process ends after this time in any case, s.
+            timeout_s: The process ends after this time in any case, s; 0 if not everything was
+                handed over.
         """
         ...
 

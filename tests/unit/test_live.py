@@ -123,6 +123,40 @@ def test_one_that_hangs_is_ended(keep: Callable[..., Children]) -> None:
     assert faults[-1] == ("live.one", "Timeout", 1)
 
 
+STAYS = "import os, time; os.write(1, b'done 1\\n'); time.sleep(1_000)"
+
+
+def test_one_that_has_only_to_be_asked_stays_as_long_as_it_may(
+    keep: Callable[..., Children],
+) -> None:
+    faults, left = list[Fault](), [True, True, False]
+    kept = keep(STAYS, faults)
+    kept.look(0)
+    [child] = kept._children
+    process = child.process
+    assert process is not None
+    kept.end()
+    kept.stop(60)
+    assert process.poll() is None
+    kept.leave(60, lambda wait_s: left.pop(0))
+    assert left == []
+    assert process.returncode == -9
+    assert faults == [("live.two", "ImportError", 1)]
+
+
+def test_one_that_has_only_to_be_asked_ends_with_a_sidecar_that_is_told_to(
+    keep: Callable[..., Children],
+) -> None:
+    faults = list[Fault]()
+    kept = keep(STAYS, faults)
+    kept.look(0)
+    [child] = kept._children
+    process = child.process
+    assert process is not None
+    kept.stop(0)
+    assert process.returncode == -9
+
+
 class _Point:
     """An entry point, as a package has it."""
 

@@ -106,11 +106,16 @@ class Endpoint:
                 meter = Meter(0)
                 count_losses(meter, trace)
                 self._board.take(meter.points(0))
+                self._number += 1
 
     def close(self, timeout_s: float) -> None:
-        """Wait for who scrapes it to have seen the end, as long as there is time; then be gone."""
-        if self._server.asked:
-            self._server.wait(self._number, timeout_s / 2)
+        """Wait until what was counted last was scraped, as long as there is time; then be gone."""
+        with self._lock:
+            # Nothing more comes: this is how far it gets.
+            self._before = (0, 0)
+            counted = self._board is not None
+        if counted:
+            self._server.wait(self._number, timeout_s)
         self._server.close()
 
     def _take(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:

@@ -24,7 +24,6 @@ class PageServer:
 
     Attributes:
         address: Host and port it listens on.
-        asked: Whether anybody ever asked for the page.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class PageServer:
         self._page = page
         self._served = threading.Condition()
         self._last = 0
-        self.asked = False
         self._room = threading.BoundedSemaphore(_MOST)
         self._server = self._listening(address)
         self.address = (address[0], int(self._server.server_address[1]))
@@ -100,7 +98,6 @@ class PageServer:
         if request.path.partition("?")[0] != PATH:
             request.send_error(HTTPStatus.NOT_FOUND)
             return
-        self.asked = True
         found = self._page()
         if found is None:
             request.send_error(HTTPStatus.SERVICE_UNAVAILABLE)

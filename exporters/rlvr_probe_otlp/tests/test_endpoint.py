@@ -29,6 +29,7 @@ from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace.window import Window
+from tests.jobs import wait_for
 
 LATER = 1 << 62
 SAMPLE = re.compile(r"^(\w+\{[^}]*\}) (\S+)$", re.MULTILINE)
@@ -303,25 +304,60 @@ def test_connections_that_say_nothing_keep_nobody_from_the_page(
     assert status(session) == 200
 
 
-def test_at_the_end_it_waits_for_who_scrapes_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_was_said_last_is_served_once_whether_anybody_asked_before_or_not(
+    asked: bool, tmp_path: Path
+) -> None:
     MADE["actors"](tmp_path / "run")
     trace = read(tmp_path / "run", tmp_path)
     session = PrometheusEndpoint().open(tmp_path / "run", {VARIABLE: ":0"})
-    session.steps(trace, [], LATER)
-    assert status(session) == 200
+    if asked:
+        session.steps(trace, [], LATER)
+        assert status(session) == 200
     session.end(trace)
     closed = threading.Thread(target=session.close, args=(10_000.0,), daemon=True)
     closed.start()
-    assert status(session) == 200
+    assert samples(scrape(session)) == pytest.approx(expected(trace))
     closed.join(120)
     assert not closed.is_alive()
 
 
-def test_whom_nobody_scraped_does_not_wait(tmp_path: Path) -> None:
+def test_a_page_from_before_the_last_counts_is_not_what_was_said_last(tmp_path: Path) -> None:
+    MADE["died"](tmp_path / "run")
+    trace = read(tmp_path / "run", tmp_path)
+    session = PrometheusEndpoint().open(tmp_path / "run", {VARIABLE: ":0"})
+    session.steps(trace, [], LATER)
+    before, _ = session.page() or (0, b"")
+    session.end(trace)
+    after, _ = session.page() or (0, b"")
+    assert after > before + 1, "steps, and what is missing for good"
+    session.close(0.0)
+
+
+def test_what_is_behind_an_endpoint_before_it_is_served_at_the_end(
+    tmp_path: Path, opened: ExitStack
+) -> None:
     MADE["actors"](tmp_path / "run")
+    (tmp_path / "run" / FILE).write_text("1000 0\n")
     session = PrometheusEndpoint().open(tmp_path / "run", {VARIABLE: ":0"})
     session.end(read(tmp_path / "run", tmp_path))
+    assert status(session) == 503
     closed = threading.Thread(target=session.close, args=(10_000.0,), daemon=True)
+    closed.start()
+    wait_for(lambda: status(session) == 200, 60)
+    closed.join(120)
+    assert not closed.is_alive()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_who_has_nothing_to_say_or_no_time_does_not_wait(counted: bool, tmp_path: Path) -> None:
+    MADE["actors"](tmp_path / "run")
+    session = PrometheusEndpoint().open(tmp_path / "run", {VARIABLE: ":0"})
+    if counted:
+        session.end(read(tmp_path / "run", tmp_path))
+    closed = threading.Thread(
+        target=session.close, args=(0.0 if counted else 10_000.0,), daemon=True
+    )
     closed.start()
     closed.join(120)
     assert not closed.is_alive()

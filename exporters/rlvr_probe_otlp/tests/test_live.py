@@ -232,7 +232,7 @@ def test_the_end_of_a_run_that_is_too_large_is_left_to_export_and_that_is_said(
     for _ in run.growing.rounds(10):
         pass
     assert run.end() == []
-    assert capfd.readouterr().out == "end_not_sent 1\n", "which the sidecar hears"
+    assert capfd.readouterr().out == "end_not_sent 1\ndone 1\n", "which the sidecar hears"
     plan = Plan(read_run(run.folder))
     steps = {one.trace_id for unit in plan.units() if unit.title.startswith("step")
              for one in unit.traces}  # fmt: skip

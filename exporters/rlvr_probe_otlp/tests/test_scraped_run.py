@@ -67,6 +67,11 @@ class Job:
         assert {one.laddr.ip for one in found} <= {"127.0.0.1"}
         return [one.laddr.port for one in found if one.status == psutil.CONN_LISTEN]
 
+    def is_over(self) -> bool:
+        """Whether the sidecar has closed its journal, after which it only waits to be asked."""
+        return any('"end"' in path.read_text() for path in self.path.glob("*.jsonl")
+                   if '"sidecar"' in path.read_text())  # fmt: skip
+
     def busy_s(self) -> float:
         """Time that processors of the host were busy, as it is shown; 0 before it is."""
         pattern = r'^rlvr_host_cpu_time_seconds_total\{.*rl_run_id="one".*\} (\S+)$'
@@ -91,14 +96,15 @@ def running(folder: Path, **environ: str) -> Iterator[Job]:
         yield job
         (folder / "stop").touch()
         assert process.wait(PATIENCE_S) == 0
-        wait_for(lambda: job.sidecar() is None, PATIENCE_S)
+        # What it said last is served until it was scraped.
+        wait_for(lambda: not job.page() and job.sidecar() is None, PATIENCE_S)
     finally:
         (folder / "stop").touch()
         process.wait(PATIENCE_S)
         left = job.sidecar()
         if left:
             os.kill(left, signal.SIGKILL)
-        lock_path(job.path).unlink()
+        lock_path(job.path).unlink(missing_ok=True)
 
 
 def test_a_run_is_scraped_while_it_goes_on_and_counters_survive_the_sidecar(
@@ -115,6 +121,36 @@ def test_a_run_is_scraped_while_it_goes_on_and_counters_survive_the_sidecar(
         port = job.ports()[0]
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+
+
+def test_what_a_short_run_said_last_is_served_until_it_was_scraped(tmp_path: Path) -> None:
+    with running(tmp_path, **{VARIABLE: "127.0.0.1:0"}) as job:
+        wait_for(lambda: job.ports() != [], PATIENCE_S)
+        [port] = job.ports()
+        pid = job.sidecar()
+        (tmp_path / "stop").touch()
+        wait_for(job.is_over, PATIENCE_S)
+        assert job.sidecar() == pid, "it stays with what is to be asked"
+        shown = job.page()
+        wait_for(lambda: job.sidecar() is None, PATIENCE_S)
+    assert re.search(r'^rlvr_lost_total\{rl_run_id="one"\} 0$', shown, re.MULTILINE)
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+
+
+def test_a_run_that_is_resumed_does_not_wait_for_who_scrapes_what_was_said_last(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, **{VARIABLE: "127.0.0.1:0"}) as job:
+        wait_for(lambda: job.ports() != [], PATIENCE_S)
+        first = job.sidecar()
+        (tmp_path / "stop").touch()
+        wait_for(job.is_over, PATIENCE_S)
+        assert job.sidecar() == first
+        (tmp_path / "stop").unlink()
+        with running(tmp_path, **{VARIABLE: "127.0.0.1:0"}) as again:
+            wait_for(lambda: again.sidecar() not in (None, first), PATIENCE_S)
+            wait_for(lambda: again.ports() != [], PATIENCE_S)
 
 
 def test_nobody_listens_where_nobody_asked_for_it(tmp_path: Path) -> None:

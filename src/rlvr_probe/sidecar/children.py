@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rlvr_probe.sidecar.live import END, TAKEN, wanted
+from rlvr_probe.sidecar.live import DONE, END, TAKEN, wanted
 
 __all__ = ["Children"]
 
@@ -21,6 +21,7 @@ _S: Final = 1_000_000_000
 _FIRST_WAIT_NS: Final = 5 * _S
 _LONGEST_WAIT_NS: Final = 600 * _S
 _POLL_S: Final = 0.05
+_STAY_S: Final = 0.25
 _SAID: Final = re.compile(rb"([a-z_]{1,32}) ([0-9]{1,15})")
 _SAID_B: Final = 4096
 
@@ -40,6 +41,7 @@ class _Child:
         self.due_ns = 0
         self.wait_ns = _FIRST_WAIT_NS
         self.heard = b""
+        self.done = False
         self.said = Counter[str]()
         """What it told of, and what those before it did."""
         self.before = Counter[str]()
@@ -63,6 +65,7 @@ class Children:
         self._fault = fault
         self._told: dict[tuple[str, str], int] = {}
         self._children: list[_Child] = []
+        self._staying: list[subprocess.Popen[bytes]] = []
 
     def begin(self, environ: Mapping[str, str]) -> None:
         """Find out which are wanted."""
@@ -94,7 +97,9 @@ class Children:
                     one.process.stdin.write(END)
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for their end, and end those that last too long.
+        """Wait until they handed over what is left, and end those that last too long.
+
+        What has only to be asked for it yet stays, if there is any time, until :meth:`leave`.
 
         Args:
             timeout_s: How long they may take together, s.
@@ -103,9 +108,13 @@ class Children:
         for one in self._children:
             if one.process is None:
                 continue
-            while one.process.poll() is None and time.monotonic() < until:
+            while one.process.poll() is None and not one.done and time.monotonic() < until:
                 time.sleep(_POLL_S)
+                self._hear(one, one.process)
             self._hear(one, one.process)
+            if one.process.poll() is None and one.done and timeout_s:
+                self._staying.append(one.process)
+                continue
             if one.process.poll() is None:
                 one.process.kill()
                 self._tell(one.name, "Timeout")
@@ -114,6 +123,25 @@ class Children:
             one.process.wait()
             self._forget(one)
         self._children = []
+
+    def leave(self, timeout_s: float, wait: Callable[[float], bool]) -> None:
+        """Let those that stay be asked for what a run said last, then end them.
+
+        Args:
+            timeout_s: For how long at most, s.
+            wait: Waits for so many seconds; whether they may go on.
+        """
+        until = time.monotonic() + timeout_s
+        try:
+            while any(one.poll() is None for one in self._staying):
+                if time.monotonic() >= until or not wait(_STAY_S):
+                    break
+        finally:
+            for one in self._staying:
+                one.kill()
+                one.wait()
+                _close(one)
+            self._staying = []
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -135,21 +163,27 @@ class Children:
         *lines, one.heard = (one.heard + said)[-_SAID_B:].split(b"\n")
         for line in lines:
             found = _SAID.fullmatch(line)
-            if found is not None and found[1] != TAKEN.encode():
-                word = found[1].decode()
+            word = "" if found is None else found[1].decode()
+            one.done = one.done or word == DONE
+            if found is not None and word not in (DONE, TAKEN):
                 one.said[word] = one.before[word] + int(found[2])
                 self._tell(one.name, word, one.said[word])
 
     def _forget(self, one: _Child) -> None:
-        process, one.process, one.heard = one.process, None, b""
+        process, one.process, one.heard, one.done = one.process, None, b"", False
         one.before.update(one.said - one.before)
         if process is not None:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
+            _close(process)
 
     def _tell(self, name: str, error: str, count: int = 1) -> None:
         if count > self._told.get((name, error), 0):
             self._told[name, error] = count
             self._fault(f"live.{name}", error, count)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipes to a child."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()

@@ -22,7 +22,7 @@ from rlvr_probe.plugins import EXPORTERS, entries, load_all
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.window import Over, Window
 
-__all__ = ["END", "TAKEN", "export", "main", "variables", "wanted"]
+__all__ = ["ASKED_S", "DONE", "END", "TAKEN", "export", "main", "variables", "wanted"]
 
 END: Final = b"e"
 """What the sidecar says when the run is over."""
@@ -30,6 +30,8 @@ REFUSED: Final = "refused"
 """What the child says when the destination does not take something for now."""
 TAKEN: Final = "taken"
 """And when it does again."""
+DONE: Final = "done"
+"""And when it has handed over all that it can: from then on it may only be asked for it."""
 END_NOT_SENT: Final = "end_not_sent"
 """What it says of a run that is too large to be read once more at its end."""
 
@@ -40,7 +42,8 @@ _ELSEWHERE_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 30.0
 _WHOLE_B: Final = 32 << 20
 """Journals of a run that is read once more at its end, bytes."""
-_LAST_S: Final = 5.0
+ASKED_S: Final = 60.0
+"""How long what a run said last may be asked for: four times what Prometheus waits between two."""
 
 
 def wanted(environ: Mapping[str, str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -104,6 +107,7 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
     window = Window(folder)
     hand = _Hand(folder, session, over)
     devices_s = time.monotonic()
+    asked_s = 0.0
     try:
         while True:
             last = over.is_set()
@@ -127,11 +131,13 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
             elif not behind:
                 over.wait(_LOOK_S)
         hand.end(window.read_b)
+        _say(DONE, 1)
+        asked_s = ASKED_S
     except RecordingError:  # deleted meanwhile, or two runs: nothing that could be handed over
         return
     finally:
         window.close()
-        session.close(_LAST_S)
+        session.close(asked_s)
 
 
 class _Hand:

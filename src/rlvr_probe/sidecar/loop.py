@@ -18,6 +18,7 @@ from rlvr_probe.election import BURST
 from rlvr_probe.model import schema
 from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
+from rlvr_probe.sidecar.live import ASKED_S
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.readers import Readers
@@ -280,6 +281,18 @@ class Sidecar:
             self._children.end()
         self._children.stop(_LIVE_S if reason == "exit" else 0)
 
+    @guard.fail_open("sidecar.live")
+    def _be_asked(self) -> None:
+        """Stay with what is asked for what a run said last, unless the run goes on."""
+
+        def nobody_came(wait_s: float) -> bool:
+            if self._beat is not None:
+                self._beat()
+            self._writers.look()
+            return not self._writers.alive and signal.sigtimedwait(self._signals, wait_s) is None
+
+        self._children.leave(ASKED_S, nobody_came)
+
     @guard.fail_open("sidecar.finish")
     def _finish(self, reason: str) -> None:
         begin = time.monotonic_ns()
@@ -299,3 +312,4 @@ class Sidecar:
             self._delete_redundant(time.monotonic_ns() + _KEPT_NS)
         if self._end_spool(reason) or self._begun:
             self._lock.settle()
+        self._be_asked()
