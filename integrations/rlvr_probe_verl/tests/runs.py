@@ -18,7 +18,7 @@ from rlvr_probe_verl.tests.truth import Truth, read_truth
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
-from tests import supervise, trainings
+from tests import supervise, trainings, vllm_cpu
 from tests.planted import ASLEEP, Planted
 from tests.surroundings import RAY_START, surroundings
 from tests.watched import watched
@@ -60,6 +60,7 @@ class Scenario:
         environment: More variables, as ``NAME=value``.
         planted: What sleeps.
         watched: There are GPUs, scripted ones, and a collector; its sidecar has time to end.
+        vllm: verl's own servers of vLLM generate, on the CPU, in place of a stand-in; verl 0.9.
         exit_status: What the driver ends with.
         timeout_s: The job is ended then.
     """
@@ -76,6 +77,7 @@ class Scenario:
     environment: tuple[str, ...] = ()
     planted: Planted | None = None
     watched: bool = False
+    vllm: bool = False
     exit_status: int = 0
     timeout_s: float = 900.0
 
@@ -228,20 +230,20 @@ class Runner(trainings.Runner[Scenario, Finished]):
             folder: Where it will run, which is made.
             ray: An empty folder for Ray.
         """
-        interpreter = python(scenario.verl)
-        assets = self._assets(interpreter)
+        interpreter = python(scenario.verl, vllm=scenario.vllm)
+        assets = self._assets(interpreter, heads=2 if scenario.vllm else 4)
         (folder / "books").mkdir(parents=True)
         command = [str(interpreter), str(JOB / "verl_cpu_launch.py")]
         if scenario.how == "launcher":
             command = [str(interpreter.with_name("rlvr-probe")), "run", "--", *command]
         return [*command, *_overrides(scenario, assets)], _environment(scenario, folder, ray)
 
-    def _assets(self, interpreter: Path) -> Path:
-        folder = self.root / "assets"
+    def _assets(self, interpreter: Path, heads: int) -> Path:
+        folder = self.root / f"assets-{heads}"
         if not (folder / "val.parquet").exists():
             folder.mkdir(exist_ok=True)
             script = JOB / "verl_cpu_assets.py"
-            command = [str(interpreter), str(script), str(folder)]
+            command = [str(interpreter), str(script), str(folder), str(heads)]
             # The tokenizer's trainer prints empty lines.
             subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=300)
         return folder
@@ -315,6 +317,14 @@ def _agent_loops(scenario: Scenario) -> list[str]:
         given += [f"actor_rollout_ref.rollout.full_determinism={scenario.fixed}"]
     if scenario.trainer == "v1":
         given += ["transfer_queue.backend.SimpleStorage.num_data_storage_units=1"]
+    if scenario.vllm:
+        given += [
+            "actor_rollout_ref.rollout.name=vllm",
+            "actor_rollout_ref.rollout.dtype=float32",
+            "actor_rollout_ref.rollout.enforce_eager=True",
+            "actor_rollout_ref.rollout.max_num_batched_tokens=2048",
+            "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+        ]
     if scenario.filtered:
         given += ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"]
     if scenario.tools:
@@ -363,6 +373,8 @@ def _environment(scenario: Scenario, folder: Path, ray: Path) -> dict[str, str]:
         del given["RLVR_PROBE_OUT"]
     if scenario.planted is not None:
         given |= scenario.planted.variables(folder / "books")
+    if scenario.vllm:
+        given |= {"VERL_CPU_VLLM": "1", **vllm_cpu.VARIABLES}
     for assignment in scenario.environment:
         name, _, value = assignment.partition("=")
         given[name] = value

@@ -1,6 +1,9 @@
 """Write what a job on a CPU trains with: a tiny model, a tokenizer, sums. Nothing is downloaded.
 
-python openrlhf_cpu_assets.py FOLDER
+python openrlhf_cpu_assets.py FOLDER HEADS
+
+With two heads, as wide as vLLM's attention on a CPU wants them, the model is also one that ends an
+answer now and then: a stand-in for vLLM asks none.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def sums(count: int, first: int) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
+    out, heads = Path(sys.argv[1]), int(sys.argv[2])
     model = out / "tiny-qwen2"
     fast = tokenizer()
     fast.save_pretrained(model)
@@ -60,8 +63,8 @@ def main() -> None:
             hidden_size=64,
             intermediate_size=128,
             num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 2,
             max_position_embeddings=1024,
             tie_word_embeddings=False,
             eos_token_id=fast.eos_token_id,
@@ -69,6 +72,9 @@ def main() -> None:
             bos_token_id=None,
         )
     ).to(torch.bfloat16)
+    if heads == 2:
+        with torch.no_grad():
+            policy.lm_head.weight[fast.eos_token_id] *= 16.0
     policy.save_pretrained(model)
     for name, count, first in (("train", 32, 0), ("eval", 4, 32)):
         lines = "".join(json.dumps(row) + "\n" for row in sums(count, first))

@@ -1,6 +1,8 @@
 """Write what a job on a CPU trains with: a tiny model, a tokenizer, sums. Nothing is downloaded.
 
-python verl_cpu_assets.py FOLDER
+python verl_cpu_assets.py FOLDER HEADS
+
+With two heads they are as wide as vLLM's attention on a CPU wants them.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def sums(count: int, split: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
+    out, heads = Path(sys.argv[1]), int(sys.argv[2])
     model = out / "tiny-qwen2"
     fast = tokenizer()
     fast.save_pretrained(model)
@@ -80,8 +82,8 @@ def main() -> None:
             hidden_size=64,
             intermediate_size=128,
             num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 2,
             max_position_embeddings=1024,
             tie_word_embeddings=False,
             eos_token_id=fast.eos_token_id,
