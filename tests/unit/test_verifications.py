@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,90 @@ def test_counts_of_requests_that_cannot_be_are_counted(
 ) -> None:
     journal = JournalFile(tmp_path)
     journal.span(names.VERIFY, 1, 2, batch=1, function="service", **broken)
+    journal.close()
+    assert read_run(tmp_path).lost == {"bad_row": 1}
+
+
+def record_shared(folder: Path, *verifications: dict[str, Any]) -> None:
+    """A step with four trajectories of one process; ``of`` and ``shared`` are rows of it."""
+    record(folder, *[{}] * 4)
+    actor = next(path for path in folder.glob("*.jsonl") if b'"verify"' in path.read_bytes())
+    actor.unlink()
+    owner = next(one.key for one in read_run(folder).processes)
+    journal = JournalFile(folder, 2, header={"owner": owner})
+    spans = [
+        journal.span(names.TRAJECTORY, 2, 30, key=f"a/{row}", prompt_tokens=5, response_tokens=5)
+        for row in range(4)
+    ]
+    for one in verifications:
+        given = {**one, "shared": [spans[row] if row < 4 else 99 for row in one["shared"]]}
+        journal.span(names.VERIFY, 5, 25, batch=spans[given.pop("of")], **given)
+    journal.close()
+
+
+SHARED: dict[str, tuple[list[dict[str, Any]], list[tuple[Any, ...]]]] = {
+    "all are given one value": (
+        [{"function": "f", "value": 0.5, "of": 3, "shared": [0, 1, 2]}],
+        [(0, 0.5, None), (1, 0.5, None), (2, 0.5, None), (3, 0.5, 20.0)],
+    ),
+    "some are": (
+        [
+            {"function": "f", "value": 0.5, "of": 1, "shared": [0]},
+            {"function": "f", "value": 2.0, "of": 2, "shared": []},
+        ],
+        [(0, 0.5, None), (1, 0.5, 20.0), (2, 2.0, 20.0), (3, None, None)],
+    ),
+    "one of them is verified as well": (
+        [
+            {"function": "f", "value": 0.5, "of": 1, "shared": [0]},
+            {"function": "f", "value": 2.0, "of": 0, "shared": []},
+        ],
+        [(0, None, None), (1, 0.5, 20.0), (2, None, None), (3, None, None)],
+    ),
+    "what was given is no number": (
+        [{"function": "f", "not_finite": 1, "of": 1, "shared": [0]}],
+        [(0, nan, None), (1, nan, 20.0), (2, None, None), (3, None, None)],
+    ),
+    "one of them is told by nobody": (
+        [{"function": "f", "value": 0.5, "of": 1, "shared": [0, 4]}],
+        [(0, 0.5, None), (1, 0.5, 20.0), (2, None, None), (3, None, None)],
+    ),
+    "its function has a name that SQL leaves to Python": (
+        [{"function": 'f"', "value": 0.5, "of": 1, "shared": [0]}],
+        [(0, 0.5, None), (1, 0.5, 20.0), (2, None, None), (3, None, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("straight", [False, True], ids=["decoded", "in SQL"])
+@pytest.mark.parametrize("case", SHARED)
+def test_a_value_that_was_given_to_others_too_is_theirs_and_its_call_is_one(
+    tmp_path: Path, case: str, straight: bool
+) -> None:
+    verifications, expected = SHARED[case]
+    record_shared(tmp_path, *verifications)
+    trace = read_run(tmp_path)
+    assert trace.lost == {}
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    calls = [call for shard in batch.shards for call in shard.calls]
+    assert [call.row for call in calls] == [one["of"] for one in verifications]
+    [shown] = summarize(trace)["rewards"]
+    assert (shown["calls"], shown["total_s"]) == (len(calls), 20.0 * len(calls))
+    assert shown["missing"] == sum(value is None for _, value, _ in expected)
+    with open_tables(tmp_path, threads=1, straight=straight) as tables:
+        rows = tables.sql.execute(
+            "SELECT trajectory_id, value, verify_s FROM reward ORDER BY trajectory_id"
+        ).fetchall()
+        verified = tables.sql.execute("SELECT trajectory_id FROM verification").fetchall()
+        assert not [note for note in tables.notes if "row by row" in note]
+    assert repr(rows) == repr(expected)
+    assert [row for (row,) in verified] == [call.row for call in calls]
+
+
+@pytest.mark.parametrize("shared", [1, ["1"], [0], [-1], [True]])
+def test_spans_that_cannot_be_are_no_row(tmp_path: Path, shared: Any) -> None:
+    journal = JournalFile(tmp_path)
+    journal.span(names.VERIFY, 1, 2, batch=1, function="service", value=1.0, shared=shared)
     journal.close()
     assert read_run(tmp_path).lost == {"bad_row": 1}
 

@@ -35,7 +35,7 @@ class Reward:
     value: float | None
     """None where it gave none, NaN where what it gave is no finite number."""
     verify_s: float | None
-    """Time of this one verification, s; None where the function verifies a whole batch at once."""
+    """Time of this one verification, s; None where it was of a whole batch, or of another one."""
     index: int = 0
     """Position of the function in the trainer's list: two functions may share a name."""
 

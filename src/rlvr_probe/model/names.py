@@ -193,6 +193,11 @@ VERIFY = Name(
         Attribute("not_finite", "", "1: it gave NaN or infinity, which JSON cannot hold"),
         Attribute("attempts", "", "requests that it took, where a service is asked"),
         Attribute("timeouts", "", "of those, that nobody answered in time"),
+        Attribute(
+            "shared",
+            "",
+            "list: span ids of the other trajectories of its process that were given the value",
+        ),
     ),
     otel="rl.reward",
 )

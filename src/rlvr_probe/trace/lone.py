@@ -201,6 +201,8 @@ class Verifications:
     """NaN where the function gave none, infinite where it gave no finite number."""
     attempts: SparseColumn = field(default_factory=SparseColumn)
     timeouts: SparseColumn = field(default_factory=SparseColumn)
+    shared: dict[int, array[int]] = field(default_factory=dict)
+    """Spans of the other trajectories that were given the value, by place."""
     functions: dict[str, int] = field(default_factory=dict)
 
     def add(self, start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]) -> None:
@@ -224,6 +226,11 @@ class Verifications:
         )
         if timeouts is not None and timeouts > (attempts or 0):
             raise BadRow("timeouts")
+        shared = values.get("shared")
+        if type(shared) not in (type(None), list):
+            raise BadRow("shared")
+        if shared:
+            self.shared[len(self)] = array("Q", map(checked_id, shared))
         self.attempts.append(attempts)
         self.timeouts.append(timeouts)
         self.batch.append(batch)

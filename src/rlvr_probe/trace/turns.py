@@ -40,6 +40,26 @@ class Joined:
     tools: dict[int, ToolColumns] = field(default_factory=dict)
     values: dict[int, dict[str, _Values]] = field(default_factory=dict)
 
+    def give(
+        self, shard: BatchShard, local: int, function: str, value: float, verify_s: float | None
+    ) -> None:
+        """Add what ``function`` gave a row, and the time of its own verification, s."""
+        self.shards[id(shard)] = shard
+        columns = self.values.setdefault(id(shard), {})
+        size = len(shard.response_tokens)
+        column = columns.get(function)
+        if column is None:
+            column = columns[function] = _Values(
+                MeasureColumn(size), MeasureColumn(size), bytearray(size)
+            )
+        if column.seen[local]:
+            # Given twice: which of them counted is not known.
+            column.value[local] = column.verify_s[local] = None
+            return
+        column.seen[local] = 1
+        column.value[local] = None if isnan(value) else value if isfinite(value) else nan
+        column.verify_s[local] = verify_s
+
     def finish(self) -> None:
         """Give the shards what was joined."""
         for key, turns in self.turns.items():
@@ -230,31 +250,19 @@ def join_verifications(one: Joining) -> None:
     verified = recorded.journal.verified
     functions = list(verified.functions)
     for at, batch in enumerate(verified.batch):
+        function, value = functions[verified.function[at]], verified.value[at]
+        for span in verified.shared.get(at, ()):
+            if span in one.places:
+                joined.give(*one.places[span], function, value, None)
         place = one.places.get(batch)
         if place is None:
             continue
         shard, local = place
-        function = functions[verified.function[at]]
         start_ns = clock.at(recorded, verified.start_ns[at])
         end_ns = clock.at(recorded, verified.end_ns[at])
         asked = verified.attempts[at], verified.timeouts[at]
         shard.calls.append(RewardCall(one.index, function, start_ns, end_ns, 1, local, *asked))
-        joined.shards[id(shard)] = shard
-        columns = joined.values.setdefault(id(shard), {})
-        size = len(shard.response_tokens)
-        column = columns.get(function)
-        if column is None:
-            column = columns[function] = _Values(
-                MeasureColumn(size), MeasureColumn(size), bytearray(size)
-            )
-        if column.seen[local]:
-            # Verified twice: which of them counted is not known.
-            column.value[local] = column.verify_s[local] = None
-            continue
-        column.seen[local] = 1
-        value = verified.value[at]
-        column.value[local] = None if isnan(value) else value if isfinite(value) else nan
-        column.verify_s[local] = (end_ns - start_ns) / 1e9
+        joined.give(shard, local, function, value, (end_ns - start_ns) / 1e9)
 
 
 def _add_rewards(shard: BatchShard, by_function: Mapping[str, _Values]) -> None:

@@ -203,7 +203,11 @@ GENERATED_TABLES: Final = (
                 "the reward; NULL where the function gave none, NaN where no finite number",
                 "1",
             ),
-            seconds("verify_s", "time of this one verification; NULL where it is of a whole batch"),
+            seconds(
+                "verify_s",
+                "time of this one verification; NULL where it is of a whole batch, or of another"
+                " trajectory, whose value this one was given",
+            ),
         ),
     ),
     Table(

@@ -24,6 +24,7 @@ _SPAN: Final = r"[1-9]\d{0,11}"
 _BATCH: Final = r"(?:0|[1-9]\d{0,11})"
 _TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _REAL: Final = r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,40})?(?:[eE][-+]?\d{1,3})?"
+_SPANS: Final = rf"\[{_SPAN}(?:,{_SPAN})*\]"
 _LIST: Final = rf"\[(?:{_TOKENS}(?:,{_TOKENS})*)?\]"
 _HEAD: Final = (rf"-?{_NUMBER}", _NUMBER, _SPAN, _BATCH, rf"(?:null|{_TEXT})")
 """Start, duration, span, parent and error of a span."""
@@ -70,6 +71,7 @@ _PATTERNS: Final[Mapping[str, Mapping[str, str]]] = {
         "not_finite": _or_null("[01]"),
         "attempts": _or_null(_NUMBER),
         "timeouts": _or_null(_NUMBER),
+        "shared": _or_null(_SPANS),
     },
 }
 """By name of the span: what each attribute may be; any other must be null."""
@@ -165,6 +167,7 @@ STAGES: Final[Mapping[str, Stage]] = {
             ),
             ("attempts", "BIGINT", "#attempts"),
             ("timeouts", "BIGINT", "#timeouts"),
+            ("shared", "BIGINT[]", "try_cast($shared AS BIGINT[])"),
         ),
         "coalesce(isfinite(given), true) AND (given IS NULL OR NOT isnan(value))"
         " AND (timeouts IS NULL OR timeouts <= coalesce(attempts, 0))",

@@ -1,9 +1,10 @@
 """Fills what reward functions gave: what a trainer told, and what single verifications did.
 
 As :func:`rlvr_probe.trace.turns.join_verifications`: where the trainer told nothing, every function
-that verified any trajectory of a shard has a value, or none, for each of them; verified twice,
-nobody knows which value counted. Where the trainer told the values of one function, and one
-function verified, these are its times.
+that verified any trajectory of a shard has a value, or none, for each of them; given twice,
+nobody knows which value counted. A value that was given to other trajectories as well has its time
+with the one that was verified. Where the trainer told the values of one function, and one function
+verified, these are its times.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ def place_rewards(bulk: Bulk, sql: duckdb.DuckDBPyConnection, places: Places) ->
     for name, kind in _MEANWHILE:
         sql.execute(f"ALTER TABLE verification ADD COLUMN {name} {kind}")
     sql.execute(_VERIFIED)
+    [[shared]] = sql.execute(_SHARED).fetchall()
     sql.execute(_FUNCTIONS)
     sql.execute(_TOLD_ROWS)
     sql.execute(_EACH_ONCE)
     [[odd]] = sql.execute("SELECT count(*) FROM q_function WHERE told = 0 AND NOT once").fetchall()
     if odd:
         sql.execute(_NOT_ONCE)
+    if shared:
+        sql.execute("DELETE FROM verification WHERE start_ns IS NULL")
     for name, _ in _MEANWHILE:
         sql.execute(f"ALTER TABLE verification DROP COLUMN {name}")
 
@@ -67,6 +71,15 @@ _VERIFIED = (
     " t.value AS value FROM q_verification t JOIN q_place j ON t.p = j.p AND t.batch = j.own"
     " JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p JOIN q_process r ON r.p = t.p"
 )
+_SHARED = (
+    "INSERT INTO verification BY NAME SELECT i.n AS n, i.first + j.local AS trajectory_id,"
+    " t.function AS function, t.value AS value FROM"
+    " (SELECT p, function, value, unnest(shared) AS span FROM q_verification"
+    " WHERE shared IS NOT NULL) t"
+    " JOIN q_place j ON t.p = j.p AND t.span = j.own JOIN q_shard i USING (n)"
+)
+"""What was given to other trajectories too, until rewards are made of it: it has no times."""
+
 _TOOK = "(end_ns - start_ns) / 1e9"
 
 _FUNCTIONS = (

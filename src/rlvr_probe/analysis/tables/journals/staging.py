@@ -270,7 +270,11 @@ def _add_decoded(bulk: Bulk, process: LeftRows) -> None:
     lone = journal.lone_turns
     if len(journal.requests) or any(lone.name) or len(lone.told):
         raise Unfit("requests of an engine are joined with turns one by one")
-    ids = (journal.alone.span, lone.batch, journal.verified.batch, journal.tool_calls.batch)
+    verified = journal.verified
+    ids = (
+        journal.alone.span, lone.batch, verified.batch, journal.tool_calls.batch,
+        *verified.shared.values(),
+    )  # fmt: skip
     if any(max(column, default=0) >= _PACK for column in ids):
         raise Unfit("ids of spans are larger than any that is counted up to")
     number = process.number
@@ -345,6 +349,7 @@ def _verifications(number: int, journal: Journal) -> Iterator[Sequence[Any]]:
             functions[verified.function[at]],
             None if value != value else value if isfinite(value) else "NaN",
             verified.attempts[at], verified.timeouts[at],
+            list(verified.shared[at]) if at in verified.shared else None,
         )  # fmt: skip
 
 
