@@ -52,6 +52,7 @@ class Conversation:
         broken: Whether one of those ended it: 0.5 goes on with no tool that failed.
         outputs: What the agent loop returned; None before it did.
         verified: Span that a verification belongs to.
+        sharing: Spans of the other outputs, which are given the reward of that one.
     """
 
     name: str | None
@@ -68,6 +69,7 @@ class Conversation:
     broken: bool = False
     outputs: list[Output] | None = None
     verified: int = 0
+    sharing: list[int] = field(default_factory=list)
 
     def key(self, index: int = 0) -> str | None:
         """What names its output ``index`` in every process."""

@@ -205,16 +205,20 @@ def _run_end(call: Call) -> None:
 
 def _tell_outputs(call: Call, conversation: Conversation) -> None:
     """Several training samples of one conversation (V1): each has its key and its lengths."""
+    spans = list[int]()
     for index, output in enumerate(conversation.outputs or ()):
         values = _values(conversation, output, conversation.key(index))
-        # verl verifies the last one; what that gives is the reward of all.
-        conversation.verified = call.probe.record(
+        span = call.probe.record(
             TRAJECTORY,
             call.start_ns,
             call.end_ns,
             dict(zip(_ATTRIBUTES, values, strict=True)),
             parent=conversation.span,
         )
+        spans.append(span)
+    # verl verifies the last one; what that gives is the reward of all.
+    *others, conversation.verified = spans
+    conversation.sharing = [span for span in others if span]
 
 
 def _output(loop: Any, conversation: Conversation, output: Any) -> Output:

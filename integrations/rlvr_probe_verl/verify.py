@@ -45,8 +45,10 @@ def _read(call: Call) -> tuple[Any, ...]:
     if "reward_function" not in state:
         state["reward_function"] = reward_function(attribute(worker, "config"))
     batch = None if conversation is None else conversation.verified
-    given = reward_of(attribute(_scored(call), "reward_score"))
-    return batch, state["reward_function"], *reward(given)
+    given = attribute(_scored(call), "reward_score")
+    # Without a reward of the last output, the others of the session keep theirs.
+    shared = None if conversation is None or given is None else conversation.sharing or None
+    return batch, state["reward_function"], *reward(reward_of(given)), shared
 
 
 def reward_of(value: Any) -> float | None:
@@ -112,7 +114,7 @@ VERIFICATION = (
         HookPoint(
             "verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score",
             VERIFY,
-            ("batch", "function", "value", "not_finite"),
+            ("batch", "function", "value", "not_finite", "shared"),
             _read,
             when=_asks,
         ),

@@ -322,16 +322,18 @@ async def queue() -> dict[str, Any]:
     import transfer_queue as tq
     from verl.utils import tensordict_utils as tu
 
-    put: list[tuple[str, int, int]] = []
+    put: list[tuple[str, int, int, float]] = []
     status: dict[str, str] = {}
 
     async def kv_put(key: str, tag: dict[str, str], **_: Any) -> None:
         status[key] = tag["status"]
 
-    async def kv_batch_put(keys: list[str], tags: list[dict[str, Any]], **_: Any) -> None:
+    async def kv_batch_put(
+        keys: list[str], fields: Any, tags: list[dict[str, Any]], **_: Any
+    ) -> None:
         put.extend(
-            (key, tag["prompt_len"], tag["response_len"])
-            for key, tag in zip(keys, tags, strict=True)
+            (key, tag["prompt_len"], tag["response_len"], float(scores.sum()))
+            for key, tag, scores in zip(keys, tags, fields["rm_scores"].unbind(), strict=True)
         )
 
     tq.async_kv_put, tq.async_kv_batch_put = kv_put, kv_batch_put

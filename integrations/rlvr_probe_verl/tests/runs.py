@@ -29,6 +29,7 @@ __all__ = [
     "DEATHS",
     "FULL",
     "JOB",
+    "OUTPUTS",
     "PROMPTS",
     "SCENARIOS",
     "Finished",
@@ -154,6 +155,18 @@ DAPO = Scenario(
     ),
 )
 """The recipe that verl publishes for dynamic sampling, as ``job/verl_cpu_dapo.py`` has it."""
+
+
+OUTPUTS = Scenario(
+    "0.9.1",
+    "v1",
+    filtered=True,
+    overrides=(
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={JOB}/verl_cpu_outputs.yaml",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=several_outputs",
+    ),
+)
+"""Sessions of one to three outputs."""
 
 
 @dataclass(frozen=True)

@@ -276,25 +276,31 @@ def test_the_status_of_each_tool_is_what_became_of_it(run: Run, release: str) ->
     assert {one["turn"] for one in found} == {0}
 
 
-def test_each_output_of_a_session_of_v1_is_named_and_turns_are_those_of_the_session(
+def test_each_output_of_a_session_of_v1_has_its_name_and_reward_and_turns_are_of_the_session(
     runs: Callable[[str], Run],
 ) -> None:
     run = runs("0.9.1")
     result = run.result["queue"]
     assert result["faults"] == []
     put = {}
-    for key, prompt, response in result["put"]:
+    for key, prompt, response, reward in result["put"]:
         uid, session, index = key.rsplit("_", 2)
-        put[f"{digest(uid)}_{session}_{index}"] = (prompt, response)
+        put[f"{digest(uid)}_{session}_{index}"] = (prompt, response, pytest.approx(reward))
     trajectories = run.trajectories("queue")
+    verified = {one["batch"]: one["value"] for one in run.rows["verify"]}
+    given = dict(verified)
+    for one in run.rows["verify"]:
+        for span in one.get("shared") or ():
+            assert span not in given
+            given[span] = one["value"]
     assert put == {
-        key: (one["prompt_tokens"], one["response_tokens"]) for key, one in trajectories.items()
+        key: (one["prompt_tokens"], one["response_tokens"], given.get(one["span"]))
+        for key, one in trajectories.items()
     }
     # Of a session with several outputs, the turns are those of none.
     several = {key[:-2] for key in put if key.endswith("_1")}
     assert several
     turns = {one["batch"] for one in run.rows["turn"]}
-    verified = {one["batch"] for one in run.rows["verify"]}
     for key, one in trajectories.items():
         alone = key[:-2] not in several
         assert (one["span"] in turns) == alone

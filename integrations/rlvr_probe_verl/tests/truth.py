@@ -26,6 +26,8 @@ class Truth:
             was done (``worked``) and what it sleeps behind that (``end``).
         weights: Digests of the weights, as servers received them.
         rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
+        outputs: Of sessions that may have several, as verl takes each to its queue: ``uid``,
+            ``session``, ``number``, ``prompt`` and ``response`` (lengths), ``reward``.
         killed: When the last 0.2 s of a process began that was killed.
         tools: Calls of the tool: ``tool``, ``failed``.
         selected: What a filter did with each generation batch: ``step``, ``inputs`` (lengths of its
@@ -40,6 +42,7 @@ class Truth:
     log_probs: Lines
     weights: Lines
     rewards: Lines
+    outputs: Lines
     killed: Lines
     tools: Lines
     selected: Lines
@@ -79,6 +82,7 @@ def read_truth(folder: Path) -> Truth:
         log_probs=_book(books, "log_prob"),
         weights=_book(books, "weights"),
         rewards=_book(books, "reward"),
+        outputs=_book(books, "output"),
         killed=_book(books, "killed"),
         tools=_book(books, "tool"),
         selected=_book(books, "selected"),
