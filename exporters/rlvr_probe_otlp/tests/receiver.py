@@ -1,7 +1,6 @@
 """The receiver that the tests send to: ddapm-test-agent, in an environment of its own.
 
-It is installed from ``requirements/otlp-receiver.txt`` and listens on loopback, on ports that were
-free a moment before: where one is taken meanwhile, others are tried.
+It is installed from ``requirements/otlp-receiver.txt``.
 """
 
 from __future__ import annotations
@@ -9,23 +8,19 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tests import wheels
+from tests.listening import listening
 
-__all__ = ["Receiver", "free_ports", "listens", "receiver"]
-
-_ATTEMPTS = 5
-_START_S = 60.0
+__all__ = ["Receiver", "attributes", "identifier", "receiver"]
 
 
 @dataclass(frozen=True)
@@ -88,57 +83,18 @@ def receiver(folder: Path) -> Iterator[Receiver]:
     """Start one; its output goes to ``folder``."""
     pins = (wheels.REQUIREMENTS / "otlp-receiver.txt").read_text()
     installed = wheels.installed("otlp-receiver", pins)
-    log = folder / "receiver.log"
-    for _ in range(_ATTEMPTS):
-        ports = free_ports(3)
-        with log.open("wb") as output:
-            process = _start(installed, ports, folder, output)
-        try:
-            found = Receiver(*(f"http://127.0.0.1:{port}" for port in ports[1:]))
-            if listens(process, found.http, found.grpc):
-                yield found
-                return
-        finally:
-            process.terminate()
-            process.wait()
-    raise AssertionError(f"the receiver does not start: {log.read_text()[-2_000:]}")
 
+    def start(ports: list[int], output: BinaryIO) -> subprocess.Popen[bytes]:
+        environment = {
+            "PATH": os.defpath, "PYTHONPATH": str(installed), "HOME": str(folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        options = ("--port", "--otlp-http-port", "--otlp-grpc-port")
+        chosen = [word for pair in zip(options, map(str, ports), strict=True) for word in pair]
+        return subprocess.Popen(
+            [sys.executable, "-m", "ddapm_test_agent.agent", *chosen, "--host", "127.0.0.1"],
+            cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        )  # fmt: skip
 
-def _start(installed: Path, ports: list[int], folder: Path, output: Any) -> subprocess.Popen[bytes]:
-    environment = {
-        "PATH": os.defpath, "PYTHONPATH": str(installed), "HOME": str(folder),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
-    options = ("--port", "--otlp-http-port", "--otlp-grpc-port")
-    chosen = [word for pair in zip(options, map(str, ports), strict=True) for word in pair]
-    return subprocess.Popen(
-        [sys.executable, "-m", "ddapm_test_agent.agent", *chosen, "--host", "127.0.0.1"],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-    )  # fmt: skip
-
-
-def listens(process: subprocess.Popen[bytes], *endpoints: str) -> bool:
-    """Whether all of its doors are open, before it ends or time is up."""
-    until = time.monotonic() + _START_S
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            for endpoint in endpoints:
-                port = int(endpoint.rpartition(":")[2])
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return True
-    return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on at the moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    with listening(start, 3, folder / "receiver.log") as ports:
+        yield Receiver(*(f"http://127.0.0.1:{port}" for port in ports[1:]))

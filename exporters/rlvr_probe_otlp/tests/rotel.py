@@ -1,7 +1,6 @@
 """Rotel, a collector that is not ours: what it gets it passes on, to a collector of the test.
 
-It is one program, unpacked from ``requirements/rotel.txt``, and listens on loopback, on ports that
-were free a moment before: where one is taken meanwhile, others are tried.
+It is one program, unpacked from ``requirements/rotel.txt``.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from rlvr_probe_otlp.tests.receiver import free_ports, listens
+from typing import BinaryIO
 
 from tests import wheels
+from tests.listening import listening
 
 __all__ = ["Rotel", "rotel"]
 
-_ATTEMPTS = 5
 _PROGRAM = "rotel-agent"
 
 
@@ -41,28 +39,22 @@ def rotel(folder: Path, to: str) -> Iterator[Rotel]:
     pins = (wheels.REQUIREMENTS / "rotel.txt").read_text()
     program = wheels.unpacked("rotel", pins, only=_PROGRAM) / "rotel" / _PROGRAM
     program.chmod(0o700)
-    log = folder / "rotel.log"
-    for _ in range(_ATTEMPTS):
-        found = Rotel(*(f"http://127.0.0.1:{port}" for port in free_ports(2)))
+
+    def start(ports: list[int], output: BinaryIO) -> subprocess.Popen[bytes]:
+        http, grpc = (f"127.0.0.1:{port}" for port in ports)
         options = {
-            "otlp-http-endpoint": found.http.removeprefix("http://"),
-            "otlp-grpc-endpoint": found.grpc.removeprefix("http://"),
+            "otlp-http-endpoint": http,
+            "otlp-grpc-endpoint": grpc,
             "exporter": "otlp",
             "otlp-exporter-protocol": "http",
             "otlp-exporter-endpoint": to,
             "pid-file": str(folder / "rotel.pid"),
         }
         chosen = [word for name, value in options.items() for word in (f"--{name}", value)]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [program, "start", *chosen], cwd=folder, env={"PATH": os.defpath},
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            )  # fmt: skip
-        try:
-            if listens(process, found.http, found.grpc):
-                yield found
-                return
-        finally:
-            process.terminate()
-            process.wait()
-    raise AssertionError(f"rotel does not start: {log.read_text()[-2_000:]}")
+        return subprocess.Popen(
+            [program, "start", *chosen], cwd=folder, env={"PATH": os.defpath},
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        )  # fmt: skip
+
+    with listening(start, 2, folder / "rotel.log") as ports:
+        yield Rotel(*(f"http://127.0.0.1:{port}" for port in ports))
