@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from rlvr_probe_openrlhf.tests.runs import SCENARIOS, Finished, Runner
 
+pytest.register_assert_rewrite("tests.answers")
+
 
 @pytest.fixture(scope="session")
 def runner(
