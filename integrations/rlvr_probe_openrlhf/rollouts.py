@@ -62,7 +62,7 @@ def _generate_end(call: Call) -> None:
                 values = {**values, "queue_group": _queued}
                 _queued += 1
             waiting = attribute(call.args[0], "_sample_buffer") or ()
-            gone = [] if controller is None else SAMPLES.gone([*rows, *waiting])
+            gone = SAMPLES.gone([*rows, *waiting])
             rewarded = _tell(probe, call.args[0], rows, values, span, gone)
             if controller is not None:
                 controller.batch, controller.rows = span, 0 if rewarded else len(rows)
@@ -139,22 +139,23 @@ def _tell(
     }
     probe.emit(TRAJECTORIES, values, parent=span)
     rewards = [one.reward for one in known]
-    if gone or ("session" in place and filters(attribute(generator, "args"))):
-        _tell_filter(probe, place, samples, trained, names)
+    if place["mode"] == "train" and (gone or filters(attribute(generator, "args"))):
+        queued = "queue_group" in place
+        where = {"batch": span} if queued else {name: place[name] for name in ("session", "step")}
+        _tell_filter(probe, where, samples, trained, names)
     if any(one is not None for one in rewards):
         tell_rewards(probe, generator, span, rewards)
     return any(one.rewarded for one in samples)
 
 
 def _tell_filter(
-    probe: Probe, place: dict[str, Any], samples: Sequence[Sample], trained: int, names: list[str]
+    probe: Probe, where: dict[str, Any], samples: Sequence[Sample], trained: int, names: list[str]
 ) -> None:
     """Record which prompts passed the filter, all of which are trained on."""
     passed = {one.task for one in samples[:trained]}
     kept = [name for name in names if name in passed]
     values = {
-        "session": place.get("session"),
-        "step": place.get("step"),
+        **where,
         "kept": kept,
         "used": kept,
         "discarded": [name for name in names if name not in passed],

@@ -214,3 +214,33 @@ def test_what_was_never_trained_on_is_kept_apart_with_all_that_belongs_to_it(
         [1, 1, 1]
     ] * 4
     assert len(attempt.loose_calls) == 0
+
+
+def test_what_a_filter_threw_away_is_that_of_the_step_that_trained_on_the_rest(
+    tmp_path: Path,
+) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]), (21, 0, 2, [1]))
+    journal = JournalFile(tmp_path, WORKER, header={"owner": key(1), "job": "other"})
+    for group, (time_s, kept) in enumerate(((5, ["a"]), (6, ["b", "c"]), (22, ["d"]))):
+        batch, gone = journal.next_span(), f"gone-{group}"
+        size = len(kept) + 1
+        journal.event(
+            names.TRAJECTORIES, time_s, parent=batch, mode="train", queue_group=group, offset=0,
+            total=size, group_size=1, prompt_tokens=[5] * size, response_tokens=[3] * size,
+            prompts=[*kept, gone],
+        )  # fmt: skip
+        journal.event(
+            names.SELECTED, time_s, batch=batch, kept=kept, used=kept, discarded=[gone],
+            reason="filter",
+        )  # fmt: skip
+    journal.close()
+    trace = read_run(tmp_path)
+    assert [
+        (step.number, batch.rows, batch.kept, batch.used)
+        for step in trace.steps()
+        for batch in step.batches
+    ] == [
+        (1, 2, frozenset({0}), frozenset({0})),
+        (2, 3, frozenset({0, 1}), frozenset({0, 1})),
+    ]
+    assert trace.lost == {}

@@ -103,6 +103,12 @@ class Scenario:
 FEW = ("--eval.steps", "-1", "--ckpt.save_steps", "-1")
 """Neither evaluations nor checkpoints."""
 
+FILTERED = (
+    *("--algo.dynamic_filtering_enable", "--algo.dynamic_filtering_range", "0.4", "1.0"),
+    *("--data.max_samples", "32"),
+)
+"""A dynamic filter that passes some of the prompts there are."""
+
 SCENARIOS = {
     "one_rank": Scenario(fixed=True),
     # Its environment sleeps, which changes how long it takes, and nothing else.
@@ -113,6 +119,7 @@ SCENARIOS = {
     "two_ranks": Scenario(how="attach", ranks=2, engines=2),
     "agent_evaluated": Scenario(agent=True, engines=2),
     "async": Scenario(asynchronous=True, steps=3),
+    "async_filtered": Scenario(asynchronous=True, steps=5, arguments=FILTERED),
     "model": Scenario(model=True),
     "service": Scenario(service=True),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, stdev
@@ -261,6 +262,24 @@ def outcome(run: Finished) -> tuple[Counter[Any], Counter[Any]]:
         Counter(str((line["prompt"], line["output"])) for line in run.truth.requests),
         Counter((line["manner"], line["value"]) for line in run.truth.rewards),
     )
+
+
+@jobs("async_filtered")
+def test_groups_that_a_filter_threw_away_are_those_that_openrlhf_told(run: Finished) -> None:
+    gone = Counter[str]()
+    for step in run.trace.steps():
+        [batch] = step.batches
+        assert batch.kept == batch.used
+        groups = {
+            group.index: [f"{one.rewards[0].value:.2f}" for one in group.trajectories]
+            for group in batch.groups()
+        }
+        passed = batch.kept or frozenset()
+        gone.update(str(scores) for at, scores in groups.items() if at not in passed)
+        logged = run.truth.logged()[step.number]["dynamic_filtering_pass_rate"]
+        assert 100 * GROUP * len(passed) / len(groups) == pytest.approx(logged)
+    assert gone == Counter(re.findall(r"Filtered out: .*scores=(\[.*\])", run.output))
+    assert gone
 
 
 @jobs("model")

@@ -91,6 +91,34 @@ def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
     assert batch.rows == 6
 
 
+def test_what_a_filter_threw_away_beside_the_training_is_that_of_the_step(tmp_path: Path) -> None:
+    body = """
+    import os
+
+    args.dynamic_filtering = True
+    rows = [answer("a", 3, 4), answer("b", 5, 6, passes=False)], [answer("c", 7, 8)]
+    generator = SamplesGenerator(args, rows, [answer("e", 1, 2)])
+    generator.generate_samples()
+    generator.generate_eval_samples()
+    generator.generate_samples()
+    if not os.fork():
+        queue = Queue(([1], {}), ([2], {}), "done")
+        TrainingActor(args, RemoteExperienceMaker(), queue).fit(0)
+        sys.exit()
+    os.wait()
+    """
+    trace = play(tmp_path, body)
+    told = [
+        (step.number, batch.rows, batch.kept, batch.used)
+        for step in trace.steps()
+        for batch in step.batches
+    ]
+    first = frozenset({0})
+    assert told == [(1, 4, first, first), (2, 2, first, first)]
+    assert trace.notes == []
+    assert "unjoined_prompts" not in trace.lost
+
+
 def test_a_step_that_filters_nothing_tells_so(tmp_path: Path) -> None:
     body = """
     args.dynamic_filtering = True
@@ -179,3 +207,10 @@ def test_a_step_beside_a_generator_begins_with_the_wait_for_it(
         [wait] = [span for span in step.spans if span.name == "wait"]
         assert wait.attributes["on"] == "rollout_queue"
     assert trace.open_spans == []
+
+
+def test_prompts_of_an_evaluation_pass_no_filter(tmp_path: Path) -> None:
+    trace = play(tmp_path, "args.dynamic_filtering, args.eval_steps = True, 1" + SYNC)
+    assert [len(step.evaluations) for step in trace.steps() if step.started] == [1, 1]
+    assert summarize(trace)["selection"] == {"groups": 2, "kept": 2, "used": 2}
+    assert "unjoined_prompts" not in trace.lost

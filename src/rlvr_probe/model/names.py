@@ -362,6 +362,11 @@ SELECTED = Name(
     (
         _SESSION,
         _STEP,
+        Attribute(
+            "batch",
+            "",
+            "'batch' of the 'trajectories' for a queue that they are of: there is no step",
+        ),
         Attribute("kept", "", "list: prompts whose groups passed the filter"),
         Attribute("used", "", "list: prompts whose groups were trained on"),
         Attribute("discarded", "", "list: prompts whose groups were thrown away"),

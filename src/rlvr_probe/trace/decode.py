@@ -224,7 +224,8 @@ class RowDecoder:
         elif definition.name == names.REWARDS.name:
             journal.rewards.append(rewards(parent, values))
         elif definition.name == names.SELECTED.name:
-            journal.selected.append(selected(time_ns, values))
+            chosen = selected(time_ns, values)
+            (journal.selected if chosen.batch is None else journal.sifted).append(chosen)
         elif definition.name == names.PROCESS.name:
             role, actor = values.get("role", ""), values.get("actor", "")
             if not journal.role:

@@ -27,6 +27,7 @@ class Journal:
         queued: Trajectories for a trainer to take from a queue; their step is not known here.
         taken: What a trainer took from one.
         selected: Which prompts a trainer kept.
+        sifted: The same, of trajectories for a queue.
         alone: Its trajectory spans.
         turns: Engine calls of several trajectories; those of one are in ``lone_turns``, and those
             that do not tell their trajectories apart in ``whole_calls``.
@@ -59,6 +60,7 @@ class Journal:
     queued: list[TrajectoryRow] = field(default_factory=list)
     taken: list[TrainedRow] = field(default_factory=list)
     selected: list[SelectedRow] = field(default_factory=list)
+    sifted: list[SelectedRow] = field(default_factory=list)
     alone: LoneSpans = field(default_factory=LoneSpans)
     turns: list[TurnRow] = field(default_factory=list)
     whole_calls: LooseCallColumns = field(default_factory=LooseCallColumns)

@@ -23,7 +23,8 @@ _Placed = tuple[int, int, int]
 def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     """Place the queued trajectories of one attempt where they were first trained on.
 
-    What was never trained on is at a step below 0, which is no step.
+    So is what is told of their filter. What was never trained on is at a step below 0, which is no
+    step.
 
     Args:
         members: Processes of the attempt.
@@ -73,6 +74,13 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
                     policy_version=max(before)[1] if before else row.policy_version,
                 )
             )
+    homes = {(waiting[at][1].index, waiting[at][2].batch): home for at, home in first.items()}
+    for member in members:
+        for chosen in member.recorded.journal.sifted:
+            home = homes.get((member.index, chosen.batch or 0))
+            if home is not None:
+                placed = replace(chosen, session=home[1], step=home[2])
+                member.recorded.journal.selected.append(placed)
     return sum(
         len(row.response_tokens) for at, (_, _, row) in enumerate(waiting) if at not in first
     )

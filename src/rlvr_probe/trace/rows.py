@@ -92,11 +92,12 @@ class TrainedRow:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRow:
-    """A ``selected`` event: names of prompts."""
+    """A ``selected`` event: names of prompts; of a step, or of a batch that was for a queue."""
 
     time_ns: int
     session: int
     step: int
+    batch: int | None
     kept: Sequence[str] | None
     used: Sequence[str] | None
     discarded: Sequence[str] | None
@@ -157,11 +158,12 @@ def selected(time_ns: int, values: Mapping[str, Any]) -> SelectedRow:
     Raises:
         BadRow: It breaks the schema.
     """
-    reason = values.get("reason")
+    reason, batch = values.get("reason"), values.get("batch")
     return SelectedRow(
         time_ns=time_ns,
         session=checked_id(values.get("session", 0), 0),
-        step=checked_id(values["step"], 0),
+        step=checked_id(values["step"], 0) if batch is None else 0,
+        batch=None if batch is None else checked_id(batch),
         kept=name_list(values.get("kept")),
         used=name_list(values.get("used")),
         discarded=name_list(values.get("discarded")),
