@@ -54,6 +54,30 @@ def test_engines_on_gpus_of_their_own_are_not_taken_for_those_of_ranks(recorded:
     assert found.notes == []
 
 
+@pytest.mark.parametrize(("first", "parts"), [(4, 6), (0, 4)])
+def test_an_engine_on_several_gpus_has_those_of_its_workers(
+    recorded: Tables, first: int, parts: int
+) -> None:
+    give(recorded, {role: (2 * at, 2 * at + 1) for at, role in enumerate(ROLES[:2])})
+    for number in (first, first + 1):
+        recorded.sql.execute(
+            "INSERT INTO process BY NAME"
+            " SELECT * REPLACE (? AS process, 'RayWorkerWrapper' AS role) FROM process"
+            " WHERE role = 'RolloutRayActor' LIMIT 1",
+            [100 + number],
+        )
+        recorded.sql.execute(
+            "INSERT INTO process_accelerator VALUES (?, ?)", [100 + number, f"GPU {number}"]
+        )
+    found = find_places(recorded)
+    assert len(found.gpus) == parts
+    served = {gpu for _, _, gpu in found.engines}
+    assert {one for gpu in served for one in found.gpus[gpu].processes} >= {
+        100 + first,
+        101 + first,
+    }
+
+
 def test_a_device_that_is_known_is_the_accelerator_that_was_given(recorded: Tables) -> None:
     give(recorded, dict.fromkeys(ROLES, (0, 1)))
     [(first,), (second,)] = recorded.sql.execute(

@@ -120,6 +120,7 @@ SCENARIOS = {
     "agent_evaluated": Scenario(agent=True, engines=2),
     "async": Scenario(asynchronous=True, steps=3),
     "async_filtered": Scenario(asynchronous=True, steps=5, arguments=FILTERED),
+    "tensor_parallel": Scenario(ranks=2, arguments=(*FEW, "--vllm.tensor_parallel_size", "2")),
     "model": Scenario(model=True),
     "service": Scenario(service=True),
 }

@@ -23,6 +23,7 @@ from rlvr_probe_openrlhf.tests.service import PATIENCE_S
 from rlvr_probe.model.batch import Batch, Trajectory, Turn
 from rlvr_probe.report import summarize
 from tests import trainings
+from tests.planted import characterized
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -357,6 +358,13 @@ def test_every_actor_of_openrlhf_recorded(run: Finished) -> None:
     facts = (session.facts["framework"], session.facts["framework_version"])
     assert facts == ("openrlhf", run.scenario.openrlhf)
     assert session.facts["accelerators"] == run.scenario.ranks
+
+
+@jobs()
+def test_as_many_gpus_are_characterized_as_ray_gave(run: Finished) -> None:
+    ledger = characterized(run.recording).ledger
+    assert ledger is not None
+    assert [line["taken"] for line in run.truth.gpus] == [len(ledger.gpus)]
 
 
 @jobs("one_rank")

@@ -25,6 +25,7 @@ class Truth:
         rewards: Calls of the reward function: ``value``, ``characters``; or requests to the
             service: ``value``, ``manner``.
         steps: Of the environment: ``turn``, ``value``.
+        gpus: How many GPUs of its cluster were ``taken`` when the training was over.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """
 
@@ -34,6 +35,7 @@ class Truth:
     weights: Lines
     rewards: Lines
     steps: Lines
+    gpus: Lines
     processes: Lines
 
     def logged(self, mode: str = "train") -> dict[int, dict[str, float]]:
@@ -72,6 +74,7 @@ def read_truth(folder: Path) -> Truth:
         weights=_book(books, "weights"),
         rewards=_book(books, "reward"),
         steps=_book(books, "step"),
+        gpus=_book(books, "gpus"),
         processes=json.loads((folder / "processes.json").read_text()),
     )
 

@@ -97,6 +97,23 @@ def _mischief(module: Any) -> None:
     module.BaseModelActor.execute_batch = execute_batch
 
 
+@wrapt.when_imported("openrlhf.trainer.ray.launcher")
+def _given(module: Any) -> None:
+    """Where a training is over and its actors are still there, Ray tells which GPUs they have."""
+    save = module.RayActorGroup.async_save_model
+
+    @functools.wraps(save)
+    def async_save_model(self: Any) -> Any:
+        import ray
+        from openrlhf_cpu_books import write
+
+        free = ray.available_resources().get("GPU", 0)
+        write("gpus", taken=ray.cluster_resources()["GPU"] - free)
+        return save(self)
+
+    module.RayActorGroup.async_save_model = async_save_model
+
+
 @wrapt.when_imported("openrlhf.utils.agent")
 def _patience(module: Any) -> None:
     patience = os.environ.get("OPENRLHF_CPU_PATIENCE_S")

@@ -1,8 +1,9 @@
 """Which GPUs a rollout engine has.
 
-Those of its own process, by its devices or by what its cluster gave it; else those of the ranks, if
-there are as many as engines need and nothing is generated beside the training; else those that
-nobody works on and that showed activity; else GPUs of its own that nothing else is known of.
+Those of its own process, by its devices or by what its cluster gave it; else what the cluster gave
+processes that are no ranks, if it is as much as engines need; else those of the ranks, if there are
+as many as engines need and nothing is generated beside the training; else those that nobody works
+on and that showed activity; else GPUs of its own that nothing else is known of.
 """
 
 from __future__ import annotations
@@ -89,7 +90,16 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
     held = _largest(search, attempt)
     each = size or max(1, len(held) // len(engines))
     notes = search.found.notes
-    if engines != [SERVER] and len(held) == len(engines) * each and not beside:
+    workers = _workers(search, attempt)
+    given = {name for process in workers for name in search.given[process]}
+    if given and len(given) == len(engines) * each:
+        found = {gpu.index: gpu for one in workers for gpu in search.put(one, "", None)}
+        gpus = [*found.values()]
+        notes.append(
+            f"{len(given)} GPUs were given to processes that are no ranks: they are taken to be"
+            " those of the rollout engines, in the order of the processes"
+        )
+    elif engines != [SERVER] and len(held) == len(engines) * each and not beside:
         gpus = held
         notes.append(
             "no device of a rollout engine was recorded: they are taken to be on the GPUs of"
@@ -119,6 +129,16 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
         )
     for at, number in enumerate(engines):
         _serve(search, attempt, number, gpus[at * each : (at + 1) * each], training)
+
+
+def _workers(search: Search, attempt: int) -> list[int]:
+    """Processes of an attempt that were given GPUs and are no rank, as the workers of an engine."""
+    owned = {one for gpu in search.found.gpus for one in gpu.processes}
+    return [
+        process
+        for process in search.given
+        if process not in owned and search.processes[process].attempt == attempt
+    ]
 
 
 def _largest(search: Search, attempt: int) -> list[Gpu]:

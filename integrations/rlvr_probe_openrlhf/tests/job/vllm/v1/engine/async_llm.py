@@ -113,6 +113,7 @@ class AsyncLLM:
         self._asked: Counter[tuple[int, ...]] = Counter()
         self._served: list[list[int]] = []
         self._version = 0
+        self._workers = _workers()
 
     @classmethod
     def from_engine_args(cls, args: Any) -> AsyncLLM:
@@ -203,6 +204,30 @@ class AsyncLLM:
         """Tokens of a prompt in whole blocks that were there before, the last one left out."""
         same = (_common(ids[:-1], served) for served in self._served)
         return max(same, default=0) // _BLOCK * _BLOCK
+
+
+class RayWorkerWrapper:
+    """Has a GPU of an engine that has several."""
+
+
+def _workers() -> list[Any]:
+    """What vLLM starts on the bundles that OpenRLHF names, where one GPU is not enough."""
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return [
+        ray.remote(
+            num_cpus=0,
+            num_gpus=float(os.environ["VLLM_RAY_PER_WORKER_GPUS"]),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement_group=ray.util.get_current_placement_group(),
+                placement_group_capture_child_tasks=True,
+                placement_group_bundle_index=int(bundle),
+            ),
+        )(RayWorkerWrapper).remote()
+        for bundle in os.environ.get("VLLM_RAY_BUNDLE_INDICES", "").split(",")
+        if bundle
+    ]
 
 
 def _common(one: list[int], other: list[int]) -> int:
