@@ -16,11 +16,12 @@ from typing import Final, Literal
 from rlvr_probe.analysis.usual import LEAST, Times
 from rlvr_probe.trace.between import BETWEEN
 
-__all__ = ["Fallback", "Limit", "Rule", "limit_of"]
+__all__ = ["UNCOVERED_S", "Fallback", "Limit", "Rule", "limit_of"]
 
 _TIMES: Final = 3
 _LEAST_S: Final = 10.0
-_UNCOVERED_S: Final = 120.0
+UNCOVERED_S: Final = 120.0
+"""What no span covers may be rare, and last for so long, s."""
 
 Rule = Literal["past", "few", "none"]
 """What a limit follows from: enough that ended, fewer than twenty, or none."""
@@ -58,7 +59,7 @@ def limit_of(name: str, past: Times, fallback: Fallback) -> Limit:
     if not past.count or past.longest_s is None:
         return Limit(fallback.after_s, "none")
     if past.count >= LEAST and past.p99_s is not None:
-        least_s = _UNCOVERED_S if name == BETWEEN else _LEAST_S
+        least_s = UNCOVERED_S if name == BETWEEN else _LEAST_S
         return Limit(max(_TIMES * past.p99_s, past.longest_s, least_s), "past")
-    few_s = max(fallback.times * past.longest_s, _UNCOVERED_S)
+    few_s = max(fallback.times * past.longest_s, UNCOVERED_S)
     return Limit(max(_TIMES * past.longest_s, min(few_s, fallback.after_s)), "few")

@@ -346,6 +346,8 @@ class Trace:
     """What was read of the devices of all nodes, by host and by their number there."""
     sidecars: list[Process] = field(default_factory=list)
     """The processes that read them: no part of the job, and not in :attr:`Trace.processes`."""
+    between: list[OpenSpan] = field(default_factory=list)
+    """What trainers were at that were between two steps: no span, so that its id is none."""
     application_spans: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     """By process and id of a span: trace id and span id, hex, of the span of the application's own
     OpenTelemetry that was around it."""

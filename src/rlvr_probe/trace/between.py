@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from rlvr_probe.model import names
+from rlvr_probe.model.trace import OpenSpan
+from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.load import Recorded
 
-__all__ = ["AROUND", "BEFORE", "BETWEEN", "UNSEEN", "Between"]
+__all__ = ["AROUND", "BEFORE", "BETWEEN", "OUTSIDE", "UNSEEN", "Between", "find_between"]
 
 BETWEEN: Final = "between_steps"
 """From the end of a step, or of a stage after it, to what begins next: a callback, logging, a data
@@ -20,6 +23,8 @@ UNSEEN: Final = "unseen"
 of them."""
 AROUND: Final = frozenset((names.STEP.name, names.EXPERIENCE.name, *names.STAGES))
 """Spans in which a trainer is not outside of its steps."""
+OUTSIDE: Final = -1
+"""In place of the id of a span, of what is none."""
 
 _STAGES: Final = 1_000
 """Stages of a step that are remembered until it ends: they have ended before it."""
@@ -75,3 +80,42 @@ class Between:
             if start_ns > last_ns:
                 yield start_ns - last_ns
             last_ns = max(last_ns, end_ns)
+
+
+def find_between(index: int, one: Recorded, clock: RunClock, now_ns: int) -> OpenSpan | None:
+    """What a process that did not end by itself was at when last seen, if that was between steps.
+
+    Args:
+        index: Number of the process.
+        one: With its rows.
+        clock: Of the run.
+        now_ns: CLOCK_MONOTONIC of this machine: one that runs is at it still.
+
+    Returns:
+        None where nothing shows it: the process was in a step or a stage, its training returned or
+        failed, or it has no table of open spans, which holds its signs of life.
+    """
+    journal, table = one.journal, one.table
+    spans = [span for span in journal.spans if span.name in AROUND]
+    if table is None or journal.over_ns or one.state not in ("running", "died", "unknown"):
+        return None
+    if all(span.name != names.STEP.name for span in spans):
+        return None
+    last = max(spans, key=lambda span: (span.end_ns, -span.start_ns))
+    begun_ns = max((session.time_ns for session in journal.sessions), default=0)
+    inside = any(slot.name in AROUND and slot.span not in journal.finished for slot in table.slots)
+    until_ns = now_ns if one.state == "running" else one.heartbeat_ns
+    step = last.attributes.get("step")
+    if inside or last.error or begun_ns > last.end_ns or until_ns <= last.end_ns:
+        return None
+    return OpenSpan(
+        process=index,
+        id=OUTSIDE,
+        parent=0,
+        name=BETWEEN,
+        detail="",
+        step=step if type(step) is int else None,
+        start_ns=clock.at(one, last.end_ns),
+        age_s=(until_ns - last.end_ns) / 1e9,
+        thread=None,
+    )

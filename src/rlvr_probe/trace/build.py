@@ -11,6 +11,7 @@ from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, St
 from rlvr_probe.trace import remarks
 from rlvr_probe.trace.attempts import Launch, find_launches, rank_of, resumed_step, world_size_of
 from rlvr_probe.trace.batches import Beside, Member
+from rlvr_probe.trace.between import find_between
 from rlvr_probe.trace.clock import RunClock, align
 from rlvr_probe.trace.devices import devices_of, join_devices, unread
 from rlvr_probe.trace.endings import settle
@@ -70,6 +71,8 @@ def build_trace(
     devices = join_devices(sidecars, clock)
     launches, notes = find_launches(processes, clock)
     settle(launches, processes, clock)
+    now_ns = machine.now_ns()
+    between = [find_between(index, one, clock, now_ns) for index, one in enumerate(processes)]
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
     loose = Counter[str]()
@@ -92,6 +95,7 @@ def build_trace(
             for index, one in enumerate(processes)
             for span in _open_spans(index, one, clock, machine)
         ],
+        between=[one for one in between if one is not None],
         user_spans=sorted(user, key=lambda span: span.start_ns),
         lost=_lost(loaded),
         notes=[

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from rlvr_probe.model import names
-from rlvr_probe.trace.between import AROUND, BEFORE, BETWEEN, UNSEEN, Between
+from rlvr_probe.trace.between import AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
 from rlvr_probe.trace.endings import DRIVER
 from rlvr_probe.trace.files import Segment, list_files
 from rlvr_probe.trace.liveness import Machine
@@ -42,7 +42,6 @@ _DETAIL_B: Final = 48
 _JUST_NS: Final = 2_000_000_000
 _BEATS_S: Final = 0.5
 """A sign of life is due every 0.1 s: who gave none for so long after one is as dead as it seems."""
-_OUTSIDE: Final = -1
 _ASIDE: Final = (names.EVAL.name, names.CHECKPOINT.name)
 _FINE: Final = frozenset(
     name.name
@@ -168,9 +167,9 @@ class _Journal:
         if member.trained and not told:
             name, since_ns = UNSEEN, max(since_ns, member.last_ns)
         around = [work for work in opened if work.start_ns < since_ns]
-        own = Work(_OUTSIDE, around[-1].id if around else 0, name, "", since_ns)
+        own = Work(OUTSIDE, around[-1].id if around else 0, name, "", since_ns)
         inner = [
-            replace(work, parent=_OUTSIDE) if work.parent in (0, own.parent) else work
+            replace(work, parent=OUTSIDE) if work.parent in (0, own.parent) else work
             for work in opened[len(around) :]
         ]
         return [*around, own, *inner]

@@ -21,9 +21,11 @@ from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
 from rlvr_probe.analysis.causes.words import placed, seconds, whom
 from rlvr_probe.analysis.figures import Answer, Evidence
-from rlvr_probe.analysis.limits import Fallback, limit_of
+from rlvr_probe.analysis.islands import islands
+from rlvr_probe.analysis.limits import UNCOVERED_S, Fallback, limit_of
 from rlvr_probe.analysis.usual import NO_TIMES, Times
 from rlvr_probe.analysis.waiting import fineness
+from rlvr_probe.trace.between import AROUND, BETWEEN, OUTSIDE
 
 __all__ = ["unfinished"]
 
@@ -48,7 +50,11 @@ stepped AS (
 
 _OPEN: Final = f"""
 WITH {_UNFINISHED}
-SELECT o.process, o.id, o.parent, o.name, o.detail, o.start_ns, age_s, u.attempt, u.step_id,
+SELECT o.process, o.id, o.name, o.detail, o.start_ns, age_s, u.attempt, u.step_id,
+       -- What began between two steps is inside of what goes on there.
+       CASE WHEN o.parent = 0 AND o.start_ns >= (
+           SELECT any_value(start_ns) FROM open_span WHERE process = o.process AND id = {OUTSIDE}
+       ) AND o.id <> {OUTSIDE} THEN {OUTSIDE} ELSE o.parent END AS parent,
        o.start_ns >= u.since_ns AS since,
        (u.until_ns - o.start_ns) / 1e9 AS until_s, coalesce(w.rank, p.rank) AS rank, p.state,
        p.role, p.pid, p.host
@@ -68,7 +74,8 @@ FROM worker AS w JOIN process AS p USING (process) JOIN unfinished AS u USING (a
 WHERE (u.until_ns - p.last_seen_ns) / 1e9
       > CASE p.state WHEN 'died' THEN $here WHEN 'unknown' THEN $elsewhere END
   -- Without a table of open spans it is last seen when a span of it last ended.
-  AND EXISTS (FROM open_span AS o WHERE o.process = p.process AND o.thread IS NOT NULL
+  AND EXISTS (FROM open_span AS o WHERE o.process = p.process
+              AND (o.thread IS NOT NULL OR o.id = {OUTSIDE})
               AND o.age_s IS NOT NULL AND o.start_ns IS NOT NULL)
   AND NOT EXISTS (FROM span AS s WHERE s.attempt = p.attempt AND s.name = 'step'
                   AND s.end_ns > p.last_seen_ns)
@@ -76,7 +83,19 @@ ORDER BY p.last_seen_ns, process
 """
 """Ranks that were last seen before others of their training, and after which no step ended."""
 
-_PAST: Final = """
+_GAPS: Final = f"""
+SELECT '{BETWEEN}', '', start_ns - before_ns FROM ({
+    islands(
+        "(SELECT s.process, t.session, t.life, s.start_ns, s.end_ns"
+        " FROM span AS s JOIN step AS t USING (step_id)"
+        f" WHERE process IN (SELECT process FROM gpu_teller) AND name IN {tuple(sorted(AROUND))})",
+        "process, session, life",
+    )
+}) WHERE start_ns > before_ns
+"""
+"""How long a trainer was between two steps, or between stages outside of a step."""
+
+_PAST: Final = f"""
 SELECT name, detail, count(*) AS count, quantile_cont(s, 0.5) AS p50_s,
        quantile_cont(s, 0.99) AS p99_s, max(s) AS longest_s
 FROM (
@@ -87,6 +106,7 @@ FROM (
         UNION ALL SELECT 'verify', coalesce(function, ''), end_ns - start_ns FROM verification
         UNION ALL SELECT 'turn', '', end_ns - start_ns FROM turn
         UNION ALL SELECT 'turn', '', end_ns - start_ns FROM engine_call
+        UNION ALL {_GAPS}
         UNION ALL SELECT 'trajectory', '', end_ns - start_ns FROM trajectory WHERE own_times
     ) WHERE name IN $names AND ns >= 0
 )
@@ -108,6 +128,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "rpc": "call {}",
     "user": "span {}",
 }
+_UNCOVERED: Final = "what no span covers between two steps"
 _PLACES: Final[Mapping[str, str]] = {
     "reward_fn": "function", "verify": "function", "tool_call": "tool",
 }  # fmt: skip
@@ -198,7 +219,8 @@ def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
     for row in (row for row in rows if row["since"]):
         times = past.get((row["name"], row["detail"] or None), NO_TIMES)
         # Where none ended, the longest step is all that there is to compare with.
-        least_s = OPEN_LEAST_S if times.count else max(OPEN_LEAST_S, longest_s)
+        least_s = UNCOVERED_S if row["name"] == BETWEEN else OPEN_LEAST_S
+        least_s = least_s if times.count else max(least_s, longest_s)
         if row["age_s"] > limit_of(row["name"], times, Fallback(after_s=least_s)).seconds:
             outermost = (row["process"], row["parent"]) not in inside
             fine = fineness(row["name"], outermost=outermost)
@@ -233,6 +255,8 @@ def _cause(
 
 def _what(row: Mapping[str, Any]) -> str:
     """A span in words."""
+    if row["name"] == BETWEEN:
+        return _UNCOVERED
     if row["detail"] and row["name"] in _WORDS:
         return _WORDS[row["name"]].format(row["detail"])
     return str(row["name"])

@@ -7,6 +7,7 @@ from typing import Final
 from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import NUMBER, STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases
 from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.trace.between import BETWEEN
 
 __all__ = ["find_stages", "paint_stages"]
 
@@ -38,12 +39,12 @@ WHERE told.name IN ({_STAGES}) AND step.number >= 1
   AND told.process IN (SELECT process FROM gpu_teller)
 """
 
-_WINDOW = """
+_WINDOW = f"""
 CREATE OR REPLACE TEMP TABLE ledger_window AS
 SELECT told.process, told.step_id, any_value(step.attempt) AS attempt,
        any_value(step.session) AS session, any_value(step.life) AS life,
        any_value(step.number) AS number, min(told.start_ns) AS start_ns,
-       max(told.end_ns) AS end_ns, bool_or(told.name <> 'step') AS told
+       max(told.end_ns) AS end_ns, bool_or(told.name NOT IN ('step', '{BETWEEN}')) AS told
 FROM ledger_recorded told JOIN step USING (step_id)
 WHERE step.number >= 1 AND told.process IN (SELECT process FROM gpu_teller)
 GROUP BY told.process, told.step_id

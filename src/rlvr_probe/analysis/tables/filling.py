@@ -123,7 +123,7 @@ def fill_run(bulk: Bulk, trace: Trace) -> None:
                 one.process, one.id, number(one.parent), one.name, one.detail, number(one.step),
                 number(one.start_ns), one.age_s, one.thread,
             )
-            for one in trace.open_spans
+            for one in (*trace.open_spans, *trace.between)
         ),
     )  # fmt: skip
 

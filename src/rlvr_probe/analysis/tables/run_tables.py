@@ -185,7 +185,8 @@ RUN_TABLES: Final = (
     ),
     Table(
         "open_span",
-        "one span that had not ended when its process was last seen",
+        "one span that had not ended when its process was last seen, or a trainer that was between"
+        " two of its steps then: the `id` of that is -1, and its name `between_steps`",
         (
             PROCESS,
             number("id", "its number in the process"),
