@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model import names
 from rlvr_probe.model.workload import LeftOut, Workload
+from rlvr_probe.report.summary import summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build, build_workload
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
@@ -258,6 +260,34 @@ def test_two_trainings_are_numbered(tmp_path: Path) -> None:
     found = workload(tmp_path)
     assert [(one.session, one.batch.step) for one in found.batches] == [(0, 1), (1, 1)]
     assert found.notes == ("2 trainings in one run, one after the other",)
+
+
+def test_settings_of_the_last_training_are_stated_as_show_and_characterize_do(
+    tmp_path: Path,
+) -> None:
+    journal = JournalFile(tmp_path)
+    training = Training(journal)
+    for session, algorithm in enumerate(("grpo", "rloo")):
+        training.session = session
+        training.begin(
+            algorithm=algorithm, reward_functions=[f"secret{session}"], max_response_tokens=64
+        )
+        training.step(1)
+    journal.close()
+    trace = read_run(tmp_path)
+    found = build_workload(trace)
+    with open_tables(trace, threads=1) as tables:
+        told = tables.sql.execute("SELECT algorithm, max_response_tokens FROM run").fetchall()
+    assert told == [("rloo", 64)]
+    assert (found.algorithm, found.max_response_tokens) == told[0]
+    shown = summarize(trace)["training"]
+    assert (shown["algorithm"], found.reward_functions) == ("rloo", ("secret1",))
+    # Of what has aliases there is no name in a note.
+    assert [note for note in found.notes if "differs" in note] == [
+        f"{name} differs between trainings; the workload states that of the last one"
+        for name in ("algorithm", "reward_functions")
+    ]
+    assert "secret" not in " ".join(found.notes)
 
 
 def test_group_sizes_that_differ_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from rlvr_probe.model.trace import Attempt, Session
 
-__all__ = ["FACTS", "last_training", "retrained"]
+__all__ = ["FACTS", "changed_facts", "last_training", "retrained"]
 
 FACTS: Final = (
     "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
@@ -24,20 +24,28 @@ def last_training(attempts: Iterable[Attempt]) -> dict[str, object]:
     return _facts(trainings[-1]) if trainings else {}
 
 
-def retrained(attempts: Iterable[Attempt]) -> list[str]:
+def retrained(attempts: Sequence[Attempt]) -> list[str]:
     """What a reader should know where the facts of one training are not those of the next."""
-    told = [_facts(sessions) for sessions in _trainings(attempts)]
-    changed = list[str]()
-    for name in FACTS:
-        values = dict.fromkeys(str(facts[name]) for facts in told if name in facts)
-        if len(values) > 1:
-            changed.append(f"{name} {', then '.join(values)}")
+    trainings = list(_trainings(attempts))
+    changed = [
+        f"{name} {', then '.join(values)}" for name, values in changed_facts(attempts).items()
+    ]
     if not changed:
         return []
     return [
-        f"{len(told)} trainings were recorded with different settings, and those of the last one"
-        f" are stated: {'; '.join(changed)}"
+        f"{len(trainings)} trainings were recorded with different settings, and those of the last"
+        f" one are stated: {'; '.join(changed)}"
     ]
+
+
+def changed_facts(attempts: Iterable[Attempt]) -> dict[str, list[str]]:
+    """Values of each fact that has several, in the order of the trainings."""
+    told = [_facts(sessions) for sessions in _trainings(attempts)]
+    values = {
+        name: list(dict.fromkeys(str(facts[name]) for facts in told if name in facts))
+        for name in FACTS
+    }
+    return {name: one for name, one in values.items() if len(one) > 1}
 
 
 def _trainings(attempts: Iterable[Attempt]) -> Iterator[list[Session]]:

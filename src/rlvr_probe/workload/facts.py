@@ -1,4 +1,4 @@
-"""Facts about the training that a workload states, from what its sessions recorded."""
+"""Facts about the training that a workload states: those of its last one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.model.trace import Attempt, Trace
+from rlvr_probe.trace.training import changed_facts, last_training
 
 __all__ = ["Facts", "collect_facts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Values of ``session`` events, the first that were recorded; None if none was.
+    """Values of ``session`` events.
 
     Attributes:
-        notes: Facts that changed during the run.
+        notes: Facts that differ between trainings.
     """
 
     values: dict[str, object]
@@ -39,32 +40,17 @@ class Facts:
         return tuple(item for item in value if isinstance(item, str))
 
 
-_STATED = (
-    "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
-    "accelerators", "rollout_tp", "max_prompt_tokens", "max_response_tokens",
-    "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
-    "reward_functions",
-)  # fmt: skip
-
-
 def collect_facts(trace: Trace, attempts: Sequence[Attempt]) -> Facts:
-    """The facts of ``attempts``; where they differ the first ones are stated and the rest noted."""
-    values = dict[str, object]()
-    changed = list[str]()
-    for attempt in attempts:
-        for session in attempt.sessions:
-            for name in _STATED:
-                value = session.facts.get(name)
-                if value is None:
-                    continue
-                if values.setdefault(name, value) != value and name not in changed:
-                    changed.append(name)
+    """The facts of the last training of ``attempts``; where others differ, that is noted."""
+    values = last_training(attempts)
     if "world_size" not in values:
         sizes = [trace.processes[i].world_size for a in attempts for i in a.processes]
         known = [size for size in sizes if size]
         if known:
             values["world_size"] = max(known)
+    # By name alone: a value may be what a workload has an alias for.
     notes = tuple(
-        f"{name} changed during the run; the workload states the first value" for name in changed
+        f"{name} differs between trainings; the workload states that of the last one"
+        for name in changed_facts(attempts)
     )
     return Facts(values, notes)
