@@ -21,10 +21,13 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
+from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model.trace import Span, Trace
 from rlvr_probe.report import summarize
+from rlvr_probe.report.processes import short_state
 from rlvr_probe.trace import read_run
+from rlvr_probe.trace.pulse import Pulse
 from tests import trainings
 from tests.agreeing import disagreements
 from tests.corpus.books import BOOKS, Told
@@ -228,7 +231,7 @@ def test_a_recording_is_whole(recording: Opened) -> None:
     assert (trace.lost, trace.notes, trace.unreached, trace.open_spans) == ({}, [], {}, [])
     assert (trace.unjoined_rpcs, trace.redone) == (0, [])
     assert [dict(one.faults) for one in trace.processes if one.faults] == []
-    assert {one.state for one in trace.processes} <= {"exited", "unknown"}
+    assert {one.state for one in trace.processes} <= {"exited", "ended_with_training"}
     assert [step.complete for step in trace.steps()] == [True] * recording.books.steps
 
 
@@ -257,6 +260,15 @@ def test_the_report_says_what_the_books_say(recording: Opened) -> None:
 @every_recording
 def test_the_report_and_the_characterization_say_one_thing(recording: Opened) -> None:
     assert disagreements(summarize(recording.trace), recording.characterized) == []
+
+
+@every_recording
+def test_the_report_and_what_is_stuck_say_one_thing_of_its_processes(recording: Opened) -> None:
+    found = Counter(one["state"] for one in summarize(recording.trace)["process_list"])
+    with contextlib.closing(Pulse(recording.run)) as pulse:
+        stuck = standing_of(pulse.read(), [], 0).states
+    assert {short_state(state): count for state, count in found.items()} == stuck
+    assert set(stuck) <= {"exited", "ended"}
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.model import names
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.trace.pulse import Pulse
 from tests.journals import BOOT, JournalFile, fake_proc, key
 
 DRIVER, CONTROLLER = "driver", "TaskRunner"
@@ -38,6 +40,7 @@ class Job:
         again: The controller begins another training at the end of this one.
         apart: The controller runs on another machine.
         left_s: When the driver left, half a second after it began to; None if that was not seen.
+        read_on: Boot id of the machine that reads it: another one than where it was recorded.
     """
 
     folder: Path
@@ -49,6 +52,7 @@ class Job:
     again: bool = False
     apart: bool = False
     left_s: float | None = None
+    read_on: str = BOOT
 
     def states(self, **seen: float | str | None) -> dict[str, str]:
         """Write it; the state of every process."""
@@ -57,7 +61,7 @@ class Job:
         for name, last in seen.items():
             self._write(run, name, numbers, last)
         alive = {f"p{1000 + numbers[name]}": ("S", 77) for name in seen if seen[name] == LIVES}
-        machine = fake_proc(self.folder / "proc", BOOT, **alive)
+        machine = fake_proc(self.folder / "proc", self.read_on, **alive)
         by_key = {one.key: one.state for one in read_run(run, machine=machine).processes}
         return {name: by_key[key(number)] for name, number in numbers.items()}
 
@@ -169,6 +173,25 @@ def test_who_outlived_its_driver_was_not_taken_with_it(tmp_path: Path) -> None:
 def test_on_another_machine_nobody_knows_who_left_first(tmp_path: Path) -> None:
     job = Job(tmp_path, CUT, left_s=15.5, apart=True)
     assert job.states(driver=None, TaskRunner=15.4)["TaskRunner"] == "unknown"
+
+
+@pytest.mark.parametrize("training", [RETURNS, CUT])
+def test_on_which_machine_it_is_read_is_nothing_to_a_job_whose_driver_left(
+    tmp_path: Path, training: str
+) -> None:
+    job = Job(tmp_path, training, left_s=20.1, read_on="other")
+    states = job.states(driver=None, TaskRunner=20.3, rank=20.2, helper=12.0)
+    assert states == {
+        "driver": "exited", "TaskRunner": ENDED, "rank": ENDED, "helper": "unknown",
+    }  # fmt: skip
+    members = Pulse(tmp_path / "run", Machine(tmp_path / "proc")).read()
+    told = standing_of([one for one in members if one.role != "helper"], [], 0).states
+    assert told == {"ended": 2, "exited": 1}
+
+
+def test_of_a_job_whose_driver_may_run_elsewhere_nobody_knows(tmp_path: Path) -> None:
+    states = Job(tmp_path, read_on="other").states(driver=20.4, TaskRunner=20.3, rank=20.3)
+    assert set(states.values()) == {"unknown"}
 
 
 def test_who_is_gone_while_the_training_goes_on_died(tmp_path: Path) -> None:

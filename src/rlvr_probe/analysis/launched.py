@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.trace.attempts import job_launches
-from rlvr_probe.trace.endings import DRIVER, TAKEN_NS
+from rlvr_probe.trace.endings import DRIVER, is_taken
 from rlvr_probe.trace.member import Member
 
 __all__ = ["Launch", "launches"]
@@ -91,10 +91,9 @@ def _last_begun(members: Sequence[Member]) -> dict[tuple[str, int | None, bool],
 
 
 def _was_taken(member: Member, driver: Member) -> bool:
-    """Whether it was there when the driver of its job left, as the whole reader says it."""
-    if member.role in ("", DRIVER) or member.header.clock != driver.header.clock:
+    if member.role in ("", DRIVER):
         return False
-    return driver.left_ns <= member.heartbeat_ns <= driver.left_ns + TAKEN_NS
+    return is_taken(member.header, member.heartbeat_ns, driver.header, driver.left_ns)
 
 
 def launches(members: Sequence[Member]) -> list[Launch]:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from rlvr_probe.model import names
 from rlvr_probe.trace.attempts import Launch
 from rlvr_probe.trace.clock import RunClock
+from rlvr_probe.trace.header import Header
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["DRIVER", "TAKEN_NS", "settle"]
+__all__ = ["DRIVER", "is_taken", "settle"]
 
 DRIVER = "driver"
 """Role of who begins a job, and is not ended by it."""
@@ -26,7 +27,7 @@ _BEAT_NS = 2_000_000_000
 machine. Counted for it only where the training returned, and so needed nobody any more."""
 
 
-TAKEN_NS = 30_000_000_000
+_TAKEN_NS = 30_000_000_000
 """A process that a leaving driver takes with it is gone this much later at the latest, ns."""
 
 
@@ -49,6 +50,7 @@ class _End:
 def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: RunClock) -> None:
     """Change the state of processes of ``died`` that were there to the end of their training.
 
+    Of those of another machine, which are ``unknown``, where a driver of theirs is gone as well.
     Where the training returned by itself and nothing tells how long a process lived, its state is
     ``unknown``.
     """
@@ -57,8 +59,10 @@ def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: Run
         members = [processes[index] for index in launch.members]
         end = _end([processes[index] for index in launch.trainers], clock)
         drivers = [one for one in members if one.journal.role == DRIVER]
+        left = any(one.journal.ended or one.journal.left_ns for one in drivers)
         for one in members:
-            if one.state == "died" and _is_ended_by_another(one, by_key):
+            gone = one.state == "died" or (one.state == "unknown" and left)
+            if gone and _is_ended_by_another(one, by_key):
                 taken = any(_was_taken(one, driver) for driver in drivers)
                 if taken or (end is not None and _outlived(one, end, clock)):
                     one.state = "ended_with_training"
@@ -83,16 +87,26 @@ def _is_timed(process: Recorded) -> bool:
     return process.table is not None and process.table.heartbeat_ns > 0
 
 
-def _was_taken(process: Recorded, driver: Recorded) -> bool:
-    """Whether it was there when the driver of its job left, and gone soon afterwards.
+def is_taken(header: Header, seen_ns: int, driver: Header, left_ns: int) -> bool:
+    """Whether a process was there when the driver of its job left, and gone soon afterwards.
 
     Times of two machines are not compared: who left a moment before may be the reason.
+
+    Args:
+        header: Of the process.
+        seen_ns: When it gave its last sign of life, CLOCK_MONOTONIC.
+        driver: Header of the driver.
+        left_ns: When that left, CLOCK_MONOTONIC; 0 if it did not.
     """
+    if not left_ns or header.clock != driver.clock:
+        return False
+    return left_ns <= seen_ns <= left_ns + _TAKEN_NS
+
+
+def _was_taken(process: Recorded, driver: Recorded) -> bool:
     journal = driver.journal
     left_ns = journal.left_ns or (journal.last_ns if journal.ended else 0)
-    if not left_ns or process.header.clock != driver.header.clock:
-        return False
-    return left_ns <= process.heartbeat_ns <= left_ns + TAKEN_NS
+    return is_taken(process.header, process.heartbeat_ns, driver.header, left_ns)
 
 
 def _outlived(process: Recorded, end: _End, clock: RunClock) -> bool:
