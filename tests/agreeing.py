@@ -13,6 +13,7 @@ Figures = dict[tuple[str, ...], Any]
 
 _COUNTS = ("steps", "groups", "trajectories", "prompt_tokens", "response_tokens", "processes")
 _SPREAD = ("mean", "p50", "p90", "p99", "max")
+_USE = ("watts", "energy", "power_w", "sm_active", "gpus", "seconds")
 _FACTS = (
     "framework", "framework_version", "algorithm", "engine", "rollout_tp", "accelerators",
     "group_size", "max_prompt_tokens", "max_response_tokens",
@@ -64,6 +65,16 @@ def of_show(found: Mapping[str, Any]) -> Figures:
             name = f"reward {function['function']}"
             figures |= {(name, "calls"): function["calls"], (name, "time"): function["total_s"]}
             figures |= {(name, what): function[what] for what in ("retries", "timeouts")}
+    for stage in (found["devices"] or {"stages": ()})["stages"]:
+        if stage["kind"] == "gpu" and stage["stage"] != "wait":
+            told = {
+                "watts": stage["per_second"].get("energy_j"),
+                "energy": stage["per_step"].get("energy_j"),
+                **{name: stage["means"].get(name) for name in ("power_w", "sm_active")},
+                "gpus": stage["devices"],
+                "seconds": stage["seconds"],
+            }
+            figures |= {(f"devices in {stage['stage']}", what): told[what] for what in _USE}
     chosen = found["selection"] or {}
     return figures | {("filter", what): chosen[what] for what in ("kept", "used") if chosen}
 
@@ -91,6 +102,8 @@ def of_characterize(found: Mapping[str, Any]) -> Figures:
         head, _, what = one["id"].rpartition(".")
         if head == "tools.tool" and what in ("calls", "time", *_SPREAD):
             figures[f"tool {one['by'].get('tool')}", what] = one["value"]
+        elif head == "devices.stage" and what in _USE and one["by"]:
+            figures[f"devices in {one['by']['stage']}", what] = one["value"]
         elif one["id"] == "tools.status":
             figures[f"tool {one['by']['tool']}", one["by"]["status"]] = one["value"]
         elif one["id"] == "tools.error":

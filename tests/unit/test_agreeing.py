@@ -94,7 +94,10 @@ def test_of_a_batch_that_lacks_trajectories_no_length_is_told(twice: Asked) -> N
 def test_a_simulated_run(corpus: Corpus, drawn: Scenario) -> None:
     run, _ = corpus.run(drawn)
     found = json.loads(corpus.characterized(drawn).json.read_text())
-    assert disagreements(shown(run), found) == []
+    told = shown(run)
+    assert disagreements(told, found) == []
+    stages = {name[0] for name, value in of_show(told).items() if name[1:] == ("watts",) and value}
+    assert {"devices in rollout", "devices in update_actor"} <= stages
 
 
 def test_a_figure_that_differs_is_found(twice: Asked) -> None:

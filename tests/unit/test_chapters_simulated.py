@@ -264,9 +264,9 @@ def test_gpus_did_in_stages_what_the_trace_says(judged: Judged) -> None:
         of = {"stage": one.stage}
         assert judged.told.value("devices.stage.gpus", **of) == one.devices
         assert judged.told.value("devices.stage.seconds", **of) == pytest.approx(one.seconds)
-        for counter, error in (("sm_active", 1e-6), ("tensor_active", 1e-6), ("power_w", 0.06)):
+        for counter in ("sm_active", "tensor_active", "power_w"):
             told = judged.told.value(f"devices.stage.{counter}", **of)
-            assert told == pytest.approx(one.means[counter], rel=error)
+            assert told == pytest.approx(one.means[counter], rel=1e-6)
     # Two counters that nothing but the power of the GPUs moves.
     whole = {"stage": "step"}
     power = judged.told.value("devices.stage.power_w", **whole)

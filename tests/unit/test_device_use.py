@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis import Attribution, StageDevices, stage_devices
+from rlvr_probe.analysis.chapters.devices import devices
+from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import render, summarize
@@ -227,6 +229,32 @@ def test_a_step_before_the_sidecar_read_is_left_out_of_the_energy_per_step(tmp_p
     one = by_stage(read_run(tmp_path))["step"]
     assert (one.steps, one.known_steps["energy_j"]) == (STEPS, STEPS - 1)
     assert one.per_step["energy_j"] == pytest.approx(100.0 * STEP_S, rel=0.01)
+
+
+@pytest.mark.parametrize("lost", [range(0), range(8, 32), range(20, 150), range(60)])
+def test_power_is_that_of_characterize_where_readings_are_missing_or_begin_anew(
+    tmp_path: Path, lost: range
+) -> None:
+    rank(tmp_path, 0, ranks=1, use=[gpu(0)]).journal.close()
+    journal, whole = JournalFile(tmp_path, 90), truth()
+    journal.event(names.PROCESS, 0, role=names.SIDECAR)
+    journal.event(names.DEVICE, 0, device=0, uuid=gpu(0), kind="gpu", hz=5.0)
+    for tick in range(5 * round(whole.end_ns / 1e9) - 1):
+        if tick not in lost:
+            # Its driver was loaded again at tick 171.
+            energy_j = whole.energy_j(tick * 200_000_000) - 1_000 * (tick > 170)
+            journal.event(names.DEVICE_SAMPLE, tick / 5, device=0, energy_j=energy_j + 9_000)
+    journal.close()
+    trace = read_run(tmp_path)
+    shown = {stage: one.per_second.get("energy_j") for stage, one in by_stage(trace).items()}
+    with open_tables(trace, threads=1) as tables:
+        figures = devices(tables).figures
+    told = {one.by["stage"]: one.value for one in figures if one.id == "devices.stage.watts"}
+    assert told == pytest.approx(shown)
+    for phase in (ROLLOUT, REWARD, UPDATE):
+        watts = shown.get(phase.name)
+        # Of what was read for less than half of the time nothing is said.
+        assert watts == pytest.approx(phase.watts, rel=0.06) if watts else lost == range(20, 150)
 
 
 def test_the_gpu_that_is_far_less_busy_than_the_others_is_named(tmp_path: Path) -> None:

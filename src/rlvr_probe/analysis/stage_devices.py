@@ -42,7 +42,8 @@ class StageDevices:
         per_step: By counter that counts up: sum over all devices, mean of the steps of which it is
             wholly known.
         known_steps: By such a counter: how many steps these are.
-        per_second: By such a counter: of one device, mean over the time of which it is known.
+        per_second: By such a counter: of one device, mean over the time of which it is known; as
+            ``means``, of half of it or more.
         means: By other counter: mean over devices and over the time of which it is known.
         maxima: By such a counter: largest reading of any device.
         by_device: Means of each device by its UUID, and what it counts per second.
@@ -133,7 +134,8 @@ def _summed(stage: str, kind: str, seen: _Seen, series: Mapping[str, DeviceSerie
     ]
     uses = [use for step in steps for use in step]
     seconds = sum(use.seconds for use in uses)
-    per_step, known_steps, per_second = _totals(steps)
+    per_step, known_steps = _totals(steps)
+    per_second = _rates(uses, series)
     means, maxima = _means(uses, seconds)
     low_s = sum(use.seconds for use in uses if use.quality != "ok")
     quality: Quality = "low" if 2 * low_s >= seconds else "ok"
@@ -150,7 +152,7 @@ def _summed(stage: str, kind: str, seen: _Seen, series: Mapping[str, DeviceSerie
         per_second=per_second,
         means=means,
         maxima=maxima,
-        by_device={uuid: _of_device(own) for uuid, own in _by_device(uses).items()},
+        by_device={uuid: _of_device(own, series) for uuid, own in _by_device(uses).items()},
         energy_error_j=_energy_error(steps),
         quality="absent" if all(use.quality == "absent" for use in uses) else quality,
         shared=seen.shared,
@@ -164,17 +166,30 @@ def _by_device(uses: Iterable[DeviceUse]) -> Mapping[str, list[DeviceUse]]:
     return found
 
 
-def _of_device(uses: Sequence[DeviceUse]) -> Mapping[str, float]:
+def _of_device(
+    uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]
+) -> Mapping[str, float]:
     means, _ = _means(uses, sum(use.seconds for use in uses))
-    _, _, per_second = _totals([uses])
-    return {**means, **per_second}
+    return {**means, **_rates(uses, series)}
+
+
+def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dict[str, float]:
+    """Per second, of what is known of half of the time or more."""
+    found, seconds = dict[str, float](), sum(use.seconds for use in uses)
+    counters = {one for use in uses for one in series[use.uuid].counters() if one.kind == "total"}
+    for name in (one.name for one in counters):
+        told = [series[use.uuid].rise(name, use.start_ns, use.end_ns) for use in uses]
+        known_s = sum(one[1] for one in told if one is not None)
+        if known_s and known_s >= _KNOWN * seconds:
+            found[name] = sum(one[0] for one in told if one is not None) / known_s
+    return found
 
 
 def _totals(
     steps: Sequence[Sequence[DeviceUse]],
-) -> tuple[dict[str, float], dict[str, int], dict[str, float]]:
-    """Per step and how many steps, and per second."""
-    per_step, known_steps, per_second = dict[str, float](), dict[str, int](), dict[str, float]()
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Per step, and how many steps are known."""
+    per_step, known_steps = dict[str, float](), dict[str, int]()
     for name in _names(steps, "total"):
         whole = [
             sum(told)
@@ -185,16 +200,7 @@ def _totals(
         if whole:
             per_step[name] = sum(whole) / len(whole)
             known_steps[name] = len(whole)
-        pairs = [
-            (one, use.seconds)
-            for step in steps
-            for use in step
-            if (one := use.total(name)) is not None
-        ]
-        length = sum(length for _, length in pairs)
-        if length:
-            per_second[name] = sum(one for one, _ in pairs) / length
-    return per_step, known_steps, per_second
+    return per_step, known_steps
 
 
 def _means(uses: Sequence[DeviceUse], seconds: float) -> tuple[dict[str, float], dict[str, float]]:

@@ -202,6 +202,17 @@ class DeviceSeries:
             energy_error_j=self._energy_error(start_ns, end_ns) if "energy_j" in found else None,
         )
 
+    def rise(self, name: str, start_ns: int, end_ns: int) -> tuple[float, float] | None:
+        """What a ``total`` rose by from ``start_ns`` to ``end_ns`` as far as it was read, and s.
+
+        The mean of it, as of energy, is known of a span of which a part was not read.
+        """
+        readings = self.readings.get(BY_NAME[name].pace)
+        if readings is None or name not in readings.columns:
+            return None
+        found = readings.rise(name, start_ns, end_ns)
+        return None if found is None else (found[0], found[1] / 1e9)
+
     def _counter(self, counter: Counter, start_ns: int, end_ns: int) -> CounterUse | None:
         readings = self.readings[counter.pace]
         if counter.kind == "total":

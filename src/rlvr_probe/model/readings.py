@@ -142,6 +142,31 @@ class Readings:
             return None
         return self._at(name, end, end_ns) - self._at(name, start, start_ns)
 
+    def rise(self, name: str, start_ns: int, end_ns: int) -> tuple[float, int] | None:
+        """What a counter rose by meanwhile, as far as it was read, and in how much time, ns.
+
+        An end at which it was not read is moved to the next reading inside; None without two. What
+        it rose by from a reading to one where it is lower, or began anew, is left out.
+        """
+        times, column = self.times_ns, self.columns[name]
+        places = range(bisect_left(times, start_ns), bisect_right(times, end_ns))
+        if self._around(name, start_ns) is None:
+            start_ns = next((times[at] for at in places if not isnan(column[at])), end_ns)
+        if self._around(name, end_ns) is None:
+            end_ns = next((times[at] for at in reversed(places) if not isnan(column[at])), start_ns)
+        cuts = sorted(
+            at for found in (self._fallen(name), self._anew) for at in found if at in places
+        )
+        begins = [start_ns, *(times[at] for at in cuts)]
+        ends = [*(times[self._known(name, at - 1, -1) or 0] for at in cuts), end_ns]
+        parts = [
+            (self.difference(name, begin, end), end - begin)
+            for begin, end in zip(begins, ends, strict=True)
+            if begin < end
+        ]
+        known = [(amount, length) for amount, length in parts if amount is not None]
+        return (sum(a for a, _ in known), sum(length for _, length in known)) if known else None
+
     def rates(self, name: str, time_ns: int) -> tuple[Sequence[float], int] | None:
         """Rise per ns of a counter around a moment, and ns between the readings on either side.
 

@@ -87,8 +87,8 @@ _STAGE_RATES: Final = {
     counter: _stage(
         name,
         title,
-        f"{meaning[:-1]}, of GPUs whose {counter} was read, between readings in a straight line"
-        " (reading).",
+        f"{meaning[:-1]}, of GPUs whose {counter} was read; between two readings its rate"
+        " changes once, or not at all (reading).",
         unit,
         f"{counter} was read for less than half of the time, or not at all",
     )
@@ -247,7 +247,7 @@ _STEP_ENERGY: Final = """
     LEFT JOIN (
       SELECT step_id, sum(response_tokens) AS tokens FROM sample GROUP BY step_id
     ) USING (step_id)
-    WHERE covered_ns >= 0.999 * ns
+    WHERE ns - covered_ns < 1000
     GROUP BY stage, step_id, number
     """
 

@@ -6,6 +6,9 @@ another is the difference of two sums, and how much of that time was read is kno
 reading is not extended beyond what it tells: a piece is left out where a counter went back, or
 where nothing was read for five periods. A counter that counts up by itself goes on meanwhile: such
 a gap counts where neither end of a stage lies in it.
+
+Inside of a piece an amount grows as :mod:`rlvr_probe.model.readings` has it for ``show``; the tests
+hold one against the other.
 """
 
 from __future__ import annotations
@@ -120,7 +123,7 @@ TABLES: Final = {
               WHEN counter IN ({_KINDS["window"]}) THEN value
                 * (end_ns - greatest(start_ns, coalesce(last_ns, start_ns)))
               ELSE (value + last) / 2 * (end_ns - last_ns) END AS amount,
-            counter IN ({_KINDS["total"]}) AND end_ns - last_ns > limit_ns AS gap
+            counter IN ({_KINDS["total"]}) AND end_ns - last_ns > limit_ns AS gap, value, last
           FROM pairs JOIN periods USING (device, counter)
           WHERE counter IN ({_KINDS["window"]}, {_KINDS["total"]}) OR end_ns - last_ns <= limit_ns
         ), parts AS (
@@ -128,12 +131,32 @@ TABLES: Final = {
             if(gap, 0, amount) AS read_amount, if(gap, 0, length_ns) AS read_ns,
             if(gap, amount, 0) AS gap_amount, if(gap, length_ns, 0) AS gap_ns
           FROM pieces WHERE end_ns > start_ns AND amount >= 0
+        ), beside AS (
+          SELECT *, if(lag(end_ns) OVER pair = start_ns AND NOT lag(gap) OVER pair,
+              lag(amount / length_ns) OVER pair, NULL) AS rate_before,
+            if(lead(start_ns) OVER pair = end_ns AND NOT lead(gap) OVER pair,
+              lead(amount / length_ns) OVER pair, NULL) AS rate_after
+          FROM parts WINDOW pair AS (PARTITION BY device, counter ORDER BY start_ns)
+        ), shaped AS (
+          SELECT * EXCLUDE (value, last, rate_before, rate_after),
+            -- Of a total: where its rate changed, if it did so once between these two readings.
+            -- Stages begin and end with a step of power, and their edges are what is asked for.
+            if(counter IN ({_KINDS["total"]}) AND amount / length_ns
+                BETWEEN least(rate_before, rate_after) AND greatest(rate_before, rate_after)
+                AND rate_before <> rate_after AND NOT gap,
+              length_ns * (amount / length_ns - rate_after) / (rate_before - rate_after), length_ns
+            ) AS turn_ns,
+            if(turn_ns < length_ns, rate_before, amount / length_ns) AS rate,
+            if(turn_ns < length_ns, rate_after, 0) AS next_rate,
+            -- Of a gauge: a straight line.
+            if(counter IN ({_KINDS["gauge"]}), (value - last) / length_ns, 0) AS slope
+          FROM beside
         )
         SELECT *, sum(read_amount) OVER line - read_amount AS amount_before,
           sum(read_ns) OVER line - read_ns AS covered_before,
           sum(gap_amount) OVER line - gap_amount AS gap_amount_before,
           sum(gap_ns) OVER line - gap_ns AS gap_before
-        FROM parts
+        FROM shaped
         WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
         """,
     ),
@@ -143,25 +166,33 @@ TABLES: Final = {
         WITH counters AS (
           SELECT DISTINCT device, counter FROM counter_piece
         ), edges AS (
-          SELECT step_id, stage, device, start_ns AS edge_ns, -1 AS sign FROM device_stage
-          UNION ALL
-          SELECT step_id, stage, device, end_ns, 1 FROM device_stage
+          SELECT step_id, stage, device, start_ns AS begin_ns,
+            unnest([start_ns, end_ns]) AS edge_ns, unnest([-1, 1]) AS sign
+          FROM device_stage
         ), asked AS (
           SELECT edges.*, counter FROM edges JOIN counters USING (device)
         ), known AS (
           SELECT asked.*, piece.* EXCLUDE (device, counter),
-            least(1, (edge_ns - start_ns) / length_ns) AS share,
-            gap AND edge_ns > start_ns AND edge_ns < end_ns AS inside
+            least(length_ns, edge_ns - start_ns) AS passed_ns, passed_ns / length_ns AS share,
+            rate * least(passed_ns, turn_ns) + next_rate * greatest(0, passed_ns - turn_ns)
+              + slope * passed_ns * (passed_ns - length_ns) / 2 AS passed,
+            -- A gap in which the stage begins or ends is left out.
+            if(edge_ns > start_ns AND edge_ns < end_ns, if(sign < 0, 1, 0), share) AS gap_share
           FROM asked ASOF JOIN counter_piece AS piece
             ON asked.device = piece.device AND asked.counter = piece.counter
             AND asked.edge_ns >= piece.start_ns
+        ), told AS (
+          SELECT step_id, stage, device, counter,
+            sum(sign * (amount_before + if(gap, 0, passed) + gap_amount_before
+              + gap_amount * gap_share)) AS amount,
+            sum(sign * (covered_before + read_ns * share + gap_before + gap_ns * gap_share))
+              AS covered_ns
+          FROM known GROUP BY step_id, stage, device, counter, begin_ns
         )
         SELECT step_id, stage, device, counter,
-          sum(sign * (amount_before + read_amount * share)) + if(bool_or(inside), 0,
-            sum(sign * (gap_amount_before + gap_amount * share))) AS amount,
-          sum(sign * (covered_before + read_ns * share)) + if(bool_or(inside), 0,
-            sum(sign * (gap_before + gap_ns * share))) AS covered_ns
-        FROM known GROUP BY step_id, stage, device, counter
+          -- Below 0 where it begins and ends in one gap.
+          sum(if(covered_ns < 0, 0, amount)) AS amount, sum(greatest(0, covered_ns)) AS covered_ns
+        FROM told GROUP BY step_id, stage, device, counter
         """,
     ),
 }
