@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,8 @@ def test_what_a_collector_throws_away_of_what_it_took_is_told_and_not_sent_again
     collector.partial = (0, "")
     assert export(run, "--rejected") == 0
     assert len(collector.requests) == 2 * count
+    times = Counter((span.trace_id, span.span_id) for _, span in collector.spans())
+    assert set(times.values()) == {2}
 
 
 @EACH_PROTOCOL
