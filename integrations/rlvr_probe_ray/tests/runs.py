@@ -32,6 +32,7 @@ __all__ = [
     "descendants",
     "drive",
     "environment",
+    "free_ports",
     "python",
     "temporary",
 ]
@@ -70,16 +71,21 @@ class Cluster:
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Start one without a probe, and end every process of it."""
+def cluster(*options: str, **variables: str) -> Iterator[Cluster]:
+    """Start one without a probe, and end every process of it.
+
+    Args:
+        options: More of ``ray start``.
+        variables: What its processes, and jobs that are submitted to it, inherit.
+    """
     with temporary() as folder, (folder / "log").open("w+") as log:
         ports = free_ports(2)
         command = [str(python()), "-m", "ray.scripts.scripts", "start", "--head", "--block"]
         command += ["--num-cpus", "4", "--port", str(ports[0]), "--temp-dir", str(folder / "r")]
         command += ["--ray-client-server-port", str(ports[1]), "--include-dashboard", "false"]
         started = subprocess.Popen(
-            [*command, "--disable-usage-stats"],
-            env=environment(),
+            [*command, "--disable-usage-stats", *options],
+            env=environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
