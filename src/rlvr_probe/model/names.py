@@ -193,11 +193,7 @@ VERIFY = Name(
         Attribute("not_finite", "", "1: it gave NaN or infinity, which JSON cannot hold"),
         Attribute("attempts", "", "requests that it took, where a service is asked"),
         Attribute("timeouts", "", "of those, that nobody answered in time"),
-        Attribute(
-            "shared",
-            "",
-            "list: span ids of the other trajectories of its process that were given the value",
-        ),
+        Attribute("shared", "", "list: span ids of other trajectories that were given the value"),
     ),
     otel="rl.reward",
 )
@@ -362,11 +358,7 @@ SELECTED = Name(
     (
         _SESSION,
         _STEP,
-        Attribute(
-            "batch",
-            "",
-            "'batch' of the 'trajectories' for a queue that they are of: there is no step",
-        ),
+        Attribute("batch", "", "in place of a step: 'batch' of the 'trajectories' for a queue"),
         Attribute("kept", "", "list: prompts whose groups passed the filter"),
         Attribute("used", "", "list: prompts whose groups were trained on"),
         Attribute("discarded", "", "list: prompts whose groups were thrown away"),
