@@ -256,6 +256,26 @@ def test_engines_that_a_gpu_has_in_another_attempt_cost_a_slow_rank_nothing(
     assert expected[0][0] == "thermal_throttling"
 
 
+def test_what_queues_a_little_is_not_named_for_a_function_that_takes_long(corpus: Corpus) -> None:
+    drawn = brief(scenario(18))
+    with corpus.tables(drawn) as tables:
+        # Who was first waited for nobody, who came then for a quarter of that.
+        tables.sql.execute(
+            "CREATE TEMP TABLE late AS SELECT trajectory_id, [60e9, 60e9, 75e9][place]::BIGINT"
+            " AS ns FROM (SELECT v.trajectory_id, row_number() OVER (PARTITION BY t.batch_id"
+            " ORDER BY v.start_ns) AS place FROM verification AS v JOIN trajectory AS t"
+            " USING (trajectory_id) WHERE v.function = 'math_reward') WHERE place <= 3"
+        )
+        for table in ("trajectory", "verification"):
+            tables.sql.execute(
+                f"UPDATE {table} SET end_ns = end_ns + late.ns FROM late"
+                f" WHERE late.trajectory_id = {table}.trajectory_id"
+            )
+        first, *others = find_causes(tables)
+    assert (first.kind, first.where) == ("slow_reward", {"function": "math_reward"})
+    assert [one.kind for one in others if one.kind.endswith("reward")] == []
+
+
 def test_calls_at_the_same_time_are_waited_for_once(corpus: Corpus) -> None:
     """Three functions that run together cost what they take, not three times that."""
     drawn = scenario(2)

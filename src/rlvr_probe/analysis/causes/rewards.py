@@ -2,7 +2,8 @@
 
 Where trajectories are verified on their own, what queues is known: a verification takes longer than
 those that began first in their batch, for which nobody was before them. The replay gives each no
-more than nine in ten of these took, and looks for the last trajectory again.
+more than nine in ten of these took, and looks for the last trajectory again. Queueing is named
+where it explains most of what GPUs wait for verification, or where nothing else is to be named.
 
 Where a rank calls a function for all of its rows, parallel work shows in how much longer a call
 takes for more rows: with enough workers at a time hardly, one after another in proportion. The
@@ -21,7 +22,13 @@ from typing import Any, Final
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.laps import WITHOUT
-from rlvr_probe.analysis.causes.thresholds import PARALLEL, REWARD_SHARE, SERIAL, SOMETIMES
+from rlvr_probe.analysis.causes.thresholds import (
+    PARALLEL,
+    QUEUED_MOST,
+    REWARD_SHARE,
+    SERIAL,
+    SOMETIMES,
+)
 from rlvr_probe.analysis.causes.words import seconds
 from rlvr_probe.analysis.figures import Answer
 
@@ -132,14 +139,18 @@ GROUP BY step_id ORDER BY step_id
 
 def serial_rewards(run: Run) -> list[Cause]:
     """Verification one after another, if GPUs wait for it; else functions that just take long."""
-    if run.is_noise(Saving.of(run.ask(_WAITED).rows)):
+    waited = Saving.of(run.ask(_WAITED).rows)
+    if run.is_noise(waited):
         return []
-    return _queued(run) or _in_batches(run) or _long(run)
-
-
-def _queued(run: Run) -> list[Cause]:
     answer = run.ask(_QUEUED)
     saving = Saving.of(answer.rows)
+    queued = _queued(run, answer, saving)
+    if queued and saving.wall_ns >= QUEUED_MOST * waited.wall_ns:
+        return queued
+    return _in_batches(run) or _long(run) or queued
+
+
+def _queued(run: Run, answer: Answer, saving: Saving) -> list[Cause]:
     if run.is_noise(saving):
         return []
     functions = run.ask(_FUNCTIONS).dicts

@@ -12,7 +12,7 @@ from typing import Final
 __all__ = [
     "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN",
     "GROWN_USUAL", "HOT_MIN", "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE",
-    "OPEN_LEAST_S", "PARALLEL", "RARE", "REWARD_SHARE", "SERIAL", "SLOW_IN_EACH",
+    "OPEN_LEAST_S", "PARALLEL", "QUEUED_MOST", "RARE", "REWARD_SHARE", "SERIAL", "SLOW_IN_EACH",
     "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN",
     "STAGE_SURE", "STAGE_USUAL", "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE",
     "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS",
@@ -81,6 +81,10 @@ another. Natural up to 0.78, with 16 at a time."""
 
 PARALLEL: Final = 16
 """Verifications at a time that a serial reward function is compared with."""
+
+QUEUED_MOST: Final = 0.5
+"""Share of what is waited for verification, that queueing explains at least where it is named ahead
+of a function that just takes long."""
 
 SOMETIMES: Final = 0.75
 """Share of what is waited for a reward function, that lies in calls above what is usual for it,
