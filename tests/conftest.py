@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,16 @@ GIVEN = {"RLVR_PROBE_SIDECAR": "0", **ROOMY}
 test wants that. Modules of tests copy this."""
 
 os.environ.update(GIVEN)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the tests: each collection would look at all of them."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let it see them again: extension modules complain of what is left at the end."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,12 @@ from rlvr_probe_verl.rollouts import engines
 
 from rlvr_probe.reading import digest
 
-torch = pytest.importorskip("torch")
-
 END = 2
+
+
+def tensor(values: list[Any]) -> Any:
+    """One of torch, which takes a second to import: not while tests are collected."""
+    return pytest.importorskip("torch").tensor(values)
 
 
 class Batch:
@@ -29,9 +32,9 @@ def batch(prompts: list[int], responses: list[list[int]], **more: Any) -> Any:
     rows = [[0] * (width - prompt) + [1] * prompt for prompt in prompts]
     masks = [[1] * sum(t != 0 for t in row) for row in responses]
     held = {
-        "prompts": torch.tensor(rows),
-        "responses": torch.tensor(responses),
-        "attention_mask": torch.tensor(
+        "prompts": tensor(rows),
+        "responses": tensor(responses),
+        "attention_mask": tensor(
             [row + mask + [0] * (cap - len(mask)) for row, mask in zip(rows, masks, strict=True)]
         ),
     }
@@ -70,16 +73,16 @@ def test_a_tensor_on_an_accelerator_is_never_read() -> None:
 )
 def test_runs_of_the_loss_add_up_to_the_response(mask: list[int], expected: list[int]) -> None:
     data = batch([1, 1], [[5, 5, 5, 5], [5, 5, 0, 0]])
-    data.batch["response_mask"] = torch.tensor([mask, [1, 0, 0, 0]])
+    data.batch["response_mask"] = tensor([mask, [1, 0, 0, 0]])
     assert loss_runs(data, [4, 2]) == [expected, [1, 1]]
 
 
 def test_a_response_that_is_all_in_the_loss_has_no_runs_and_an_empty_one_none_at_all() -> None:
     data = batch([1, 1], [[5, 5], [5, 0]])
     assert loss_runs(data, [2, 1]) is None
-    data.batch["response_mask"] = torch.tensor([[1, 1], [1, 0]])
+    data.batch["response_mask"] = tensor([[1, 1], [1, 0]])
     assert loss_runs(data, [2, 1]) is None
-    data.batch["response_mask"] = torch.tensor([[1, 0], [0, 0]])
+    data.batch["response_mask"] = tensor([[1, 0], [0, 0]])
     assert loss_runs(data, [2, 0]) == [[1, 1], []]
 
 
@@ -93,7 +96,7 @@ def test_truncated_is_what_fills_its_place_and_does_not_end() -> None:
 
 
 def test_a_reward_that_is_no_number_is_unknown() -> None:
-    assert str(row_sums(torch.tensor([[1.0, 0.5], [float("nan"), 0.0]]))) == "[1.5, nan]"
+    assert str(row_sums(tensor([[1.0, 0.5], [float("nan"), 0.0]]))) == "[1.5, nan]"
     assert row_sums([1.0]) is None
 
 
