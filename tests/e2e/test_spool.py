@@ -193,7 +193,8 @@ def test_a_run_lies_in_its_folder_whole_and_nothing_stays_on_the_disk_of_the_nod
     assert len(trace.user_spans) == one.done >= len(while_it_runs.user_spans)
     one.wait_until_moved()
     assert trace.lost == {}
-    assert sorted(path.suffix for path in one.path.iterdir()) == [
+    # On a busy machine a journal has been compressed meanwhile.
+    assert sorted(path.suffix.replace(".gz", ".jsonl") for path in one.path.iterdir()) == [
         "",
         *[".jsonl"] * 2,
         *[".open"] * 2,
