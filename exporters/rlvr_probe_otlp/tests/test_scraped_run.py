@@ -10,7 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -59,11 +59,12 @@ class Job:
         return ""
 
     def ports(self) -> list[int]:
-        try:
-            children = psutil.Process(self.sidecar() or -1).children()
-            found = [one for child in children for one in child.net_connections("tcp")]
-        except (psutil.Error, ValueError):
-            return []
+        found = []
+        with suppress(psutil.Error, ValueError):
+            for child in psutil.Process(self.sidecar() or -1).children():
+                # A child that reads devices may be gone before it is asked.
+                with suppress(psutil.NoSuchProcess):
+                    found += child.net_connections("tcp")
         assert {one.laddr.ip for one in found} <= {"127.0.0.1"}
         return [one.laddr.port for one in found if one.status == psutil.CONN_LISTEN]
 
@@ -72,11 +73,23 @@ class Job:
         return any('"end"' in path.read_text() for path in self.path.glob("*.jsonl")
                    if '"sidecar"' in path.read_text())  # fmt: skip
 
-    def busy_s(self) -> float:
-        """Time that processors of the host were busy, as it is shown; 0 before it is."""
+    def busy_s(self) -> float | None:
+        """Time that processors of the host were busy, as it is shown; None where it is not."""
         pattern = r'^rlvr_host_cpu_time_seconds_total\{.*rl_run_id="one".*\} (\S+)$'
         found = re.search(pattern, self.page(), re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        return float(found[1]) if found else None
+
+    def next_busy_s(self) -> float:
+        """That time, as soon as it is shown."""
+        shown = 0.0
+
+        def is_shown() -> bool:
+            nonlocal shown
+            shown = self.busy_s() or 0.0
+            return shown > 0
+
+        wait_for(is_shown, PATIENCE_S)
+        return shown
 
 
 @contextmanager
@@ -111,13 +124,11 @@ def test_a_run_is_scraped_while_it_goes_on_and_counters_survive_the_sidecar(
     tmp_path: Path,
 ) -> None:
     with running(tmp_path, **{VARIABLE: "127.0.0.1:0"}) as job:
-        wait_for(lambda: job.busy_s() > 0, PATIENCE_S)
-        before, pid = job.busy_s(), job.sidecar()
+        before, pid = job.next_busy_s(), job.sidecar()
         assert pid
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: job.sidecar() not in (None, pid), PATIENCE_S)
-        wait_for(lambda: job.busy_s() > 0, PATIENCE_S)
-        assert job.busy_s() >= before
+        assert job.next_busy_s() >= before
         port = job.ports()[0]
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
