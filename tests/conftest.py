@@ -13,6 +13,7 @@ import rlvr_probe
 from rlvr_probe import guard, hooks
 from rlvr_probe.config import Config
 from rlvr_probe.recorder import Recorder
+from tests import today
 from tests.surroundings import ROOMY
 
 _READ = ("RLVR_PROBE", "OTEL_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -27,6 +28,8 @@ GIVEN = {"RLVR_PROBE_SIDECAR": "0", **ROOMY}
 test wants that. Modules of tests copy this."""
 
 os.environ.update(GIVEN)
+
+os.environ[today.VARIABLE] = str(today.number())  # workers that start after midnight, too
 
 
 def pytest_collection_finish() -> None:

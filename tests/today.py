@@ -6,14 +6,40 @@ What a failed test printed names it; ``TEST_SEED=739578 make test`` draws the sa
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
-__all__ = ["seed"]
+import pytest
+
+__all__ = ["VARIABLE", "number", "seed", "some"]
+
+VARIABLE = "TEST_SEED"
 
 
 def seed() -> int:
     """The number in ``TEST_SEED``, or that of the day; one more every day. Printed."""
-    given = os.environ.get("TEST_SEED")
-    number = int(given) if given else datetime.now(timezone.utc).toordinal()
-    print(f"drawn with TEST_SEED={number}")
-    return number
+    found = number()
+    print(f"drawn with {VARIABLE}={found}")
+    return found
+
+
+def some(cases: Sequence[Any], count: int) -> list[Any]:
+    """Cases to parametrize a test with: ``count`` of them today, the others with `conformance`.
+
+    A case that is a tuple has a value for each argument.
+    """
+    first = number() * count
+    today = {(first + i) % len(cases) for i in range(count)}
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if i in today else pytest.mark.conformance,
+        )
+        for i, case in enumerate(cases)
+    ]
+
+
+def number() -> int:
+    """The seed, without a word."""
+    return int(os.environ.get(VARIABLE) or datetime.now(timezone.utc).toordinal())

@@ -16,10 +16,12 @@ import pytest
 
 from tests.bench import bars, reread, run, slowdown
 
+pytestmark = pytest.mark.conformance
+
 
 def runs_the_bench(test: Callable[..., None]) -> Callable[..., None]:
     """For a test that measures something for the sake of the bench, which takes seconds each."""
-    return pytest.mark.conformance(pytest.mark.full(test))
+    return pytest.mark.full(test)
 
 
 def quick(name: str, tmp_path: Path, *more: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import today
 from tests.surroundings import ROOMY
 
 LAUNCHER = str(Path(sys.executable).with_name("rlvr-probe"))
@@ -131,7 +132,9 @@ def test_the_exit_status_is_that_of_the_command(environ: dict[str, str], status:
     assert run("sh", "-c", f"exit {status}", environ=environ).returncode == status
 
 
-@pytest.mark.parametrize("name", ["KILL", "TERM", "INT", "SEGV", "HUP", "PIPE", "XFSZ"])
+@pytest.mark.parametrize(
+    "name", today.some(["KILL", "TERM", "INT", "SEGV", "HUP", "PIPE", "XFSZ"], 3)
+)
 def test_death_by_a_signal_is_128_more(environ: dict[str, str], name: str) -> None:
     ended = run("sh", "-c", f"ulimit -c 0; kill -{name} $$", environ=environ)
     assert ended.returncode == 128 + getattr(signal, f"SIG{name}")
@@ -389,7 +392,7 @@ def test_open_files_are_inherited_and_none_of_ours_is_added(environ: dict[str, s
 # ------------------------------------------------------------------------------- signals
 
 
-@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("name", today.some(SIGNALS, 3))
 @pytest.mark.parametrize("whole_group", [False, True], ids=["process", "group"])
 def test_a_signal_arrives_once(environ: dict[str, str], name: str, whole_group: bool) -> None:
     with start(PYTHON, "-c", COUNTER, environ=environ, start_new_session=True) as launcher:

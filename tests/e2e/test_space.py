@@ -106,13 +106,13 @@ def free_b(path: Path) -> int:
 def test_turns_leave_the_last_tenth_of_a_disk_to_the_user_and_stages_are_all_recorded(
     job: Job, tmpfs: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    disk = tmpfs("size=16m")
+    disk = tmpfs("size=8m")
     job.out = disk / "runs"
-    (disk / "dataset").write_bytes(bytes(11 * MIB))  # the user's, deleted later
+    (disk / "dataset").write_bytes(bytes(int(5.5 * MIB)))  # the user's, deleted later
     process = job.start(
         MAKE
         + """
-steps(200)
+steps(100)
 wait("alone")
 steps(50)
 wait("beside")
@@ -123,9 +123,9 @@ report()
     )
     try:
         wait_for(lambda: (job.folder / "alone.reached").exists(), 200)
-        # More than 6 MB were to be written, and 5 MB were free. The user can have the last tenth.
+        # More than 3 MB were to be written, and 2.5 MB were free. The user can have the last tenth.
         left = free_b(disk)
-        assert 1.5 * MIB < left < 2.5 * MIB
+        assert 0.7 * MIB < left < 1.3 * MIB
         whole = left - 64 * 1024
         (disk / "checkpoint").write_bytes(bytes(whole))
         assert (disk / "checkpoint").stat().st_size == whole
@@ -143,8 +143,8 @@ report()
         process.communicate()
     assert process.returncode == 0, errors
     made, found = made_by(job), rows_in(job.out / "run")
-    assert made == {"turn": 150_000, "rollout": 300, "trajectories": 0}
-    assert found["rollout"] == 300
+    assert made == {"turn": 100_000, "rollout": 200, "trajectories": 0}
+    assert found["rollout"] == 200
     assert found["turn"] > before["turn"]  # there was room again
     lost = job.trace().lost
     assert lost["low_space"] > 0
@@ -177,9 +177,9 @@ def test_a_disk_that_was_full_before_keeps_turns_off_from_the_start(
 def test_the_processes_of_a_node_share_a_budget_and_stages_go_on(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    budget = 2 * MIB
+    budget = MIB
     environ = {**ENVIRON, "RLVR_PROBE_BUDGET_B": str(budget), "RLVR_PROBE_FREE_B": "0"}
-    body = MAKE + "steps(75, samples=True)\ntime.sleep(1.5)\nreport()\n"
+    body = MAKE + "steps(40, samples=True)\ntime.sleep(1.5)\nreport()\n"
     started = [job.start(body, env=environ)]
     for _ in range(2):
         script = str(job.folder / "job.py")
@@ -198,15 +198,15 @@ def test_the_processes_of_a_node_share_a_budget_and_stages_go_on(
         assert process.returncode == 0, errors
     folder = job.out / "run"
     made, found, trace = made_by(job), rows_in(folder), job.trace()
-    assert made == {"turn": 112_500, "rollout": 225, "trajectories": 225}
-    assert found["rollout"] == 225
+    assert made == {"turn": 60_000, "rollout": 120, "trajectories": 120}
+    assert found["rollout"] == 120
     assert found.total() + sum(trace.lost.values()) == made.total()
     assert trace.lost["budget"] > 0
     size = sum(path.stat().st_size for path in folder.iterdir())
     # Each may write a little before it looks again; stages are a few dozen kilobytes here.
-    assert 0.8 * budget < size < budget + 3 * 0.15 * MIB + 225 * 200
+    assert 0.8 * budget < size < budget + 3 * 0.15 * MIB + 120 * 200
     assert {process.level for process in trace.processes} <= {"stages", "spans"}
     main(["show", str(folder)])
     shown = " ".join(capsys.readouterr().out.split())
     assert "REDUCED to" in shown
-    assert "budget 2 MiB" in shown
+    assert "budget 1 MiB" in shown

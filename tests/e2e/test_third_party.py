@@ -64,6 +64,7 @@ def type_in(command: str, folder: Path, environ: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("package", "tests"), [("rlvr_probe_tinyrl", 4), ("rlvr_probe_lengths", 6)]
 )

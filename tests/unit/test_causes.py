@@ -17,6 +17,7 @@ from rlvr_probe.analysis.tables import TABLES
 from rlvr_probe.report.characterize import lay_out_characterization, to_document
 from rlvr_probe.report.document import Line
 from rlvr_probe.report.page.document import document
+from tests import today
 from tests.causes_scored import Judged, judged, score
 from tests.seeds import draw
 from tests.simulated import SMALL, Corpus, brief
@@ -498,18 +499,8 @@ def test_a_source_without_times_has_no_causes(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "share"),
-    [
-        pytest.param(
-            seed, share,
-            marks=[] if sample else [pytest.mark.conformance, pytest.mark.full],
-        )
-        for seed, share, sample in (
-            (1, 0.02, True), (1, 0.5, True), (1, 0.95, False),
-            (36, 0.02, False), (36, 0.5, True), (36, 0.95, True),
-            (51, 0.02, False), (51, 0.5, True), (51, 0.95, False),
-        )
-    ],
-)  # fmt: skip
+    today.some([(seed, share) for share in (0.02, 0.5, 0.95) for seed in (1, 36, 51)], 2),
+)
 def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
     corpus: Corpus, seed: int, share: float
 ) -> None:

@@ -16,6 +16,7 @@ from rlvr_probe.report.characterize import lay_out_characterization
 from rlvr_probe.report.document import Line
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.liveness import Machine
+from tests import today
 from tests.journals import MONO_NS, SECOND, JournalFile, fake_proc
 from tests.unit.test_ledger_by_hand import Job, fake_machine
 
@@ -222,7 +223,7 @@ def stepped(run: Path, rank: int = 0, ranks: int = 1) -> Rank:
     return one
 
 
-@pytest.mark.parametrize("s", [9.0, 119.0, 3_600.0])
+@pytest.mark.parametrize("s", today.some([9.0, 119.0, 3_600.0], 1))
 def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     tmp_path: Path, s: float
 ) -> None:
@@ -289,7 +290,9 @@ def test_who_does_not_come_to_the_next_step_is_named_and_not_who_waits_for_it(
     assert others == []
 
 
-@pytest.mark.parametrize("how", ["returned", "failed", "ended", "no_table", "before"])
+@pytest.mark.parametrize(
+    "how", today.some(["returned", "failed", "ended", "no_table", "before"], 3)
+)
 def test_time_after_the_last_step_of_which_nothing_is_proven_is_in_no_ledger(
     tmp_path: Path, how: str
 ) -> None:

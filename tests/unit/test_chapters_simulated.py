@@ -17,6 +17,7 @@ from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.trace import read_run
+from tests import today
 from tests.chaptered import Said, said
 from tests.quantiles import quantile
 from tests.simulated import Corpus, brief
@@ -35,10 +36,10 @@ class Judged:
 
 
 SCENARIOS = {
-    "verl": Scenario(11, steps=4, ranks=4, tp=2, prompts=12, hz=5, lengths=Lengths(turns=2)),
-    "verl-filter": Scenario(12, steps=3, ranks=4, prompts=8, generated=12, keep=0.7, hz=5),
-    "trl": Scenario(13, shape="trl", steps=3, ranks=4, prompts=8, hz=5, lengths=Lengths(turns=2)),
-    "async": Scenario(14, shape="async", steps=8, ranks=4, prompts=16, hz=5),
+    "verl": Scenario(11, steps=4, ranks=4, tp=2, prompts=12, hz=1, lengths=Lengths(turns=2)),
+    "verl-filter": Scenario(12, steps=3, ranks=4, prompts=8, generated=12, keep=0.7, hz=1),
+    "trl": Scenario(13, shape="trl", steps=3, ranks=4, prompts=8, hz=1, lengths=Lengths(turns=2)),
+    "async": Scenario(14, shape="async", steps=8, ranks=4, prompts=16, hz=1),
 }
 
 
@@ -290,7 +291,7 @@ def test_halves_of_an_asynchronous_run_wait_as_the_books_say(judged: Judged) -> 
     assert judged.told.value("asynchronous.rollout_wait") == pytest.approx(rollout, abs=0.05)
 
 
-@pytest.mark.parametrize("seed", [4, 8, 10])
+@pytest.mark.parametrize("seed", today.some([4, 8, 10], 1))
 def test_slots_in_use_of_drawn_runs_are_those_of_the_truth(seed: int, corpus: Corpus) -> None:
     one = brief(scenario(seed))
     assert one.shape == "verl"

@@ -19,6 +19,7 @@ from rlvr_probe_otlp.planning.bounding import Placed, keep_longest, without_loop
 from rlvr_probe_otlp.tests.recordings import MADE, Limits, planned, read, text, traces
 
 from rlvr_probe.model.trace import Trace
+from tests import today
 from tests.actors import Job
 from tests.journals import JournalFile, Training
 
@@ -28,7 +29,7 @@ LIMITS = {
     "everything": Limits(spans=100_000, trajectories=100_000, share=1.0),
 }
 
-every_recording = pytest.mark.parametrize("made", MADE)
+every_recording = pytest.mark.parametrize("made", today.some(list(MADE), 4))
 every_limit = pytest.mark.parametrize("limits", LIMITS)
 
 

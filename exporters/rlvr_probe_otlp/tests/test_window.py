@@ -21,6 +21,7 @@ from rlvr_probe_otlp.tests.recordings import MADE, dead, read
 from rlvr_probe.model import schema
 from rlvr_probe.model.trace import Step
 from rlvr_probe.trace.window import Over, Window
+from tests import today
 from tests.actors import SECOND, Job
 from tests.growing import Growing
 from tests.synthetic import write_recording
@@ -89,7 +90,7 @@ def grown(made: str, folder: Path) -> Growing:
     return Growing(folder / "run-0", folder / "run", folder / "running", AHEAD_NS)
 
 
-@pytest.mark.parametrize("made", [*MADE, *LONG])
+@pytest.mark.parametrize("made", today.some([*MADE, *LONG], 6))
 def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
     made: str, watch: Callable[..., Window], tmp_path: Path
 ) -> None:
