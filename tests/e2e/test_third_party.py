@@ -75,6 +75,7 @@ def test_its_own_tests_pass(
     assert f"{tests} passed" in printed
 
 
+@pytest.mark.conformance
 def test_the_pages_that_explain_them_show_what_happens(
     folder: Path, environ: dict[str, str]
 ) -> None:

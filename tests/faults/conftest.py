@@ -21,7 +21,7 @@ from tests.faults.listed import AFTER, NEVER, PASSED_ON, VALUE
 __all__ = ["FUNCTIONS", "Case", "Matrix", "Outcome", "each", "every", "sample"]
 
 FUNCTIONS = functions_of(core_modules())
-DAYS = 12
+DAYS = 24
 """A sample has one function in so many; the next day's is another, until all had their turn."""
 Case = tuple[str, str]
 

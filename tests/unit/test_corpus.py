@@ -28,7 +28,7 @@ from rlvr_probe.report import summarize
 from rlvr_probe.report.processes import short_state
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.pulse import Pulse
-from tests import trainings
+from tests import today, trainings
 from tests.agreeing import disagreements
 from tests.corpus.books import BOOKS, Told
 from tests.corpus.identifying import BOOT, HOST, RELEASE, told
@@ -257,7 +257,7 @@ def test_the_report_says_what_the_books_say(recording: Opened) -> None:
     assert (sum(one["calls"] for one in summary["tools"] or ()) or None) == books.calls
 
 
-@every_recording
+@pytest.mark.parametrize("name", today.some(list(RECORDED), 2))
 def test_the_report_and_the_characterization_say_one_thing(recording: Opened) -> None:
     assert disagreements(summarize(recording.trace), recording.characterized) == []
 

@@ -119,6 +119,7 @@ def test_a_change_of_code_starts_anew_and_one_of_a_page_does_not(run: Run, tmp_p
     assert ran(tmp_path) == ["first", "deadly", "last"]
 
 
+@pytest.mark.conformance
 def test_workers_leave_the_result_to_the_one_who_controls_them(run: Run, tmp_path: Path) -> None:
     (tmp_path / "well").touch()
     spread = ("-p", "tests.scheduling", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")

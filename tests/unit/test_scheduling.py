@@ -38,6 +38,7 @@ def test_what_waits_comes_first_and_what_is_named_exists() -> None:
     assert [path for path in FIRST if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.conformance
 def test_the_files_of_an_integration_run_in_one_worker(tmp_path: Path) -> None:
     source = "import os, pathlib\n" + "".join(
         f"def test_{number}():\n    me = os.environ['PYTEST_XDIST_WORKER']\n"

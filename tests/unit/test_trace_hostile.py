@@ -81,6 +81,7 @@ def rows_without_sums(path: Path) -> None:
 ENDLESS = (sparse, sparse_behind_a_header, one_long_line, line_feeds, rows_without_sums)
 
 
+@pytest.mark.conformance
 def test_an_endless_file_is_given_up_in_bounded_memory(tmp_path: Path) -> None:
     for make in ENDLESS:
         folder = tmp_path / make.__name__
