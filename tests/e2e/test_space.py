@@ -103,6 +103,7 @@ def free_b(path: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+@pytest.mark.conformance
 def test_turns_leave_the_last_tenth_of_a_disk_to_the_user_and_stages_are_all_recorded(
     job: Job, tmpfs: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests import today
 from tests.property.damage import failures
 
-HERE = ((False, 200), (True, 100))
+HERE = ((False, 100), (True, 50))
 """Whether the recording has a second attempt, which takes twice as long, and how many mutations."""
 CONFORMANCE = ((False, 4_000), (True, 1_000))
 FULL = ((False, 80_000), (True, 20_000))

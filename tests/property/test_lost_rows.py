@@ -42,7 +42,7 @@ JOBS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", today.some(list(JOBS), 7))
 def test_what_is_left_is_joined_as_it_was_or_not_at_all(name: str, tmp_path: Path) -> None:
     begin = today.seed() * HERE % FULL
     assert failures(tmp_path, range(begin, begin + HERE), **JOBS[name]) == []

@@ -52,7 +52,7 @@ def run_of(seed: int, corpus: Corpus) -> Judged:
     return judged(corpus.run(drawn)[1], corpus.asked(drawn, find_causes))
 
 
-@pytest.mark.parametrize("kind", today.some(list(PLANTED), 4))
+@pytest.mark.parametrize("kind", today.some(list(PLANTED), 3))
 def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(
     corpus: Corpus, kind: str
 ) -> None:
@@ -63,7 +63,7 @@ def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(
     assert first.gpu_s == pytest.approx(fault["saved_gpu_ns"] / 1e9, rel=0.15)
 
 
-@pytest.mark.parametrize("kind", today.some(list(PLANTED), 4))
+@pytest.mark.parametrize("kind", today.some(list(PLANTED), 3))
 def test_a_cause_says_how_it_was_found_and_what_would_refute_it(corpus: Corpus, kind: str) -> None:
     found = run_of(PLANTED[kind], corpus)
     first = found.causes[0]
@@ -103,7 +103,7 @@ def test_a_cause_that_is_known_of_the_run_alone_has_neither_steps_nor_an_interva
     )
 
 
-@pytest.mark.parametrize("seed", CLEAN)
+@pytest.mark.parametrize("seed", today.some(CLEAN, 1))
 def test_a_sound_run_has_no_cause(corpus: Corpus, seed: int) -> None:
     found = run_of(seed, corpus)
     assert found.truth.faults == []
@@ -451,28 +451,31 @@ def test_a_worst_step_says_whom_it_waited_for_if_the_ledger_knows(corpus: Corpus
 
 @pytest.mark.parametrize(
     ("change", "kind", "where"),
-    [
-        (
-            "UPDATE tool_call SET end_ns = start_ns + 30 * (end_ns - start_ns)"
-            " WHERE tool = 'code_tool' AND trajectory_id IN"
-            " (SELECT trajectory_id FROM trajectory WHERE step_id >= 12)",
-            "slow_tool",
-            {"tool": "code_tool"},
-        ),
-        (
-            "UPDATE reward_call SET end_ns = start_ns + 20 * (end_ns - start_ns)"
-            " WHERE function = 'math_reward' AND batch_id IN"
-            " (SELECT batch_id FROM batch WHERE step_id >= 12)",
-            "slow_reward",
-            {"function": "math_reward"},
-        ),
-        (
-            "UPDATE span SET end_ns = start_ns + 6 * (end_ns - start_ns)"
-            " WHERE name = 'weight_sync' AND step_id >= 12",
-            "slow_weight_sync",
-            {},
-        ),
-    ],
+    today.some(
+        [
+            (
+                "UPDATE tool_call SET end_ns = start_ns + 30 * (end_ns - start_ns)"
+                " WHERE tool = 'code_tool' AND trajectory_id IN"
+                " (SELECT trajectory_id FROM trajectory WHERE step_id >= 12)",
+                "slow_tool",
+                {"tool": "code_tool"},
+            ),
+            (
+                "UPDATE reward_call SET end_ns = start_ns + 20 * (end_ns - start_ns)"
+                " WHERE function = 'math_reward' AND batch_id IN"
+                " (SELECT batch_id FROM batch WHERE step_id >= 12)",
+                "slow_reward",
+                {"function": "math_reward"},
+            ),
+            (
+                "UPDATE span SET end_ns = start_ns + 6 * (end_ns - start_ns)"
+                " WHERE name = 'weight_sync' AND step_id >= 12",
+                "slow_weight_sync",
+                {},
+            ),
+        ],
+        1,
+    ),
 )
 def test_what_takes_longer_than_it_did_is_named_with_the_step_it_began_in(
     corpus: Corpus, change: str, kind: str, where: dict[str, str]
@@ -499,7 +502,7 @@ def test_a_source_without_times_has_no_causes(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "share"),
-    today.some([(seed, share) for share in (0.02, 0.5, 0.95) for seed in (1, 36, 51)], 2),
+    today.some([(seed, share) for share in (0.02, 0.5, 0.95) for seed in (1, 36, 51)], 1),
 )
 def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
     corpus: Corpus, seed: int, share: float

@@ -43,7 +43,7 @@ from tests.corpus.recordings import (
 from tests.exported import exported
 from tests.watched import check_what_is_told_of_it
 
-every_recording = pytest.mark.parametrize("name", RECORDED)
+every_recording = pytest.mark.parametrize("name", today.some(list(RECORDED), 3))
 
 EACH_B, ALL_B = 512 << 10, 3 << 20
 
@@ -257,7 +257,7 @@ def test_the_report_says_what_the_books_say(recording: Opened) -> None:
     assert (sum(one["calls"] for one in summary["tools"] or ()) or None) == books.calls
 
 
-@pytest.mark.parametrize("name", today.some(list(RECORDED), 2))
+@every_recording
 def test_the_report_and_the_characterization_say_one_thing(recording: Opened) -> None:
     assert disagreements(summarize(recording.trace), recording.characterized) == []
 

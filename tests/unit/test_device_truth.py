@@ -57,6 +57,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
         return read(nvml, folder / "run", 1, TRUTH.end_ns / SECOND)
 
 
+@pytest.mark.conformance
 def test_the_errors_of_phases_are_those_of_the_method(trace: Trace) -> None:
     assert [one.uuid for one in trace.devices] == [gpu_uuid(0), gpu_uuid(1)]
     found = errors(TRUTH, trace.devices)

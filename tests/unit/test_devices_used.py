@@ -170,6 +170,7 @@ def test_cuda_that_starts_later_says_better(
     assert not devices.wanted
 
 
+@pytest.mark.conformance
 def test_looking_neither_imports_torch_nor_starts_cuda() -> None:
     if not list(metadata.distributions(name="torch")):
         pytest.skip("torch is not installed")

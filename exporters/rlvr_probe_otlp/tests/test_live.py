@@ -301,6 +301,7 @@ class Mortal(LiveExport):
             raise Killed
 
 
+@pytest.mark.conformance
 def test_an_export_that_is_killed_ten_times_sends_each_thing_once(
     make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ LIMITS = {
     "everything": Limits(spans=100_000, trajectories=100_000, share=1.0),
 }
 
-every_recording = pytest.mark.parametrize("made", today.some(list(MADE), 4))
+every_recording = pytest.mark.parametrize("made", today.some(list(MADE), 2))
 every_limit = pytest.mark.parametrize("limits", LIMITS)
 
 

@@ -90,7 +90,7 @@ def grown(made: str, folder: Path) -> Growing:
     return Growing(folder / "run-0", folder / "run", folder / "running", AHEAD_NS)
 
 
-@pytest.mark.parametrize("made", today.some([*MADE, *LONG], 6))
+@pytest.mark.parametrize("made", today.some([*MADE, *LONG], 4))
 def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
     made: str, watch: Callable[..., Window], tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ class Counting(BytesIO):
         return 0
 
 
+@pytest.mark.conformance
 def test_memory_does_not_grow_with_the_file_and_the_file_grows_with_the_run(
     tmp_path: Path,
 ) -> None:
