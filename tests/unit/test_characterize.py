@@ -202,6 +202,7 @@ def test_a_disk_that_is_too_small_is_told_in_a_line() -> None:
         sql.execute(f"{small}; {large}")
 
 
+@pytest.mark.conformance
 def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,6 +158,7 @@ def test_times_of_another_machine_are_said_to_be_as_good_as_its_clock(tmp_path: 
     assert notes[-1].startswith("times of trajectories that another machine generated")
 
 
+@pytest.mark.conformance
 def test_memory_is_some_hundred_bytes_per_trajectory_with_its_turns(tmp_path: Path) -> None:
     peaks = []
     for steps in (1, 5):

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.scheduling import FIRST, group_of, rank_of
+from tests.scheduling import COMPUTING, WAITING, group_of, in_turns, rank_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,15 @@ def test_what_waits_comes_first_and_what_is_named_exists() -> None:
     paths = ["tests/unit/test_guard.py", "exporters/x/y.py", "tests/e2e/test_launch.py"]
     paths += ["tests/e2e/test_spool.py"]
     assert sorted(paths, key=lambda path: rank_of(PurePosixPath(path))) == paths[::-1]
-    assert [path for path in FIRST if not (ROOT / path).exists()] == []
+    assert [path for path in (*WAITING, *COMPUTING) if not (ROOT / path).exists()] == []
+
+
+def test_what_waits_is_spread_over_what_computes() -> None:
+    unit = [f"tests/unit/test_{letter}.py" for letter in "abc"]
+    paths = [*unit, "tests/e2e/test_launch.py", "tests/e2e/test_spool.py", "exporters/x/y.py"]
+    assert in_turns(map(PurePosixPath, paths)) == [
+        "tests/e2e/test_spool.py", "exporters/x/y.py", "tests/e2e/test_launch.py", *unit,
+    ]  # fmt: skip
 
 
 @pytest.mark.conformance
