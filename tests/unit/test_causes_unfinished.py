@@ -14,6 +14,8 @@ from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model import names
 from rlvr_probe.report.characterize import lay_out_characterization
 from rlvr_probe.report.document import Line
+from rlvr_probe.report.page.headline import headline
+from rlvr_probe.report.unexplained import NO_CAUSE
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.liveness import Machine
 from tests import today
@@ -239,8 +241,14 @@ def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     with open_tables(read_run(tmp_path / "run", machine=machine)) as tables:
         made = characterize(tables)
     assert [note for note in made.notes if "s more after its last step" in note] == []
+    lines = [one.text for one in lay_out_characterization(made) if isinstance(one, Line)]
     if s < 120:
         assert found == []
+        rest = f"{100 * (s + 2.5) / (s + 59.5):.0f} % of rank time went to 'between stages'"
+        rest += ", and nothing recorded says why"
+        said = f"{NO_CAUSE}; {rest}" if not made.causes else rest
+        assert said in lines
+        assert headline(made, made.ledger)[1].lower() == f"{said}.".lower()
         return
     [first] = found
     assert first.title.startswith(
@@ -249,7 +257,6 @@ def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     )
     assert first.where == {"rank": 0, "step": STEPS, "stage": "between_steps"}
     assert first.gpu_s == pytest.approx(3_599.5)
-    lines = [one.text for one in lay_out_characterization(made) if isinstance(one, Line)]
     assert lines[lines.index("Why") + 1] == f"1. {first.title}"
 
 

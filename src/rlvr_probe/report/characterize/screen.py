@@ -12,6 +12,7 @@ from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.ledger import Ledger
 from rlvr_probe.report.document import Block, Column, Line, amount, bar, clean, duration, grid
 from rlvr_probe.report.document import seconds as digits
+from rlvr_probe.report.unexplained import LOST, NO_CAUSE, unexplained
 
 __all__ = ["lay_out_characterization"]
 
@@ -22,19 +23,13 @@ _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         "work.values", "work.other",
     ),
     "moving weights": ("work.weight_sync",),
-    "waiting for the last of a rollout": ("wait.rollout",),
-    "waiting for rewards": ("wait.reward",),
-    "waiting for other ranks": ("wait.update", "wait.refit"),
-    "between stages": ("bubble",),
-    "overhead": (
-        "overhead.data", "overhead.dispatch", "overhead.advantage", "overhead.probe",
-    ),
+    **{name: parts for name, parts in LOST.items() if name != "unaccounted"},
     "evaluation and checkpoints": ("eval", "checkpoint"),
     "thrown away": (
         "discarded.filtered", "discarded.surplus", "discarded.stale", "discarded.truncated",
         "discarded.redone",
     ),
-    "unaccounted": ("unaccounted",),
+    "unaccounted": LOST["unaccounted"],
 }  # fmt: skip
 """Lines of the screen, and what of the ledger is in them: all of it."""
 
@@ -159,11 +154,15 @@ def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
 
 
 def _causes(found: Characterization) -> list[Block]:
+    unknown = unexplained(found)
     if not found.causes:
-        return [Line("no cause stands out of the noise of this run")]
+        return [Line(NO_CAUSE if unknown is None else f"{NO_CAUSE}; {unknown.sentence}")]
     blocks: list[Block] = [Line("Why", "title")]
+    if unknown is not None and unknown.first:
+        blocks.append(Line(unknown.sentence, "alarm"))
     hours = _Hours.of(found)
     fault = any(cause.kind not in NATURAL for cause in found.causes)
+    alarm = fault and not found.causes[0].early and (unknown is None or not unknown.first)
     if not fault:
         blocks.append(Line("no fault stands out; in the nature of the workload:"))
     for number, cause in enumerate(found.causes[:_CAUSES], 1):
@@ -173,7 +172,7 @@ def _causes(found: Characterization) -> list[Block]:
         blocks.append(
             Line(
                 f"{number}. {clean(cause.title, 300)}",
-                "alarm" if fault and number == 1 and not cause.early else "plain",
+                "alarm" if alarm and number == 1 else "plain",
             )
         )
         blocks.append(
@@ -185,6 +184,8 @@ def _causes(found: Characterization) -> list[Block]:
             blocks.append(Line(f"   worst: {worst}", "quiet"))
     if len(found.causes) > _CAUSES:
         blocks.append(Line(f"… and {len(found.causes) - _CAUSES} more, in --json", "quiet"))
+    if unknown is not None and not unknown.first:
+        blocks.append(Line(unknown.sentence))
     return blocks
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.ledger import Ledger
+from rlvr_probe.report.unexplained import NO_CAUSE, unexplained
 
 __all__ = ["FAMILIES", "families", "headline"]
 
@@ -68,6 +69,9 @@ def headline(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
         also = max(rest, key=lambda name: rest[name])
         text += f"; {FAMILIES[also]} took {_percent(rest[also])}"
     text = text[:1].upper() + text[1:]
+    unknown = unexplained(told)
+    if causes and unknown is not None and unknown.first:
+        return f"{text}.", f"{unknown.sentence}."
     faults = [one for one in causes if one.kind not in NATURAL]
     if faults and faults[0].early:
         return f"{text}.", f"No more than a hint, as {faults[0].no_interval}: {faults[0].title}"
@@ -75,7 +79,8 @@ def headline(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
         return f"{text}.", faults[0].title[:1].upper() + faults[0].title[1:]
     if causes:
         return f"{text}.", f"No fault stands out. In the nature of the workload: {causes[0].title}"
-    return f"{text}.", "No cause stands out of the noise of this run."
+    silence = NO_CAUSE if unknown is None else f"{NO_CAUSE}; {unknown.sentence}"
+    return f"{text}.", f"{silence[:1].upper()}{silence[1:]}."
 
 
 def _percent(share: float) -> str:
