@@ -309,6 +309,25 @@ def test_where_no_folder_can_be_made_the_command_runs(environ: dict[str, str]) -
     assert len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("out", ["closed", "closed/in/it"])
+def test_where_nobody_may_look_the_command_runs(
+    environ: dict[str, str], tmp_path: Path, out: str
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "closed", 65534, 65534)
+        command = ["setpriv", "--bounding-set=-all", LAUNCHER]  # root may look everywhere
+    else:
+        (tmp_path / "closed").chmod(0)
+        command = [LAUNCHER]
+    script = [*command, "run", "--out", str(tmp_path / out), "--", "sh", "-c", "echo runs; exit 5"]
+    ended = subprocess.run(script, env=environ, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (5, "runs\n")
+    [said] = ended.stderr.splitlines()
+    assert said.startswith("rlvr-probe: cannot write to ")
+    assert said.endswith(": the command runs unrecorded")
+
+
 def test_a_read_only_folder_is_said_once_and_before_the_command(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ def _print(text: str) -> None:
 
 def _writable(folder: Path) -> bool:
     """Whether ``folder`` can be made, as far as can be told without making it."""
-    while not folder.exists() and folder != folder.parent:
+    # Not by pathlib, which raises where a folder above may not be looked into.
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
