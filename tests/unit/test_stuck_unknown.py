@@ -429,8 +429,13 @@ def test_a_clock_that_is_ahead_makes_nobody_silent() -> None:
 # ---------------------------------------------------------------- a filter that passes nothing
 
 
-def sifted(folder: Path, *, steps: int, rounds: int, **selected: Any) -> Member:
-    """A trainer in whose step so many rollouts ended, after two in each of the steps before."""
+def sifted(
+    folder: Path, *, steps: int, rounds: int, updates: bool = False, **selected: Any
+) -> Member:
+    """A trainer in whose step so many rollouts ended, after two in each of the steps before.
+
+    With ``updates`` an update follows each of them.
+    """
     journal = JournalFile(folder)
     journal.event(names.SESSION, 0.0, session=0, rank=3, group_size=4)
     step = 0
@@ -439,6 +444,8 @@ def sifted(folder: Path, *, steps: int, rounds: int, **selected: Any) -> Member:
         for number in range(2 if at < steps else rounds):
             begin = 100.0 * at + 2.0 * number
             journal.span(names.ROLLOUT, begin, begin + 1.0, parent=step, mode="train")
+            if updates:
+                journal.span(names.UPDATE_ACTOR, begin + 1.0, begin + 2.0, parent=step)
         if at < steps:
             journal.event(names.SELECTED, 100.0 * at + 50.0, kept=["a"], discarded=["b"],
                           reason="filter")  # fmt: skip
@@ -479,6 +486,13 @@ def test_a_step_that_generates_again_and_again_is_starved(tmp_path: Path) -> Non
     assert first(enough).verdict == "starved"
     enough.filters = 0
     assert first(enough).verdict == "overdue"
+
+
+def test_a_step_that_trains_on_each_of_its_rollouts_is_not_starved(tmp_path: Path) -> None:
+    """As TRL does with gradient accumulation; it tells of no filter, nor that it has none."""
+    trained = sifted(tmp_path / "trained", steps=0, rounds=12, updates=True)
+    assert (trained.filters, first(trained).verdict) == (None, "overdue")
+    assert first(sifted(tmp_path / "not", steps=0, rounds=12)).verdict == "starved"
 
 
 def test_a_step_whose_groups_are_all_thrown_away_is_starved(tmp_path: Path) -> None:

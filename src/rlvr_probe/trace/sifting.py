@@ -20,8 +20,8 @@ class Sifting:
     Attributes:
         discarded: Groups that a filter threw away.
         passed: Groups that are told to have passed it.
-        rounds: Rollouts that ended.
-        most_discarded, most_rounds: Of any step that ended.
+        rounds: Rollouts that ended since an update of the model, of which a step may have several.
+        most_discarded, most_rounds: Of any step, or before any update.
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,12 @@ class Sifting:
             name: Its name.
             get: Value of an attribute; None if it is not there.
         """
-        if name == names.STEP.name:
+        if name in (names.STEP.name, names.UPDATE_ACTOR.name):
             self.most_rounds = max(self.most_rounds, self.rounds)
+            self.rounds = 0
+        if name == names.STEP.name:
             self.most_discarded = max(self.most_discarded, self.discarded)
-            self.discarded = self.passed = self.rounds = 0
+            self.discarded = self.passed = 0
         elif name == names.ROLLOUT.name and get("mode") in (None, "train"):
             self.rounds += 1
 
