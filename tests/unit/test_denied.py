@@ -51,7 +51,10 @@ def test_another_user_is_told_whose_it_is_and_what_to_ask_for(shared: Path) -> N
         (shared / name).chmod(runs)
     simple_run(shared / "mine", ranks=1, steps=1)
     closed = ("show a", "show a/run-1", "stuck a", "characterize a/run-1")
-    commands = (*closed, "show b", "stuck b", "show c/run-1")
+    for name in ("a", "c"):
+        (shared / name / "workload").mkdir(mode=0o700)
+    workloads = ("validate a/workload", "validate c/workload")
+    commands = (*closed, "show b", "stuck b", "show c/run-1", *workloads)
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(shared / "mine"), *commands],
         capture_output=True,
@@ -72,6 +75,8 @@ def test_another_user_is_told_whose_it_is_and_what_to_ask_for(shared: Path) -> N
             line,
         )
     assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[6]
+    assert said[7].startswith("rlvr-probe: no permission to read a/workload: it belongs to root,")
+    assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[8]
 
 
 def test_a_folder_of_runs_none_of_which_is_one_is_no_question_of_permission(

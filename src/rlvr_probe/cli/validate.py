@@ -46,7 +46,9 @@ def execute(args: argparse.Namespace) -> int:
     """Validate the directory and return the exit code."""
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.cli.exporters import find_exporter, find_format
+    from rlvr_probe.trace.denied import check_readable
 
+    check_readable(args.directory)
     if not args.directory.is_dir():
         what = "is not a directory" if args.directory.exists() else "does not exist"
         raise ProbeError(f"{args.directory} {what}; expected a workload directory")
