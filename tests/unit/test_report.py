@@ -217,6 +217,26 @@ def test_calls_of_which_nobody_told_for_whom_are_unknown_and_not_none(tmp_path: 
     assert [cell for cell in row if cell not in "│|"] == ["judge", "0.500", "2"]
 
 
+def test_values_that_nobody_told_are_unknown_and_not_none(tmp_path: Path) -> None:
+    """As where the disk had no room for them any more."""
+    trainer = JournalFile(tmp_path)
+    trainer.event(names.SESSION, 0.1, session=0, rank=0, world_size=1)
+    where: dict[str, Any] = {"session": 0, "step": 1, "mode": "train"}
+    rollout = trainer.span(names.ROLLOUT, 1, 2, **where)
+    trainer.event(
+        names.TRAJECTORIES, 2, **where, batch=rollout, offset=0, total=2, group_size=2,
+        prompt_tokens=[1, 1], response_tokens=[2, 3],
+    )  # fmt: skip
+    trainer.span(names.REWARD_FN, 2, 4, batch=rollout, function="judge", samples=2)
+    trainer.close()
+    found = summary(tmp_path)
+    [judge] = found["rewards"]
+    told = [judge[name] for name in ("values", "mean", "not_finite", "missing", "calls")]
+    assert told == [None, None, None, None, 1]
+    [row] = [line.split() for line in text(found).splitlines() if "judge" in line]
+    assert [cell for cell in row if cell not in "│|"][:2] == ["judge", "1"]
+
+
 def test_every_key_is_documented(tmp_path: Path) -> None:
     killed_and_resumed(tmp_path)
     documented = set(re.findall(r"`([a-z_0-9]+)`", REFERENCE.read_text(encoding="utf-8")))

@@ -295,7 +295,7 @@ def _rewards(summary: _Summary) -> list[Block]:
         [
             clean(one["function"] or "?"),
             "" if one["mean"] is None else f"{one['mean']:.3f}",
-            f"{one['values']:,}",
+            "" if one["values"] is None else f"{one['values']:,}",
             f"{one['not_finite']:,}" if one["not_finite"] else "",
             f"{one['missing']:,}" if one["missing"] else "",
             "" if one["calls"] is None else f"{one['calls']:,}",

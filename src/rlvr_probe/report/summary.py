@@ -181,7 +181,8 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     """Per reward function: mean value, time of its calls, and how often a service was asked.
 
     Of one that gave values and that nobody was seen to call, calls are unknown: another process
-    verified, and did not tell for whom.
+    verified, and did not tell for whom. Of one that was called and gave values to nobody that is
+    known, the values are.
     """
     values = dict[str, tuple[int, float]]()
     odd, missing = Counter[str](), Counter[str]()
@@ -208,10 +209,10 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     return [
         {
             "function": function,
-            "values": values.get(function, (0, 0.0))[0],
-            "mean": _mean(*values.get(function, (0, 0.0))),
-            "not_finite": odd[function],
-            "missing": missing[function],
+            "values": values[function][0] if function in values else None,
+            "mean": _mean(*values[function]) if function in values else None,
+            "not_finite": odd[function] if function in values else None,
+            "missing": missing[function] if function in values else None,
             "calls": calls[function][0] if function in calls else None,
             "total_s": calls[function][1] if function in calls else None,
             "waited": function in waited if function in calls else None,
