@@ -357,6 +357,14 @@ def test_what_ends_with_its_training_is_not_missed() -> None:
     )
 
 
+def test_a_worker_that_was_gone_before_its_training_failed_is_named() -> None:
+    """As one that the kernel killed for its memory, of which the trainer's step failed."""
+    trainer = member(None, state="exited", trained=True, last_s=980.0, beat_s=990.0)
+    early = member(0, state="died", beat_s=700.0, rpc=1)
+    late = member(1, state="died", beat_s=985.0, rpc=1)
+    assert verdicts(trainer, early, late) == [(0, "gone", None)]
+
+
 def test_whom_a_driver_took_with_it_is_not_missed(tmp_path: Path) -> None:
     """As after Ctrl-C, in the middle of a step; who was gone before is."""
     driver = JournalFile(tmp_path / "run")

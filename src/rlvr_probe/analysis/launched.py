@@ -25,6 +25,8 @@ class Launch:
         alive: Whether a process of it runs.
         trained, returned: Whether one of it took part in a training, and whether that returned.
         closed: Whether a process that trained has ended in an orderly way.
+        worked_ns: When something that trainers did last ended, by wall clocks.
+        clocks: Keys of the clocks of trainers.
         left: Drivers that left it.
         last_ns: When each rank of a role last began, by wall clocks, as one that trains and as any:
             one that is started again in its job, as by torchrun, is another process.
@@ -40,6 +42,8 @@ class Launch:
     trained: bool
     returned: bool
     closed: bool
+    worked_ns: int
+    clocks: frozenset[str]
     left: list[Member]
     last_ns: Mapping[tuple[str, int | None, bool], int]
 
@@ -58,6 +62,8 @@ class Launch:
             bool(trained),
             any(one.returned for one in trained),
             any(one.state == "exited" for one in trained),
+            max((one.wall_ns(one.last_ns) for one in trained), default=0),
+            frozenset(one.header.clock for one in trained),
             [one for one in members if one.left_ns],
             _last_begun(members),
         )
@@ -77,7 +83,11 @@ class Launch:
             return True
         if member.trained:
             return member.returned
-        return self.returned or (self.closed and not self.alive)
+        if self.returned or not self.closed or self.alive:
+            return self.returned
+        # Of a training that failed, who left a moment before may be the reason. Times of two
+        # machines are not compared.
+        return self.clocks != {member.header.clock} or seen_ns >= self.worked_ns
 
 
 def _last_begun(members: Sequence[Member]) -> dict[tuple[str, int | None, bool], int]:
