@@ -336,6 +336,18 @@ def test_lengths_alone_bound_no_slots_and_a_long_batch_counts_as_long_as_it_is(
     assert (told.value("occupancy.least"), told.value("occupancy.most")) == (None, None)
 
 
+def test_a_small_batch_has_the_slots_of_the_largest(tables: Tables) -> None:
+    for number, (groups, begin, end) in enumerate(((8, 0, 1), (1, 100, 199))):
+        step(tables, 1 + number)
+        for trajectory in batch(tables, number, [[40, 40]] * groups, step=number, own_times=False):
+            turn(tables, trajectory, begin, end)
+            tables.sql.execute(
+                "UPDATE turn SET response_tokens = 40 WHERE trajectory_id = ?", [trajectory]
+            )
+    told = said([occupancy(tables)])
+    assert told.value("occupancy.least") == pytest.approx((16 * 1 + 2 * 99) / (16 * 100))
+
+
 def verify(tables: Tables, trajectory: int, begin: float, end: float, name: str = "f") -> None:
     put(
         tables, "verification", trajectory_id=trajectory, process=3, function=name,

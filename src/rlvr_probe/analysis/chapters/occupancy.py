@@ -205,7 +205,7 @@ def _bounds(tables: Tables, found: Found, slots: int | None) -> None:
         )
         SELECT sum(least) / sum(slots) AS least, sum(most) / sum(slots) AS most
         FROM (
-          SELECT coalesce($slots, sequences)::DOUBLE
+          SELECT coalesce($slots, max(sequences) OVER ())::DOUBLE
             * (max(end_ns) OVER (PARTITION BY unit) - min(start_ns) OVER (PARTITION BY unit))
             AS slots, least, most
           FROM ranks
