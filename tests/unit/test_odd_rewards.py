@@ -93,6 +93,20 @@ def test_it_is_counted_apart(record: Any, large: bool, tmp_path: Path) -> None:
     assert any("2 of the rewards that f gave are NaN or infinite" in note for note in found.notes)
 
 
+def test_a_workload_does_not_tell_them_from_none(tmp_path: Path) -> None:
+    """Its format has one word for both."""
+    told(tmp_path)
+    with open_tables(tmp_path, threads=1) as tables:
+        tables.sql.execute("UPDATE run SET kind = 'workload'")
+        tables.sql.execute("UPDATE reward SET value = NULL WHERE NOT isfinite(value)")
+        found = said([chapter(tables)])
+    assert found.value("rewards.value.finite", function="f") == 2
+    for name in ("not_finite", "missing"):
+        figure = found.figure(f"rewards.value.{name}", function="f")
+        assert figure.value is None
+        assert "does not tell" in figure.why
+
+
 def test_rewards_as_a_journal_holds_them() -> None:
     assert rewards(GIVEN) == {"values": [1.0, None, None, None, 0.5], "not_finite": [1, 3]}
     assert rewards([1.0, None]) == {"values": [1.0, None], "not_finite": None}

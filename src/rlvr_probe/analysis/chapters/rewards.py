@@ -14,7 +14,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     evidence_of,
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
-from rlvr_probe.analysis.chapters.samples import prepare
+from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, Evidence, query
 from rlvr_probe.analysis.tables import Tables
 
@@ -99,6 +99,7 @@ _VALUES: Final = tuple(
         ("missing", "rewards missing", "nothing"),
     )
 )
+_ALIKE: Final = "a workload does not tell a reward that is NaN or infinite from none"
 _TRAJECTORY: Final = Definition(
     "rewards.trajectory_share",
     "share of a trajectory's time",
@@ -217,8 +218,13 @@ def _values(tables: Tables, found: Found) -> None:
     )
     for row in answer.dicts:
         by = {"function": row["function"] or "(unknown)"}
+        # The format has one word for both.
+        alike = is_workload(tables) and row["missing"] > 0
         for one in _VALUES:
             name = one.id.rpartition(".")[2]
+            if alike and name != "finite":
+                found.add(one.of(None, answer, why=_ALIKE, by=by))
+                continue
             some = row[f"{name}_of"]
             behind = {"trajectory": Evidence.of(some, row[name])} if some else None
             found.add(one.of(row[name], answer, evidence=behind, by=by))
