@@ -245,7 +245,7 @@ def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     if s < 120:
         assert found == []
         rest = f"{100 * (s + 2.5) / (s + 59.5):.0f} % of rank time went to 'between stages'"
-        rest += ", and nothing recorded says why"
+        rest += ", of which no cause is known"
         said = f"{NO_CAUSE}; {rest}" if not made.causes else rest
         assert said in lines
         assert headline(made, made.ledger)[1].lower() == f"{said}.".lower()

@@ -367,7 +367,7 @@ def test_ranks_that_stand_for_gpus_are_said_to(corpus: Corpus, tmp_path: Path) -
 
 def test_the_screen_fits_and_tells_tools_and_one_reading_of_slots(corpus: Corpus) -> None:
     lines = corpus.characterized(TRAINED).screen
-    assert any(line.startswith("tools, all calls together: ") for line in lines)
+    assert any(line.startswith("tools, all calls that ended: ") for line in lines)
     [slots] = [line for line in lines if line.startswith("decode slots: ")]
     assert slots.count("%") == 1
     [row] = [line for line in lines if line.startswith("  training ")]

@@ -283,7 +283,7 @@ def test_the_report_and_what_is_stuck_say_one_thing_of_its_processes(recording: 
 def test_the_wait_for_a_reward_is_not_called_the_time_of_its_function(
     recording: Opened, printed: str
 ) -> None:
-    assert re.search(f"reward functions, all calls together: {printed}", recording.screen)
+    assert re.search(f"reward functions, all calls that ended: {printed}", recording.screen)
     waits = {one["function"]: one["waited"] for one in summarize(recording.trace)["rewards"]}
     assert set(waits.values()) == {"waited" in printed}
 

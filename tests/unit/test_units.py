@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +80,11 @@ def test_without_a_gpu_time_is_that_of_ranks(ranks: Told) -> None:
         texts += [one["title"], *units]
     assert [text for text in texts if "GPU" in text] == []
     assert "rank-s" in texts
+    assert ranks.json["causes"]
+    assert "GPU" not in json.dumps([
+        {name: cause[name] for name in ("title", "usually_helps", "refuted_by")}
+        for cause in ranks.json["causes"]
+    ])  # fmt: skip
 
 
 def test_of_gpus_time_is_theirs(corpus: Corpus) -> None:

@@ -138,7 +138,8 @@ def device_table(found: Mapping[str, Any] | None) -> list[Block]:
             Column("CPU cores"),
             Column("", number=False),
         )
-        title = "Devices (means over the stage; kJ of all GPUs, cores of all programs)"
+        of = [*(["kJ of all GPUs"] if gpus else []), *(["cores of all programs"] if hosts else [])]
+        title = f"Devices (means over the stage; {', '.join(of)})"
         blocks.append(grid(title, columns, rows, head=24, tail=0, what="stages"))
     blocks += [Line(text) for text in _findings(found)]
     return [*blocks, *(Line(text, "quiet") for text in _about(found))]

@@ -63,5 +63,5 @@ def unexplained(found: Characterization) -> Unexplained | None:
     if share < _MUCH:
         return None
     time = found.unit.say("GPU time")
-    sentence = f"{100 * share:.0f} % of {time} went to '{most}', and nothing recorded says why"
+    sentence = f"{100 * share:.0f} % of {time} went to '{most}', of which no cause is known"
     return Unexplained(sentence, not causes or share > causes[0].share)

@@ -221,11 +221,11 @@ def _facts(found: Characterization) -> Iterable[str]:
             ("tokens", "imbalance.replica.tokens.mean", _share),
             ("longest response", "imbalance.replica.longest.mean", _share),
         ),
-        "reward functions, all calls together": _slowest(
+        "reward functions, all calls that ended": _slowest(
             found, "rewards.function.time", "function", _waited(found)
         ),
         "rewards that are NaN or infinite": _odd(found),
-        "tools, all calls together": _slowest(found, "tools.tool.time", "tool"),
+        "tools, all calls that ended": _slowest(found, "tools.tool.time", "tool"),
     }  # fmt: skip
     return [f"{name}: {text}" for name, text in lines.items() if text]
 
