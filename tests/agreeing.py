@@ -61,8 +61,9 @@ def of_show(found: Mapping[str, Any]) -> Figures:
         figures |= {(name, what): count for what, count in tool["statuses"].items()}
         figures |= {(name, "raised", what): count for what, count in tool["errors"].items()}
     for function in found["rewards"]:
+        name = f"reward {function['function']}"
+        figures |= {(name, what): function[what] for what in ("values", "not_finite", "missing")}
         if function["calls"]:
-            name = f"reward {function['function']}"
             figures |= {(name, "calls"): function["calls"], (name, "time"): function["total_s"]}
             figures |= {(name, what): function[what] for what in ("retries", "timeouts")}
     for stage in (found["devices"] or {"stages": ()})["stages"]:
@@ -110,6 +111,9 @@ def of_characterize(found: Mapping[str, Any]) -> Figures:
             figures[f"tool {one['by']['tool']}", "raised", one["by"]["error"]] = one["value"]
         elif head == "rewards.function" and what in ("calls", "time", "retries", "timeouts"):
             figures[f"reward {one['by'].get('function')}", what] = one["value"]
+        elif head == "rewards.value":
+            name = "values" if what == "finite" else what
+            figures[f"reward {one['by'].get('function')}", name] = one["value"]
     return {
         name: value
         for name, value in figures.items()
