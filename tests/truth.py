@@ -178,6 +178,7 @@ def tell(
     *,
     hz: float = 5.0,
     gpm: bool = True,
+    away_s: tuple[float, float] = (0.0, 0.0),
     **facts: Any,
 ) -> None:
     """Rows of a sidecar that read a GPU so often, in turn with others, without any error.
@@ -189,6 +190,7 @@ def tell(
         truth: What it does; 0 is the start of the sidecar.
         hz: Readings per second.
         gpm: Whether it tells shares of activity.
+        away_s: From when to when nothing is read.
         facts: Other attributes of the device.
     """
     known: dict[str, Any] = {"kind": "gpu", "vendor": "nvidia", "model": "NVIDIA H200", "hz": hz}
@@ -196,6 +198,8 @@ def tell(
     period_ns = round(1e9 / hz)
     before = 0
     for time_ns in range(period_ns // (number + 2), truth.end_ns, period_ns):
+        if away_s[0] <= time_ns / 1e9 < away_s[1]:
+            continue
         now = truth.at(time_ns)
         values: dict[str, Any] = {
             "energy_j": round(truth.energy_j(time_ns), 3),

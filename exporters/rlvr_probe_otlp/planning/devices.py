@@ -17,6 +17,7 @@ from rlvr_probe_otlp.planning.metrics import Metric, Temporality
 from rlvr_probe_otlp.planning.names import known
 from rlvr_probe_otlp.planning.nodes import Use
 from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Unit, Value
+from rlvr_probe_otlp.planning.totals import Total
 
 __all__ = [
     "DEVICE_ATTRIBUTES",
@@ -149,21 +150,21 @@ class _Told:
     Attributes:
         first_ns: Its first reading.
         windows: How many are over.
-        sums: Of what counts up, by counter.
+        totals: What counts up, by counter.
         points: Of the unit that is not complete yet.
     """
 
     first_ns: int
     windows: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, Total] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
 
 
 class DeviceUnits:
     """Points of every device: of each 15 s the mean of what holds, and how far what counts up came.
 
-    What was not read is in no point: a sum counts what is known. Goes on where it was, with more of
-    the readings: each window needs those around it only.
+    What was not read is in no point; a counter that went on meanwhile is told of once it is known
+    again. Goes on where it was, with more of the readings: each window needs those around it only.
     """
 
     def __init__(self, temporality: Temporality, periods: int | None = None) -> None:
@@ -207,7 +208,7 @@ class DeviceUnits:
             start = first + number * PERIOD_NS
             end = min(start + PERIOD_NS, last)
             told.points += _points(
-                context, device, (first, start, end), told.sums, self._temporality
+                context, device, (first, start, end), told.totals, self._temporality
             )
             told.windows += 1
             complete = told.windows % self._periods == 0
@@ -222,27 +223,30 @@ def _points(
     context: Context,
     device: DeviceSeries,
     times: tuple[int, int, int],
-    sums: dict[str, float],
+    totals: dict[str, Total],
     temporality: Temporality,
 ) -> Iterator[Point]:
     """Points at the end of a window; ``times``: first reading, begin and end of the window."""
     first, start, end = times
     of_host = device.facts.kind == "host"
-    for name, use in device.over(start, end).counters.items():
-        counter = use.counter
+    uses = device.over(start, end).counters
+    for counter in device.counters():
         if not counter.otel:
             continue
         metric = DEVICE_METRICS[(of_host and counter.otel_of_host) or counter.otel]
         attributes = _attributes(device, counter, metric)
-        if use.total is not None:
-            total = max(0.0, use.total)
-            sums[name] = sums.get(name, 0.0) + total
-            since, value = (first, sums[name]) if temporality == "cumulative" else (start, total)
+        use = uses.get(counter.name)
+        if counter.kind == "total":
+            total = totals.setdefault(counter.name, Total())
+            found = total.take(device.readings[counter.pace], counter.name, start, end)
+            if found is None:
+                continue
+            since, value = (first, total.rose) if temporality == "cumulative" else found
             yield Point(
                 metric.name, metric.unit, "sum", attributes, context.at(since), context.at(end),
                 value,
             )  # fmt: skip
-        elif use.mean is not None:
+        elif use is not None and use.mean is not None:
             at = context.at(end)
             since = at if metric.kind == "gauge" else context.at(first)
             mean = round(use.mean) if counter.unit == "By" else use.mean

@@ -83,8 +83,8 @@ def died(folder: Path) -> None:
         journal.open_table(*slots, beat_s=now + 0.25, step=3)
 
 
-def gpus(folder: Path, *, shared: bool = False) -> None:
-    """Two ranks on two GPUs, or on one of them, and the sidecar of their node."""
+def gpus(folder: Path, *, shared: bool = False, away_s: tuple[float, float] = (0.0, 0.0)) -> None:
+    """Two ranks on two GPUs, or on one of them, and the sidecar of their node, once away."""
     for number in range(2):
         journal = JournalFile(folder, number + 1)
         training = Training(journal, rank=number, ranks=2, step_s=STEP_S)
@@ -97,7 +97,7 @@ def gpus(folder: Path, *, shared: bool = False) -> None:
     sidecar = JournalFile(folder, 90)
     sidecar.event(names.PROCESS, 0, role=names.SIDECAR)
     for place in range(2):
-        tell(sidecar, place, gpu(place), truth(1.0 + place))
+        tell(sidecar, place, gpu(place), truth(1.0 + place), away_s=away_s)
     for second in range(1, 40):
         state: dict[str, Any] = {"sm_clock_hz": 1.5e9, "throttle_reasons": 4}
         sidecar.event(names.DEVICE_STATE, second, device=0, **state)

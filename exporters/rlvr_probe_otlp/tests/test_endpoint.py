@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_otlp import PrometheusEndpoint
+from rlvr_probe_otlp.planning.devices import PERIOD_NS
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.prometheus import VARIABLE, address_of
 from rlvr_probe_otlp.scraping import endpoint
 from rlvr_probe_otlp.scraping.endpoint import FILE, Endpoint
 from rlvr_probe_otlp.scraping.exposition import CONTENT_TYPE, Board
 from rlvr_probe_otlp.scraping.serving import PATH
-from rlvr_probe_otlp.tests.recordings import MADE, gpu, read
+from rlvr_probe_otlp.tests.recordings import MADE, gpu, read, truth
 from rlvr_probe_otlp.tests.test_window import given, grown
 
 from rlvr_probe.doctor.settings import examine_settings
@@ -126,6 +127,26 @@ def test_gpus_are_shown_while_a_step_goes_on(tmp_path: Path, opened: ExitStack) 
                        if name.startswith("hw_energy_joules_total") and gpu(1) in name]  # fmt: skip
     assert energy == sorted(energy)
     assert len(set(energy)) >= 3
+
+
+def test_what_a_gpu_drew_while_nobody_read_it_is_shown(tmp_path: Path, opened: ExitStack) -> None:
+    growing = grown("away at 14 s", tmp_path)
+    session = listening(opened, growing.folder)
+    window = opened.enter_context(closing(Window(growing.folder, growing.machine)))
+    for _ in growing.rounds(10):
+        for over in given(window):
+            session.steps(over.window, over.steps, over.until_ns)
+    trace = read(growing.folder, tmp_path)
+    session.end(trace)
+    shown = samples(scrape(session))
+    for number in range(2):
+        drawn = {name: value for name, value in shown.items() if gpu(number) in name}
+        [drawn_j] = [drawn[name] for name in drawn if name.startswith("hw_energy_joules_total")]
+        [device] = [one for one in trace.devices if one.uuid == gpu(number)]
+        begin_ns = device.readings["fast"].times_ns[0]
+        real, end_ns = truth(1.0 + number), begin_ns + 3 * PERIOD_NS
+        expected_j = real.energy_j(end_ns) - real.energy_j(begin_ns)
+        assert drawn_j == pytest.approx(expected_j, abs=1.0)
 
 
 def test_started_anew_it_shows_nothing_before_it_has_come_as_far(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from rlvr_probe_otlp.planning.metrics import Meter
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.telemetry import Unit
 from rlvr_probe_otlp.planning.values import line, unit_value
-from rlvr_probe_otlp.tests.recordings import MADE, dead, read
+from rlvr_probe_otlp.tests.recordings import MADE, dead, gpus, read
 
 from rlvr_probe.model import schema
 from rlvr_probe.model.trace import Step
@@ -85,8 +86,15 @@ LONG: dict[str, Callable[[Path], object]] = {
 """Of so many steps that it was learnt how far back one reaches."""
 
 
+AWAY: dict[str, Callable[[Path], object]] = {
+    "away at 14 s": partial(gpus, away_s=(14.0, 17.0)),
+    "away at 20 s": partial(gpus, away_s=(20.0, 40.0)),
+}
+"""Nobody read the GPUs for a while, at an edge of windows and over several."""
+
+
 def grown(made: str, folder: Path) -> Growing:
-    {**MADE, **LONG}[made](folder / "run-0")
+    {**MADE, **LONG, **AWAY}[made](folder / "run-0")
     return Growing(folder / "run-0", folder / "run", folder / "running", AHEAD_NS)
 
 
@@ -119,11 +127,12 @@ def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
     assert len(wrong) == (made == "resumed")
 
 
+@pytest.mark.parametrize("made", ["gpus", *AWAY])
 def test_windows_of_devices_come_as_they_are_over(
-    watch: Callable[..., Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: str, watch: Callable[..., Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "_PERIODS", 1)
-    growing = grown("gpus", tmp_path)
+    growing = grown(made, tmp_path)
     window, planned = watch(growing.folder, growing.machine), Planned()
     for _ in growing.rounds(ROUNDS):
         for over in given(window):

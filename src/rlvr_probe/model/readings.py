@@ -142,6 +142,15 @@ class Readings:
             return None
         return self._at(name, end, end_ns) - self._at(name, start, start_ns)
 
+    def at(self, name: str, time_ns: int) -> float | None:
+        """What a counter said at a moment; None if that is not known."""
+        around = self._around(name, time_ns)
+        return None if around is None else self._at(name, around, time_ns)
+
+    def began_anew(self, start_ns: int, end_ns: int) -> bool:
+        """Whether counters began anew, as after a boot, after ``start_ns`` and until ``end_ns``."""
+        return any(start_ns < self.times_ns[place] <= end_ns for place in self._anew)
+
     def rise(self, name: str, start_ns: int, end_ns: int) -> tuple[float, int] | None:
         """What a counter rose by meanwhile, as far as it was read, and in how much time, ns.
 
