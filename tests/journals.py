@@ -262,7 +262,7 @@ class Training:
         prompts = [20 + step + row // self.group_size for row in rows]
         return prompts, [1 + (step * 7 + row * 5) % 64 for row in rows]
 
-    def generate(self, step: int, *, mode: str = "train", end: bool = True) -> int:
+    def generate(self, step: int, *, mode: str = "train", end: bool = True, parent: int = 0) -> int:
         """Experience with rollout, reward and lengths; its span id. Takes half a step."""
         journal, begin = self.journal, self.now_s
         where: dict[str, Any] = {"session": self.session, "step": step, "mode": mode}
@@ -298,7 +298,8 @@ class Training:
             names.REWARD, begin + 2 * unit, begin + 4 * unit, span=reward, parent=batch, **where
         )
         if end:
-            journal.span(names.EXPERIENCE, begin, begin + 4 * unit, span=batch, **where)
+            end_s = begin + 4 * unit
+            journal.span(names.EXPERIENCE, begin, end_s, span=batch, parent=parent, **where)
         self.now_s = begin + 4 * unit
         return batch
 
@@ -316,10 +317,10 @@ class Training:
 
     def evaluate(self, step: int) -> None:
         """An evaluation that carries the number ``step``."""
-        begin = self.now_s
-        self.generate(step, mode="eval")
+        begin, span = self.now_s, self.journal.next_span()
+        self.generate(step, mode="eval", parent=span)
         where: dict[str, Any] = {"session": self.session, "step": step, "mode": "eval"}
-        self.journal.span(names.EVAL, begin, self.now_s, **where)
+        self.journal.span(names.EVAL, begin, self.now_s, span=span, **where)
 
 
 def simple_run(folder: Path, *, ranks: int = 2, steps: int = 3, **facts: Any) -> list[Path]:

@@ -1,8 +1,8 @@
 """What came of a time, as NeMo-RL says it: durations are summed by ``rl.bucket``.
 
 https://github.com/NVIDIA-NeMo/RL/blob/main/nemo_rl/telemetry/instrumentation.py. Only a stage that
-holds no other stage has one, so that no time of a rank is summed twice. Work on single trajectories
-overlaps itself, and an evaluation is made of stages: neither has one.
+holds no other stage has one, so that no time of a rank is summed twice: an evaluation has one where
+nothing is known of what it is made of. Work on single trajectories overlaps itself, and has none.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PRODUCTIVE: Final = frozenset(
 
 
 def bucket_of(stage: Attributes, *, superseded: bool) -> Mapping[str, str]:
-    """The attribute of a span, from its others; none where it has no bucket.
+    """The attribute of a span, from its others; none where it is no stage.
 
     Args:
-        stage: Attributes of the span.
+        stage: Attributes of the span, which holds no stage.
         superseded: A later attempt resumed from before its step: its weights were thrown away.
     """
     name = stage.get("rlvr.stage")
-    if name is None or name == names.EVAL.name:
+    if name is None:
         return {}
     if name == names.WAIT.name:
         return {BUCKET: "idle"}

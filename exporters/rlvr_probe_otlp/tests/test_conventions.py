@@ -18,6 +18,7 @@ from rlvr_probe_otlp.tests.recordings import (
     gpu,
     read,
     send,
+    spans,
     traces,
     truth,
 )
@@ -252,6 +253,31 @@ def test_a_stage_is_in_the_bucket_that_nemo_rl_has_for_it(tmp_path: Path) -> Non
         ("rl.sync", 2, "train"): "overhead",
         ("rl.train", 2, "train"): "wasted",
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "bucket"), [(None, "overhead"), ("OutOfMemory", "wasted")], ids=["whole", "failed"]
+)
+def test_an_evaluation_of_which_no_stage_is_known_is_in_a_bucket_itself(
+    error: str | None, bucket: str, tmp_path: Path
+) -> None:
+    journal = JournalFile(tmp_path / "run")
+    training = Training(journal)
+    training.begin()
+    begin_s = training.now_s
+    where: dict[str, Any] = {"session": 0, "step": 1, "mode": "eval"}
+    # As verl tells it: who generates is asked by a call.
+    span = journal.span(names.EVAL, begin_s, begin_s + 0.5, error=error, **where)
+    journal.span(names.RPC, begin_s, begin_s + 0.4, parent=span, side="caller", method="generate")
+    training.now_s += 0.5
+    training.step(1)
+    journal.close()
+    found = [
+        one.attributes.get("rl.bucket")
+        for one in spans(read(tmp_path / "run", tmp_path))
+        if one.attributes.get("rlvr.stage") == "eval"
+    ]
+    assert found == [bucket]
 
 
 def test_what_a_later_attempt_threw_away_is_wasted(tmp_path: Path) -> None:
