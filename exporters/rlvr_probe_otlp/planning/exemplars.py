@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Step
+from rlvr_probe.model.trace import Span, Step
 from rlvr_probe_otlp.planning.choice import Candidate
 from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import duration_metric
+from rlvr_probe_otlp.planning.names import duration_metric, known
 from rlvr_probe_otlp.planning.telemetry import (
     Attributes,
     Exemplar,
@@ -81,6 +81,28 @@ def _of_step(context: Context, step: Step, whole: PlannedTrace | None) -> Iterat
         if there is not None and span.name in names.STAGES:
             said = _chosen(there.attributes, ("rlvr.stage", "rlvr.mode"))
             yield _series(duration_metric(span.name), said), span.seconds, there
+    yield from _of_rewards(context, step, sent)
+
+
+def _of_rewards(context: Context, step: Step, sent: Mapping[str, PlannedSpan]) -> Iterator[_Found]:
+    """Calls of reward functions for a whole batch: they are spans of the step."""
+    # A call does not say which span it is, and a span not which batch it was for.
+    spans = dict[tuple[int, int, int, str], Span]()
+    for span in step.spans:
+        if span.name == names.REWARD_FN.name:
+            function = span.attributes.get("function")
+            named = function if isinstance(function, str) else ""
+            spans[span.process, span.start_ns, span.end_ns, named] = span
+    if not spans:
+        return
+    for batch in (*step.batches, *step.evaluations):
+        mode = known({"rlvr.mode": batch.mode})
+        for call in (call for shard in batch.shards for call in shard.calls):
+            found = spans.get((call.process, call.start_ns, call.end_ns, call.function))
+            there = None if found is None else sent.get(context.span(found.process, found.id))
+            if found is not None and there is not None:
+                said = {**mode, **known({"rlvr.reward.fn": call.function or None})}
+                yield _series("rlvr.verify.duration", said), found.seconds, there
 
 
 def _of_trajectories(
@@ -96,6 +118,10 @@ def _of_trajectories(
             yield _series("rlvr.trajectory.duration", mode), lasted_s, root
         if local in shard.turns:
             yield _series("rlvr.trajectory.turns", mode), len(shard.turns[local]), root
+        versions = None if shard.policy_versions is None else shard.policy_versions[local]
+        if versions is not None:
+            behind = max(0, step.number - 1 - versions[0])
+            yield _series("rlvr.staleness", mode), behind, root
         for kind, column in (("input", shard.prompt_tokens), ("output", shard.response_tokens)):
             said = {**model, **mode, "gen_ai.operation.name": "invoke_agent"}
             said["gen_ai.token.type"] = kind

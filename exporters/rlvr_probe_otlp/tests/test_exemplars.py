@@ -44,6 +44,11 @@ def test_an_exemplar_is_a_value_of_its_point_and_leads_to_a_span_that_is_sent(
 
 def check(metric: str, value: float, span: PlannedSpan) -> None:
     """The value is that of the span, told by itself."""
+    attributes: Any = span.attributes
+    if metric == "rlvr.staleness":
+        behind = attributes["rl.loop.iteration"] - 1 - attributes["rlvr.policy.version.start"]
+        assert value == max(0, behind)
+        return
     said: Any = {
         "rl.loop.duration": span.attributes.get("rlvr.step.wall_s"),
         "gen_ai.client.token.usage": None,
@@ -68,8 +73,34 @@ def test_with_every_trajectory_sent_each_histogram_leads_to_its_largest_value(
     assert led >= {
         "rl.loop.duration", "rl.train.duration", "gen_ai.client.token.usage",
         "rlvr.trajectory.duration", "rlvr.trajectory.turns", "rlvr.turn.duration",
-        "rlvr.tool.duration", "rlvr.verify.duration",
+        "rlvr.tool.duration", "rlvr.verify.duration", "rlvr.staleness",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("made", ["ranks", "died"])
+def test_calls_of_a_reward_function_for_a_batch_lead_to_its_span(made: str, tmp_path: Path) -> None:
+    MADE[made](tmp_path / "run")
+    plan = Plan(read(tmp_path / "run", tmp_path), temporality="delta")
+    modes = set[object]()
+    for unit in plan.units():
+        sent = {span.span_id: span for one in unit.traces for span in one.spans}
+        for point in unit.points:
+            if point.metric == "rlvr.verify.duration":
+                assert isinstance(point.value, Snapshot)
+                [one] = point.exemplars
+                assert one.value == point.value.max
+                name = point.attributes["rlvr.reward.fn"]
+                assert sent[one.span_id].name == f"rl.reward {name}"
+                modes.add(point.attributes["rlvr.mode"])
+    assert modes == ({"train", "eval"} if made == "died" else {"train"})
+
+
+def test_a_call_whose_span_is_left_out_has_no_exemplar(tmp_path: Path) -> None:
+    MADE["ranks"](tmp_path / "run")
+    plan = Plan(read(tmp_path / "run", tmp_path), Limits(spans=2))
+    found = [one for unit in plan.units() for one in unit.points if "verify" in one.metric]
+    assert found
+    assert [one for one in found if one.exemplars] == []
 
 
 def test_where_points_lead_to_tells_no_point_from_another(tmp_path: Path) -> None:
