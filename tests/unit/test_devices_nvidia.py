@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.devices import Device, Reading
+from rlvr_probe.devices import Device, Reading, nvidia
 from rlvr_probe.devices.binding import doubt
 from rlvr_probe.devices.gpm import METRICS, RATES, SHARES
 from rlvr_probe.devices.nvidia import NvidiaBackend
@@ -500,8 +500,18 @@ def test_a_machine_without_a_driver_has_no_devices_and_says_so(
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", missing)  # a stub: there may be a driver here
+    monkeypatch.setattr(nvidia, "DRIVER", ())
     backend = NvidiaBackend()
     assert (list(backend.devices()), backend.why) == ([], "no NVIDIA driver here")
+    assert not backend.is_here
+    backend.close()
+    # As in a container without the driver capability `utility`.
+    monkeypatch.setattr(nvidia, "DRIVER", (__file__,))
+    backend = NvidiaBackend()
+    assert list(backend.devices()) == []
+    assert backend.is_here
+    assert backend.why is not None
+    assert "driver capability 'utility'" in backend.why
     backend.close()
 
 

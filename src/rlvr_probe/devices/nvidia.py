@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +13,15 @@ from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.devices.nvml import Gpu, explain
 from rlvr_probe.model.counters import Pace
 
-__all__ = ["NvidiaBackend"]
+__all__ = ["DRIVER", "NvidiaBackend"]
+
+DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia")
+"""Where the kernel's part of the driver shows, also in containers that lack its libraries."""
+
+_NO_LIBRARY = (
+    "an NVIDIA driver is here, and its library libnvidia-ml.so.1 is not: a container gets it with"
+    " the driver capability 'utility' (NVIDIA_DRIVER_CAPABILITIES)"
+)
 
 _XID = 8
 """``nvmlEventTypeXidCriticalError``."""
@@ -55,10 +64,11 @@ class NvidiaBackend:
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
-            self.is_here = error.value != nvml.NVML_ERROR_LIBRARY_NOT_FOUND
-            kind = type(error).__name__
-            why = f"NVML does not answer ({kind})" if self.is_here else "no NVIDIA driver here"
-            failed.append(why)
+            if error.value != nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+                failed.append(f"NVML does not answer ({type(error).__name__})")
+                return
+            self.is_here = any(map(os.path.exists, DRIVER))
+            failed.append(_NO_LIBRARY if self.is_here else "no NVIDIA driver here")
             return
         self._nvml = nvml
         self._events = self._make_events()
