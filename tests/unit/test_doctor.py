@@ -217,7 +217,11 @@ def test_a_broken_integration_is_a_problem(
     assert found.startswith(problem)
 
 
-@pytest.mark.parametrize("broken", ["import arrow_of_acme", "raise SystemExit"])
+@pytest.mark.parametrize(
+    "broken",
+    ["import arrow_of_acme", "raise SystemExit", "It = list"],
+    ids=["import", "exit", "kind"],
+)
 def test_an_exporter_that_cannot_be_loaded_is_a_note_and_no_problem(
     look: Examine, site: Path, broken: str
 ) -> None:
