@@ -46,6 +46,8 @@ class Controller:
         padding: The batch that was filled up last, and by how many rows.
         order: The batch that was put in another order last, and which row each of its rows was.
         kept: Names of the prompts that passed a filter in this step; None if there was none.
+        discarded: Names of those that were told not to have passed.
+        chosen: Whether it is known what is trained on in it.
     """
 
     session: int | None = None
@@ -64,6 +66,8 @@ class Controller:
     padding: tuple[weakref.ref[Any] | None, int] = (None, 0)
     order: tuple[weakref.ref[Any] | None, list[int]] = (None, [])
     kept: set[str] | None = None
+    discarded: set[str] = field(default_factory=set)
+    chosen: bool = False
 
     def where(self) -> Where:
         """Place of something that happens now."""

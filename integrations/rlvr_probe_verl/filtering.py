@@ -3,7 +3,8 @@
 The recipe filters inside its own training loop: it names the prompts of a batch once that is
 generated, selects rows of it, puts batches together until there are enough prompts, and cuts off
 the rest. What remains of that is a selection of rows, and the batch that advantages are computed
-for; both have the names of the prompts.
+for; both have the names of the prompts. Each is told when it is made: a recipe that passes too
+little fails before it computes advantages, and one that passes nothing never does.
 """
 
 from __future__ import annotations
@@ -53,39 +54,58 @@ def _selected(call: Call) -> None:
     if call.error is not None:
         return
     controller = controller_of(call.probe)
-    before = _prompts(controller, call.args[0])
+    # What is selected of a batch that is trained on passes no filter any more.
+    before = None if controller.chosen else _prompts(controller, call.args[0])
+    if before is None:
+        return
     # An empty selection has no uids, and passes none.
-    if before is not None:
-        controller.kept = (controller.kept or set()) | (_prompts(controller, call.result) or set())
+    passed = _prompts(controller, call.result) or set()
+    kept = controller.kept or set()
+    new, gone = passed - kept, before - passed - kept - controller.discarded
+    controller.kept = kept | passed
+    controller.discarded |= gone
+    if not new and not gone:
+        return
+    generated = _generated(controller)
+    values = {**_where(controller), "kept": [name for name in generated if name in new]}
+    call.probe.emit(SELECTED, {**values, **_discarded(generated, gone)})
 
 
 def _advantages_begin(call: Call) -> None:
     controller, data = controller_of(call.probe), argument(call, 0, "data")
     tell_scores(call.probe, controller, data)
     used = _prompts(controller, data)
+    controller.chosen = True
     if used is not None:
         _tell(call.probe, controller, used)
 
 
 def _tell(probe: Probe, controller: Controller, used: set[str]) -> None:
-    generated = [
-        name
-        for generation in controller.generations
-        if generation.mode == "train"
-        for name in generation.names
-    ]
-    kept = controller.kept
+    generated, kept = _generated(controller), controller.kept
     filtered = kept is not None or filters(attribute(trainer(), "config"))
     if used.issuperset(generated) and not filtered:
         return
-    values: dict[str, Any] = {"session": controller.session, "step": controller.step}
-    if kept is not None:
-        values["kept"] = [name for name in generated if name in kept]
-    values["used"] = [name for name in generated if name in used]
-    if kept is not None:
-        values["discarded"] = [name for name in generated if name not in kept]
-        values["reason"] = "filter"
-    probe.emit(SELECTED, values)
+    # What a generation that nothing was selected of has is not kept.
+    rest = set() if kept is None else {*generated} - kept - controller.discarded
+    controller.discarded |= rest
+    values = {**_where(controller), "used": [name for name in generated if name in used]}
+    probe.emit(SELECTED, {**values, **_discarded(generated, rest)})
+
+
+def _generated(controller: Controller) -> list[str]:
+    """Names of all prompts of the step, in the order in which they were generated for."""
+    trained = (one for one in controller.generations if one.mode == "train")
+    return [name for generation in trained for name in generation.names]
+
+
+def _where(controller: Controller) -> dict[str, Any]:
+    return {"session": controller.session, "step": controller.step}
+
+
+def _discarded(generated: list[str], gone: set[str]) -> dict[str, Any]:
+    if not gone:
+        return {}
+    return {"discarded": [name for name in generated if name in gone], "reason": "filter"}
 
 
 SELECT = HookPoint(

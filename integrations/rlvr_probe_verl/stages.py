@@ -117,7 +117,8 @@ def _step_begin(probe: Probe, controller: Controller) -> None:
         if controller.step == step:  # the step goes on with another generation
             return
         _close_step(probe, controller, "Abandoned")
-    controller.step, controller.updated, controller.kept = step, False, None
+    controller.step, controller.updated = step, False
+    controller.kept, controller.discarded, controller.chosen = None, set(), False
     controller.forget("train")
     controller.step_span = probe.begin(names.STEP, step=step, activate=True)
 

@@ -283,6 +283,29 @@ def test_what_a_filter_throws_away_is_there_while_a_step_waits_for_what_passes(
     assert summarize(trace)["trajectories"] == batch.rows
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_a_generation_that_nothing_was_selected_of_yet_is_not_lost(
+    tmp_path: Path, used: bool
+) -> None:
+    """As in the recipe of DAPO, which selects of each of the generations of a step."""
+    journal = JournalFile(tmp_path)
+    where = {"session": 0, "step": 1}
+    journal.event(names.SESSION, 0.1, session=0, rank=0, world_size=1, filters=1)
+    for ordinal, prompts in enumerate((["a", "b"], ["c", "d"])):
+        journal.event(
+            names.TRAJECTORIES, 1 + ordinal, **where, mode="train", ordinal=ordinal, offset=0,
+            total=4, group_size=2, prompts=prompts, prompt_tokens=[1] * 4, response_tokens=[2] * 4,
+        )  # fmt: skip
+    journal.event(names.SELECTED, 2, **where, kept=["a"], discarded=["b"], reason="filter")
+    if used:  # then an event is missing
+        journal.event(names.SELECTED, 3, **where, used=["a"])
+    journal.close()
+    trace = read_run(tmp_path)
+    told = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
+    assert told == [(frozenset({0}), frozenset({0}) if used else None), (None, None)]
+    assert trace.lost == ({"unjoined_prompts": 2} if used else {})
+
+
 def test_a_group_that_failed_may_have_no_trajectory_and_nothing_of_it_is_lost(
     tmp_path: Path,
 ) -> None:

@@ -476,7 +476,7 @@ def first(*members: Member) -> Finding:
 
 
 def test_a_step_that_generates_again_and_again_is_starved(tmp_path: Path) -> None:
-    """As the recipe of DAPO does, which tells at the end which groups passed."""
+    """As a recipe does that tells at the end which groups passed."""
     found = first(sifted(tmp_path / "many", steps=3, rounds=7))
     assert (found.verdict, found.work and found.work.name, found.at and found.at.name) == (
         "starved", "step", "rollout",

@@ -15,7 +15,9 @@ import random
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,19 +230,24 @@ def evaluation(training: Training) -> None:
         training.evaluated()
 
 
-def dynamic(training: Training, *, scored: bool = False) -> None:
+def dynamic(training: Training, *, scored: bool = False, most: int = 99) -> None:
     """Three steps as the DAPO recipe makes them, which is in no wheel.
 
     Prompts whose rewards fail a test are dropped; it generates again, within the same step, until
     there are enough, and cuts off the rest. Each round is timed as a step. In the last step all
     pass, and are enough at once.
+
+    Args:
+        training: To make them in.
+        scored: Rewards come with what is generated.
+        most: Rounds of a step, after which the recipe gives up.
     """
     training.trainer.total_training_steps = 3
     training.trainer.config.algorithm.filter_groups = {"enable": True}
     for wanted in (3, 3, 4):
         batch: DataProto | None = None
         kept: list[str] = []
-        while True:
+        for number in count(1):
             timing: dict[str, float] = {}
             with marked_timer("step", timing):
                 new = training.generated(4, timing, scored=scored)
@@ -254,12 +261,20 @@ def dynamic(training: Training, *, scored: bool = False) -> None:
                 new = new[[i for i, uid in enumerate(new.non_tensor_batch["uid"]) if uid in passed]]
                 batch = new if batch is None else DataProto.concat([batch, new])
                 if len(kept) < wanted:
+                    if number == most:
+                        raise ValueError("Generated too many.")
                     continue
                 batch = batch[: wanted * SAMPLES]
                 training.truth["used"].append(wanted)
                 training.reordered(batch)
                 training.updated(batch, timing)
                 break
+
+
+def given_up(training: Training) -> None:
+    """The recipe of DAPO, whose second step gives up after a round that passes too little."""
+    with suppress(ValueError):
+        dynamic(training, most=1)
 
 
 def calls() -> dict[str, Any]:
@@ -312,6 +327,7 @@ SCENES: dict[str, Callable[[Training], None]] = {
     "evaluation": evaluation,
     "dynamic": dynamic,
     "dynamic_scored": partial(dynamic, scored=True),
+    "given_up": given_up,
 }
 
 

@@ -134,6 +134,16 @@ def test_the_dapo_recipe_generates_until_enough_prompts_pass_within_one_step(
         assert len([span for span in step.spans if span.name == "step"]) == 1
 
 
+def test_what_the_dapo_recipe_passed_before_it_gave_up_is_there(play: Play) -> None:
+    played = play("given_up", "0.5.0")
+    *_, step = played.trace.steps()
+    assert not step.done
+    batches = played.batches("train")
+    assert [sorted(batch.kept or ()) for batch in batches] == played.truth["kept"]
+    assert (step.batches[-1].kept is not None, step.batches[-1].used) == (True, None)
+    assert played.trace.lost == {}
+
+
 @pytest.mark.parametrize("version", ["0.5.0", "0.9.1"])
 def test_a_rank_tells_each_call_of_its_worker_group_and_none_of_its_own(
     play: Play, version: str

@@ -37,7 +37,8 @@ def mark_selected(
 
     A group that no list names was not kept, if there is a list of the kept ones of its batch and
     none of those thrown away, and was not used, if there is a list of those. Otherwise it is
-    unknown, and so is all its batch: an event of the step may be missing.
+    unknown, and so is all its batch: an event of the step may be missing, or is to come, if nothing
+    is told to be used yet and the batch came last.
 
     Args:
         batches: Training batches by session, life and step.
@@ -68,12 +69,22 @@ def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> Non
     }
     skipped["unjoined_prompts"] += len(wrong)
     passed = named.kept | named.used
-    for batch in batches:
+    last = max(
+        (
+            at
+            for at, batch in enumerate(batches)
+            if not every.isdisjoint(prompt for _, prompt in batch.prompts())
+        ),
+        default=len(batches),
+    )
+    for at, batch in enumerate(batches):
         groups = dict(batch.prompts())
         if not wrong.isdisjoint(groups.values()) or len(groups) != batch.count_groups()[0]:
             continue
         covered = every.issuperset(groups.values())
         apart = every.isdisjoint(groups.values())
+        if apart and at > last and not named.says_used:
+            continue
         if not covered and (named.discarded or (named.says_kept and apart)):
             skipped["unjoined_prompts"] += sum(one not in every for one in groups.values())
             continue
