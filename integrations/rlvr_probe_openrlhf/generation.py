@@ -46,7 +46,7 @@ class Samples:
     """Samples by the ``Experience`` that each became, as long as that lives.
 
     Attributes:
-        came: Those of the generation in work.
+        came: Those of the generation in work, until they are known to be thrown away.
     """
 
     def __init__(self) -> None:
@@ -79,10 +79,12 @@ class Samples:
         held = self._known.get(id(experience))
         return held[1] if held is not None and held[0]() is experience else None
 
-    def gone(self, kept: Iterable[Any]) -> list[Sample]:
-        """Those that came and are none of these: what a filter threw away."""
+    def take_gone(self, kept: Iterable[Any]) -> list[Sample]:
+        """Those that came and are none of these: what a filter threw away, each once."""
         held = {id(self.of(one)) for one in kept}
-        return [one for one in self.came if id(one) not in held]
+        gone = [one for one in self.came if id(one) not in held]
+        self.came = [one for one in self.came if id(one) in held]
+        return gone
 
     def place(self, task: str | None) -> int:
         """Number of the next sample of a task's answer, all of which are taken at once."""

@@ -24,7 +24,7 @@ __all__ = ["DATED", "METHODS", "OTHERS", "looked_up", "points"]
 _OLDEST = "0.9.1"
 """First release that is known."""
 
-_GENERATOR = (rollouts.GENERATE, rollouts.EVALUATE, generation.RESPONSE)
+_GENERATOR = (rollouts.GENERATE, rollouts.DISPATCH, rollouts.EVALUATE, generation.RESPONSE)
 _BEFORE_0_9_9 = "openrlhf.trainer.ppo_utils.experience_maker"
 _SINCE_0_9_9 = "openrlhf.trainer.ppo_utils.samples_generator"
 

@@ -244,3 +244,39 @@ def test_what_a_filter_threw_away_is_that_of_the_step_that_trained_on_the_rest(
         (2, 3, frozenset({0, 1}), frozenset({0, 1})),
     ]
     assert trace.lost == {}
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_a_generator_threw_away_at_once_is_of_the_batch_that_it_grew_to(
+    tmp_path: Path, taken: bool
+) -> None:
+    trainer(tmp_path, *([(11, 0, 1, [0])] if taken else []))
+    journal = JournalFile(tmp_path, WORKER, header={"owner": key(1), "job": "other"})
+    # A generation for which nothing was handed over has the number of the one after it.
+    pieces = [(1, 0, "lost", 1), (5, 0, "gone", 1), (6, 1, "more", 1), (7, 2, "kept", 0)]
+    for time_s, offset, prompt, grows in pieces:
+        batch = journal.next_span()
+        journal.event(
+            names.TRAJECTORIES, time_s, parent=batch, mode="train", queue_group=0, offset=offset,
+            total=offset + 1, grows=grows, group_size=1, prompt_tokens=[5], response_tokens=[3],
+            prompts=[prompt],
+        )  # fmt: skip
+        journal.event(names.REWARDS, time_s, batch=batch, function="f", values=[float(time_s)])
+        kept, gone = ([], [prompt]) if grows else ([prompt], [])
+        journal.event(
+            names.SELECTED, time_s, batch=batch, kept=kept, used=kept, discarded=gone,
+            reason="filter",
+        )  # fmt: skip
+    journal.close()
+    trace = read_run(tmp_path)
+    [attempt] = trace.attempts
+    batches = [batch for step in trace.steps() for batch in step.batches]
+    left = [(batch.rows, batch.whole) for batch in attempt.untrained]
+    assert sorted(left) == ([(1, True)] if taken else [(1, True), (3, True)])
+    assert len(batches) == taken
+    for made in batches:
+        assert (made.rows, made.whole) == (3, True)
+        assert made.kept == made.used == frozenset({2})
+        values = [one.rewards[0].value for g in made.groups() for one in g.trajectories]
+        assert values == [5.0, 6.0, 7.0]
+    assert trace.lost == {}

@@ -33,15 +33,32 @@ class SamplesGenerator:
         if rows is None:
             self._left = iter(self._batches)
             return [], None, 0, True
-        kept, gone = self._generate_vllm(rows)
-        return kept, None, len(rows), False
+        kept, exhausted = self._generate_vllm(rows)
+        return kept, None, len(rows), exhausted
 
     def _generate_vllm(self, answers):
-        kept, gone = [], []
+        accepted_experiences, spare = [], []
         for ref in answers:
-            rows = [self._process_response_into_experience(one) for one in ref.responses]
-            (kept if ref.passes else gone).extend(rows)
-        return kept, gone
+            if callable(ref):
+                spare.append(ref)
+        pending_refs = self._dispatch_prompts_to_vllm([a for a in answers if not callable(a)])
+        while pending_refs:
+            ready_refs, pending_refs = pending_refs[:1], pending_refs[1:]
+            for ref in ready_refs:
+                experiences = [
+                    self._process_response_into_experience(one) for one in ref.responses
+                ]
+                if ref.passes:
+                    accepted_experiences.extend(experiences)
+                elif spare:
+                    prompt = spare.pop(0)()
+                    if prompt is None:
+                        return [], True
+                    pending_refs.extend(self._dispatch_prompts_to_vllm([prompt]))
+        return accepted_experiences, False
+
+    def _dispatch_prompts_to_vllm(self, prompts):
+        return list(prompts)
 
     def _process_response_into_experience(self, response, **generate_kwargs):
         return Experience(response)

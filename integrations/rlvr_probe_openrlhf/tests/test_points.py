@@ -75,6 +75,10 @@ def answers(version: str) -> None:
     written = ast.unparse(loops[0])
     assert "ray.get(ref)" in written
     assert "self._process_response_into_experience(response, **generate_kwargs)" in written
+    # What a filter passed is known there when prompts are sent in place of what it did not.
+    passed, _, replaced = written.partition("accepted_experiences.extend(experiences)")
+    assert "self._dispatch_prompts_to_vllm(" in replaced
+    assert "accepted_experiences" not in passed
 
 
 def samples(version: str) -> None:

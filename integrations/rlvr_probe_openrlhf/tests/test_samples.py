@@ -32,13 +32,14 @@ def test_a_sample_is_known_by_what_became_of_it_and_forgotten_with_it() -> None:
     samples.add(kept, one)
     samples.add(gone, other)
     assert samples.of(kept) is one
-    assert samples.gone([kept]) == [other]
+    assert samples.take_gone([kept]) == [other]
+    assert samples.take_gone([kept]) == []
     assert samples.of(Experience()) is None
     del gone
     gc.collect()
     assert len(samples) == 1
     samples.begin()
-    assert samples.gone([]) == []
+    assert samples.take_gone([]) == []
 
 
 def test_places_count_from_0_in_each_answer() -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from rlvr_probe_openrlhf.tests import pretend
 
+from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import summarize
 from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.trace.pulse import Pulse
 from tests.surroundings import surroundings
 
 
@@ -56,6 +58,7 @@ def test_prompts_that_are_used_up_begin_no_step_and_end_the_training(tmp_path: P
         for batch in step.batches
     ]
     assert lengths == [[3, 4], [5, 6]]
+    assert [batch.kept for step in steps for batch in step.batches] == [None, None]
     assert [batch.rows for step in trace.steps() for batch in step.evaluations] == [2]
     for step in steps:
         names = {span.name for span in step.spans}
@@ -89,6 +92,112 @@ def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
     assert sorted(kept) == [[3, 4], [7, 8]]
     assert batch.used == batch.kept
     assert batch.rows == 6
+
+
+def lengths_by_group(batch: Batch) -> list[list[int]]:
+    return [[one.response_tokens for one in group.trajectories] for group in batch.groups()]
+
+
+def test_what_a_filter_throws_away_is_there_while_nothing_passes(tmp_path: Path) -> None:
+    body = """
+    import os, time
+
+    args.dynamic_filtering = True
+    more = iter([answer("b", 5, 6, passes=False), answer("c", 7, 8, passes=False)])
+
+    def replaced():
+        found = next(more, None)
+        if found is None:  # killed
+            time.sleep(1)
+            os._exit(3)
+        return found
+
+    rows = [answer("a", 3, 4, passes=False), answer("d", 9, 9, passes=False), *[replaced] * 3]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [rows])).fit()
+    """
+    trace = play(tmp_path, body, status=3)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert lengths_by_group(batch) == [[3, 4], [9, 9]]
+    assert (batch.kept, batch.used, batch.whole) == (frozenset(), None, True)
+    assert "unjoined_prompts" not in trace.lost
+    pulse = Pulse(find_run(tmp_path / "out"))
+    [member] = pulse.read()
+    pulse.close()
+    assert (member.sifting.discarded, member.sifting.passed) == (2, 0)
+
+
+def test_what_was_told_while_it_was_generated_is_of_one_batch(tmp_path: Path) -> None:
+    body = """
+    args.dynamic_filtering = True
+    more = iter([answer("b", 5, 6, passes=False), answer("c", 7, 8)])
+    rows = [answer("a", 3, 4, passes=False), answer("d", 9, 9), *[lambda: next(more)] * 2]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [rows])).fit()
+    """
+    trace = play(tmp_path, body)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert lengths_by_group(batch) == [[3, 4], [5, 6], [9, 9], [7, 8]]
+    assert batch.kept == batch.used == frozenset({2, 3})
+    rows = [one for group in batch.groups() for one in group.trajectories]
+    assert [one.rewards[0].value for one in rows] == [0.5] * 8
+    assert (batch.rows, batch.total, batch.whole) == (8, 8, True)
+    assert trace.notes == []
+    assert trace.lost == {"unjoined_trajectories": 8}  # nobody executed any
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_a_step_for_which_nothing_was_left_has_what_was_thrown_away(
+    tmp_path: Path, episodes: int
+) -> None:
+    body = f"""
+    args.dynamic_filtering, args.num_episodes = True, {episodes}
+    lost = answer("c", 7, 8, passes=False)
+    used_up = [lost, answer("d", 9, 9, passes=False), lambda: answer("e", 1, 1), lambda: None]
+    rows = [[answer("a", 3, 4)], used_up, [answer("b", 5, 6)]]
+    PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, rows)).fit()
+    """
+    trace = play(tmp_path, body)
+    told = [
+        (step.number, step.done, [(one.rows, one.kept, one.used) for one in step.batches])
+        for step in trace.steps()
+    ]
+    none, only = frozenset[int](), frozenset({0})
+    first, passed = (1, True, [(2, only, only)]), (2, only, only)
+    if episodes == 1:
+        assert told == [first, (2, False, [(2, none, None)])]
+    else:
+        assert told == [first, (2, True, [(2, none, none), passed])]
+    assert trace.attempts[0].sessions[0].facts["filters"] == 1
+    assert (trace.open_spans, trace.notes) == ([], [])
+
+
+def test_what_was_told_while_it_was_generated_for_a_queue_is_that_of_the_step(
+    tmp_path: Path,
+) -> None:
+    body = """
+    import os
+
+    args.dynamic_filtering = True
+    rows = [answer("a", 3, 4, passes=False), answer("b", 5, 6), lambda: answer("c", 7, 8)]
+    generator = SamplesGenerator(args, [rows, [answer("d", 9, 9)]], [answer("e", 1, 2)])
+    generator.generate_samples()
+    generator.generate_eval_samples()
+    generator.generate_samples()
+    if not os.fork():
+        queue = Queue(([1], {}), ([2], {}), "done")
+        TrainingActor(args, RemoteExperienceMaker(), queue).fit(0)
+        sys.exit()
+    os.wait()
+    """
+    trace = play(tmp_path, body)
+    told = [
+        (step.number, lengths_by_group(batch), batch.kept, batch.used)
+        for step in trace.steps()
+        for batch in step.batches
+    ]
+    kept, only = frozenset({1, 2}), frozenset({0})
+    assert told == [(1, [[3, 4], [5, 6], [7, 8]], kept, kept), (2, [[9, 9]], only, only)]
+    assert trace.notes == []
+    assert "unjoined_prompts" not in trace.lost
 
 
 def test_what_a_filter_threw_away_beside_the_training_is_that_of_the_step(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     if not waiting:
         return 0
     waiting.sort(key=lambda one: one[0])
+    wholes = _wholes(waiting)
     by_group = dict[int, list[int]]()
     for place, (_, _, row) in enumerate(waiting):
         by_group.setdefault(row.queue_group or 0, []).append(place)
@@ -51,14 +52,14 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
             # A number that was given again means the newer one; one group may be several rows.
             made = [place for place in by_group.get(group, ()) if times[place] <= at[0]]
             for place in made:
-                if _same(waiting[place], waiting[made[-1]]):
+                if wholes[place] == wholes[made[-1]]:
                     first.setdefault(place, at)
     synced = _synced(members, clock)
-    numbers = dict[tuple[int, int], int]()
+    numbers = dict[int, int]()
     for place, (time_ns, member, row) in enumerate(waiting):
         if place not in first:
             # Parts of one group have one number; another group of its number another one.
-            below = numbers.setdefault((member.index, row.batch or -place), -1 - len(numbers))
+            below = numbers.setdefault(wholes[place], -1 - len(numbers))
             unplaced = replace(row, step=below, ordinal=row.queue_group or 0)
             member.recorded.journal.trajectories.append(unplaced)
         else:
@@ -89,9 +90,21 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
 _Waiting = tuple[int, Member, TrajectoryRow]
 
 
-def _same(one: _Waiting, other: _Waiting) -> bool:
-    """Whether two rows are parts of one group that was made once."""
-    return (one[1].index, one[2].batch) == (other[1].index, other[2].batch)
+def _wholes(waiting: Sequence[_Waiting]) -> list[int]:
+    """What each row is a part of: rows that name one batch, or the pieces that one grew by."""
+    found = list[int]()
+    named = dict[tuple[int, int, int], int]()
+    last = dict[tuple[int, int], int]()
+    for place, (_, member, row) in enumerate(waiting):
+        group = (member.index, row.queue_group or 0)
+        before = last.get(group)
+        piece = None if before is None else waiting[before][2]
+        if before is not None and piece is not None and piece.grows and row.offset == piece.total:
+            found.append(found[before])
+        else:
+            found.append(named.setdefault((*group, row.batch), place) if row.batch else place)
+        last[group] = place
+    return found
 
 
 def _taken(members: Sequence[Member], clock: RunClock) -> list[tuple[_Placed, Sequence[int]]]:
