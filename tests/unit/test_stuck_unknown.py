@@ -520,6 +520,33 @@ def test_a_step_whose_groups_are_all_thrown_away_is_starved(tmp_path: Path) -> N
     assert first(passing).verdict != "starved"
 
 
+def test_a_generator_whose_groups_for_a_queue_are_all_thrown_away_is_starved(
+    tmp_path: Path,
+) -> None:
+    """As OpenRLHF's does beside the training: it is in no step, and has no sizes."""
+    journal = JournalFile(tmp_path / "generator")
+    journal.event(names.SELECTED, 1.0, batch=7, kept=["a"], used=["a"], discarded=["b"])
+    journal.span(names.ROLLOUT, 0.0, 2.0, span=7, mode="train")
+    for number in range(50):
+        journal.event(names.SELECTED, 3.0, batch=10 + number, discarded=["c"], reason="filter")
+    journal.close(end=False)
+    journal.open_table((900, 2.5, "rollout", ""), beat_s=700.0)
+    pulse = Pulse(tmp_path / "generator", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    [generator] = pulse.read()
+    pulse.close()
+    trainer = member(None, job="job-1", begun_s=generator.header.mono_ns / SECOND)
+    trainer.header = replace(trainer.header, epoch_ns=generator.header.epoch_ns)
+    trainer.group_size = 4
+    trainer.heartbeat_ns = trainer.last_ns = generator.heartbeat_ns
+    trainer.trajectories.extend([generator.heartbeat_ns - SECOND] * 210)
+    found = first(generator, trainer)
+    assert (found.verdict, found.member.sifting.discarded) == ("starved", 50)
+    assert found.work is not None
+    assert found.work.name == "rollout"
+    trainer.trajectories.extend([generator.heartbeat_ns - SECOND] * 210)
+    assert first(generator, trainer).verdict != "starved"
+
+
 def test_a_rollout_without_an_end_is_told_though_trajectories_end() -> None:
     controller = member(None, work(1, "step", 950), work(2, "rollout", 900, 1), trained=True)
     worker = member(None, turn=10, last_s=999.0)

@@ -18,8 +18,9 @@ _SHARE: Final = 0.9
 
 
 def step_of(member: Member) -> Work | None:
-    """The step that a trainer is in; None if it is in none."""
-    return next((work for work in member.work if work.name == names.STEP.name), None)
+    """The step that a trainer is in, or the rollout for a queue; None if it is in none."""
+    name = names.ROLLOUT.name if member.sifting.queued else names.STEP.name
+    return next((work for work in member.work if work.name == name), None)
 
 
 def is_starving(member: Member, step: Work, launch: Launch) -> bool:
@@ -30,7 +31,7 @@ def is_starving(member: Member, step: Work, launch: Launch) -> bool:
     as often as in any.
 
     Args:
-        member: A trainer.
+        member: A trainer, or who generates for its queue.
         step: That it is in.
         launch: That it belongs to.
     """
@@ -42,9 +43,12 @@ def is_starving(member: Member, step: Work, launch: Launch) -> bool:
     if not sifting.discarded:
         return False
     generated = _generated(launch, member.wall_ns(step.start_ns))
-    if generated is None or member.group_size is None:
+    # Who generates for a queue does not tell it, and its trainer does.
+    sizes = (one.group_size for one in (member, *launch.members))
+    size = next((one for one in sizes if one is not None), None)
+    if generated is None or size is None:
         return 0 < _TIMES * sifting.most_discarded < sifting.discarded
-    return sifting.discarded * member.group_size >= _SHARE * generated
+    return sifting.discarded * size >= _SHARE * generated
 
 
 def _generated(launch: Launch, since_ns: int) -> int | None:

@@ -146,9 +146,10 @@ def _sentence(one: Finding) -> str:
 def _sifted(one: Finding) -> str:
     sifting = one.member.sifting
     if sifting.discarded:
+        where = "rollout" if sifting.queued else "step"
         return (
-            f"in this step its filter threw away {sifting.discarded:,} groups, and passed none that"
-            " is told"
+            f"in this {where} its filter threw away {sifting.discarded:,} groups, and passed none"
+            " that is told"
         )
     before = f", at most {sifting.most_rounds} times in one before" if sifting.most_rounds else ""
     return (
