@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PRIVATE", "Access", "is_private", "is_safe"]
+__all__ = ["PRIVATE", "Access", "barrier", "is_private", "is_safe", "user_name", "whose"]
 
 _GROUP: Final = stat.S_IRGRP | stat.S_IXGRP
 _SHARED: Final = stat.S_IRGRP
@@ -130,6 +130,49 @@ def is_private(folder: Path) -> bool:
         return False
     closed = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
     return closed and found.st_uid == os.geteuid()
+
+
+def barrier(path: Path) -> Path | None:
+    """The uppermost folder above ``path`` that the user may not look into; None if there is none.
+
+    A folder that is not there is no barrier.
+    """
+    for above in reversed(path.absolute().parents):
+        if not os.access(above, os.X_OK):
+            return above if os.path.isdir(above) else None
+    return None
+
+
+def whose(path: Path) -> str:
+    """Whose a file or a folder is, in words, with its group and mode.
+
+    Raises:
+        OSError: It is not there, or not to be seen.
+    """
+    found = path.stat()
+    return (
+        f"belongs to {user_name(found.st_uid)}, group {_group_name(found.st_gid)}"
+        f" (mode {stat.filemode(found.st_mode)})"
+    )
+
+
+def user_name(number: int) -> str:
+    """Name of a user; where it has none, its number."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _group_name(number: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def _candidates(folder: Path) -> Iterator[Path]:

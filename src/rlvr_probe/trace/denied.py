@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
+from rlvr_probe.access import barrier, user_name, whose
 from rlvr_probe.exceptions import RecordingError
 
 __all__ = ["check_readable", "is_readable"]
@@ -20,8 +20,7 @@ def check_readable(path: Path) -> None:
     try:
         path.stat()
     except PermissionError:
-        above = [one for one in path.absolute().parents if not os.access(one, os.X_OK)]
-        raise RecordingError(_text(path, above[-1] if above else path.parent)) from None
+        raise RecordingError(_text(path, barrier(path) or path.parent)) from None
     except OSError:  # not there, which others say
         return
     if not is_readable(path):
@@ -34,35 +33,12 @@ def is_readable(path: Path) -> bool:
 
 
 def _text(path: Path, closed: Path) -> str:
-    found = closed.stat()
-    owner = _user(found.st_uid)
-    mode = stat.filemode(found.st_mode)
+    owner = closed.stat().st_uid
     what = "it" if closed == path else str(closed)
-    said = (
-        f"no permission to read {path}: {what} belongs to {owner}, group {_group(found.st_gid)}"
-        f" (mode {mode})"
-    )
-    if found.st_uid == os.geteuid():
+    said = f"no permission to read {path}: {what} {whose(closed)}"
+    if owner == os.geteuid():
         return f"{said}; chmod -R u+rX gives it back to you"
     return (
-        f"{said}, and you are {_user(os.geteuid())}; ask {owner} for it: chmod -R g+rX gives the"
-        " group what is recorded, RLVR_PROBE_GROUP_READABLE=1 what will be"
+        f"{said}, and you are {user_name(os.geteuid())}; ask {user_name(owner)} for it: chmod -R"
+        " g+rX gives the group what is recorded, RLVR_PROBE_GROUP_READABLE=1 what will be"
     )
-
-
-def _user(number: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
-
-
-def _group(number: int) -> str:
-    import grp
-
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
