@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.exporter import open_new
 from rlvr_probe_perfetto.timeline import HEAD
 
 __all__ = ["check_free", "placed"]
@@ -38,7 +39,8 @@ def check_free(target: Path, *, force: bool) -> None:
 def placed(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """A new file that becomes ``target`` if the block ends well, and vanishes otherwise.
 
-    It is compressed if its name ends in ``.gz``. Only its owner may read it.
+    It is compressed if its name ends in ``.gz``. Only its owner may read it, or the group as well,
+    as the recording.
 
     Raises:
         ProbeError: ``target`` is in the way, or the file system refuses.
@@ -46,7 +48,7 @@ def placed(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     check_free(target, force=force)
     work = target.parent / f".{target.name}.{os.urandom(6).hex()}.tmp"
     try:
-        with open(os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        with open(open_new(work), "wb") as stream:
             if target.suffix == ".gz":
                 # No name and no time of day: the same run gives the same bytes.
                 with gzip.GzipFile("", "wb", 6, stream, 0) as packed:

@@ -11,12 +11,14 @@ this module, the model and the exceptions, and runs offline: it raises early and
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rlvr_probe.config import access_of
 from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.workload import Workload
@@ -29,6 +31,7 @@ __all__ = [
     "WorkloadExporter",
     "WorkloadReader",
     "Written",
+    "open_new",
 ]
 
 
@@ -281,3 +284,18 @@ class LiveExporter(Protocol):
             ProbeError: The environment asks for something impossible.
         """
         ...
+
+
+def open_new(path: Path) -> int:
+    """Make a file that was not there, and open it for writing.
+
+    The user alone may read it, or the group as well, as a recording: ``RLVR_PROBE_GROUP_READABLE``.
+
+    Returns:
+        The descriptor; the caller closes it.
+
+    Raises:
+        OSError: It is there already, or the file system refuses.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return access_of(os.environ).open(path, flags)

@@ -60,6 +60,15 @@ def test_only_its_owner_may_read_it(run: Path, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o600
 
 
+def test_the_group_may_read_it_where_it_may_read_recordings(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLVR_PROBE_GROUP_READABLE", "1")
+    for name in ("a.json", "a.json.gz"):
+        exported(run, tmp_path / name)
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o640
+
+
 def test_a_file_in_the_way_is_refused_and_only_a_timeline_is_replaced(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlvr_probe.access import Access
-from rlvr_probe.config import access_of
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.exporter import open_new
 
 __all__ = ["check_file", "check_free", "placed", "placed_file"]
 
@@ -64,9 +64,8 @@ def placed_file(target: Path) -> Iterator[Path]:
     """
     final = Path(os.path.abspath(target))
     work = final.with_name(f".{final.name}.{os.urandom(6).hex()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        os.close(access_of(os.environ).open(work, flags))
+        os.close(open_new(work))
         yield work
         os.replace(work, final)
     except OSError as error:
