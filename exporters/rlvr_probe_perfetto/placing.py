@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.exporter import open_new
+from rlvr_probe.exporter import check_place, open_new
 from rlvr_probe_perfetto.timeline import HEAD
 
 __all__ = ["check_free", "placed"]
@@ -21,8 +21,10 @@ def check_free(target: Path, *, force: bool) -> None:
     """Refuse a target that is in the way.
 
     Raises:
-        ProbeError: It is there and must not be replaced, or its folder is not there.
+        ProbeError: It is there and must not be replaced, or its folder is not there, or not to be
+            looked into.
     """
+    check_place(target)
     if not target.parent.is_dir():
         raise ProbeError(f"{target.parent} is no folder; make it first")
     if not os.path.lexists(target):

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rlvr_probe.access import barrier, user_name, whose
 from rlvr_probe.config import access_of
+from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.workload import Workload
@@ -31,6 +33,7 @@ __all__ = [
     "WorkloadExporter",
     "WorkloadReader",
     "Written",
+    "check_place",
     "open_new",
 ]
 
@@ -284,6 +287,22 @@ class LiveExporter(Protocol):
             ProbeError: The environment asks for something impossible.
         """
         ...
+
+
+def check_place(target: Path) -> None:
+    """Refuse a place to write to that lies in a folder that the user may not look into.
+
+    Raises:
+        ProbeError: It does; says whose the folder is.
+    """
+    closed = barrier(target)
+    if closed is None:
+        return
+    owner, user = closed.stat().st_uid, os.geteuid()
+    said = f"no permission to write {target}: {closed} {whose(closed)}"
+    if owner == user:
+        raise ProbeError(f"{said}; chmod u+rwx gives it back to you")
+    raise ProbeError(f"{said}, and you are {user_name(user)}; expected a folder that is yours")
 
 
 def open_new(path: Path) -> int:

@@ -19,6 +19,8 @@ from tests.journals import simple_run
 AS_NOBODY = """
 import contextlib, grp, io, os, pwd, sys
 from rlvr_probe import cli
+from rlvr_probe.plugins import EXPORTERS, load_all
+list(load_all(EXPORTERS))
 readable, *commands = sys.argv[1:]
 with contextlib.redirect_stdout(io.StringIO()):
     for name in ("show", "stuck", "characterize"):
@@ -77,6 +79,41 @@ def test_another_user_is_told_whose_it_is_and_what_to_ask_for(shared: Path) -> N
     assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[6]
     assert said[7].startswith("rlvr-probe: no permission to read a/workload: it belongs to root,")
     assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[8]
+
+
+def test_another_user_is_told_whose_folder_keeps_a_result_from_being_written(
+    shared: Path,
+) -> None:
+    simple_run(shared / "mine", ranks=1, steps=1)
+    for path in ((shared / "mine"), *(shared / "mine").iterdir()):
+        path.chmod(0o755)
+    (shared / "closed" / "in").mkdir(parents=True)
+    (shared / "closed").chmod(0o700)
+    places = ("closed/new", "closed/in/new")
+    commands = [
+        f"{command} {place}"
+        for place in places
+        for command in (
+            "characterize mine --html",
+            "characterize mine --json",
+            "characterize mine --save",
+            "convert mine --to polytrace --out",
+            "export mine --to perfetto --out",
+        )
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(shared / "mine"), *commands],
+        capture_output=True,
+        text=True,
+        cwd=shared,
+        check=False,
+    )
+    assert done.stdout.split() == ["2"] * len(commands)
+    assert done.stderr.splitlines() == [
+        f"rlvr-probe: no permission to write {command.split()[-1]}: {shared / 'closed'} belongs to"
+        " root, group root (mode drwx------), and you are nobody; expected a folder that is yours"
+        for command in commands
+    ]
 
 
 def test_a_folder_of_runs_none_of_which_is_one_is_no_question_of_permission(

@@ -71,6 +71,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.cli.placing import check_file, placed, placed_file
     from rlvr_probe.cli.progress import ReadingProgress
     from rlvr_probe.config import access_of
+    from rlvr_probe.exporter import check_place
     from rlvr_probe.report.render import draw
 
     with _needed():
@@ -82,8 +83,10 @@ def execute(args: argparse.Namespace) -> int:
     for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
         if target is not None:
             check_file(target)
-    if args.save is not None and os.path.lexists(args.save):
-        raise ProbeError(f"{args.save} is there already; give the name of a new directory")
+    if args.save is not None:
+        check_place(args.save)
+        if os.path.lexists(args.save):
+            raise ProbeError(f"{args.save} is there already; give the name of a new directory")
     with orderly(), ReadingProgress() as progress, _tables(args.sources, progress) as tables:
         found = characterize(tables, slots=args.slots)
         if args.save is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.exporter import open_new
+from rlvr_probe.exporter import check_place, open_new
 
 __all__ = ["check_file", "check_free", "placed", "placed_file"]
 
@@ -25,8 +25,9 @@ def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]
         replaceable: Whether a directory is of the kind that may be replaced.
 
     Raises:
-        ProbeError: It must not be replaced.
+        ProbeError: It must not be replaced, or the user may not look into the folder it lies in.
     """
+    check_place(target)
     if not os.path.lexists(target):
         return
     if not force:
@@ -43,8 +44,10 @@ def check_file(target: Path) -> None:
     """Refuse a place for a file to which none can be written, or only through what lies there.
 
     Raises:
-        ProbeError: There is no such folder, or a link or a directory has that name.
+        ProbeError: There is no such folder, or the user may not look into it, or a link or a
+            directory has that name.
     """
+    check_place(target)
     if not target.absolute().parent.is_dir():
         raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
     if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
