@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +80,42 @@ def test_another_user_is_told_whose_it_is_and_what_to_ask_for(shared: Path) -> N
     assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[6]
     assert said[7].startswith("rlvr-probe: no permission to read a/workload: it belongs to root,")
     assert f"{shared / 'c'} belongs to root, group root (mode drwx------)" in said[8]
+
+
+def test_who_may_not_read_the_newest_run_is_told_that_an_older_one_is_taken(shared: Path) -> None:
+    runs = shared / "runs"
+    for age, (name, mode) in enumerate(
+        (("newest", 0o700), ("new", 0o711), ("mine", 0o755), ("old", 0o700), (".hidden", 0o700))
+    ):
+        simple_run(runs / name, ranks=1, steps=1)
+        then = time.time() - 100 * age * (name != ".hidden")
+        for path in (*(runs / name).iterdir(), runs / name):
+            path.chmod(0o644 if path.is_file() else mode)
+            os.utime(path, (then, then))
+    runs.chmod(0o755)
+    (shared / "out").mkdir()
+    (shared / "out").chmod(0o777)
+    commands = (
+        "show runs",
+        "stuck runs",
+        "characterize runs",
+        "convert runs --to polytrace --out out/workload",
+        "export runs --to perfetto --out out/timeline",
+        "show runs/mine",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(runs / "mine"), *commands],
+        capture_output=True,
+        text=True,
+        cwd=shared,
+        check=False,
+    )
+    told = [line for line in done.stderr.splitlines() if "may be newer" in line]
+    assert told == [
+        "rlvr-probe: warning: newest (and 1 more) may be newer and may not be read: it belongs to"
+        " root, group root (mode drwx------); this is mine"
+    ] * (len(commands) - 1)
+    assert len(re.findall(r"^0$", done.stdout, re.MULTILINE)) == len(commands)
 
 
 def test_another_user_is_told_whose_folder_keeps_a_result_from_being_written(

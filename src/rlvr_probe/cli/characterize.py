@@ -146,14 +146,15 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of all else. Of a recording no exporter is asked."""
     from rlvr_probe.analysis.tables import is_saved
+    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.exporters import find_reader
-    from rlvr_probe.trace import check_readable, find_run
+    from rlvr_probe.trace import check_readable
 
     check_readable(source)
     if is_saved(source):
         return None
     try:
-        find_run(source)
+        choose_run(source)
     except RecordingError:
         return find_reader(source) if source.is_dir() else None
     return None

@@ -55,11 +55,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
+    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.exporters import find_exporter
     from rlvr_probe.cli.placing import check_free, placed
     from rlvr_probe.cli.progress import ReadingProgress
-    from rlvr_probe.trace import find_run, read_run
+    from rlvr_probe.trace import read_run
     from rlvr_probe.workload import build_workload
 
     exporter = find_exporter(args.to)
@@ -67,8 +68,9 @@ def execute(args: argparse.Namespace) -> int:
         known = ", ".join(exporter.flavors) or "none: leave --flavor out"
         raise ProbeError(f"{args.to} has no flavor {args.flavor!r}; it has {known}")
     check_free(args.out, force=args.force, replaceable=exporter.recognizes)
+    folder = choose_run(args.run)
     with ReadingProgress() as progress:
-        trace = read_run(find_run(args.run), progress=progress)
+        trace = read_run(folder, progress=progress)
     workload = build_workload(trace, attempt=args.attempt)
     try:
         with (

@@ -36,12 +36,13 @@ def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
+    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.progress import ReadingProgress
-    from rlvr_probe.trace import find_run, read_run
+    from rlvr_probe.trace import read_run
 
     exporter: TraceExporter = args.exporter
-    folder = find_run(args.run)
+    folder = choose_run(args.run)
     with ReadingProgress() as progress:
         trace = read_run(folder, progress=progress)
     with orderly():

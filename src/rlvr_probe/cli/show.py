@@ -31,12 +31,14 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
+    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.progress import ReadingProgress
     from rlvr_probe.report import render, summarize
-    from rlvr_probe.trace import find_run, read_run
+    from rlvr_probe.trace import read_run
 
+    folder = choose_run(args.run)
     with ReadingProgress() as progress:
-        summary = summarize(read_run(find_run(args.run), progress=progress))
+        summary = summarize(read_run(folder, progress=progress))
     if args.json:
         json.dump(summary, sys.stdout, indent=2, allow_nan=False)
         print()

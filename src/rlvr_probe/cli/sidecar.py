@@ -35,16 +35,16 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Be the sidecar to the end, and return the exit code."""
     from rlvr_probe.cli import INTERRUPTED, OK
+    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
     from rlvr_probe.filesystem import reach
     from rlvr_probe.sidecar.lock import Lock
     from rlvr_probe.sidecar.process import serve, stand_back
     from rlvr_probe.spool import find
-    from rlvr_probe.trace import find_run
 
     config = Config.from_environ(gpu_hz=args.gpu_hz)
-    folder = reach(find_run(args.run))[0]
+    folder = reach(choose_run(args.run))[0]
     stand_back()
     # What was moved is then a run without a spool, with files of other nodes.
     spool, reason = find(folder), "exit"

@@ -89,10 +89,10 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
-    from rlvr_probe.trace import find_run
+    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.trace.pulse import Pulse
 
-    pulse = Pulse(find_run(args.run))
+    pulse = Pulse(choose_run(args.run))
     fallback = Fallback(args.unknown_after, args.unknown_times)
     try:
         while True:

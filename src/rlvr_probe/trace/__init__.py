@@ -6,6 +6,6 @@ and the rest is counted. What must never be mixed (two runs in one folder, a new
 
 from rlvr_probe.trace.build import read_run
 from rlvr_probe.trace.denied import check_readable
-from rlvr_probe.trace.files import find_run
+from rlvr_probe.trace.files import find_run, list_denied
 
-__all__ = ["check_readable", "find_run", "read_run"]
+__all__ = ["check_readable", "find_run", "list_denied", "read_run"]

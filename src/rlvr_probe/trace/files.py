@@ -17,7 +17,7 @@ from rlvr_probe.spool import every, find
 from rlvr_probe.trace.denied import check_readable, is_readable
 from rlvr_probe.trace.packed import Source, open_source
 
-__all__ = ["JOURNAL", "RunFiles", "Segment", "find_run", "list_files"]
+__all__ = ["JOURNAL", "RunFiles", "Segment", "find_run", "list_denied", "list_files"]
 
 JOURNAL = re.compile(
     rf"p([0-9a-f]{{16}})\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}"
@@ -115,6 +115,31 @@ def find_run(path: Path) -> Path:
             " folder directly below it"
         )
     return max(runs)[2]
+
+
+def list_denied(path: Path, run: Path) -> list[Path]:
+    """Folders beside ``run`` that may be newer and that the user may not read, the newest first.
+
+    Of such a folder nothing but its own time is known, which is that of the last file made in it:
+    that is compared with the time of ``run``.
+
+    Args:
+        path: What :func:`find_run` was asked for.
+        run: What it answered.
+    """
+    own = _status(find(run) or run)
+    if run == path or own is None:
+        return []
+    denied = [
+        (status.st_mtime, Path(entry.path))
+        for entry in _names(path)
+        # No run has such a name.
+        if not entry.name.startswith(".")
+        if (status := _status(Path(entry.path))) is not None
+        if stat.S_ISDIR(status.st_mode) and status.st_mtime > own.st_mtime
+        if not is_readable(Path(entry.path))
+    ]
+    return [folder for _, folder in sorted(denied, reverse=True)]
 
 
 def list_files(folder: Path, *more: Path) -> RunFiles:
