@@ -227,7 +227,8 @@ def test_a_deleted_open_table_is_made_again_with_what_is_open(
     recorder = record()
     definition = recorder.define(names.STEP, ())
     span = begun(recorder, names.STEP, definition, monotonic_ns(), 0, "", 7)
-    shutil.rmtree(recorder.folder)
+    # Moved first: what is made again while files are deleted would be deleted as well.
+    shutil.rmtree(recorder.folder.rename(recorder.folder.with_name("deleted")))
     wait_until(lambda: slots(recorder.folder) == {span: ("step", "", 7)})
     recorder.end(span, definition, monotonic_ns(), None, ())
     assert not slots(recorder.folder)
