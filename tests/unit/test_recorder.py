@@ -230,6 +230,8 @@ def test_a_deleted_open_table_is_made_again_with_what_is_open(
     # Moved first: what is made again while files are deleted would be deleted as well.
     shutil.rmtree(recorder.folder.rename(recorder.folder.with_name("deleted")))
     wait_until(lambda: slots(recorder.folder) == {span: ("step", "", 7)})
+    # The file is there a moment before it is written to.
+    threading.Event().wait(0.1)
     recorder.end(span, definition, monotonic_ns(), None, ())
     assert not slots(recorder.folder)
 
