@@ -15,8 +15,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.model.names import CHECKPOINT, RPC
+from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.model.names import CHECKPOINT, PROCESS, RPC
 from rlvr_probe.reading import argument, attribute, error_of, number, word
 from rlvr_probe_openrlhf.controller import controller_of, is_controller, named
 
@@ -111,6 +111,7 @@ def _work_begin(method: str, call: Call) -> None:
         method = argument(call, 1, "method_name")
         if method not in SEEN:
             return
+    _tell_model(call.probe, actor)
     group = type(actor).__name__
     values = {
         "side": "worker",
@@ -121,6 +122,18 @@ def _work_begin(method: str, call: Call) -> None:
         "ranks": number(actor, "_world_size"),
     }
     call.state = (call.probe.begin(RPC, detail=method, activate=True), values)
+
+
+def _tell_model(probe: Probe, actor: Any) -> None:
+    """Tell the architecture of the model that an actor of a group trains, once."""
+    state = probe.state(actor)
+    if "told" in state:
+        return
+    state["told"] = True
+    # The policy's alone: within what DeepSpeed made of it, whose own config is a dict.
+    model = word(attribute(actor, "actor", "model", "module", "config", "model_type"))
+    if model is not None:
+        probe.emit(PROCESS, {"model_type": model})
 
 
 WORK = tuple(

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.model.names import RPC
+from rlvr_probe.model.names import PROCESS, RPC
 from rlvr_probe.reading import argument, attribute, error_of, number, word
 from rlvr_probe_verl.controller import controller_of, is_controller, named, trainer
 from rlvr_probe_verl.reading import size, tensor
@@ -147,12 +147,30 @@ def _work_begin(call: Call) -> None:
     call.state = (span, values, _inside.set(True), None)
 
 
+def _work_end(call: Call) -> None:
+    _call_end(call)
+    if call.state[1]["method"] == "init_model":
+        model = _model_type(call.args[0])
+        if model is not None:
+            call.probe.emit(PROCESS, {"model_type": model})
+
+
+def _model_type(worker: Any) -> str | None:
+    """Architecture of the model that a worker trains; None if it trains no actor, or unknown."""
+    if attribute(worker, "_is_actor") is True:  # a class for each backend
+        found = word(attribute(worker, "actor_model_config", "model_type"))
+        if found is not None:
+            return found
+    # Workers around an engine since 0.7.1: what only has a reference has no actor.
+    return word(attribute(worker, "actor", "model_config", "hf_config", "model_type"))
+
+
 def _environment(name: str) -> int | None:
     value = os.environ.get(name, "")
     return int(value) if value.isdecimal() else None
 
 
-_WORK = HookPoint("register.decorated", before=_work_begin, after=_call_end, when=_is_call)
+_WORK = HookPoint("register.decorated", before=_work_begin, after=_work_end, when=_is_call)
 
 WORKER = HookPoint(
     "verl.single_controller.base.decorator:register",

@@ -94,6 +94,33 @@ def test_a_process_is_what_it_told_first_without_what_its_class_was_made_in(tmp_
     assert trace.unreached == {"WorkerDict": 1}
 
 
+@pytest.mark.parametrize(
+    ("said", "told", "known"),
+    [
+        (None, ["qwen2", "qwen2"], "qwen2"),
+        (None, ["qwen2", "llama"], None),  # nobody tells which training each was of
+        (None, [], None),
+        ("gemma", ["qwen2"], "gemma"),
+    ],
+)
+def test_the_model_that_workers_tell_is_that_of_the_training(
+    tmp_path: Path, said: str | None, told: list[str], known: str | None
+) -> None:
+    leader = JournalFile(tmp_path)
+    facts: dict[str, Any] = {"session": 0} | ({"model_type": said} if said else {})
+    leader.event(names.SESSION, 1, **facts)
+    leader.close()
+    for number, model in enumerate(told, 2):
+        worker = JournalFile(tmp_path, number)
+        worker.event(names.PROCESS, 1, model_type=model)
+        worker.event(names.PROCESS, 2, role="WorkerDict", actor="a")
+        worker.close()
+    trace = read_run(tmp_path)
+    [session] = trace.attempts[0].sessions
+    assert session.facts.get("model_type") == known
+    assert [one.role for one in trace.processes[1:]] == ["WorkerDict"] * len(told)
+
+
 def test_show_says_who_did_what_and_keeps_calls_out_of_the_stages(tmp_path: Path) -> None:
     Job(tmp_path, v1=True).write()
     summary, drawn = report(tmp_path)
@@ -400,6 +427,7 @@ def test_columns_that_do_not_fit_the_rows_are_counted(
         (names.TURN, {"turn": 0, "prompt_tokens": 1 << 32, "response_tokens": 1, "samples": 1}),
         (names.TURN, {"turn": -1, "prompt_tokens": 1, "response_tokens": 1, "samples": 1}),
         (names.PROCESS, {"role": 1}),
+        (names.PROCESS, {"model_type": 1}),
         (names.STARTED, {"role": "WorkerDict"}),
         (names.SELECTED, {"session": 0, "kept": []}),
     ],

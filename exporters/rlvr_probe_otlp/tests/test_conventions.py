@@ -108,8 +108,21 @@ def test_a_trajectory_whose_tool_raised_says_what(tmp_path: Path) -> None:
     assert root.attributes["error.type"] == "TimeoutError"
 
 
-def _of_tool(said: dict[str, Any], tmp_path: Path, **facts: Any) -> list[PlannedSpan]:
-    """The trace of a trajectory with one call of a tool."""
+def test_a_model_that_only_a_worker_knows_is_what_a_turn_asked(tmp_path: Path) -> None:
+    spans = _of_tool({"status": "ok"}, tmp_path, told="qwen3_moe", model_type=None)
+    [turn] = [span for span in spans if span.name.startswith("chat")]
+    assert turn.name == "chat qwen3_moe"
+    assert turn.attributes["gen_ai.request.model"] == "qwen3_moe"
+
+
+def _of_tool(
+    said: dict[str, Any], tmp_path: Path, told: str | None = None, **facts: Any
+) -> list[PlannedSpan]:
+    """The trace of a trajectory with one call of a tool; a worker told of its model."""
+    worker = JournalFile(tmp_path / "run", 2)
+    if told is not None:
+        worker.event(names.PROCESS, 0, model_type=told)
+        worker.close()
     journal = JournalFile(tmp_path / "run")
     training = Training(journal)
     training.begin(**{"engine": "vllm-colocate", "model_type": "qwen2"} | facts)

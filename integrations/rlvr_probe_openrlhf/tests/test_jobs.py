@@ -362,6 +362,7 @@ def test_every_actor_of_openrlhf_recorded(run: Finished) -> None:
     facts = (session.facts["framework"], session.facts["framework_version"])
     assert facts == ("openrlhf", run.scenario.openrlhf)
     assert session.facts["accelerators"] == run.scenario.ranks
+    assert session.facts["model_type"] == "qwen2"
 
 
 @jobs()

@@ -184,6 +184,7 @@ def test_one_process_is_the_controller_and_each_rank_is_a_worker(run: Finished) 
     facts = run.trace.attempts[0].sessions[0].facts
     assert (facts["framework"], facts["framework_version"]) == ("verl", run.scenario.verl)
     assert facts["accelerators"] == run.scenario.ranks
+    assert facts["model_type"] == "qwen2"
 
 
 @jobs("0.5")

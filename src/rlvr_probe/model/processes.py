@@ -20,6 +20,12 @@ PROCESS = Name(
             "accelerators", "", "list: kind and number of each that its cluster gave it on the node"
         ),
         Attribute(
+            "model_type",
+            "",
+            "architecture family of the model that it trains, where another process leads the"
+            " training: 'qwen2'",
+        ),
+        Attribute(
             "spool_s",
             "s",
             "of a sidecar: how often it copies what its node wrote to DIR",

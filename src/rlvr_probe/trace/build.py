@@ -146,10 +146,13 @@ def _attempt(
     # What could not be joined is lost to the run as a whole; it is booked on the first member.
     members[0].recorded.journal.skipped.update(skipped)
     sessions = list[Session]()
+    models = {one.recorded.journal.model_type for one in members} - {""}
+    # Of several models nobody told which training each was of.
+    told = {"model_type": models.pop()} if len(models) == 1 else {}
     for member in members:
         for row in member.recorded.journal.sessions:
-            number = row.facts.get("session", 0)
-            sessions.append(Session(member.index, number if type(number) is int else 0, row.facts))
+            number, facts = row.facts.get("session", 0), {**told, **row.facts}
+            sessions.append(Session(member.index, number if type(number) is int else 0, facts))
     loose["batches"] += mark_unselected(steps, sessions)
     attempt = Attempt(
         index=index,

@@ -232,6 +232,7 @@ class RowDecoder:
                 # The first: a process may make the class of another actor later.
                 journal.role, journal.actor = checked_text(role), checked_text(actor)
                 journal.given = tuple(name_list(values.get("accelerators")) or ())
+            journal.model_type = checked_text(values.get("model_type", journal.model_type))
             every_s = values.get("spool_s")
             if isinstance(every_s, float) and 0 < every_s < 1e6:
                 journal.spool_s = every_s

@@ -36,6 +36,8 @@ class Journal:
         devices: What it read of devices, as the sidecar of its node.
         used: Devices that it told it works on.
         role: What it is to its job; empty if it never told. ``actor`` is its id as one.
+        model_type: Architecture of the model that it trains for another process; empty if it did
+            not tell.
         given: Kind and number of each accelerator that its cluster gave it on its machine.
         started: Actors that it asked for: id to class.
         left_ns: When it began to leave its job, which ended the others; 0 if it was not seen to.
@@ -74,6 +76,7 @@ class Journal:
     role: str = ""
     actor: str = ""
     spool_s: float | None = None
+    model_type: str = ""
     given: tuple[str, ...] = ()
     started: dict[str, str] = field(default_factory=dict)
     left_ns: int = 0
