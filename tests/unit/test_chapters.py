@@ -355,6 +355,38 @@ def verify(tables: Tables, trajectory: int, begin: float, end: float, name: str 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("calls", "begun", "boot"),
+    [
+        (2, 3.0, "a"),  # one of the calls is missing
+        (3, 3.0, "b"),  # another machine's clock
+        (3, 2.0, "a"),  # began before they were asked for: other calls than these
+        (3, 3.5, "a"),  # ended after their answers were there
+    ],
+)
+def test_what_queues_is_not_told_from_the_way_back_of_other_calls(
+    tables: Tables, calls: int, begun: float, boot: str
+) -> None:
+    step(tables, 1)
+    ids = batch(
+        tables, 0, [(1, 1), (1, 1)], own_times=True, start_ns=0, end_ns=10 * SECOND
+    )  # fmt: skip
+    for one, (begin, end) in zip(ids, [(0, 2), (1, 4), (6, 7)], strict=False):
+        verify(tables, one, begin, end)
+    put(
+        tables, "reward_work", process=9, function="f", calls=calls, took_s=float(calls), errors=0,
+        mean_start_ns=round(begun * SECOND),
+    )  # fmt: skip
+    for number, name in ((3, "a"), (9, boot)):
+        put(tables, "process", process=number, boot=name)
+
+    told = said([rewards(tables)])
+
+    assert told.value("rewards.function.queue_share", function="f") == pytest.approx(1 / 2)
+    assert told.value("rewards.function.before_share", function="f") is None
+    assert told.value("rewards.function.after_share", function="f") is None
+
+
 def test_rewards_that_run_at_once_queue_and_ask_again(tables: Tables) -> None:
     step(tables, 1)
     ids = batch(
@@ -364,7 +396,12 @@ def test_rewards_that_run_at_once_queue_and_ask_again(tables: Tables) -> None:
         verify(tables, one, begin, end)
     verify(tables, ids[3], 8, 10, "g")
     # Workers of f took 1 s for each.
-    put(tables, "reward_work", process=9, function="f", calls=3, took_s=3.0, errors=2)
+    put(
+        tables, "reward_work", process=9, function="f", calls=3, took_s=3.0, errors=2,
+        mean_start_ns=3 * SECOND,
+    )  # fmt: skip
+    for number in (3, 9):
+        put(tables, "process", process=number, boot="a")
 
     told = said([rewards(tables)])
 
@@ -378,6 +415,10 @@ def test_rewards_that_run_at_once_queue_and_ask_again(tables: Tables) -> None:
     assert told.value("rewards.function.timeouts", **of) == 3
     assert told.value("rewards.function.work", **of) == 3.0
     assert told.value("rewards.function.queue_share", **of) == pytest.approx(1 - 1 / 2)
+    # Asked at 0, 1 and 6 s, begun at 3 s on the average.
+    assert told.value("rewards.function.before_share", **of) == pytest.approx((3 - 7 / 3) / 2)
+    assert told.value("rewards.function.after_share", **of) == pytest.approx(1 / 2 - 1 / 3)
+    assert told.value("rewards.function.before_share", function="g") is None
     assert told.value("rewards.function.errors", **of) == 2
     assert told.value("rewards.function.work", function="g") is None
     assert told.value("rewards.trajectory_share") == 8 / 40

@@ -37,7 +37,9 @@ class Judged:
 
 SCENARIOS = {
     "verl": Scenario(11, steps=4, ranks=4, tp=2, prompts=12, hz=1, lengths=Lengths(turns=2)),
-    "verl-filter": Scenario(12, steps=3, ranks=4, prompts=8, generated=12, keep=0.7, hz=1),
+    "verl-filter": Scenario(
+        12, steps=3, ranks=4, prompts=8, generated=12, keep=0.7, hz=1, reward_workers=2
+    ),
     "trl": Scenario(13, shape="trl", steps=3, ranks=4, prompts=8, hz=1, lengths=Lengths(turns=2)),
     "async": Scenario(14, shape="async", steps=8, ranks=4, prompts=16, hz=1),
 }
@@ -247,6 +249,10 @@ def test_queueing_for_reward_workers_is_told_from_their_work(judged: Judged) -> 
         assert told.value("rewards.function.work", function=function) == pytest.approx(seconds)
         share = told.value("rewards.function.queue_share", function=function)
         assert share == pytest.approx(1 - seconds / calls / waited, abs=0.02)
+        # In the simulator an answer is there at once: all that is not the function is the queue.
+        assert told.value("rewards.function.before_share", function=function) == pytest.approx(
+            share, abs=1e-6
+        )
 
 
 def by_of(told: Said, name: str) -> list[dict[str, str | int]]:

@@ -14,7 +14,7 @@ from rlvr_probe.model import names
 from rlvr_probe.report import render, summarize
 from rlvr_probe.trace import read_run
 from tests import today
-from tests.journals import JournalFile
+from tests.journals import SECOND, JournalFile
 
 NS = 1_000_000_000
 
@@ -186,6 +186,7 @@ def test_what_a_process_verified_for_others_is_summed_by_function(tmp_path: Path
     }
     with open_tables(trace) as tables:
         rows = tables.sql.execute(
-            "SELECT function, calls, took_s, errors FROM reward_work ORDER BY function"
+            "SELECT function, calls, mean_start_ns, took_s, errors FROM reward_work"
+            " ORDER BY function"
         ).fetchall()
-    assert rows == [("other", 1, 4.0, 0), ("service", 2, 3.0, 1)]
+    assert rows == [("other", 1, 9 * SECOND, 4.0, 0), ("service", 2, 6.5 * SECOND, 3.0, 1)]

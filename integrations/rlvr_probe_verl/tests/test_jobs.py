@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Step
 from rlvr_probe.report.summary import summarize
 from tests import trainings
+from tests.planted import characterized
 from tests.watched import GPUS, check_what_is_told_of_it, planned, received
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
@@ -279,6 +281,26 @@ def test_rewards_are_those_that_the_function_gave(run: Finished) -> None:
     given = [line["value"] for line in run.truth.rewards if line["split"] == "train"]
     assert len(given) >= PROMPTS * run.scenario.group_size * run.scenario.steps
     assert sorted(value for value in recorded if value is not None) == pytest.approx(sorted(given))
+
+
+@jobs("0.9_v1")
+def test_the_wait_for_the_reward_function_is_apart_where_its_book_has_begin_and_end(
+    run: Finished,
+) -> None:
+    calls = [call for batch in every_batch(run) for shard in batch.shards for call in shard.calls]
+    book, origin = run.truth.rewards, monotonic_start(run)
+    assert len(calls) == len(book)
+    wait = fmean(call.end_ns - call.start_ns for call in calls)
+    before = fmean(line["start"] - origin for line in book) - fmean(one.start_ns for one in calls)
+    after = fmean(one.end_ns for one in calls) - fmean(line["end"] - origin for line in book)
+    told = {
+        one.id: one.value
+        for chapter in characterized(run.recording).chapters
+        for one in chapter.figures
+        if one.id.startswith("rewards.function.")
+    }
+    assert told["rewards.function.before_share"] == pytest.approx(before / wait, abs=0.01)
+    assert told["rewards.function.after_share"] == pytest.approx(after / wait, abs=0.01)
 
 
 @jobs("0.9_tools", "0.9_v1_tools")

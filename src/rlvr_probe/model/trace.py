@@ -150,6 +150,8 @@ class RewardWork:
     process: int
     function: str
     calls: int
+    mean_start_ns: int
+    """Mean of the moments when they began."""
     seconds: float
     """Sum of their durations, s."""
     errors: int

@@ -114,7 +114,7 @@ def build_trace(
         unreached=unreached,
         unjoined_rpcs=loose["rpcs"],
         totals=fine_totals(processes),
-        reward_work=reward_work(processes),
+        reward_work=reward_work(processes, clock),
         devices=devices,
         sidecars=[_process(i, one, clock, machine, devices) for i, one in enumerate(sidecars)],
         application_spans={

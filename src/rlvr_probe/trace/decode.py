@@ -199,7 +199,7 @@ class RowDecoder:
         elif name == names.VERIFY.name:
             journal.verified.add(start_ns, end_ns, parent, attributes)
         elif name == names.REWARD_FN.name:
-            journal.elsewhere.add(end_ns - start_ns, error, attributes)
+            journal.elsewhere.add(start_ns, end_ns - start_ns, error, attributes)
 
     def _same(self, row: RpcRow) -> RpcRow:
         """``row`` with the one dict of all calls that say the same: they alternate in a step."""

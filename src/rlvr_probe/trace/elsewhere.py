@@ -16,15 +16,22 @@ class WorkForOthers:
 
     def __init__(self) -> None:
         """Hold none."""
-        self._sums = dict[str, tuple[int, int, int]]()
+        self._sums = dict[str, tuple[int, int, int, int]]()
 
-    def add(self, duration_ns: int, error: str | None, attributes: Mapping[str, Any]) -> None:
+    def add(
+        self, start_ns: int, duration_ns: int, error: str | None, attributes: Mapping[str, Any]
+    ) -> None:
         """Take one call."""
         function = attributes.get("function")
         name = function if isinstance(function, str) else ""
-        calls, total, errors = self._sums.get(name, (0, 0, 0))
-        self._sums[name] = (calls + 1, total + duration_ns, errors + (error is not None))
+        calls, starts, total, errors = self._sums.get(name, (0, 0, 0, 0))
+        self._sums[name] = (
+            calls + 1,
+            starts + start_ns,
+            total + duration_ns,
+            errors + (error is not None),
+        )
 
-    def __iter__(self) -> Iterator[tuple[str, int, int, int]]:
-        """Function, calls, their summed duration, ns, and how many an exception ended."""
+    def __iter__(self) -> Iterator[tuple[str, int, int, int, int]]:
+        """Function, calls, sums of their begins and durations, ns, and how many raised."""
         return ((name, *sums) for name, sums in self._sums.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.model.trace import RewardWork
+from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 
 __all__ = ["fine_totals", "reward_work"]
@@ -20,10 +21,10 @@ def fine_totals(processes: Sequence[Recorded]) -> dict[str, tuple[int, float]]:
     return {name: (count, total / 1e9) for name, (count, total) in sorted(totals.items())}
 
 
-def reward_work(processes: Sequence[Recorded]) -> list[RewardWork]:
+def reward_work(processes: Sequence[Recorded], clock: RunClock) -> list[RewardWork]:
     """What processes did for others, by process and function."""
     return [
-        RewardWork(index, function, calls, total / 1e9, errors)
+        RewardWork(index, function, calls, clock.at(one, starts // calls), total / 1e9, errors)
         for index, one in enumerate(processes)
-        for function, calls, total, errors in one.journal.elsewhere
+        for function, calls, starts, total, errors in one.journal.elsewhere
     ]

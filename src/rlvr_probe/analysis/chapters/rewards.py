@@ -36,6 +36,12 @@ _CALLS: Final = Calls(
     "no call of a reward function was recorded",
     time="time waited for",
 )
+_NOTHING: Final = 1e-6
+"""A share that moments in whole nanoseconds can be off by."""
+
+_UNPLACED: Final = (
+    "not each of its calls was recorded on both sides, or they were on machines with clocks apart"
+)
 _WORK: Final = (
     Definition(
         "rewards.function.work",
@@ -54,6 +60,24 @@ _WORK: Final = (
         " waited ran it (reward_call).",
         "1",
         "of verifications only the wait for them was recorded",
+        by=("function",),
+    ),
+    Definition(
+        "rewards.function.before_share",
+        "share of the wait before the function began",
+        "Mean moment when it began where it ran - mean moment when who waited for it asked"
+        " (verification), over the mean duration of the latter, evaluation included: the queue and"
+        " the way there. Of the same number of calls on either side, on one machine.",
+        "1",
+        _UNPLACED,
+        by=("function",),
+    ),
+    Definition(
+        "rewards.function.after_share",
+        "share of the wait after the function ended",
+        "queue_share - before_share: the way back, in which nothing queues for a function.",
+        "1",
+        _UNPLACED,
         by=("function",),
     ),
 )
@@ -240,26 +264,35 @@ def _work(tables: Tables, found: Found, names: list[str]) -> None:
         tables,
         """
         WITH waited AS (
-          SELECT function, avg(end_ns - start_ns) / 1e9 AS mean
+          SELECT function, avg(end_ns - start_ns) / 1e9 AS mean, count(*) AS asked,
+            avg(start_ns) / 1e9 AS start_s
           FROM verification GROUP BY function
         ), ran AS (
-          SELECT function, process, calls, took_s FROM reward_work
+          SELECT function, process, calls, took_s, mean_start_ns FROM reward_work
           UNION ALL
-          SELECT function, process, 1, (end_ns - start_ns) / 1e9 FROM span
+          SELECT function, process, 1, (end_ns - start_ns) / 1e9, start_ns FROM span
           WHERE name = 'reward_fn' AND function IN (SELECT function FROM waited)
+        ), clocks AS (
+          SELECT function, count(DISTINCT boot) AS clocks FROM (
+            SELECT function, process FROM ran UNION SELECT function, process FROM verification
+          ) JOIN process USING (process) GROUP BY function
         )
         SELECT function, sum(took_s) AS work,
           1 - sum(took_s) / sum(calls) / nullif(any_value(mean), 0) AS queue_share,
+          CASE WHEN sum(calls) = any_value(asked) AND any_value(clocks) = 1
+            THEN (sum(mean_start_ns::DOUBLE * calls) / sum(calls) / 1e9 - any_value(start_s))
+              / nullif(any_value(mean), 0) END AS before_share,
           arg_max(process, took_s, 5) AS processes
-        FROM ran LEFT JOIN waited USING (function) GROUP BY function
+        FROM ran LEFT JOIN waited USING (function) LEFT JOIN clocks USING (function)
+        GROUP BY function
         UNION ALL
-        SELECT DISTINCT function, NULL, 0, NULL FROM reward_call
+        SELECT DISTINCT function, NULL, 0, NULL, NULL FROM reward_call
         WHERE function NOT IN (SELECT function FROM waited WHERE function IS NOT NULL)
           AND function NOT IN (SELECT function FROM ran WHERE function IS NOT NULL)
         """,
     )
     told = {row["function"]: row for row in answer.dicts}
-    work, queue = _WORK
+    work, queue, before, after = _WORK
     for name in names:
         row = told.get(name, {})
         by = {"function": name}
@@ -268,6 +301,21 @@ def _work(tables: Tables, found: Found, names: list[str]) -> None:
         found.add(work.of(row.get("work"), answer, why=why, evidence=behind, by=by))
         share = row.get("queue_share")
         found.add(queue.of(None if share is None else max(0.0, share), answer, by=by))
+        first, last = _parts(share, row.get("before_share"))
+        found.add(
+            *(
+                one.of(part, answer, why=why, by=by)
+                for one, part in ((before, first), (after, last))
+            )
+        )
+
+
+def _parts(share: float | None, first: float | None) -> tuple[float | None, float | None]:
+    """What of ``share`` was before the function and after it, if both can be."""
+    # Where other calls were recorded on one side than on the other, one may be below 0.
+    if share is None or first is None or not -_NOTHING < first < share + _NOTHING:
+        return None, None
+    return max(0.0, first), max(0.0, share - first)
 
 
 def _attempts(tables: Tables, found: Found, names: list[str]) -> None:

@@ -63,7 +63,7 @@ def fill_engines(bulk: Bulk, trace: Trace) -> None:
     bulk.add(
         BY_NAME["reward_work"],
         (
-            (one.process, one.function, one.calls, one.seconds, one.errors)
+            (one.process, one.function, one.calls, one.mean_start_ns, one.seconds, one.errors)
             for one in trace.reward_work
         ),
     )

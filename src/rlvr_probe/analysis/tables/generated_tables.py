@@ -186,6 +186,7 @@ GENERATED_TABLES: Final = (
             PROCESS,
             FUNCTION,
             number("calls", "how many"),
+            ns("mean_start_ns", "mean of the moments when they began"),
             seconds("took_s", "sum of their durations"),
             number("errors", "how many an exception ended"),
         ),

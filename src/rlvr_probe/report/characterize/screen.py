@@ -242,19 +242,29 @@ def _odd(found: Characterization) -> str:
 
 def _waited(found: Characterization) -> dict[str | int, str]:
     """Of each reward function that somebody else waited for, how much of the wait it took."""
-    shares = {
-        one.by["function"]: one.value
-        for chapter in found.chapters
-        for one in chapter.figures
-        if one.id == "rewards.function.queue_share"
-    }
+    shares, before, after = (
+        {
+            one.by["function"]: one.value
+            for chapter in found.chapters
+            for one in chapter.figures
+            if one.id == f"rewards.function.{share}"
+        }
+        for share in ("queue_share", "before_share", "after_share")
+    )
     return {
         name: " waited, queues included"
         if share is None
         else f" waited, {1 - float(share):.0%} of it in the function"
+        + _around(before.get(name), after.get(name))
         for name, share in shares.items()
         if share != 0
     }
+
+
+def _around(before: object, after: object) -> str:
+    if not isinstance(before, float) or not isinstance(after, float):
+        return ""
+    return f", {before:.0%} before it (queue and way there), {after:.0%} after it"
 
 
 def _slowest(

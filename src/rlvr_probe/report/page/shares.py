@@ -34,6 +34,7 @@ SHARES: Final = frozenset(
         *(f"occupancy.profile:{one}" for one in ("mean", "p10", "p90")),
         "occupancy.length_idle.by_batch:length_idle",
         "rewards.function.share", "rewards.function.queue_share", "rewards.wait_share",
+        "rewards.function.before_share", "rewards.function.after_share",
         "rewards.trajectory_share",
         "tools.tool.share", "tools.trajectory_share",
     }
