@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -76,7 +77,7 @@ class Extender:
         else:
             found["rewards"] = {self._labels[index]: rewards[index] for index in sorted(rewards)}
             found["verify_s"] = {self._labels[index]: times[index] for index in sorted(times)}
-        return _present(found)
+        return _present({**found, "not_finite": self._not_finite(samples)})
 
     def of_trajectory(self, group: Group, sample: Trajectory) -> dict[str, object]:
         """Of one trajectory: what :meth:`of_group` has in lists, and the times of its turns."""
@@ -106,7 +107,17 @@ class Extender:
         else:
             found["rewards"] = {self._labels[index]: rewards[index][0] for index in sorted(rewards)}
             found["verify_s"] = {self._labels[index]: times[index][0] for index in sorted(times)}
-        return _present(found)
+        return _present({**found, "not_finite": self._not_finite([sample])})
+
+    def _not_finite(self, samples: Sequence[Trajectory]) -> dict[str, int]:
+        """How often each function gave NaN or infinity, if any did: JSON holds neither."""
+        odd = Counter(
+            self._labels[reward.index]
+            for sample in samples
+            for reward in sample.rewards
+            if reward.value is not None and not math.isfinite(reward.value)
+        )
+        return dict(sorted(odd.items()))
 
     def _head(self, group: Group) -> dict[str, object]:
         batch = self._batch
@@ -182,7 +193,7 @@ def _reward_columns(
         for reward in sample.rewards:
             for columns, value in ((rewards, reward.value), (times, reward.verify_s)):
                 column = columns.setdefault(reward.index, [None] * len(samples))
-                # JSON has no NaN and no infinity; both mean that there is no usable reward.
+                # JSON has no NaN and no infinity: how many they are is in not_finite.
                 column[position] = (
                     float(value) if value is not None and math.isfinite(value) else None
                 )

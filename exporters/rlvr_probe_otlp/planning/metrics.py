@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -68,6 +69,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "rl.environment.reward.mean", "{reward}", "gauge",
         "mean of what a reward function gave in a step",
+    ),
+    Metric(
+        "rlvr.reward.not_finite", "{reward}", "sum",
+        "rewards that are NaN or infinite, which no mean has; 0 where there are none",
     ),
     Metric("rlvr.lost", "{row}", "sum", "rows of the recording that are known to be missing"),
     Metric("rlvr.faults", "{fault}", "sum", "errors inside the probe"),
@@ -233,6 +238,7 @@ def _count_turns(meter: Meter, shard: BatchShard, mode: Mapping[str, Value]) -> 
 
 def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> None:
     seconds, rewards = dict[str, list[float]](), dict[str, list[float]]()
+    odd = dict[str, int]()
     for shard in batch.shards:
         for done in shard.calls:
             seconds.setdefault(done.function, []).append((done.end_ns - done.start_ns) / 1e9)
@@ -241,6 +247,10 @@ def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> Non
             rewards.setdefault(given.function, []).extend(
                 float(value) for value in finite if isinstance(value, (int, float))
             )
+            known_values = [value for value in given.values if value is not None]
+            if known_values:
+                amount = sum(not math.isfinite(value) for value in known_values)
+                odd[given.function] = odd.get(given.function, 0) + amount
     for function, lengths in sorted(seconds.items()):
         named = known({"rlvr__reward__fn": function or None})
         meter.observe("rlvr.verify.duration", sorted(lengths), **named, **mode)
@@ -249,6 +259,9 @@ def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> Non
             named = known({"rlvr__reward__fn": function or None})
             mean = sum(values) / len(values)
             meter.hold("rl.environment.reward.mean", mean, **named, **mode)
+    for function, amount in sorted(odd.items()):
+        named = known({"rlvr__reward__fn": function or None})
+        meter.count("rlvr.reward.not_finite", amount, **named, **mode)
 
 
 def count_losses(meter: Meter, trace: Trace) -> None:

@@ -272,6 +272,37 @@ def test_metrics_count_what_the_books_say(job: tuple[Books, Trace]) -> None:
     assert tools.count == sum(len(one.tools) for one in train)
 
 
+def test_rewards_that_are_not_finite_are_counted_and_none_of_them_is_said_as_0(
+    tmp_path: Path,
+) -> None:
+    journal = JournalFile(tmp_path / "run")
+    Training(journal).begin()
+    batch = journal.next_span()
+    journal.event(
+        names.TRAJECTORIES, 7, session=0, step=1, mode="train", batch=batch, offset=0, total=4,
+        group_size=4, prompt_tokens=[1] * 4, response_tokens=[1] * 4,
+    )  # fmt: skip
+    given: dict[str, tuple[list[float | None], list[int] | None]] = {
+        "sane": ([1.0, 0.5, None, 0.0], None),
+        "odd": ([1.0, None, None, None], [1, 3]),
+        "silent": ([None] * 4, None),
+    }
+    for index, (name, (values, odd)) in enumerate(given.items()):
+        journal.event(
+            names.REWARDS, 7, batch=batch, function=name, index=index, values=values,
+            not_finite=odd,
+        )  # fmt: skip
+    journal.span(names.STEP, 0.5, 8, session=0, step=1)
+    journal.close()
+    counted = {
+        point.attributes["rlvr.reward.fn"]: point.value
+        for unit in Plan(read(tmp_path / "run", tmp_path)).units()
+        for point in unit.points
+        if point.metric == "rlvr.reward.not_finite"
+    }
+    assert counted == {"sane": 0, "odd": 2}
+
+
 def test_a_turn_says_what_its_engine_did_for_it_whoever_told_of_it(
     tmp_path: Path,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe_otlp.views.queries import share, taken
+from rlvr_probe_otlp.views.queries import grown, share, taken
 from rlvr_probe_otlp.views.table import Board, Panel, each, spread
 
 __all__ = ["REWARDS"]
@@ -54,6 +54,18 @@ REWARDS: Final = Board(
                         "rlvr.mode",
                     ),
                     signed=True,
+                ),
+                Panel(
+                    "Rewards that are NaN or infinite",
+                    "By function; no mean has them.",
+                    "none",
+                    (
+                        (
+                            "{{rlvr_reward_fn}}",
+                            grown("rlvr.reward.not_finite", "rlvr.reward.fn"),
+                        ),
+                    ),
+                    width=24,
                 ),
             ),
         ),

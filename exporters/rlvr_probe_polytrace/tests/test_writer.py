@@ -111,6 +111,7 @@ def test_the_extension_says_what_is_known(tmp_path: Path) -> None:
         "reward": [1.0, None, None, None],
         "verifier": "reward_0",
         "verify_s": [0.5, None, 0.25, 1.0],
+        "not_finite": {"reward_0": 2},
     }
 
 
