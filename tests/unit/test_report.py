@@ -15,8 +15,9 @@ from rlvr_probe.model import names
 from rlvr_probe.report import render, summarize
 from rlvr_probe.report.document import clean, duration, seconds
 from rlvr_probe.trace import read_run
+from rlvr_probe.trace.liveness import Machine
 from tests.actors import Job
-from tests.journals import JournalFile, Training, simple_run
+from tests.journals import BOOT, MONO_NS, JournalFile, Training, fake_proc, simple_run
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "show-json.md"
 
@@ -103,7 +104,30 @@ def test_what_went_wrong_is_said_before_the_tables(tmp_path: Path) -> None:
         for start in ("OPEN SPANS", "LOST: 4 records", "Attempts", "Steps", "Stages", "Processes")
     ]
     assert order == sorted(order)
-    assert any("reward_fn  accuracy" in line for line in lines)
+    assert any(re.search("reward_fn +accuracy", line) for line in lines)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_what_a_trainer_is_at_between_two_steps_is_open_as_in_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    """As one that hangs in a callback: no span covers it."""
+    training = Training(JournalFile(tmp_path / "run"))
+    training.begin()
+    for step in range(1, 4):
+        training.step(step)
+    training.journal.close(end=False)
+    training.journal.open_table(beat_s=training.now_s + 40, step=3)
+    processes = {"p1001": ("S", 77)} if alive else {}
+    monkeypatch.setattr(Machine, "now_ns", lambda _: MONO_NS + round((training.now_s + 60) * 1e9))
+    machine = fake_proc(tmp_path / "proc", BOOT, **processes)
+    found: dict[str, Any] = summarize(read_run(tmp_path / "run", machine=machine))
+    [one] = found["open_span_list"]
+    assert (one["name"], one["step"], one["thread"]) == ("between_steps", 3, None)
+    assert one["age_s"] == pytest.approx(60 if alive else 40)
+    assert found["open_spans"] == 0
+    title = "OPEN NOW" if alive else "OPEN SPANS: never ended"
+    assert re.search(rf"{title}\n.*\n.*between_steps +3 ", text(found))
 
 
 def test_what_a_sidecar_could_not_do_is_said(tmp_path: Path) -> None:

@@ -293,7 +293,10 @@ def _process(trace: Trace, one: Process) -> dict[str, Any]:
 
 
 def _open_spans(trace: Trace) -> list[dict[str, Any]]:
-    """Oldest first within a process; the process says whether it is open now or was at its end."""
+    """Oldest first within a process; the process says whether it is open now or was at its end.
+
+    What trainers are at between two steps comes last: it is no span.
+    """
     return [
         {
             "process": span.process,
@@ -306,7 +309,7 @@ def _open_spans(trace: Trace) -> list[dict[str, Any]]:
             "age_s": span.age_s,
             "thread": span.thread,
         }
-        for span in trace.open_spans
+        for span in (*trace.open_spans, *trace.between)
     ]
 
 
