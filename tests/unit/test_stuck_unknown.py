@@ -18,7 +18,7 @@ from rlvr_probe.cli import stuck
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model import names, schema
 from rlvr_probe.report.stuck import lay_out_stuck
-from rlvr_probe.trace.between import BEFORE, BETWEEN, UNSEEN
+from rlvr_probe.trace.between import AFTER, BEFORE, BETWEEN, UNSEEN
 from rlvr_probe.trace.member import Member
 from rlvr_probe.trace.pulse import Pulse
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
@@ -216,7 +216,7 @@ def test_a_training_that_returned_is_not_between_two_steps(tmp_path: Path) -> No
     pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
     [one] = pulse.read()
     pulse.close()
-    assert (one.returned, list(one.work)) == (True, [])
+    assert (one.returned, [work.name for work in one.work]) == (True, [AFTER])
 
 
 @pytest.mark.parametrize(("age_s", "verdict"), [(40, "unknown"), (700, "overdue")])
@@ -557,3 +557,108 @@ def test_a_rollout_without_an_end_is_told_though_trajectories_end() -> None:
     assert found[0].verdict == "overdue"
     assert found[0].limit is not None
     assert found[0].limit.seconds == 800.0
+
+
+# ---------------------------------------------------------------- after the training
+
+
+def after(
+    folder: Path,
+    since_s: float,
+    *,
+    command: str = "python\0train.py\0",
+    other: str | None = None,
+) -> tuple[str | None, str]:
+    """What a rank is at whose training returned so long ago, and what is to be thought of it.
+
+    Args:
+        folder: Where it is made.
+        since_s: Ago.
+        command: Of the process, as in /proc.
+        other: A second rank: ``trains``, ``served`` for others 10 s ago, or ``returned`` as well;
+            or ``notebook``, the driver of both.
+    """
+    proc = fake_proc(folder / "proc", BOOT, p1001=("S", 77), p1002=("S", 77))
+    (folder / "proc" / "1001" / "cmdline").write_text(command)
+    journal = JournalFile(folder / "run")
+    training = Training(journal, ranks=2 if other else 1)
+    training.begin()
+    training.step(1)
+    journal.event(names.SESSION_END, training.now_s, session=0, step=1)
+    over_s = training.now_s
+    journal.close(end=False)
+    journal.open_table(beat_s=over_s + since_s)
+    if other is not None:
+        second = JournalFile(folder / "run", 2)
+        if other == "served":
+            second.span(names.RPC, over_s + since_s - 20, over_s + since_s - 10, side="worker",
+                        group="g", method="save", call=0, rank=0, ranks=1)  # fmt: skip
+        elif other == "notebook":
+            second.event(names.PROCESS, 0, role="driver")
+            (folder / "proc" / "1002" / "cmdline").write_text("python\0-m\0ipykernel\0")
+        else:
+            own = Training(second, rank=1, ranks=2)
+            own.begin()
+            own.step(1)
+        if other == "returned":
+            second.event(names.SESSION_END, over_s, session=0, step=1)
+        second.close(end=False)
+        second.open_table(beat_s=over_s + since_s)
+    pulse = Pulse(folder / "run", proc)
+    members = pulse.read()
+    pulse.close()
+    now_ns = members[0].heartbeat_ns
+    found = next(one for one in examine(members, BOOT, now_ns) if one.member is members[0])
+    return None if found.work is None else found.work.name, found.verdict
+
+
+@pytest.mark.parametrize(
+    ("since_s", "other", "expected"),
+    [
+        (599.0, None, (None, "idle")),  # it may save or upload what it trained
+        (601.0, None, (AFTER, "overdue")),
+        (601.0, "returned", (AFTER, "overdue")),
+        (601.0, "trains", (None, "idle")),
+        (601.0, "served", (None, "idle")),
+        (601.0, "notebook", (None, "idle")),
+    ],
+)
+def test_a_process_that_stays_after_its_training_is_told_at_some_time(
+    tmp_path: Path, since_s: float, other: str | None, expected: tuple[str | None, str]
+) -> None:
+    assert after(tmp_path, since_s, other=other) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [
+        ("/usr/bin/python3\0-m\0ipykernel_launcher\0-f\0kernel.json\0", True),
+        ("python3\0-m\0colab_kernel_launcher\0", True),
+        ("/usr/bin/python3\0/usr/bin/ipython\0", True),
+        ("python3.11\0", True),
+        ("python\0-u\0-i\0train.py\0", True),
+        ("python\0train.py\0-i\0", False),
+        ("ray::TaskRunner.run\0\0\0\0", False),
+        ("python\0-u\0train.py\0", False),
+        ("", False),
+    ],
+)
+def test_who_waits_for_what_somebody_types_may_do_so_after_its_training(
+    tmp_path: Path, command: str, waits: bool
+) -> None:
+    assert after(tmp_path, 7_200.0, command=command)[1] == ("idle" if waits else "overdue")
+
+
+def test_a_training_that_goes_on_after_it_returned_is_not_over(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path / "run")
+    training = Training(journal)
+    training.begin()
+    training.step(1)
+    journal.event(names.SESSION_END, training.now_s, session=0, step=1)
+    training.step(2)
+    journal.close(end=False)
+    journal.open_table(beat_s=training.now_s + 30)
+    pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    [one] = pulse.read()
+    pulse.close()
+    assert [work.name for work in one.work] == [BETWEEN]

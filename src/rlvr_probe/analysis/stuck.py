@@ -27,7 +27,7 @@ from rlvr_probe.analysis.starving import is_starving, step_of
 from rlvr_probe.analysis.usual import NO_TIMES, Times, Usual
 from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.model import names
-from rlvr_probe.trace.between import BEFORE, UNSEEN
+from rlvr_probe.trace.between import AFTER, BEFORE, UNSEEN
 from rlvr_probe.trace.member import Member, Work
 
 __all__ = ["examine", "is_stuck"]
@@ -123,7 +123,8 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
         if lag_s > look.fallback.after_s:
             wrong, silent_s = "silent", lag_s
     gone = member.state == "died" and (launch.trained or not look.trained)
-    opened = list(_opened(member, launch, look))
+    # What a script does after its training is its own affair, for a while.
+    opened = [one for one in _opened(member, launch, look) if one.work.name != AFTER or one.overdue]
     if wrong is None and (starved := _starved(member, launch, look, opened)) is not None:
         wrong, opened = "starved", [starved]
     if not opened:
@@ -202,15 +203,26 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
 
 
 def _is_idle(work: Work, member: Member, launch: Launch) -> bool:
-    """Whether a process that has recorded nothing has nothing to do, as far as is known.
+    """Whether a process that is outside of any training has nothing to do, as far as is known.
 
-    Where nobody trains yet, and nothing but calls was recorded, all of its launch begins.
+    Where nobody trains yet, and nothing but calls was recorded, all of its launch begins. A
+    training that returned ends its processes, unless that of others goes on.
     """
+    if work.name == AFTER:
+        return member.state != "running" or _goes_on(launch)
     if work.name != BEFORE or member.trained:
         return False
     opened = any(other.name != BEFORE for one in launch.members for other in one.work)
     served = any(name not in _BEGINNING for one in launch.members for name, _ in one.past)
     return launch.trained or opened or served
+
+
+def _goes_on(launch: Launch) -> bool:
+    """Whether processes of a launch stay by right: one trains, or somebody types what is next."""
+    return any(
+        one.state == "running" and (one.interactive or (one.trained and not one.returned))
+        for one in launch.members
+    )
 
 
 def _judged(
@@ -226,6 +238,8 @@ def _judged(
         return None
     until_ns = _until_ns(member, look)
     since_ns = work.start_ns + work.aside_ns
+    if work.name == AFTER:  # others may evaluate or save for it
+        since_ns = max(since_ns, member.mono_ns(launch.moved_ns))
     age_s, moved_s = max(0, until_ns - work.start_ns) / 1e9, None
     still_s = (until_ns - since_ns) / 1e9
     if limit.rule != "past" and (moved_ns := _last_moved_ns(path, member, launch)) > since_ns:

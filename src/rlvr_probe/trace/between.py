@@ -11,13 +11,16 @@ from rlvr_probe.model.trace import OpenSpan
 from rlvr_probe.trace.clock import RunClock
 from rlvr_probe.trace.load import Recorded
 
-__all__ = ["AROUND", "BEFORE", "BETWEEN", "OUTSIDE", "UNSEEN", "Between", "find_between"]
+__all__ = ["AFTER", "AROUND", "BEFORE", "BETWEEN", "OUTSIDE", "UNSEEN", "Between", "find_between"]
 
 BETWEEN: Final = "between_steps"
 """From the end of a step, or of a stage after it, to what begins next: a callback, logging, a data
 loader."""
 BEFORE: Final = "before_steps"
 """From when a training began, or a process that recorded nothing yet, to its first step."""
+AFTER: Final = "after_training"
+"""Since a training returned, or since the last thing after it ended: what a script does then, or
+does not come back from, as an upload, the end of a process group, or threads that it waits for."""
 UNSEEN: Final = "unseen"
 """Since the last span that ended, of a training that tells of none that is open: there is no table
 of them."""
@@ -36,24 +39,26 @@ class Between:
     Attributes:
         since_ns: When what goes on outside of any step began, if nothing is open, CLOCK_MONOTONIC;
             None outside of a training.
+        over_ns: When it returned; None if it did not, or goes on.
         stepped: Whether its training has ended a step.
     """
 
     def __init__(self) -> None:
         """Outside of a training."""
         self.since_ns: int | None = None
+        self.over_ns: int | None = None
         self.stepped = False
         self._step_ns = 0
         self._stages: deque[tuple[int, int]] = deque(maxlen=_STAGES)
 
     def begin(self, time_ns: int) -> None:
         """A training begins."""
-        self.since_ns, self.stepped = time_ns, False
+        self.since_ns, self.over_ns, self.stepped = time_ns, None, False
         self._stages.clear()
 
-    def end(self) -> None:
+    def end(self, time_ns: int) -> None:
         """It has returned."""
-        self.since_ns = None
+        self.since_ns, self.over_ns = None, time_ns
 
     def add(self, name: str, start_ns: int, end_ns: int) -> Iterator[int]:
         """Take note of a span of :data:`AROUND` that ended; how long what it ended had lasted, ns.
@@ -65,7 +70,7 @@ class Between:
             if self.stepped:
                 yield from self._parts(start_ns)
             self._stages.clear()
-            self.stepped, self._step_ns = True, end_ns
+            self.stepped, self._step_ns, self.over_ns = True, end_ns, None
         else:
             self._stages.append((start_ns, end_ns))
         if self.since_ns is not None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from itertools import takewhile
 from pathlib import Path
+from typing import Final
 
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.trace.header import Header
 
 __all__ = ["Machine"]
+
+_KERNELS: Final = (b"ipykernel", b"kernel_launcher")
+"""In the command of a notebook's kernel: of Jupyter and of Colab."""
 
 
 class Machine:
@@ -55,6 +60,23 @@ class Machine:
         if header.start_ticks is None:
             return "unknown"
         return "running" if started == header.start_ticks else "died"
+
+    def is_interactive(self, pid: int) -> bool:
+        """Whether a process here waits for what somebody types: a notebook's kernel, or a prompt.
+
+        By its command alone, of which nothing is kept; False where that cannot be read.
+        """
+        try:
+            text = (self._proc / str(pid) / "cmdline").read_bytes()
+        except OSError:
+            return False
+        program, *arguments = text.rstrip(b"\0").split(b"\0")
+        if any(word in one for one in arguments for word in _KERNELS):
+            return True
+        name = program.rpartition(b"/")[2]
+        options = list(takewhile(lambda one: one.startswith(b"-"), arguments))
+        prompt = name.startswith(b"python") and (not arguments or b"-i" in options)
+        return prompt or any(b"ipython" in one for one in (name, *arguments[:1]))
 
     def _started(self, pid: int) -> int | None:
         """Start of a live process in clock ticks since boot; None if it is gone or a zombie."""

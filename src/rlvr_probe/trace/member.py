@@ -80,6 +80,7 @@ class Member:
         trajectories: When the last ones ended, CLOCK_MONOTONIC.
         left_ns: When it began to leave its job, which ends the others, CLOCK_MONOTONIC; 0 if it did
             not.
+        interactive: Whether it runs and somebody types what it is to do, by its command.
         hidden: Whether it runs where its pid means another process than here, as in a container.
     """
 
@@ -99,6 +100,7 @@ class Member:
     sifting: Sifting = field(default_factory=Sifting)
     trajectories: deque[int] = field(default_factory=lambda: deque(maxlen=5_000))
     left_ns: int = 0
+    interactive: bool = False
     hidden: bool = False
     beats: bool = True
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from rlvr_probe.model import names
-from rlvr_probe.trace.between import AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
+from rlvr_probe.trace.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
 from rlvr_probe.trace.endings import DRIVER
 from rlvr_probe.trace.files import Segment, list_files
 from rlvr_probe.trace.liveness import Machine
@@ -109,6 +109,9 @@ class Pulse:
         ended = one.ended or (table is not None and table.ended)
         member.state, member.hidden = self.machine.state(member.header, ended), False
         member.trained = one.trained and not one.queued
+        member.interactive = member.state == "running" and self.machine.is_interactive(
+            member.header.pid
+        )
         beat_ns = 0 if table is None else table.heartbeat_ns
         member.beats = beat_ns > 0
         member.heartbeat_ns = max(beat_ns, member.last_ns, member.header.mono_ns)
@@ -158,6 +161,8 @@ class _Journal:
         """
         member, between = self.member, self._between
         assert member is not None  # noqa: S101 - who is asked has a header
+        if between.over_ns is not None and member.trained and not opened:
+            return [Work(OUTSIDE, 0, AFTER, "", max(between.over_ns, member.last_ns))]
         since_ns = between.since_ns if member.trained else member.header.mono_ns
         if since_ns is None or any(work.name in AROUND for work in opened):
             return opened
@@ -233,7 +238,7 @@ class _Journal:
                     self.queued = True
             elif name == names.SESSION_END.name:
                 member.returned = True
-                self._between.end()
+                self._between.end(_time(row[1], member))
             elif name == names.SESSION.name:
                 self.trained, member.returned = True, False
                 self._between.begin(_time(row[1], member))
