@@ -62,10 +62,10 @@ def load(point: metadata.EntryPoint) -> Plugin:
         return Plugin(point.name, source, None, error)
 
 
-def load_all(group: str) -> Iterator[Plugin]:
-    """Every plugin of a group, by name."""
+def load_all(group: str, name: str | None = None) -> Iterator[Plugin]:
+    """Every plugin of a group, by name, or those of one name."""
     seen = set[tuple[str, str]]()
     for point in sorted(entries(group), key=lambda point: point.name):
-        if (point.name, point.value) not in seen:
+        if (point.name, point.value) not in seen and name in (None, point.name):
             seen.add((point.name, point.value))
             yield load(point)

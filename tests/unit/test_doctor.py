@@ -41,6 +41,14 @@ ANSWERS: dict[tuple[object, ...], str] = {}
 """What a new Python answered, by the question, the Python, its folder and its environment."""
 
 
+DEVICES = "[rlvr_probe.devices]\n" + "".join(
+    f"{one.name} = {one.value}\n"
+    for one in metadata.distribution("rlvr-probe").entry_points
+    if one.group == "rlvr_probe.devices"
+)
+"""Entry points of our own backends of devices."""
+
+
 class Asked(Child):
     """A new Python, or what one answered to the same question in the same environment."""
 
@@ -76,7 +84,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ours.mkdir()
     (ours / "METADATA").write_text(metadata.distribution("rlvr-probe").read_text("METADATA") or "")
     (ours / "entry_points.txt").write_text(
-        "[rlvr_probe.integrations]\ntoyrl = rlvr_probe_toyrl:ToyAdapter\n"
+        "[rlvr_probe.integrations]\ntoyrl = rlvr_probe_toyrl:ToyAdapter\n" + DEVICES
     )
     source = folder / "toyrl.py"
     source.write_text("raise SystemExit('imported')\n" + source.read_text())
@@ -307,10 +315,33 @@ def test_a_python_that_hangs_is_ended_and_said(look: Examine, tmp_path: Path) ->
     code = f"import os, time\nprint(os.getpid(), file=open({str(pids)!r}, 'a'))\ntime.sleep(600)"
     environ = {**os.environ, **start_with(tmp_path / "hang", code)}
     found = examine({**environ, "RLVR_PROBE_OUT": str(tmp_path)}, patience_s=3)
-    assert found.startup.reason == found.gpu.reason == "a new Python did not answer in time"
+    assert found.startup.reason == "a new Python did not answer in time"
+    assert found.gpu.reason == (
+        "devices of host cannot be read (a new Python did not answer in time); devices of nvidia"
+        " cannot be read (a new Python did not answer in time)"
+    )
     for pid in pids.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def test_devices_that_hang_hide_no_others(
+    look: Examine, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a driver that is out of order; its backend is asked before ours, by its name."""
+    info = site / "acme_devices-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-devices\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[rlvr_probe.devices]\nacme = acme_devices:It\n")
+    (site / "acme_devices.py").write_text("import time\ntime.sleep(600)\n")
+    (site / "rlvr_probe-0.dist-info" / "entry_points.txt").write_text(DEVICES)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    gpu, found = devices.ask_devices(os.environ)(4)
+    assert gpu.reason is not None
+    assert gpu.reason.startswith(
+        "devices of acme cannot be read (a new Python did not answer in time)"
+    )
+    assert [one.kind for one in found if one.kind == "host"] == ["host"]
 
 
 def test_a_python_that_dies_or_cannot_be_started_is_said(
@@ -554,8 +585,10 @@ def test_a_gpu_library_that_crashes_or_fails_is_no_problem(look: Examine, tmp_pa
     stub.parent.mkdir()
     stub.write_text("import os; os.kill(os.getpid(), 11)")
     crashed = look(PYTHONPATH=str(stub.parent))
-    assert crashed.gpu.reason == "a new Python ended with status -11"
-    assert (crashed.devices, crashed.problems) == ((), ())
+    assert crashed.gpu.reason == (
+        "devices of nvidia cannot be read (a new Python ended with status -11)"
+    )
+    assert ([one.kind for one in crashed.devices], crashed.problems) == (["host"], ())
     # A stub: there may be a driver here.
     stub.write_text(
         "NVML_ERROR_LIBRARY_NOT_FOUND = 12\n"
@@ -568,11 +601,14 @@ def test_a_gpu_library_that_crashes_or_fails_is_no_problem(look: Examine, tmp_pa
     assert re.search(r"counters +the host: ", printed(found))
 
 
-def test_a_backend_that_cannot_be_loaded_is_said(look: Examine, tmp_path: Path) -> None:
+def test_a_backend_that_cannot_be_loaded_is_said(
+    look: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "plugin" / "acme-1.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
     (folder / "entry_points.txt").write_text("[rlvr_probe.devices]\nacme = nowhere_at_all:It\n")
+    monkeypatch.syspath_prepend(str(folder.parent))
     found = look(PYTHONPATH=str(folder.parent))
     assert "devices of acme cannot be read (ModuleNotFoundError)" in str(found.gpu.reason)
 

@@ -28,11 +28,15 @@ class Failed:
     why: str
 
 
-def load() -> tuple[list[Backend], list[Failed]]:
-    """Every backend that is installed, by name, and those that fail to load. Never raises."""
+def load(name: str | None = None) -> tuple[list[Backend], list[Failed]]:
+    """Every backend that is installed, by name, and those that fail to load. Never raises.
+
+    Args:
+        name: Of the only one to load; None loads all.
+    """
     found: dict[str, Backend] = {}
     failed: list[Failed] = []
-    for plugin in load_all(GROUP):
+    for plugin in load_all(GROUP, name):
         if isinstance(plugin.made, Backend):
             # The first on the path is the one that is imported.
             found.setdefault(plugin.name, plugin.made)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from rlvr_probe import devices
 from rlvr_probe.config import ARM
+from rlvr_probe.devices.backend import GROUP
 from rlvr_probe.doctor.child import Child, NoAnswer
+from rlvr_probe.plugins import entries
 
 __all__ = ["DeviceFinding", "Gpu", "ask_devices", "look"]
 
-_CODE = "from rlvr_probe.doctor.devices import look\nanswer = look()"
+_CODE = "from rlvr_probe.doctor.devices import look\nanswer = look({name!r})"
+_LEAST_S = 0.5
+"""Time to read what a process has answered long ago, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +59,38 @@ class Gpu:
 def ask_devices(
     environ: Mapping[str, str],
 ) -> Callable[[float], tuple[Gpu, tuple[DeviceFinding, ...]]]:
-    """Ask the devices in a process of its own, and return what waits for the answer.
+    """Ask the devices in a process for each backend, and return what waits for the answers.
 
-    No CUDA context is made, but with a driver that is out of order its library may hang or crash.
+    No CUDA context is made, but with a driver that is out of order its library may hang or crash:
+    that hides no device of another backend.
     """
     asked = {name: value for name, value in environ.items() if not name.startswith(ARM)}
-    child = Child(_CODE, asked)
+    names = sorted({point.name for point in entries(GROUP)})
+    children = {name: Child(_CODE.format(name=name), asked) for name in names}
 
     def wait(patience_s: float) -> tuple[Gpu, tuple[DeviceFinding, ...]]:
-        try:
-            answer = json.loads(child.answer(patience_s))
-        except NoAnswer as missing:
-            return Gpu(None, (), str(missing)), ()
-        found = tuple(DeviceFinding(**one) for one in answer["found"])
+        deadline = time.monotonic() + patience_s
+        found, reasons = list[DeviceFinding](), list[str]()
+        for name, child in children.items():
+            try:
+                told = child.answer(max(deadline - time.monotonic(), _LEAST_S))
+            except NoAnswer as missing:
+                reasons.append(f"devices of {name} cannot be read ({missing})")
+                continue
+            answer = json.loads(told)
+            found += (DeviceFinding(**one) for one in answer["found"])
+            reasons += filter(None, [answer["reason"]])
         gpus = [one for one in found if one.kind == "gpu" and not one.part]
         driver = gpus[0].driver if gpus else None
-        return Gpu(driver, tuple(one.model for one in gpus), answer["reason"]), found
+        names_of = tuple(one.model for one in gpus)
+        return Gpu(driver, names_of, "; ".join(reasons) or None), tuple(found)
 
     return wait
 
 
-def look() -> str:
-    """The answer of that process."""
-    backends, failed = devices.load()
+def look(name: str) -> str:
+    """The answer of that process, of the backend that is called so."""
+    backends, failed = devices.load(name)
     reasons = [f"devices of {one.name} cannot be read ({one.why})" for one in failed]
     found: list[DeviceFinding] = []
     for backend in backends:
