@@ -469,6 +469,10 @@ def test_a_disk_with_less_room_than_has_to_stay_free_is_a_problem(
     assert found.problems == ()
     [note] = found.notes
     assert re.search(r"has room for [\d,]+ MiB beside the [\d,]+ MiB that have to stay", note)
+    headline = printed(found).splitlines()[0]
+    assert headline.endswith(
+        ": found nothing that attach() would miss, but too little room for a long run"
+    )
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])

@@ -16,7 +16,7 @@ from rlvr_probe.doctor.installation import Installation, examine_installation
 from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
-from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, left_out
+from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, left_out
 from rlvr_probe.election import lock_path
 
 __all__ = ["SCHEMA_VERSION", "Examination", "examine"]
@@ -173,8 +173,8 @@ def _notes(
             )
     rooms = () if storage is None or config is None else storage.rooms
     for path, free_b, floor_b in rooms:
-        room_b = free_b - floor_b
-        if config is not None and 0 <= room_b < config.budget_b:
+        if config is not None and is_short(free_b, floor_b, config.budget_b):
+            room_b = free_b - floor_b
             yield (
                 f"{path} has room for {room_b >> 20:,} MiB beside the {floor_b >> 20:,} MiB that"
                 f" have to stay free, less than a run may take ({config.budget_b >> 20:,} MiB,"

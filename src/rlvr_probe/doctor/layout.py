@@ -9,7 +9,7 @@ from rlvr_probe.doctor.devices import DeviceFinding, Gpu
 from rlvr_probe.doctor.examine import Examination
 from rlvr_probe.doctor.frameworks import FrameworkFinding, Point
 from rlvr_probe.doctor.installation import Dependency
-from rlvr_probe.doctor.storage import Storage, left_out
+from rlvr_probe.doctor.storage import Storage, is_short, left_out
 from rlvr_probe.report.document import Line, Style
 
 __all__ = ["lay_out"]
@@ -33,7 +33,7 @@ def lay_out(found: Examination, *, width: int = 100, marks: bool = True) -> list
     verdict = (
         "attach() would miss something"
         if found.problems
-        else "found nothing that attach() would miss"
+        else "found nothing that attach() would miss" + _but(found)
     )
     page.line(f"rlvr-probe {version}: {verdict}", "title")
     for problem in found.problems:
@@ -47,6 +47,16 @@ def lay_out(found: Examination, *, width: int = 100, marks: bool = True) -> list
     for framework in found.frameworks:
         _hook_points(page, framework)
     return page.lines
+
+
+def _but(found: Examination) -> str:
+    """What a run that begins well may come to miss."""
+    budget_b = found.settings.values.get("budget_b")
+    rooms = () if found.storage is None else found.storage.rooms
+    short = isinstance(budget_b, int) and any(
+        is_short(free_b, floor_b, budget_b) for _, free_b, floor_b in rooms
+    )
+    return ", but too little room for a long run" if short else ""
 
 
 _Item = tuple[str, str, str]

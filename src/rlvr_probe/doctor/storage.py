@@ -14,7 +14,7 @@ from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.spool import home, wanted
 
-__all__ = ["Storage", "examine_spool", "examine_storage", "left_out"]
+__all__ = ["Storage", "examine_spool", "examine_storage", "is_short", "left_out"]
 
 _SAMPLE = bytes(4096)
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS})
@@ -64,6 +64,11 @@ class Storage:
             yield self.path, self.free_b, self.floor_b
         if self.spool is not None and self.spool_free_b is not None:
             yield self.spool, self.spool_free_b, self.spool_floor_b or 0
+
+
+def is_short(free_b: int, floor_b: int, budget_b: int) -> bool:
+    """Whether all is recorded for now, and there is less room than a run may take."""
+    return 0 <= free_b - floor_b < budget_b
 
 
 def left_out(free_b: int, floor_b: int) -> str:
