@@ -215,8 +215,7 @@ def _cap(tables: Tables, found: Found, spread: Spread) -> int | None:
           count(*) FILTER (response_tokens = (SELECT max(response_tokens) FROM sample))
             AS at_longest,
           count(truncated) AS told, count(*) FILTER (truncated) AS truncated,
-          (SELECT list(trajectory_id) FROM (
-            FROM sample WHERE response_tokens >= $cap ORDER BY trajectory_id LIMIT 20)) AS capped
+          min(trajectory_id, 20) FILTER (response_tokens >= $cap) AS capped
         FROM sample
         """,
         cap=most,
