@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.trace import read_run
+from tests import today
 from tests.jobs import Job, wait_for
 
 FLUSH_BOUND_NS = 200_000_000
@@ -25,7 +26,7 @@ BEAT_NS = 100_000_000
 """How often the flush thread wants to run."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", today.some([signal.SIGKILL, signal.SIGTERM], 1))
 def test_a_killed_process_loses_at_most_its_last_fifth_of_a_second(
     job: Job, number: signal.Signals
 ) -> None:

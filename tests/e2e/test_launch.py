@@ -242,7 +242,7 @@ def test_that_a_run_is_sent_is_said_before_the_command_and_how_to_keep_it(
     assert "Canary" not in ended.stderr
 
 
-@pytest.mark.parametrize("rank", [{"RANK": "1"}, {"RANK": "0"}, {}])
+@pytest.mark.parametrize("rank", today.some([{"RANK": "1"}, {"RANK": "0"}, {}], 1))
 def test_one_launcher_of_a_job_speaks(environ: dict[str, str], rank: dict[str, str]) -> None:
     slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0"}
     lines = run("true", environ=environ | rank).stderr.splitlines()

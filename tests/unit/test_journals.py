@@ -199,7 +199,7 @@ SPOILT: dict[str, Callable[..., dict[str, bytes]]] = {
 
 @pytest.mark.parametrize(
     ("kind", "seed"),
-    today.some([(kind, seed) for seed in range(5) for kind in SPOILT], len(SPOILT)),
+    today.some([(kind, seed) for seed in range(5) for kind in SPOILT], 2),
 )
 def test_whatever_is_wrong_with_a_recording(
     kind: str, seed: int, sources: list[dict[str, bytes]], tmp_path: Path
@@ -250,7 +250,7 @@ def _enlarged(run: Path, name: str, attribute: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", today.some(range(3), 1))
 def test_segments_that_were_compressed(
     seed: int, sources: list[dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.trace import read_run
 from rlvr_probe.trace.liveness import Machine
+from tests import today
 from tests.chaptered import said
 from tests.journals import JournalFile, fake_proc, key
 from tests.simulator.draws import SECOND
@@ -86,7 +87,7 @@ def by_gpu(folder: Path, machine: Machine | None = None) -> list[dict[str, float
 # ---------------------------------------------------------------- the example of the docs
 
 
-@pytest.mark.parametrize("hz", [0.0, 5.0])
+@pytest.mark.parametrize("hz", today.some([0.0, 5.0], 1))
 def test_one_step_of_two_ranks_with_a_controller(tmp_path: Path, hz: float) -> None:
     one, draws = by_hand("verl", 800, 400, reward_workers=2, hz=hz)
     play(one, draws, (), tmp_path / "run")
@@ -227,7 +228,9 @@ def waits_of_a_rank(folder: Path, turns: Times, tools: Times) -> list[dict[str, 
         return barriers(tables)
 
 
-@pytest.mark.parametrize("tools", [[(14, 17)], [(13.5, 17)], [(11.5, 12.5), (13.5, 14.5)]])
+@pytest.mark.parametrize(
+    "tools", today.some([[(14, 17)], [(13.5, 17)], [(11.5, 12.5), (13.5, 14.5)]], 2)
+)
 def test_a_rank_that_stands_still_without_a_tool_waits_for_none(
     tools: Times, tmp_path: Path
 ) -> None:
