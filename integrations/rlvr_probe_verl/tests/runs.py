@@ -144,16 +144,22 @@ DEATHS = {
 """Jobs that do not end well."""
 
 
-DAPO = Scenario(
+_DYNAMIC = Scenario(
     "0.6.1",
     how="launcher",
-    environment=("VERL_CPU_RECIPE=1",),
+    environment=("VERL_CPU_RECIPE=dapo",),
     overrides=(
-        "trainer.test_freq=-1",
-        "+algorithm.filter_groups.enable=True",
-        "+algorithm.filter_groups.metric=seq_reward",
+        "++algorithm.filter_groups.enable=True",
+        "++algorithm.filter_groups.metric=seq_reward",
     ),
 )
+
+DAPO = {
+    "0.6": _DYNAMIC,
+    "0.7": replace(_DYNAMIC, verl="0.7.1"),
+    "0.8": replace(_DYNAMIC, verl="0.8.0", ranks=2),
+    "0.9": replace(_DYNAMIC, verl="0.9.1"),
+}
 """The recipe that verl publishes for dynamic sampling, as ``job/verl_cpu_dapo.py`` has it."""
 
 

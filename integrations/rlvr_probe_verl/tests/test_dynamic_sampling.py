@@ -1,4 +1,4 @@
-"""The published recipe of dynamic sampling as a real job: what passed, and what was trained on."""
+"""The published recipe of dynamic sampling as real jobs: what passed, and what was trained on."""
 
 from __future__ import annotations
 
@@ -6,48 +6,63 @@ import json
 from itertools import groupby
 
 import pytest
-from rlvr_probe_verl.tests.runs import DAPO, Finished, Runner
+from rlvr_probe_verl.tests.runs import DAPO, PROMPTS, Finished, Runner
 
-# It takes a minute on two cores.
+# Each takes a minute on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(1500)]
 
 
-@pytest.fixture(scope="module")
-def job(runner: Runner) -> Finished:
-    return runner.finished(DAPO)
+@pytest.fixture(scope="module", params=DAPO)
+def dynamic(runner: Runner, request: pytest.FixtureRequest) -> Finished:
+    return runner.finished(DAPO[request.param])
 
 
-def used_of(job: Finished) -> list[list[int]]:
+def used_of(dynamic: Finished) -> list[list[int]]:
     """Prompts of each batch that were trained on: those of a step that passed first."""
     found = list[list[int]]()
-    for number, lines in groupby(job.truth.selected, key=lambda line: line["step"]):
-        [left] = [line["prompts"] for line in job.truth.used if line["step"] == number]
+    for number, lines in groupby(dynamic.truth.selected, key=lambda line: line["step"]):
+        [left] = [line["prompts"] for line in dynamic.truth.used if line["step"] == number]
         for line in lines:
             found.append(line["kept"][:left])
             left -= len(found[-1])
     return found
 
 
-def test_what_passed_and_what_was_trained_on_is_recorded(job: Finished) -> None:
-    assert (job.trace.lost, job.trace.notes) == ({}, [])
-    steps = list(job.trace.steps())
-    assert [step.complete for step in steps] == [True] * job.scenario.steps
+def test_what_passed_and_what_was_trained_on_is_recorded(dynamic: Finished) -> None:
+    assert (dynamic.trace.lost, dynamic.trace.notes) == ({}, [])
+    steps = list(dynamic.trace.steps())
+    assert [step.complete for step in steps] == [True] * dynamic.scenario.steps
     batches = [batch for step in steps for batch in step.batches]
     assert len(batches) > len(steps)  # one generation is not enough
-    selected = job.truth.selected
+    selected = dynamic.truth.selected
     assert [batch.step for batch in batches] == [line["step"] for line in selected]
     assert [
         [group.trajectories[0].prompt_tokens for group in batch.groups()] for batch in batches
     ] == [line["inputs"] for line in selected]
+    rows = [[one for group in batch.groups() for one in group.trajectories] for batch in batches]
+    assert [[one.response_tokens for one in batch] for batch in rows] == [
+        line["responses"] for line in selected
+    ]
+    assert [[reward.value for one in batch for reward in one.rewards] for batch in rows] == [
+        pytest.approx(line["rewards"]) for line in selected
+    ]
     assert [sorted(batch.kept or ()) for batch in batches] == [line["kept"] for line in selected]
-    assert [sorted(batch.used or ()) for batch in batches] == used_of(job)
+    assert [sorted(batch.used or ()) for batch in batches] == used_of(dynamic)
     assert any(len(line["kept"]) < len(line["inputs"]) for line in selected)
 
 
-def test_the_workload_has_the_filter(job: Finished) -> None:
-    [path] = job.workload[1].rglob("dapo_filter_indices.jsonl")
+def test_the_evaluation_that_comes_behind_the_last_step_is_recorded(dynamic: Finished) -> None:
+    *before, last = dynamic.trace.steps()
+    assert [step.evaluations for step in before] == [[]] * len(before)
+    [batch] = last.evaluations
+    assert len(list(batch.groups())) == PROMPTS
+    assert last.stage_seconds("eval")
+
+
+def test_the_workload_has_the_filter(dynamic: Finished) -> None:
+    [path] = dynamic.workload[1].rglob("dapo_filter_indices.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["kept_prompt_indices"] for line in lines] == [
-        line["kept"] for line in job.truth.selected
+        line["kept"] for line in dynamic.truth.selected
     ]
-    assert [line["used_prompt_indices"] for line in lines] == used_of(job)
+    assert [line["used_prompt_indices"] for line in lines] == used_of(dynamic)

@@ -1,25 +1,24 @@
-"""The DAPO recipe as verl 0.6 publishes it, in ``recipe/dapo/dapo_ray_trainer.py`` and no wheel.
+"""The DAPO recipe as verl publishes it, in no wheel.
 
-Written after it, in the parts that decide what is generated and trained on: prompts get their uids
-behind the generation, groups whose rewards are all the same are dropped, it generates again until
-there are enough, and cuts off the rest. Keeps a book of what it selected.
+Written after ``recipe/dapo`` of verl 0.6 and, for 0.7 and newer, after ``dapo`` of
+https://github.com/verl-project/verl-recipe (8f9e7ac, ac8b84f for 0.9), in the parts that decide
+what is generated and trained on: prompts get their uids behind the generation, groups whose rewards
+are all the same are dropped, it generates again until there are enough, and cuts off the rest.
+Keeps a book of what it selected.
 """
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
-import ray
 import torch
-from hydra import compose, initialize_config_module
+import verl_cpu_recipe
 from verl import DataProto
-from verl.trainer import main_ppo
+from verl.trainer.ppo import reward as rewarding
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer, compute_advantage, compute_response_mask
-from verl.trainer.ppo.reward import compute_reward
 from verl.utils.metric import reduce_metrics
 from verl.utils.profiler import marked_timer
 from verl_cpu_books import write
@@ -30,6 +29,7 @@ class DynamicTrainer(RayPPOTrainer):
 
     def fit(self) -> None:
         self.global_steps = 1
+        self.begun()
         batch: Any = None
         kept: list[str] = []
         timing: dict[str, float] = defaultdict(float)
@@ -44,9 +44,11 @@ class DynamicTrainer(RayPPOTrainer):
                     prompts, samples = self.config.data.train_batch_size, self.samples
                     write("used", step=self.global_steps, prompts=prompts)
                     self.updated(batch[: prompts * samples], timing)
-                timing, batch, kept = defaultdict(float), None, []
                 if self.global_steps >= self.total_training_steps:
+                    with marked_timer("testing", timing, "green"):
+                        self._validate()
                     return
+                timing, batch, kept = defaultdict(float), None, []
                 self.global_steps += 1
 
     @property
@@ -56,6 +58,7 @@ class DynamicTrainer(RayPPOTrainer):
 
     def generated(self, new: Any, timing: dict[str, float]) -> tuple[Any, list[str]]:
         """The rows of one generation that pass, and the uids of their prompts."""
+        new.meta_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
         sent = self._get_gen_batch(new).repeat(repeat_times=self.samples, interleave=True)
         with marked_timer("gen", timing, "red"):
             output = self.async_rollout_manager.generate_sequences(sent)
@@ -64,7 +67,7 @@ class DynamicTrainer(RayPPOTrainer):
         new.non_tensor_batch["uid"] = np.array(named, dtype=object)
         new = new.repeat(repeat_times=self.samples, interleave=True).union(output)
         with marked_timer("reward", timing, "yellow"):
-            scores, _ = compute_reward(new, self.reward_fn)
+            scores = self.scores(new)
             new.batch["token_level_scores"] = new.batch["token_level_rewards"] = scores
         rewards: dict[str, list[float]] = defaultdict(list)
         uids = list(new.non_tensor_batch["uid"])
@@ -72,29 +75,31 @@ class DynamicTrainer(RayPPOTrainer):
             rewards[uid].append(reward)
         passed = [uid for uid, values in rewards.items() if np.std(values) > 0]
         width = new.batch["prompts"].shape[1]
-        mask = new.batch["attention_mask"][:, :width]
+        mask = new.batch["attention_mask"]
         write(
             "selected",
             step=self.global_steps,
-            inputs=mask.sum(1).tolist()[:: self.samples],
+            inputs=mask[:, :width].sum(1).tolist()[:: self.samples],
+            responses=mask[:, width:].sum(1).tolist(),
+            rewards=scores.sum(dim=-1).tolist(),
             kept=[at for at, uid in enumerate(rewards) if uid in passed],
         )
         return new[[row for row, uid in enumerate(uids) if uid in passed]], passed
 
     def updated(self, batch: Any, timing: dict[str, float]) -> None:
         """Train on a batch."""
+        self.generated_enough()
         batch.batch["response_mask"] = compute_response_mask(batch)
         if self.config.trainer.balance_batch:
             self._balance_batch(batch, metrics={})
         tokens = torch.sum(batch.batch["attention_mask"], dim=-1).tolist()
         batch.meta_info["global_token_num"] = tokens
         with marked_timer("old_log_prob", timing, "blue"):
-            found = self.actor_rollout_wg.compute_log_prob(batch)
+            found = self.old_log_probs(batch)
             found.batch.pop("entropys")
             batch = batch.union(found)
         with marked_timer("ref", timing, "olive"):
-            group = self.actor_rollout_wg if self.ref_in_actor else self.ref_policy_wg
-            batch = batch.union(group.compute_ref_log_prob(batch))
+            batch = batch.union(self.reference_log_probs(batch))
         with marked_timer("adv", timing, "brown"):
             batch = compute_advantage(
                 batch,
@@ -102,20 +107,61 @@ class DynamicTrainer(RayPPOTrainer):
                 num_repeat=self.samples,
                 config=self.config.algorithm,
             )
+        self.update(batch, timing)
+
+    # ------------------------------------------------------------ as verl 0.6 has them
+
+    def begun(self) -> None:
+        """Before the first step."""
+
+    def generated_enough(self) -> None:
+        """Before a batch is trained on."""
+
+    def scores(self, batch: Any) -> Any:
+        """Rewards of each row."""
+        return rewarding.compute_reward(batch, self.reward_fn)[0]
+
+    def old_log_probs(self, batch: Any) -> Any:
+        """Log-probabilities and entropies."""
+        return self.actor_rollout_wg.compute_log_prob(batch)
+
+    def reference_log_probs(self, batch: Any) -> Any:
+        """Log-probabilities of the reference policy."""
+        group = self.actor_rollout_wg if self.ref_in_actor else self.ref_policy_wg
+        return group.compute_ref_log_prob(batch)
+
+    def update(self, batch: Any, timing: dict[str, float]) -> None:
+        """Update the policy."""
         with marked_timer("update_actor", timing, "red"):
             batch.meta_info["multi_turn"] = False
             reduce_metrics(self.actor_rollout_wg.update_actor(batch).meta_info["metrics"])
 
 
-class Runner(main_ppo.TaskRunner):
-    """Makes the trainer of the recipe where verl's would make its own."""
+class Since07(DynamicTrainer):
+    """From verl 0.7 on rewards come with the generation, and weights are sent by the trainer."""
 
-    def run(self, config: Any) -> None:
-        main_ppo.RayPPOTrainer = DynamicTrainer
-        super().run(config)
+    def begun(self) -> None:
+        self.checkpoint_manager.update_weights()
+
+    def generated_enough(self) -> None:
+        self.checkpoint_manager.sleep_replicas()
+
+    def scores(self, batch: Any) -> Any:
+        return rewarding.extract_reward(batch)[0]
+
+    def old_log_probs(self, batch: Any) -> Any:
+        return self._compute_old_log_prob(batch)[0]
+
+    def reference_log_probs(self, batch: Any) -> Any:
+        return self._compute_ref_log_prob(batch)
+
+    def update(self, batch: Any, timing: dict[str, float]) -> None:
+        with marked_timer("update_actor", timing, "red"):
+            reduce_metrics(self._update_actor(batch).meta_info["metrics"])
+        with marked_timer("update_weights", timing, "red"):
+            self.checkpoint_manager.update_weights()
 
 
 def main() -> None:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=sys.argv[1:])
-    main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(Runner))
+    since_07 = hasattr(rewarding, "extract_reward")
+    verl_cpu_recipe.main(Since07 if since_07 else DynamicTrainer)

@@ -2,12 +2,15 @@
 
 python verl_cpu_launch.py [hydra overrides]
 
+With ``VERL_CPU_RECIPE=dapo`` it is the trainer of a recipe, that of ``verl_cpu_dapo.py``.
+
 Arguments are added to ``ray.init`` that verl gives none for: GPUs that do not exist, one for each
 rank, and a folder and a size that suit many jobs on one machine.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
@@ -28,10 +31,8 @@ def main() -> None:
         object_store_memory=200 << 20,
         _temp_dir=os.environ["VERL_CPU_RAY"],
     )
-    if os.environ.get("VERL_CPU_RECIPE"):
-        import verl_cpu_dapo
-
-        verl_cpu_dapo.main()
+    if recipe := os.environ.get("VERL_CPU_RECIPE"):
+        importlib.import_module(f"verl_cpu_{recipe}").main()
         return
     sys.argv = ["verl.trainer.main_ppo", *sys.argv[1:]]
     runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
