@@ -8,6 +8,7 @@ there for the controller's sake is left alone.
 from __future__ import annotations
 
 import weakref
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +16,23 @@ from rlvr_probe.adapter import Call, Probe
 from rlvr_probe.reading import number
 from rlvr_probe_verl.generations import Generation
 
-__all__ = ["Controller", "Where", "controller_of", "is_controller", "learn", "named", "trainer"]
+__all__ = [
+    "IN_RPC",
+    "Controller",
+    "Where",
+    "controller_of",
+    "is_controller",
+    "learn",
+    "named",
+    "steps_begun",
+    "trainer",
+]
 
 Where = tuple[int, int, str]
 """Session, step and mode: the attributes that place a record in its run."""
+
+IN_RPC: ContextVar[bool] = ContextVar("rlvr_probe_verl_rpc", default=False)
+"""Whether a worker group is being called, or a call of one is being done."""
 
 _trainer: weakref.ref[Any] | None = None
 _GENERATIONS = 64
@@ -39,6 +53,7 @@ class Controller:
         rollout: Span of the rollout stage that is open, 0 if none is.
         samples: Trajectories generated in it; None if that is unknown.
         reward: Span of the reward stage that is open, 0 if none is.
+        scoring: Whether a reward manager is at work.
         baseline: Whether a baseline is generated and scored (ReMax), which nothing is trained on.
         evaluation: Span of the evaluation that is open, 0 if none is.
         place: Place of the last generation, and how many were made there.
@@ -59,6 +74,7 @@ class Controller:
     rollout: int = 0
     samples: int | None = None
     reward: int = 0
+    scoring: bool = False
     baseline: bool = False
     evaluation: int = 0
     place: tuple[Where | None, int] = (None, 0)
@@ -71,8 +87,14 @@ class Controller:
 
     def where(self) -> Where:
         """Place of something that happens now."""
-        mode = "eval" if self.evaluation else "train"
-        return self.session or 0, steps_begun(), mode
+        if self.evaluation:
+            return self.session or 0, self.step if self.counted else steps_begun(), "eval"
+        return self.session or 0, steps_begun(), "train"
+
+    @property
+    def counted(self) -> bool:
+        """Whether the next step is counted already, and has not begun."""
+        return not self.step_span and 0 < self.step < steps_begun()
 
     def ordinal(self, where: Where) -> int:
         """Position of a new generation among those at the same place, from 0."""

@@ -5,6 +5,10 @@ generated, selects rows of it, puts batches together until there are enough prom
 the rest. What remains of that is a selection of rows, and the batch that advantages are computed
 for; both have the names of the prompts. Each is told when it is made: a recipe that passes too
 little fails before it computes advantages, and one that passes nothing never does.
+
+PRIME generates for more prompts than it trains on, puts those that pass in front and cuts off the
+rest by the same call. Where a recipe has advantages of its own, as PRIME and SPPO do, what the
+policy is updated with says what is trained on.
 """
 
 from __future__ import annotations
@@ -14,14 +18,19 @@ from typing import Any
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import SELECTED
 from rlvr_probe.reading import argument, attribute, digest
-from rlvr_probe_verl.controller import Controller, controller_of, is_controller, trainer
+from rlvr_probe_verl.controller import (
+    IN_RPC,
+    Controller,
+    controller_of,
+    is_controller,
+    trainer,
+)
 from rlvr_probe_verl.generations import find
 from rlvr_probe_verl.reading import column
 from rlvr_probe_verl.rewards import tell_scores
-from rlvr_probe_verl.rpc import in_rpc
 from rlvr_probe_verl.session import filters
 
-__all__ = ["ADVANTAGES", "SELECT"]
+__all__ = ["ADVANTAGES", "REORDER", "SELECT", "trained_on"]
 
 
 def _prompts(controller: Controller, data: Any) -> set[str] | None:
@@ -44,22 +53,27 @@ def _prompts(controller: Controller, data: Any) -> set[str] | None:
 
 def _is_training(call: Call) -> bool:
     # Padding of a call to a worker group is taken off in the same way.
-    if in_rpc() or not is_controller(call):
-        return False
-    controller = controller_of(call.probe)
+    return not IN_RPC.get() and is_controller(call) and _trains(controller_of(call.probe))
+
+
+def _trains(controller: Controller) -> bool:
     return bool(controller.generations) and not controller.evaluation and not controller.baseline
 
 
 def _selected(call: Call) -> None:
-    if call.error is not None:
-        return
-    controller = controller_of(call.probe)
-    # What is selected of a batch that is trained on passes no filter any more.
-    before = None if controller.chosen else _prompts(controller, call.args[0])
+    if call.error is None:
+        controller = controller_of(call.probe)
+        # What is selected of a batch that is trained on passes no filter any more.
+        before = None if controller.chosen else _prompts(controller, call.args[0])
+        _pass(call.probe, controller, before, call.result)
+
+
+def _pass(probe: Probe, controller: Controller, before: set[str] | None, data: Any) -> None:
+    """Tell what is left of a batch of these prompts, if they are known."""
     if before is None:
         return
     # An empty selection has no uids, and passes none.
-    passed = _prompts(controller, call.result) or set()
+    passed = _prompts(controller, data) or set()
     kept = controller.kept or set()
     new, gone = passed - kept, before - passed - kept - controller.discarded
     controller.kept = kept | passed
@@ -68,16 +82,41 @@ def _selected(call: Call) -> None:
         return
     generated = _generated(controller)
     values = {**_where(controller), "kept": [name for name in generated if name in new]}
-    call.probe.emit(SELECTED, {**values, **_discarded(generated, gone)})
+    probe.emit(SELECTED, {**values, **_discarded(generated, gone)})
+
+
+def _reorder_begin(call: Call) -> None:
+    controller, data = controller_of(call.probe), call.args[0]
+    call.state = None
+    cuts = len(argument(call, 1, "indices")) < len(data)
+    if cuts and not controller.chosen and _is_training(call):
+        call.state = _prompts(controller, data)
+
+
+def _reordered(call: Call) -> None:
+    if call.error is None:
+        controller, data = controller_of(call.probe), call.args[0]
+        controller.remember_order(data, argument(call, 1, "indices").tolist())
+        _pass(call.probe, controller, call.state, data)
 
 
 def _advantages_begin(call: Call) -> None:
-    controller, data = controller_of(call.probe), argument(call, 0, "data")
-    tell_scores(call.probe, controller, data)
+    _train(call.probe, controller_of(call.probe), argument(call, 0, "data"))
+
+
+def trained_on(probe: Probe, data: Any) -> None:
+    """Before a policy is updated with a batch: it is what is trained on, if that is not known."""
+    controller = controller_of(probe)
+    if not controller.chosen and _trains(controller):
+        _train(probe, controller, data)
+
+
+def _train(probe: Probe, controller: Controller, data: Any) -> None:
+    tell_scores(probe, controller, data)
     used = _prompts(controller, data)
     controller.chosen = True
     if used is not None:
-        _tell(call.probe, controller, used)
+        _tell(probe, controller, used)
 
 
 def _tell(probe: Probe, controller: Controller, used: set[str]) -> None:
@@ -115,6 +154,15 @@ SELECT = HookPoint(
     parameters=("idxs",),
 )
 """A part of a batch: the rows that passed a filter."""
+
+REORDER = HookPoint(
+    "verl.protocol:DataProto.reorder",
+    before=_reorder_begin,
+    after=_reordered,
+    when=is_controller,
+    parameters=("indices",),
+)
+"""Puts a batch in another order, so that each rank has as many tokens, or leaves a part of it."""
 
 ADVANTAGES = HookPoint(
     "verl.trainer.ppo.ray_trainer:compute_advantage",

@@ -27,9 +27,12 @@ _OLDEST = "0.4.1"
 
 DATED = (
     Dated(rewards.TRAINER, _OLDEST),
+    Dated(rewards.WORKERS, _OLDEST),
     Dated(session.ONE_STEP_OFF, "0.8"),
     Dated(session.SYNC_V1, "0.8", "0.9"),
     Dated(session.TRAINER_V1, "0.9"),
+    Dated(stages.SIMPLE_TIMER_0_4, _OLDEST, "0.5"),
+    Dated(stages.SIMPLE_TIMER, "0.5"),
     Dated(stages.TIMER_0_4, _OLDEST, "0.5"),
     Dated(stages.NVTX_TIMER_0_4, _OLDEST, "0.5"),
     Dated(stages.TIMER, "0.5"),
@@ -42,7 +45,7 @@ DATED = (
     Dated(rpc.WORKER, _OLDEST),
     Dated(rollouts.MANAGER, "0.5"),
     Dated(rollouts.PADDING, _OLDEST),
-    Dated(rewards.REORDER, _OLDEST),
+    Dated(filtering.REORDER, _OLDEST),
     Dated(filtering.SELECT, _OLDEST),
     Dated(filtering.ADVANTAGES, _OLDEST),
     *loops.LOOPS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
@@ -17,9 +18,9 @@ from rlvr_probe.reading import argument, attribute, rewards
 from rlvr_probe_verl.controller import Controller, controller_of, is_controller, learn, trainer
 from rlvr_probe_verl.generations import Generation, find
 from rlvr_probe_verl.reading import option, row_sums, tensor
-from rlvr_probe_verl.session import reward_function
+from rlvr_probe_verl.session import reward_function, verifier
 
-__all__ = ["REORDER", "TRAINER", "rows_of", "tell_scores"]
+__all__ = ["TRAINER", "WORKERS", "rows_of", "tell_scores"]
 
 
 def rows_of(controller: Controller, data: Any) -> tuple[Generation, list[int]] | None:
@@ -29,8 +30,13 @@ def rows_of(controller: Controller, data: Any) -> tuple[Generation, list[int]] |
     return find(mine, data, controller.order_of(data))
 
 
-def _tell(probe: Probe, generation: Generation, rows: Sequence[int], values: Any) -> None:
-    sums = row_sums(values)
+def _tell(
+    probe: Probe,
+    generation: Generation,
+    rows: Sequence[int],
+    sums: Sequence[float | None] | None,
+    function: str | None,
+) -> None:
     if sums is None or len(sums) != len(rows) or generation.rewarded:
         return
     generation.rewarded = True
@@ -39,7 +45,7 @@ def _tell(probe: Probe, generation: Generation, rows: Sequence[int], values: Any
         column[row] = value
     told = {
         "batch": generation.span,
-        "function": reward_function(attribute(trainer(), "config")),
+        "function": function,
         "index": 0,
         **rewards(column),
     }
@@ -55,7 +61,8 @@ def _learn(call: Call) -> None:
         manager = attribute(call.args[0], name)
         # The class of a function cannot be hooked.
         if manager is not None and not inspect.isroutine(manager):
-            call.probe.instrument(manager, [_MANAGER])
+            verifies = [_VERIFY] if callable(attribute(manager, "verify")) else []
+            call.probe.instrument(manager, [_MANAGER, *verifies])
 
 
 def _scores(call: Call) -> bool:
@@ -63,28 +70,58 @@ def _scores(call: Call) -> bool:
     return is_controller(call) and tensor(argument(call, 1, "data"), "rm_scores") is None
 
 
+def _verifies(call: Call) -> bool:
+    # Managers call it themselves.
+    return _scores(call) and not controller_of(call.probe).scoring
+
+
 def _score_begin(call: Call) -> None:
     controller = controller_of(call.probe)
     data = argument(call, 1, "data")
     call.state = None if controller.baseline else rows_of(controller, data)
+    controller.scoring = True
 
 
 def _read_score(call: Call) -> tuple[Any, ...]:
-    found = call.state
-    batch = None if found is None else found[0].span
     function = reward_function(attribute(trainer(), "config"))
-    return batch, function, len(argument(call, 1, "data"))
+    return _batch(call), function, len(argument(call, 1, "data"))
+
+
+def _read_verified(call: Call) -> tuple[Any, ...]:
+    function = verifier(attribute(trainer(), "config"))
+    return _batch(call), function, len(argument(call, 1, "data"))
+
+
+def _batch(call: Call) -> int | None:
+    return None if call.state is None else call.state[0].span
 
 
 def _score_end(call: Call) -> None:
-    controller, result = controller_of(call.probe), call.result
+    if _is_scored(call):
+        result = call.result
+        values = option(result, "reward_tensor") if isinstance(result, dict) else result
+        generation, rows = call.state
+        function = reward_function(attribute(trainer(), "config"))
+        _tell(call.probe, generation, rows, row_sums(values), function)
+
+
+def _verified(call: Call) -> None:
+    if _is_scored(call):
+        # One that is more than a number says so by its name.
+        values = [value if isinstance(value, float | int) else None for value in call.result]
+        generation, rows = call.state
+        function = verifier(attribute(trainer(), "config"))
+        _tell(call.probe, generation, rows, values, function)
+
+
+def _is_scored(call: Call) -> bool:
+    controller = controller_of(call.probe)
+    controller.scoring = False
     if call.error is not None or controller.baseline or not controller.generations:
-        return
+        return False
     if call.state is None:
         raise LookupError("rewards of a batch that no generation is known to be")
-    values = option(result, "reward_tensor") if isinstance(result, dict) else result
-    generation, rows = call.state
-    _tell(call.probe, generation, rows, values)
+    return True
 
 
 _MANAGER = HookPoint(
@@ -98,26 +135,18 @@ _MANAGER = HookPoint(
     parameters=("data",),
 )
 
+_VERIFY = replace(_MANAGER, target="verify", read=_read_verified, after=_verified, when=_verifies)
+"""What the recipe PRIME has its batch scored by."""
+
 TRAINER = HookPoint("verl.trainer.ppo.ray_trainer:RayPPOTrainer.__init__", after=_learn)
 """Below 0.7 a trainer is made with its reward managers, the user's own among them."""
 
-
-# ---------------------------------------------------------------- order
-
-
-def _reordered(call: Call) -> None:
-    if call.error is None:
-        indices = argument(call, 1, "indices")
-        controller_of(call.probe).remember_order(call.args[0], indices.tolist())
-
-
-REORDER = HookPoint(
-    "verl.protocol:DataProto.reorder",
-    after=_reordered,
-    when=is_controller,
-    parameters=("indices",),
+WORKERS = HookPoint(
+    "verl.trainer.ppo.ray_trainer:RayPPOTrainer.init_workers",
+    before=_learn,
+    when=lambda call: trainer() is not call.args[0],
 )
-"""Puts a batch in another order, so that each rank has as many tokens."""
+"""Of a trainer that does not call the constructor of its base: the recipe SPPO."""
 
 
 # ---------------------------------------------------------------- advantages
@@ -132,4 +161,7 @@ def tell_scores(probe: Probe, controller: Controller, data: Any) -> None:
         return
     found = rows_of(controller, data)
     if found is not None:
-        _tell(probe, *found, tensor(data, "token_level_scores"))
+        function = reward_function(attribute(trainer(), "config"))
+        generation, rows = found
+        scores = row_sums(tensor(data, "token_level_scores"))
+        _tell(probe, generation, rows, scores, function)

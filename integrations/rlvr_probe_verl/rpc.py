@@ -10,28 +10,27 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from contextvars import ContextVar
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import PROCESS, RPC
 from rlvr_probe.reading import argument, attribute, error_of, number, word
-from rlvr_probe_verl.controller import controller_of, is_controller, named, trainer
+from rlvr_probe_verl.controller import (
+    IN_RPC,
+    controller_of,
+    is_controller,
+    named,
+    trainer,
+)
+from rlvr_probe_verl.filtering import trained_on
 from rlvr_probe_verl.reading import size, tensor
 from rlvr_probe_verl.rollouts import engines, generation_begin, generation_end
 from rlvr_probe_verl.session import facts
 
-__all__ = ["CALLER", "WORKER", "in_rpc"]
+__all__ = ["CALLER", "WORKER"]
 
 _calls: Counter[tuple[str, str, str]] = Counter()
 """Calls so far, by side, group and method."""
-
-_inside: ContextVar[bool] = ContextVar("rlvr_probe_verl_rpc", default=False)
-
-
-def in_rpc() -> bool:
-    """Whether a worker group is being called, or a call of one is being done."""
-    return _inside.get()
 
 
 def _ordinal(side: str, group: str, method: str) -> int:
@@ -84,13 +83,15 @@ def _call_begin(call: Call) -> None:
     begun = None
     if step is not None and made["method"] == "generate_sequences" and call.args:
         begun = generation_begin(probe, call.args[0])
+    elif step is not None and made["method"] == "update_actor" and call.args:
+        trained_on(probe, call.args[0])
     span = probe.begin(RPC, detail=made["method"], step=step, activate=True)
-    call.state = (span, values, _inside.set(True), begun)
+    call.state = (span, values, IN_RPC.set(True), begun)
 
 
 def _call_end(call: Call) -> None:
     span, values, token, begun = call.state
-    _inside.reset(token)
+    IN_RPC.reset(token)
     call.probe.end(span, values, error_of(call))
     if begun is not None:
         rows = tensor(call.result, "responses")
@@ -130,7 +131,7 @@ def _decorated(call: Call) -> None:
 
 def _is_call(call: Call) -> bool:
     # A rank's methods call one another, and servers call some directly: neither is an RPC.
-    return not _inside.get() and not call.state["made"]["direct"] and "WG_PREFIX" in os.environ
+    return not IN_RPC.get() and not call.state["made"]["direct"] and "WG_PREFIX" in os.environ
 
 
 def _work_begin(call: Call) -> None:
@@ -144,7 +145,7 @@ def _work_begin(call: Call) -> None:
         "ranks": _environment("WORLD_SIZE"),
     }
     span = call.probe.begin(RPC, detail=method, activate=True)
-    call.state = (span, values, _inside.set(True), None)
+    call.state = (span, values, IN_RPC.set(True), None)
 
 
 def _work_end(call: Call) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "facts",
     "filters",
     "reward_function",
+    "verifier",
 ]
 
 _begun: list[int] = []
@@ -47,10 +48,10 @@ def begin_session(probe: Probe, controller: Controller, resumed_step: int) -> No
     )
 
 
-def end_session(probe: Probe, controller: Controller) -> None:
-    """Tell that the training is over if the step that was done is the last one."""
+def end_session(probe: Probe, controller: Controller, counted: int) -> None:
+    """Tell that the training is over if as many steps are counted as it is to have."""
     last = number(trainer(), "total_training_steps")
-    if last is not None and controller.step >= last:
+    if last is not None and counted >= last and not controller.ended:
         controller.ended = True
         probe.emit(SESSION_END, {"session": controller.session, "step": controller.step})
 
@@ -103,6 +104,11 @@ def reward_function(config: Any) -> str | None:
     for section in ("reward.reward_model", "reward_model"):  # since 0.7, before
         if option(config, f"{section}.enable") is True:
             return "reward_model"
+    return verifier(config)
+
+
+def verifier(config: Any) -> str | None:
+    """Name of the function that verl scores with where no model does."""
     for section in ("reward.custom_reward_function", "custom_reward_function"):
         # It has a name by default, and is used if it has a path.
         if option(config, f"{section}.path"):

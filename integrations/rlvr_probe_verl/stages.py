@@ -1,8 +1,8 @@
 """Steps, stages and evaluations, by the timers that verl puts around them.
 
-Every trainer and recipe times its stages by ``marked_timer``; none of them is recorded by hooking
-``fit``, which recipes rewrite. The timer is imported by name from a module that has chosen one of
-three, so each of the three is hooked where it is defined.
+Every trainer times its stages by ``marked_timer``, and recipes by that or by ``simple_timer``; none
+of them is recorded by hooking ``fit``, which recipes rewrite. ``marked_timer`` is imported by name
+from a module that has chosen one of three, so each of the three is hooked where it is defined.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.reading import argument, error_of
-from rlvr_probe_verl.controller import Controller, controller_of, is_controller, named
+from rlvr_probe_verl.controller import (
+    Controller,
+    controller_of,
+    is_controller,
+    named,
+    steps_begun,
+)
 from rlvr_probe_verl.session import begin_session, end_session
 
 __all__ = [
     "MSTX_TIMER",
     "NVTX_TIMER",
     "NVTX_TIMER_0_4",
+    "SIMPLE_TIMER",
+    "SIMPLE_TIMER_0_4",
     "STAGES",
     "TIMER",
     "TIMER_0_4",
@@ -32,6 +40,7 @@ __all__ = [
 STAGES: dict[str, Name] = {
     "gen": names.ROLLOUT,
     "reward": names.REWARD,
+    "verify": names.REWARD,  # the recipe PRIME
     "old_log_prob": names.OLD_LOGPROB,
     "ref": names.REF_LOGPROB,
     "values": names.VALUES,
@@ -105,6 +114,10 @@ def _timer_end(call: Call) -> None:
     if label == _BASELINE:
         controller.baseline = False
     probe.end(span, values, error)
+    # SPPO times the generation alone as a step: what follows goes on with it, to the update.
+    stepping = any(label == _STEP for label, _ in controller.timers)
+    if name is names.UPDATE_ACTOR and controller.step_span and not stepping:
+        _step_end(probe, controller, error)
 
 
 # ---------------------------------------------------------------- steps
@@ -129,7 +142,7 @@ def _step_end(probe: Probe, controller: Controller, error: str | None) -> None:
     if controller.updated or error is not None:
         _close_step(probe, controller, error)
         if error is None:
-            end_session(probe, controller)
+            end_session(probe, controller, controller.step)
 
 
 def _close_step(probe: Probe, controller: Controller, error: str | None) -> None:
@@ -144,7 +157,8 @@ def _evaluation_begin(probe: Probe, controller: Controller) -> tuple[int, dict[s
     if controller.evaluation:
         return 0, None
     begin_session(probe, controller, controller.where()[1])
-    step = controller.where()[1]
+    # PRIME counts a step before it evaluates behind the last one.
+    step = controller.step if controller.counted else controller.where()[1]
     controller.evaluation = probe.begin(names.EVAL, step=step, activate=True)
     return controller.evaluation, named(controller.where())
 
@@ -160,6 +174,8 @@ def _evaluation_end(
         controller.evaluation = 0
         controller.forget("eval")
         probe.end(span, values, error)
+        if error is None and controller.counted:
+            end_session(probe, controller, steps_begun())
 
 
 def _validate_begin(call: Call) -> None:
@@ -185,6 +201,11 @@ NVTX_TIMER = replace(TIMER, target="verl.utils.profiler.nvtx_profile:marked_time
 
 MSTX_TIMER = replace(TIMER, target="verl.utils.profiler.mstx_profile:marked_timer")
 """On Ascend NPUs."""
+
+SIMPLE_TIMER = replace(TIMER, target="verl.utils.profiler.performance:simple_timer")
+"""The timer of the recipes PRIME, SPPO and entropy."""
+
+SIMPLE_TIMER_0_4 = replace(TIMER, target="verl.utils.debug.performance:simple_timer")
 
 TIMER_0_4 = replace(TIMER, target="verl.utils.debug.performance:marked_timer")
 

@@ -31,7 +31,7 @@ from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch, register
 from verl.single_controller.ray.base import func_generator
 from verl.trainer.ppo import ray_trainer
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer, Role
-from verl.utils.debug import marked_timer
+from verl.utils.debug import marked_timer, simple_timer
 
 PROMPT, RESPONSE, SAMPLES, RANKS = 8, 16, 4, 2
 
@@ -42,11 +42,14 @@ class Ranks:
     def __init__(self, draw: random.Random) -> None:
         self.name_prefix, self.world_size, self.draw = "group1", RANKS, draw
         self.scores = False
-        self.generate_sequences = func_generator(
-            self, "generate_sequences", dispatched, collected, self.execute_all, False
+        self.generate_sequences, self.update_actor = (
+            func_generator(self, method, dispatched, collected, self.execute_all, False)
+            for method in ("generate_sequences", "update_actor")
         )
 
-    def execute_all(self, method: str, prompts: DataProto) -> DataProto:
+    def execute_all(self, method: str, prompts: DataProto) -> DataProto | None:
+        if method == "update_actor":
+            return None
         rows = len(prompts)
         lengths = [self.draw.randint(1, RESPONSE) for _ in range(rows)]
         responses = torch.tensor(
@@ -82,6 +85,10 @@ class Manager:
         self.calls += 1
         scores = data.batch["rm_scores"] if "rm_scores" in data.batch else scores_of(data)
         return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
+
+    def verify(self, data: DataProto) -> list[float]:
+        """As a manager has it for the recipe PRIME."""
+        return rewards_of(data)
 
 
 def scores_of(data: DataProto) -> torch.Tensor:
@@ -133,7 +140,7 @@ class Training:
     """A trainer, its ranks, and what a loop does with them; keeps the books."""
 
     def __init__(self) -> None:
-        self.draw = random.Random(7)
+        self.draw, self.timer = random.Random(7), marked_timer
         self.ranks, self.manager = Ranks(self.draw), Manager()
         self.trainer = Trainer(
             OmegaConf.create(CONFIG),
@@ -162,7 +169,7 @@ class Training:
         """
         prompts = self.prompts(count)
         self.ranks.scores = scored
-        with marked_timer("gen", timing):
+        with self.timer("gen", timing):
             output = self.ranks.generate_sequences(prompts.repeat(SAMPLES, interleave=True))
         self.truth["train"].append([*lengths_of(output), rewards_of(output)])
         batch = DataProto.from_dict(
@@ -277,6 +284,30 @@ def given_up(training: Training) -> None:
         dynamic(training, most=1)
 
 
+def downsampled(training: Training) -> None:
+    """Two steps as the recipe PRIME makes them, of which half of the prompts are trained on.
+
+    It has a timer and advantages of its own, scores by ``verify``, and cuts off by reordering.
+    """
+    training.timer = simple_timer
+    for _ in range(2):
+        timing: dict[str, float] = {}
+        with simple_timer("step", timing):
+            batch = training.generated(4, timing)
+            with simple_timer("verify", timing):
+                training.manager.verify(batch)
+            order = list(range(4))
+            training.draw.shuffle(order)
+            rows = [prompt * SAMPLES + row for prompt in order[:2] for row in range(SAMPLES)]
+            batch.reorder(torch.tensor(rows))
+            training.truth["kept"].append(sorted(order[:2]))
+            with simple_timer("adv", timing):
+                pass
+            with simple_timer("update_actor", timing):
+                training.ranks.update_actor(batch)
+        training.trainer.global_steps += 1
+
+
 def calls() -> dict[str, Any]:
     """Calls of a worker group, and a worker's own methods, as its rank does them."""
     os.environ.update(WG_PREFIX="group1", RANK="1", WORLD_SIZE="2")
@@ -328,6 +359,7 @@ SCENES: dict[str, Callable[[Training], None]] = {
     "dynamic": dynamic,
     "dynamic_scored": partial(dynamic, scored=True),
     "given_up": given_up,
+    "downsampled": downsampled,
 }
 
 

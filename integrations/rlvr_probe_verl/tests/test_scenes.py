@@ -144,6 +144,20 @@ def test_what_the_dapo_recipe_passed_before_it_gave_up_is_there(play: Play) -> N
     assert played.trace.lost == {}
 
 
+def test_the_prime_recipe_scores_and_downsamples_within_one_step(play: Play) -> None:
+    played = play("downsampled", "0.5.0")
+    batches = played.batches("train")
+    assert [columns(batch) for batch in batches] == played.truth["train"]
+    assert [sorted(batch.kept or ()) for batch in batches] == played.truth["kept"]
+    assert [sorted(batch.used or ()) for batch in batches] == played.truth["kept"]
+    steps = list(played.trace.steps())
+    assert [step.complete for step in steps] == [True, True]
+    stages = {"rollout", "reward", "advantage", "update_actor"}
+    assert [stages <= {span.name for span in step.spans} for step in steps] == [True, True]
+    calls = [batch.shards[0].calls for batch in batches]
+    assert [[call.samples for call in shard] for shard in calls] == [[16], [16]]
+
+
 @pytest.mark.parametrize("version", ["0.5.0", "0.9.1"])
 def test_a_rank_tells_each_call_of_its_worker_group_and_none_of_its_own(
     play: Play, version: str
