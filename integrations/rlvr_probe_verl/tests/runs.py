@@ -31,6 +31,7 @@ __all__ = [
     "JOB",
     "OUTPUTS",
     "PROMPTS",
+    "RECIPES",
     "SCENARIOS",
     "Finished",
     "Runner",
@@ -161,6 +162,29 @@ DAPO = {
     "0.9": replace(_DYNAMIC, verl="0.9.1"),
 }
 """The recipe that verl publishes for dynamic sampling, as ``job/verl_cpu_dapo.py`` has it."""
+
+RECIPES = {
+    "entropy": replace(_DYNAMIC, environment=("VERL_CPU_RECIPE=entropy",)),
+    "prime": Scenario(
+        "0.6.1",
+        how="launcher",
+        steps=3,
+        environment=("VERL_CPU_RECIPE=prime",),
+        overrides=(
+            f"+data.gen_batch_size={2 * PROMPTS}",
+            "trainer.balance_batch=False",
+            "reward_model.enable=True",
+            "reward_model.micro_batch_size_per_gpu=2",
+        ),
+    ),
+    "sppo": Scenario(
+        "0.6.1",
+        how="launcher",
+        environment=("VERL_CPU_RECIPE=sppo",),
+        overrides=(f"data.train_max_samples={PROMPTS}",),
+    ),
+}
+"""Other recipes that verl publishes, as ``job/verl_cpu_NAME.py`` has them."""
 
 
 OUTPUTS = Scenario(

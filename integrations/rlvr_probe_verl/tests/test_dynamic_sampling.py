@@ -8,6 +8,8 @@ from itertools import groupby
 import pytest
 from rlvr_probe_verl.tests.runs import DAPO, PROMPTS, Finished, Runner
 
+from tests.planted import characterized
+
 # Each takes a minute on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(1500)]
 
@@ -57,6 +59,13 @@ def test_the_evaluation_that_comes_behind_the_last_step_is_recorded(dynamic: Fin
     [batch] = last.evaluations
     assert len(list(batch.groups())) == PROMPTS
     assert last.stage_seconds("eval")
+
+
+def test_as_many_gpus_are_characterized_as_ray_gave(dynamic: Finished) -> None:
+    ledger = characterized(dynamic.recording).ledger
+    assert ledger is not None
+    assert [line["taken"] for line in dynamic.truth.gpus] == [len(ledger.gpus)]
+    assert len(ledger.gpus) == dynamic.scenario.ranks
 
 
 def test_the_workload_has_the_filter(dynamic: Finished) -> None:

@@ -30,9 +30,12 @@ class Truth:
             ``session``, ``number``, ``prompt`` and ``response`` (lengths), ``reward``.
         killed: When the last 0.2 s of a process began that was killed.
         tools: Calls of the tool: ``tool``, ``failed``.
-        selected: What a filter did with each generation batch: ``step``, ``inputs`` (lengths of its
-            prompts), ``kept`` (which of them passed).
+        selected: What a recipe did with each generation batch: ``step``, ``inputs`` (lengths of its
+            prompts), ``responses`` (lengths) and ``rewards`` by row, ``kept`` (which prompts
+            passed, where it filters).
         used: How many prompts each step of a filtered job trained on: ``step``, ``prompts``.
+        timed: How long the stages of a recipe's step took, s: ``step``, ``seconds`` by timer.
+        gpus: How many GPUs of its cluster were ``taken`` when a recipe's training was over.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """
 
@@ -47,6 +50,8 @@ class Truth:
     tools: Lines
     selected: Lines
     used: Lines
+    timed: Lines
+    gpus: Lines
     processes: Lines
 
     @property
@@ -87,6 +92,8 @@ def read_truth(folder: Path) -> Truth:
         tools=_book(books, "tool"),
         selected=_book(books, "selected"),
         used=_book(books, "used"),
+        timed=_book(books, "timed"),
+        gpus=_book(books, "gpus"),
         processes=json.loads((folder / "processes.json").read_text()),
     )
 

@@ -27,6 +27,8 @@ from verl_cpu_books import write
 class DynamicTrainer(RayPPOTrainer):
     """Has the training loop of the recipe."""
 
+    timer = staticmethod(marked_timer)
+
     def fit(self) -> None:
         self.global_steps = 1
         self.begun()
@@ -35,7 +37,7 @@ class DynamicTrainer(RayPPOTrainer):
         timing: dict[str, float] = defaultdict(float)
         for _ in range(self.config.trainer.total_epochs):
             for rows in self.train_dataloader:
-                with marked_timer("step", timing):
+                with self.timer("step", timing):
                     new, passed = self.generated(DataProto.from_single_dict(rows), timing)
                     kept += passed
                     batch = new if batch is None else DataProto.concat([batch, new])
@@ -45,7 +47,7 @@ class DynamicTrainer(RayPPOTrainer):
                     write("used", step=self.global_steps, prompts=prompts)
                     self.updated(batch[: prompts * samples], timing)
                 if self.global_steps >= self.total_training_steps:
-                    with marked_timer("testing", timing, "green"):
+                    with self.timer("testing", timing):
                         self._validate()
                     return
                 timing, batch, kept = defaultdict(float), None, []
@@ -60,13 +62,13 @@ class DynamicTrainer(RayPPOTrainer):
         """The rows of one generation that pass, and the uids of their prompts."""
         new.meta_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
         sent = self._get_gen_batch(new).repeat(repeat_times=self.samples, interleave=True)
-        with marked_timer("gen", timing, "red"):
+        with self.timer("gen", timing):
             output = self.async_rollout_manager.generate_sequences(sent)
             timing.update(output.meta_info.pop("timing"))
         named = [str(uuid.uuid4()) for _ in range(len(new.batch))]
         new.non_tensor_batch["uid"] = np.array(named, dtype=object)
         new = new.repeat(repeat_times=self.samples, interleave=True).union(output)
-        with marked_timer("reward", timing, "yellow"):
+        with self.timer("reward", timing):
             scores = self.scores(new)
             new.batch["token_level_scores"] = new.batch["token_level_rewards"] = scores
         rewards: dict[str, list[float]] = defaultdict(list)
@@ -94,13 +96,13 @@ class DynamicTrainer(RayPPOTrainer):
             self._balance_batch(batch, metrics={})
         tokens = torch.sum(batch.batch["attention_mask"], dim=-1).tolist()
         batch.meta_info["global_token_num"] = tokens
-        with marked_timer("old_log_prob", timing, "blue"):
+        with self.timer("old_log_prob", timing):
             found = self.old_log_probs(batch)
             found.batch.pop("entropys")
             batch = batch.union(found)
-        with marked_timer("ref", timing, "olive"):
+        with self.timer("ref", timing):
             batch = batch.union(self.reference_log_probs(batch))
-        with marked_timer("adv", timing, "brown"):
+        with self.timer("adv", timing):
             batch = compute_advantage(
                 batch,
                 adv_estimator=self.config.algorithm.adv_estimator,
@@ -132,7 +134,7 @@ class DynamicTrainer(RayPPOTrainer):
 
     def update(self, batch: Any, timing: dict[str, float]) -> None:
         """Update the policy."""
-        with marked_timer("update_actor", timing, "red"):
+        with self.timer("update_actor", timing):
             batch.meta_info["multi_turn"] = False
             reduce_metrics(self.actor_rollout_wg.update_actor(batch).meta_info["metrics"])
 
@@ -156,9 +158,9 @@ class Since07(DynamicTrainer):
         return self._compute_ref_log_prob(batch)
 
     def update(self, batch: Any, timing: dict[str, float]) -> None:
-        with marked_timer("update_actor", timing, "red"):
+        with self.timer("update_actor", timing):
             reduce_metrics(self._update_actor(batch).meta_info["metrics"])
-        with marked_timer("update_weights", timing, "red"):
+        with self.timer("update_weights", timing):
             self.checkpoint_manager.update_weights()
 
 
