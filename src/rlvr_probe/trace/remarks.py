@@ -22,8 +22,8 @@ def not_reached(unreached: Mapping[str, int]) -> list[str]:
         f"{count} {role or 'of a class unknown'}" for role, count in unreached.items()
     )
     return [
-        f"{sum(unreached.values())} actors were started and recorded nothing: {actors}; is"
-        " rlvr-probe installed where they run?"
+        f"{sum(unreached.values())} actors were started and recorded nothing: {actors}; they did"
+        " nothing that is recorded, or rlvr-probe is not installed where they run"
     ]
 
 
