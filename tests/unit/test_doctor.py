@@ -16,6 +16,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,31 @@ def test_a_hook_point_that_does_not_resolve_is_a_problem(look: Examine, site: Pa
         "1 of 4 hook points of toyrl 1.2.3 do not resolve (listed below), and what they record "
         "would be missing; install toyrl>=1,<2, or a newer rlvr-probe",
     )
+
+
+def test_a_framework_that_only_a_finder_knows_is_looked_up_where_it_lies(
+    look: Examine, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an editable install of a package has it."""
+    package = tmp_path / "checkout" / "toyrl"
+    package.mkdir(parents=True)
+    (site / "toyrl.py").rename(package / "__init__.py")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> ModuleSpec | None:
+            if name != "toyrl":
+                return None
+            places = [str(package)]
+            return spec_from_file_location(
+                name, package / "__init__.py", submodule_search_locations=places
+            )
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    importlib.invalidate_caches()
+    [one] = [one for one in look().frameworks if one.name == "toyrl"]
+    assert (one.state, one.problem) == ("ready", None)
+    assert re.fullmatch(r"toyrl/__init__\.py:\d+", str(one.points[0].where))
 
 
 def test_an_untested_version_is_a_note_if_its_hook_points_resolve(
