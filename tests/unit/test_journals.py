@@ -75,7 +75,8 @@ def test_jobs_of_many_processes(kind: str, tmp_path: Path) -> None:
     assert rows["turn"] or rows["engine_call"]
 
 
-@pytest.mark.parametrize("shape", today.some(["trl", "verl", "async"], 1))
+# In that of TRL, ranks tell turns of trajectories that follow one another.
+@pytest.mark.parametrize("shape", ["trl", *today.some(["verl", "async"], 1)])
 def test_simulated_runs(shape: str, tmp_path: Path) -> None:
     drawn = scenario(6)
     lengths = replace(drawn.lengths, turns=3)
