@@ -97,7 +97,7 @@ def _batch(call: Call) -> int | None:
 
 
 def _score_end(call: Call) -> None:
-    if _is_scored(call):
+    if _ended_scoring(call):
         result = call.result
         values = option(result, "reward_tensor") if isinstance(result, dict) else result
         generation, rows = call.state
@@ -106,7 +106,7 @@ def _score_end(call: Call) -> None:
 
 
 def _verified(call: Call) -> None:
-    if _is_scored(call):
+    if _ended_scoring(call):
         # One that is more than a number says so by its name.
         values = [value if isinstance(value, float | int) else None for value in call.result]
         generation, rows = call.state
@@ -114,7 +114,8 @@ def _verified(call: Call) -> None:
         _tell(call.probe, generation, rows, values, function)
 
 
-def _is_scored(call: Call) -> bool:
+def _ended_scoring(call: Call) -> bool:
+    """Note that no manager is at work; whether the call scored a batch that is known."""
     controller = controller_of(call.probe)
     controller.scoring = False
     if call.error is not None or controller.baseline or not controller.generations:

@@ -12,6 +12,9 @@ from tests.seeds import draw
 _OF_SOME = 24
 _OF_MANY = 200
 
+_UNFINISHED = 1543664978
+"""In the end a trajectory is under way, whose turn before had the engine to itself for 12 s."""
+
 
 @pytest.mark.conformance
 @pytest.mark.timeout(1_800)
@@ -32,3 +35,9 @@ def test_the_ledger_of_fresh_seeds_is_within_a_hundredth(
         print(report(found))
     for seed, errors in found.items():
         assert errors["sum"] < 0.01, f"seed {seed}: {errors}"
+
+
+@pytest.mark.conformance
+def test_the_ledger_counts_the_turns_of_a_trajectory_that_never_ended(tmp_path: Path) -> None:
+    found = judge_all([_UNFINISHED], tmp_path)
+    assert found[_UNFINISHED]["sum"] < 0.01, found

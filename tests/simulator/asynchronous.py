@@ -70,7 +70,7 @@ class Teller(Protocol):
 
     def step(self, step: int, taken: Taken) -> None: ...
 
-    def left(self, runs: list[Run], at: int) -> None: ...
+    def left(self, runs: list[Run], serving: list[Run], at: int) -> None: ...
 
     def ended(self, step: int, at: int, own_ns: int) -> None: ...
 
@@ -147,7 +147,8 @@ class Asynchronous:
         fate.capacity_ns = self.engine.slots * (fate.end - fate.begin)
         if self.tell:
             own_ns = self.scenario.steps * round(self.costs.probe_s * SECOND)
-            self.tell.left(self.engine.serving, fate.end)
+            runs = [run for made in self._made.values() for run in made.runs if not run.end]
+            self.tell.left(runs, self.engine.serving, fate.end)
             self.tell.ended(self.scenario.steps, fate.end, own_ns)
         return fate
 

@@ -102,10 +102,15 @@ class AsynchronousRows:
                 one.span(names.CHECKPOINT, *taken.saved, 0, **where)
         self._cast.flush()
 
-    def left(self, runs: list[Run], at: int) -> None:
-        """Turns that have not ended, of which a journal tells once they are a second old."""
+    def left(self, runs: list[Run], serving: list[Run], at: int) -> None:
+        """Trajectories that have not ended, each turn and tool of which was recorded as it ended.
+
+        Of the turns of ``serving``, a journal tells once they are a second old.
+        """
         one = self._rollouter
         for run in runs:
+            write_turns(one, run, one.next_span(), self._scenario.tools[run.group.source])
+        for run in serving:
             if at - run.turn_start > SECOND:
                 one.open(names.TURN, run.turn_start, one.next_span())
 
