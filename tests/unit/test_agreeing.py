@@ -14,14 +14,13 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.quantiles import SHARES, distribution, quantile
-from rlvr_probe.model import names
 from rlvr_probe.report import summarize
 from rlvr_probe.trace import read_run
 from tests import today
 from tests.agreeing import disagreements, of_characterize, of_show
-from tests.journals import JournalFile, Training
 from tests.simulated import FILTERED, SMALL, TRAINED, Corpus
 from tests.simulator import Scenario
+from tests.trained_twice import trained_twice
 
 
 def shown(run: Path) -> dict[str, Any]:
@@ -33,22 +32,6 @@ def characterized(run: Path, out: Path) -> dict[str, Any]:
     assert cli.main(["characterize", str(run), "--json", str(out)]) == cli.OK
     found: dict[str, Any] = json.loads(out.read_text())
     return found
-
-
-def trained_twice(folder: Path) -> None:
-    """Two ranks that train twice, with another cap; the last batch lacks what one generated."""
-    for rank in (0, 1):
-        first = Training(JournalFile(folder, rank + 1), rank=rank, ranks=2)
-        first.begin()
-        for step in (1, 2):
-            first.step(step)
-        first.journal.event(names.SESSION_END, first.now_s, session=0, step=2)
-        second = Training(first.journal, rank=rank, ranks=2, session=1, now_s=first.now_s)
-        second.begin(framework_version="1.17.0", algorithm="rloo", max_response_tokens=2048)
-        second.step(1)
-        if rank == 0:
-            second.step(3)
-        first.journal.close()
 
 
 class Asked(NamedTuple):
