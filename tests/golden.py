@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.corpus.recordings import RECORDED, folder_of, unpacked
+from tests.damaged import cut, garble
 from tests.simulated import FILTERED, SMALL, TRAINED, brief
 from tests.simulator import scenario, simulate
 from tests.trained_twice import trained_twice
@@ -34,6 +36,12 @@ PROGRAM: Final = Path(sys.executable).with_name("rlvr-probe")
 
 RENAMED: Final[Mapping[str, str]] = {}
 """Keys of JSON: what each was called before, and is called now."""
+
+_UNCOMPARED: Final = frozenset({"query", "inputs"})
+"""Keys of how an answer was found, which is none."""
+
+_ROUNDING: Final = 1e-12
+"""How far sums may be apart, as a share: threads add up in any order."""
 
 _SIMULATED: Final = {
     "small": SMALL,
@@ -59,26 +67,11 @@ _ELAPSED = re.compile(r"""[\d.,]+ (?:s|min|h|d|days) ago|(?<="seen_s": )[\d.]+""
 """Time until now."""
 
 
-def _cut(run: Path) -> None:
-    """Every journal ends in the middle of a row, as on a disk that was full."""
-    for path in sorted(run.glob("*.jsonl")):
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) * 3 // 5])
-
-
-def _garble(run: Path) -> None:
-    """One row in 17 is no JSON, and one is there twice."""
-    for path in sorted(run.glob("*.jsonl")):
-        lines = path.read_bytes().splitlines(keepends=True)
-        rows = [b'["\x00"\n' if number % 17 == 5 else line for number, line in enumerate(lines)]
-        path.write_bytes(b"".join((*rows, *lines[7:8])))
-
-
 _DAMAGED: Final[Mapping[str, tuple[str, Callable[[Path], None]]]] = {
-    "trl-cut": ("trl", _cut),
-    "verl-garbled": ("verl", _garble),
-    "small-cut": ("small", _cut),
-    "beside-garbled": ("beside", _garble),
+    "trl-cut": ("trl", cut),
+    "verl-garbled": ("verl", garble),
+    "small-cut": ("small", cut),
+    "beside-garbled": ("beside", garble),
 }
 
 
@@ -153,7 +146,7 @@ def _parsed(path: Path) -> Any:
 def _differences(was: object, now: object, place: str = "$") -> Iterator[str]:
     if isinstance(was, dict) and isinstance(now, dict):
         was = {RENAMED.get(key, key): value for key, value in was.items()}
-        for key in sorted(was.keys() | now.keys()):
+        for key in sorted((was.keys() | now.keys()) - _UNCOMPARED):
             if key not in was or key not in now:
                 yield f"{place}.{key}: {'is gone' if key in was else 'is new'}"
             else:
@@ -161,6 +154,9 @@ def _differences(was: object, now: object, place: str = "$") -> Iterator[str]:
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for index, (one, other) in enumerate(zip(was, now, strict=True)):
             yield from _differences(one, other, f"{place}[{index}]")
+    elif isinstance(was, float) and isinstance(now, float):
+        if not math.isclose(was, now, rel_tol=_ROUNDING):
+            yield f"{place}: {was!r}, then {now!r}"
     elif was != now or type(was) is not type(now):
         yield f"{place}: {_brief(was)}, then {_brief(now)}"
 

@@ -25,6 +25,8 @@ def answers(folder: Path, **files: object) -> Path:
         ({"a": {"steps": [1, 2]}}, {"a": {"steps": [1, 2]}}, []),
         ({"a": {"steps": [1, 2]}}, {"a": {"steps": [1, 3]}}, ["run/a: $.steps[1]: 2, then 3"]),
         ({"a": {"steps": 1}}, {"a": {"steps": 1.0}}, ["run/a: $.steps: 1, then 1.0"]),
+        ({"a": {"s": 0.1 + 0.2, "query": "a"}}, {"a": {"s": 0.3, "query": "b"}}, []),
+        ({"a": {"s": 0.3}}, {"a": {"s": 0.300001}}, ["run/a: $.s: 0.3, then 0.300001"]),
         ({"a": {"steps": None}}, {"a": {}}, ["run/a: $.steps: is gone"]),
         ({"a": {}}, {"a": {"steps": 0}}, ["run/a: $.steps: is new"]),
         ({"a": {"old": 1}}, {"a": {"new": 1}}, []),

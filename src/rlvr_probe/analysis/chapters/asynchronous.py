@@ -12,7 +12,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
-from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.figures import Chapter, largest, query
 from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.tables import Tables
 
@@ -115,9 +115,9 @@ def asynchronous(tables: Tables) -> Chapter:
     ask(tables, found, _LAG)
     answer = query(
         tables,
-        """
+        f"""
         SELECT avg((policy_version_min < policy_version_max)::INTEGER) AS mixed,
-          arg_max(trajectory_id, policy_version_max - policy_version_min, 20) AS widest
+          {largest("trajectory_id", "policy_version_max - policy_version_min", 20)} AS widest
         FROM sample
         """,
     )

@@ -12,7 +12,7 @@ from rlvr_probe.analysis.chapters.definitions import (
     SeriesDefinition,
     evidence_of,
 )
-from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.figures import largest, query
 from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.tables import Tables
 
@@ -128,13 +128,13 @@ class Calls:
         named = {one.id.rpartition(".")[2]: one for one in self.definitions}
         answer = query(
             tables,
-            """
+            f"""
             SELECT name, count(*) AS calls, sum(samples)::BIGINT AS samples, sum(seconds) AS time,
               sum(seconds) / sum(sum(seconds)) OVER () AS share,
               sum(seconds) / nullif(sum(samples), 0) AS per_trajectory, avg(seconds) AS mean,
               quantile_cont(seconds, [0.5, 0.9, 0.99]) AS quantiles, min(seconds) AS min,
-              max(seconds) AS max, arg_max(trajectory_id, seconds, 20) AS longest,
-              arg_max(process, seconds, 5) AS processes
+              max(seconds) AS max, {largest("trajectory_id", "seconds", 20)} AS longest,
+              {largest("process", "seconds", 5)} AS processes
             FROM ($rows) WHERE seconds IS NOT NULL
             GROUP BY name ORDER BY time DESC, name
             """.replace("$rows", self.rows),

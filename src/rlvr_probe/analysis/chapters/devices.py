@@ -12,7 +12,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.integrals import integrate
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
-from rlvr_probe.analysis.figures import Answer, Chapter, query
+from rlvr_probe.analysis.figures import Answer, Chapter, largest, query, smallest
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "devices"]
@@ -207,21 +207,22 @@ def devices(tables: Tables) -> Chapter:
         )
     answer = query(
         tables,
-        "SELECT count(*), list(DISTINCT device) FROM device_fault JOIN device USING (device)",
+        "SELECT count(*), list_sort(list(DISTINCT device)) FROM device_fault"
+        " JOIN device USING (device)",
     )
     count, faulty = answer.row
     found.add(_FAULTS.of(count, answer, evidence=evidence_of(device=faulty)))
     return found.chapter()
 
 
-_BY_STAGE: Final = """
+_BY_STAGE: Final = f"""
     WITH lengths AS (
       SELECT stage, count(DISTINCT device) AS gpus, max(scope) AS scope,
         sum(end_ns - start_ns)::DOUBLE AS ns, avg(end_ns - start_ns) AS mean_ns
       FROM device_stage GROUP BY stage
     ), sums AS (
       SELECT stage, counter, sum(amount) AS amount, sum(covered_ns)::DOUBLE AS covered_ns,
-        arg_min(device, amount / nullif(covered_ns, 0), 5) AS least
+        {smallest("device", "round(amount / nullif(covered_ns, 0), 9)", 5)} AS least
       FROM (
         SELECT stage, counter, device, sum(amount) AS amount, sum(covered_ns) AS covered_ns
         FROM device_use GROUP BY stage, counter, device
@@ -229,9 +230,10 @@ _BY_STAGE: Final = """
       GROUP BY stage, counter
     )
     SELECT stage, gpus, lengths.ns / 1e9 AS seconds, scope, mean_ns,
-      map(list(counter), list({'mean': amount / nullif(covered_ns, 0),
-        'rate': amount / nullif(covered_ns / 1e9, 0), 'known': covered_ns / lengths.ns,
-        'least': least})) AS counters
+      map(list(counter ORDER BY counter) FILTER (counter IS NOT NULL),
+        list({{'mean': amount / nullif(covered_ns, 0),
+          'rate': amount / nullif(covered_ns / 1e9, 0), 'known': covered_ns / lengths.ns,
+          'least': least}} ORDER BY counter) FILTER (counter IS NOT NULL)) AS counters
     FROM lengths LEFT JOIN sums USING (stage)
     GROUP BY ALL ORDER BY seconds DESC
     """
@@ -262,7 +264,7 @@ def _stages(tables: Tables, found: Found) -> None:
         f"""
         SELECT stage, avg(energy) AS energy,
           sum(energy) FILTER (tokens > 0) / nullif(sum(tokens), 0) AS energy_per_token,
-          arg_max(step_id, energy, 20) AS steps
+          {largest("step_id", "round(energy, 6)", 20)} AS steps
         FROM ({_STEP_ENERGY}) GROUP BY stage
         """,
     )

@@ -17,7 +17,7 @@ from rlvr_probe.analysis.chapters.intervals import (
     design_effect,
     mean_interval,
 )
-from rlvr_probe.analysis.figures import Answer, Evidence, Figure, query
+from rlvr_probe.analysis.figures import Answer, Evidence, Figure, largest, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["FIGURES", "QUANTILES", "Quantity", "Spread", "ask", "distribution"]
@@ -114,12 +114,12 @@ class Spread:
     behind: Mapping[str, Evidence]
 
 
-_WHOLE: Final = """
+_WHOLE: Final = f"""
     SELECT count(value) AS count, avg(value) AS mean,
       CASE WHEN count(value) > 1 THEN stddev_pop(value) / nullif(avg(value), 0) END AS cv,
       min(value) AS min,
       quantile_cont(value, $quantiles) AS quantiles, max(value) AS max,
-      arg_max(trajectory_id, value, 5) AS longest
+      {largest("trajectory_id", "value", 5)} AS longest
     FROM ($rows)
     """
 _GROUPS: Final = """

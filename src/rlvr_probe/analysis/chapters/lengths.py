@@ -15,7 +15,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 from rlvr_probe.analysis.chapters.distributions import Quantity, Spread, ask
 from rlvr_probe.analysis.chapters.intervals import jackknife, share_interval, theil_sen
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, Evidence, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, largest, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "lengths"]
@@ -71,7 +71,7 @@ SPREAD: Final = Quantity(
     "the longest response of every group over its mean response (trajectory.response_tokens)",
     "1",
     f"SELECT max(response_tokens) / avg(response_tokens) AS value, {_GROUP},"
-    " arg_max(trajectory_id, response_tokens) AS trajectory_id"
+    f" {largest('trajectory_id', 'response_tokens')} AS trajectory_id"
     " FROM sample GROUP BY batch_id, grp HAVING max(response_tokens) > 0",
     "no group has a response that is not empty",
 )
@@ -249,10 +249,10 @@ def _tail(tables: Tables, found: Found, tail: Definition, spread: Spread, cap: i
     above = spread.quantiles["p95"]
     answer = query(
         tables,
-        """
+        f"""
         SELECT count(*) AS count, count(*) FILTER ($cap IS NULL OR response_tokens < $cap) AS known,
           sum(ln(response_tokens / $above)) AS logs,
-          arg_max(trajectory_id, response_tokens, 20) AS longest
+          {largest("trajectory_id", "response_tokens", 20)} AS longest
         FROM sample WHERE response_tokens > $above
         """,
         cap=cap,

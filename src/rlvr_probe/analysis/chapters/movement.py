@@ -12,18 +12,18 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import is_workload
-from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.figures import Chapter, largest, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "movement"]
 
 _NO_CALLS: Final = "no call of a worker group that its caller waits for was joined"
 
-DISPATCHES: Final = """
+DISPATCHES: Final = f"""
     SELECT rpc.rpc_id, any_value(rpc.step_id) AS step_id, any_value(rpc.method) AS method,
       any_value(rpc.end_ns - rpc.start_ns) / 1e9 AS seconds,
       max(rpc_rank.end_ns - rpc_rank.start_ns) / 1e9 AS slowest_s,
-      arg_max(rpc_rank.process, rpc_rank.end_ns - rpc_rank.start_ns) AS process
+      {largest("rpc_rank.process", "rpc_rank.end_ns - rpc_rank.start_ns")} AS process
     FROM kept_rpc AS rpc JOIN rpc_rank USING (rpc_id)
     LEFT JOIN span ON span.process = rpc.process AND span.id = rpc.id
     WHERE coalesce(waits, true)
@@ -149,7 +149,8 @@ def _calls(tables: Tables, found: Found) -> None:
           sum(dispatch) / nullif(sum(seconds), 0) AS dispatch_share, avg(dispatch) AS dispatch_mean,
           quantile_cont(dispatch, 0.5) AS dispatch_p50,
           quantile_cont(dispatch, 0.99) AS dispatch_p99, max(dispatch) AS dispatch_max,
-          arg_max(step_id, dispatch, 5) AS steps, arg_max(process, slowest_s, 5) AS slowest,
+          {largest("step_id", "dispatch", 5)} AS steps,
+          {largest("process", "slowest_s", 5)} AS slowest,
           count(*) FILTER (seconds < slowest_s) AS odd
         FROM (FROM ({DISPATCHES}) SELECT *, greatest(0, seconds - slowest_s) AS dispatch)
         GROUP BY method ORDER BY time DESC LIMIT 50

@@ -21,7 +21,7 @@ from rlvr_probe.analysis.chapters.distributions import Quantity, ask, distributi
 from rlvr_probe.analysis.chapters.flight import BINS, RUN_BINS, Flight, observe
 from rlvr_probe.analysis.chapters.intervals import mean_interval
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.figures import Chapter, largest, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "occupancy"]
@@ -34,7 +34,7 @@ _LENGTH_IDLE: Final = Quantity(
     " that lengths alone leave idle (trajectory.response_tokens)",
     "1",
     "SELECT 1 - sum(response_tokens) / (count(*) * max(response_tokens)) AS value,"
-    " batch_id AS cluster, arg_max(trajectory_id, response_tokens) AS trajectory_id"
+    f" batch_id AS cluster, {largest('trajectory_id', 'response_tokens')} AS trajectory_id"
     " FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0",
     "no batch that was generated at once was recorded",
 )
@@ -334,9 +334,9 @@ def _profile(tables: Tables, found: Found, total: float) -> None:
 def _queue(tables: Tables, found: Found) -> None:
     answer = query(
         tables,
-        """
+        f"""
         SELECT sum(queue_s) / nullif(sum((turn.end_ns - turn.start_ns) / 1e9), 0) AS share,
-          arg_max(trajectory_id, queue_s, 20) AS longest
+          {largest("trajectory_id", "queue_s", 20)} AS longest
         FROM turn WHERE queue_s IS NOT NULL AND turn.start_ns IS NOT NULL
         """,
     )

@@ -15,7 +15,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
-from rlvr_probe.analysis.figures import Chapter, Evidence, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, largest, query
 from rlvr_probe.analysis.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "TABLES", "rewards"]
@@ -262,7 +262,7 @@ def _values(tables: Tables, found: Found) -> None:
 def _work(tables: Tables, found: Found, names: list[str]) -> None:
     answer = query(
         tables,
-        """
+        f"""
         WITH waited AS (
           SELECT function, avg(end_ns - start_ns) / 1e9 AS mean, count(*) AS asked,
             avg(start_ns) / 1e9 AS start_s
@@ -282,7 +282,7 @@ def _work(tables: Tables, found: Found, names: list[str]) -> None:
           CASE WHEN sum(calls) = any_value(asked) AND any_value(clocks) = 1
             THEN (sum(mean_start_ns::DOUBLE * calls) / sum(calls) / 1e9 - any_value(start_s))
               / nullif(any_value(mean), 0) END AS before_share,
-          arg_max(process, took_s, 5) AS processes
+          {largest("process", "took_s", 5)} AS processes
         FROM ran LEFT JOIN waited USING (function) LEFT JOIN clocks USING (function)
         GROUP BY function
         UNION ALL
