@@ -25,13 +25,13 @@ from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 from rlvr_probe.analysis.chapters import CHAPTERS, DEFINITIONS, DERIVED, SERIES
 from rlvr_probe.analysis.chapters.distributions import FIGURES
 from rlvr_probe.analysis.ledger import MEANING
-from rlvr_probe.analysis.tables import TABLES as ANALYSIS_TABLES
-from rlvr_probe.analysis.tables import VIEWS
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.counters import COUNTERS
+from rlvr_probe.recording.tables import TABLES as ANALYSIS_TABLES
+from rlvr_probe.recording.tables import VIEWS
 
 __all__ = ["TABLES", "command_parser", "fill", "pages", "settings"]
 

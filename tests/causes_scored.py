@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.recording.tables import open_tables
 from tests.seeds import add_seeds, seeds_of
 from tests.simulator.judging import Score, Verdict, judge
 from tests.simulator.scenarios import scenario

@@ -15,9 +15,9 @@ from typing import Any
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.recording import find_run
+from rlvr_probe.recording.pulse import Pulse
 from rlvr_probe.report.stuck import stuck_document
-from rlvr_probe.trace import find_run
-from rlvr_probe.trace.pulse import Pulse
 from tests import supervise
 from tests.jobs import wait_for
 

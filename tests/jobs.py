@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 from tests import toy
 
 __all__ = ["Job", "wait_for"]

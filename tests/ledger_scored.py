@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger, make_ledger
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.recording.tables import open_tables
 from tests.seeds import add_seeds, seeds_of
 from tests.simulator import Truth, scenario, simulate
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.characterization import Characterization, characterize
-from rlvr_probe.analysis.tables import open_tables
+from rlvr_probe.recording.tables import open_tables
 
 __all__ = [
     "ASLEEP",

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import duckdb
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.tables import Tables, open_tables
-from rlvr_probe.analysis.tables.opened import connect
+from rlvr_probe.recording.tables import Tables, open_tables
+from rlvr_probe.recording.tables.opened import connect
 from tests.simulator import Scenario, Truth, scenario, simulate
 from tests.simulator.faults import Fault, Straggler, ThermalThrottling
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.member import Member, Past, Work
 from rlvr_probe.report.stuck import lay_out_stuck
-from rlvr_probe.trace.header import Header
-from rlvr_probe.trace.member import Member, Past, Work
 from tests.journals import BOOT, SECOND
 
 __all__ = ["NOW", "member", "said", "times", "verdicts", "work"]

@@ -29,7 +29,7 @@ _AGAIN = "SELECT step_id, quantile_cont(response_tokens, 0.99) FROM trajectory G
 
 _STAGES = """
 from rlvr_probe.analysis.characterization import characterize
-from rlvr_probe.analysis.tables import open_saved, open_tables, save_tables
+from rlvr_probe.recording.tables import open_saved, open_tables, save_tables
 mark("start")
 if sys.argv[1] == "whole":
     with open_tables(Path(sys.argv[2]), threads=2) as tables:

@@ -25,7 +25,7 @@ _RANKS = 5
 
 _STAGES = """
 from importlib.metadata import entry_points
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build_workload
 (entry,) = entry_points(group="rlvr_probe.exporters", name="polytrace")
 exporter = entry.load()()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests import today
 from tests.jobs import Job, wait_for
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.e2e.test_sidecar import Run, clean, rows_of
 from tests.jobs import wait_for
 from tests.nvml import Nvml, gpu_uuid

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_probe.analysis.characterization import Characterization, characterize
 from rlvr_probe.analysis.figures import Chapter, Figure
-from rlvr_probe.analysis.tables import Tables, open_tables
+from rlvr_probe.recording.tables import Tables, open_tables
 from rlvr_probe.report.page import write_page
 from tests.browser import Browser, Page, browser
 from tests.crowds import crowd

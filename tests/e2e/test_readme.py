@@ -21,7 +21,7 @@ import pytest
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 

@@ -22,7 +22,7 @@ import pytest
 
 from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.model import names
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.jobs import wait_for
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_spawn"), reason="needs os.posix_spawn")

@@ -24,8 +24,8 @@ import pytest
 from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.spool import find, home
-from rlvr_probe.trace import find_run, read_run
 from tests.fuse import mounted
 from tests.jobs import wait_for
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.exceptions import RecordingError
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests import today
 from tests.faults.conftest import DAYS, FUNCTIONS, Case, Matrix, Outcome, each, every, sample
 from tests.faults.enumeration import core_modules

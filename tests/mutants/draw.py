@@ -17,7 +17,7 @@ AREAS: Final = (
     "src/rlvr_probe/hooks",
     "src/rlvr_probe/recorder",
     "src/rlvr_probe/journal",
-    "src/rlvr_probe/trace",
+    "src/rlvr_probe/recording",
     "src/rlvr_probe/analysis",
     "src/rlvr_probe",
     "exporters",

@@ -16,7 +16,7 @@ from typing import Any
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.actors import Books, Job
 from tests.journals import summed
 

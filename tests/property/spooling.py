@@ -21,14 +21,14 @@ from rlvr_probe import identity
 from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import schema
+from rlvr_probe.recording.chunks import Chunks
+from rlvr_probe.recording.files import JOURNAL
+from rlvr_probe.recording.lines import Lines
+from rlvr_probe.recording.opentable import read_table
+from rlvr_probe.recording.packed import open_source
 from rlvr_probe.sidecar.compress import compress
 from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, Target
-from rlvr_probe.trace.chunks import Chunks
-from rlvr_probe.trace.files import JOURNAL
-from rlvr_probe.trace.lines import Lines
-from rlvr_probe.trace.opentable import read_table
-from rlvr_probe.trace.packed import open_source
 
 __all__ = ["Killed", "Node", "Writer", "check", "kills", "play"]
 

@@ -11,7 +11,7 @@ import pytest
 from rlvr_probe.analysis.ledger.categories import LAYERS
 from rlvr_probe.analysis.ledger.search import insert
 from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from tests import today
 
 BEGIN, END = 100, 260

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests import today
 from tests.actors import SECOND, Job
 from tests.property.lost_rows import failures, wrong_joins

@@ -15,7 +15,7 @@ from rlvr_probe import guard
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recorder import Recorder, application
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.journals import JournalFile, Training
 
 

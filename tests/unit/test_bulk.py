@@ -7,8 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from rlvr_probe.analysis.tables.bulk import Bulk
-from rlvr_probe.analysis.tables.columns import Column, Table
+from rlvr_probe.recording.bulk import Bulk
+from rlvr_probe.recording.columns import Column, Table
 
 
 def test_where_one_table_cannot_be_loaded_no_file_stays_open(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from tests.simulated import Corpus
 from tests.simulator import scenario
 

@@ -17,8 +17,8 @@ from rlvr_probe.analysis.chapters.occupancy import occupancy
 from rlvr_probe.analysis.chapters.rewards import rewards
 from rlvr_probe.analysis.chapters.tools import tools
 from rlvr_probe.analysis.figures import Inputs, query
-from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording.tables import Tables, open_tables
 from tests.chaptered import decoded, said
 
 SECOND = 1_000_000_000

@@ -20,8 +20,8 @@ from rlvr_probe.analysis.chapters.occupancy import occupancy
 from rlvr_probe.analysis.chapters.rewards import rewards
 from rlvr_probe.analysis.chapters.tools import tools
 from rlvr_probe.analysis.figures import Figure
-from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.cli.exporters import find_reader
+from rlvr_probe.recording.tables import open_tables
 from tests import today
 from tests.chaptered import Said, decoded, said
 from tests.published import WORKLOADS

@@ -13,10 +13,10 @@ import pytest
 from rlvr_probe.analysis import stage_devices
 from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.chapters.occupancy import occupancy
-from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import Tables
 from tests import today
 from tests.chaptered import Said, said
 from tests.quantiles import quantile

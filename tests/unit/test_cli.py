@@ -480,7 +480,7 @@ def test_the_command_line_starts_without_what_the_commands_need() -> None:
         "[__import__(f'rlvr_probe.cli.{name}') for name in cli.COMMANDS];"
         "print([m for m in sorted(set(sys.modules) - before)"
         " if m.partition('.')[0] in ('rich', 'msgspec')"
-        " or m.startswith(('rlvr_probe.trace', 'rlvr_probe.report', 'rlvr_probe.launch'))])"
+        " or m.startswith(('rlvr_probe.recording', 'rlvr_probe.report', 'rlvr_probe.launch'))])"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

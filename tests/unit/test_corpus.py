@@ -24,10 +24,10 @@ from rlvr_probe import cli
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model.trace import Span, Trace
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.pulse import Pulse
 from rlvr_probe.report import summarize
 from rlvr_probe.report.processes import short_state
-from rlvr_probe.trace import read_run
-from rlvr_probe.trace.pulse import Pulse
 from tests import today, trainings
 from tests.agreeing import disagreements
 from tests.corpus.books import BOOKS, Told

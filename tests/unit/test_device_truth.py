@@ -12,7 +12,7 @@ from rlvr_probe.devices import Sampler
 from rlvr_probe.devices.nvidia import NvidiaBackend
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.journals import JournalFile
 from tests.nvml import Nvml, gpu_uuid, scripted
 from tests.truth import STEP, Truth, errors

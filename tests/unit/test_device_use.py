@@ -13,11 +13,11 @@ import pytest
 
 from rlvr_probe.analysis import Attribution, StageDevices, stage_devices
 from rlvr_probe.analysis.chapters.devices import devices
-from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report import render, summarize
-from rlvr_probe.trace import read_run
 from tests.journals import JournalFile, Training
 from tests.truth import Phase, Truth, tell
 

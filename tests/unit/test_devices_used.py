@@ -17,7 +17,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.recorder import Recorder
 from rlvr_probe.recorder.devicesused import DevicesUsed
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.journals import JournalFile
 
 UUIDS = ["11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"]

@@ -16,9 +16,9 @@ from rlvr_probe.analysis.finding import Verdict
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.config import Config
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.member import Member, Work
 from rlvr_probe.report.stuck import Stacks, stuck_document
-from rlvr_probe.trace.header import Header
-from rlvr_probe.trace.member import Member, Work
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -213,7 +213,7 @@ def test_every_id_that_is_taken_from_the_environment_is_documented() -> None:
     [
         ("journal.md", "journal", "lost"),
         ("journal.md", "recorder", "lost"),
-        ("show-json.md", "trace", "skipped"),
+        ("show-json.md", "recording", "skipped"),
     ],
 )
 def test_every_reason_of_a_loss_is_documented(page: str, source: str, counter: str) -> None:

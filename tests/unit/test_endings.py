@@ -16,10 +16,10 @@ import pytest
 
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.model import names
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.pulse import Pulse
 from rlvr_probe.report import render, summarize
-from rlvr_probe.trace import read_run
-from rlvr_probe.trace.liveness import Machine
-from rlvr_probe.trace.pulse import Pulse
 from tests.journals import BOOT, JournalFile, fake_proc, key
 
 DRIVER, CONTROLLER = "driver", "TaskRunner"

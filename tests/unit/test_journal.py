@@ -15,8 +15,8 @@ from rlvr_probe import filesystem
 from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal import writer as writer_module
 from rlvr_probe.model import schema
-from rlvr_probe.trace.chunks import Chunks
-from rlvr_probe.trace.lines import Lines
+from rlvr_probe.recording.chunks import Chunks
+from rlvr_probe.recording.lines import Lines
 
 HEADER: dict[str, Any] = {"journal": "rlvr-probe"}
 DEFINITION = ("def", 0, "event", "rewards", ["values"])

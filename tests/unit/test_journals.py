@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.tables import TABLES, open_tables
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import TABLES, open_tables
 from tests import today
 from tests.actors import SECOND, Job
 from tests.journals import JournalFile, summed
@@ -105,8 +105,8 @@ def test_a_recording_of_many_trajectories_is_read_straight_by_itself(
     books = write_volume(tmp_path / "run", 10_000, per_step=4_800, workers=3)
     rows = assert_same(tmp_path / "run", threads=2)
     assert rows["trajectory"].total() == books.trajectories
-    monkeypatch.setattr("rlvr_probe.analysis.tables.opened._LARGE_B", 0)
-    monkeypatch.setattr("rlvr_probe.analysis.tables.opened.read_run", None)
+    monkeypatch.setattr("rlvr_probe.recording.tables.opened._LARGE_B", 0)
+    monkeypatch.setattr("rlvr_probe.recording.tables.opened.read_run", None)
     with open_tables(tmp_path / "run") as tables:
         query = "SELECT count(*), sum(prompt_tokens), sum(response_tokens) FROM trajectory"
         found = tables.sql.execute(query).fetchall()

@@ -11,8 +11,8 @@ from rlvr_probe.analysis.chapters.ledger import ledger
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.ledger.stages import find_stages
-from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
+from rlvr_probe.recording.tables import Tables, open_tables
 from tests import today
 from tests.journals import JournalFile
 from tests.ledger_scored import errors_of

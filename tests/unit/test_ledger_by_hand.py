@@ -11,11 +11,11 @@ import pytest
 from rlvr_probe.analysis.chapters.ledger import ledger
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.ledger.places import find_places
-from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
-from rlvr_probe.trace import read_run
-from rlvr_probe.trace.liveness import Machine
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.tables import Tables, open_tables
 from tests import today
 from tests.chaptered import said
 from tests.journals import JournalFile, fake_proc, key

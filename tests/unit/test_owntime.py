@@ -20,8 +20,8 @@ from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
 from rlvr_probe.model import names
 from rlvr_probe.recorder import FULL, OFF, STAGES, Recorder, bookkeeping, owntime
 from rlvr_probe.recorder.owntime import CAP_NS, SAMPLE, Account, before, culprits
+from rlvr_probe.recording import read_run
 from rlvr_probe.report import render, summarize
-from rlvr_probe.trace import read_run
 from tests.jobs import wait_for
 from tests.unit.test_recorder import rows
 

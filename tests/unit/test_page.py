@@ -21,7 +21,7 @@ from rlvr_probe.analysis.chapters import DEFINITIONS, SERIES
 from rlvr_probe.analysis.characterization import Characterization, characterize
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure
 from rlvr_probe.analysis.ledger import CATEGORIES
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page import page_text
 from rlvr_probe.report.page.document import document
 from rlvr_probe.report.page.plain import clean, drawn, embedded

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.ledger.places import find_places
-from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.model import names
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import Tables, open_tables
 from tests.corpus.recordings import unpacked
 from tests.journals import JournalFile
 

@@ -10,7 +10,7 @@ import pytest
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, key
 

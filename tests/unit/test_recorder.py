@@ -19,7 +19,7 @@ from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause, recording
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.jobs import wait_for
 
 Make = Callable[..., Recorder]

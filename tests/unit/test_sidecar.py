@@ -18,6 +18,7 @@ import pytest
 from rlvr_probe import election, guard, identity
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
+from rlvr_probe.recording import read_run
 from rlvr_probe.sidecar import loop
 from rlvr_probe.sidecar import writers as writers_module
 from rlvr_probe.sidecar.lock import Lock
@@ -25,7 +26,6 @@ from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.loop import Sidecar
 from rlvr_probe.sidecar.process import SIGNALS
 from rlvr_probe.sidecar.writers import Writers
-from rlvr_probe.trace import read_run
 from tests.journals import JournalFile, key
 
 NODE = identity.process_key()[: identity.NODE_DIGITS]

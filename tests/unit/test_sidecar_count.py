@@ -13,10 +13,10 @@ import pytest
 
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
+from rlvr_probe.recording import read_run
 from rlvr_probe.sidecar import count
 from rlvr_probe.sidecar.count import Count
 from rlvr_probe.sidecar.log import Log
-from rlvr_probe.trace import read_run
 from tests.journals import BOOT, fake_proc
 
 ROWS = 5

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report import summarize
-from rlvr_probe.trace import read_run
 from tests.simulated import Corpus, brief
 from tests.simulator import KINDS, Costs, Scenario, Truth, scenario, simulate
 from tests.simulator.books import CATEGORIES, Books
@@ -411,7 +411,7 @@ def test_the_command_writes_a_recording_and_its_truth(tmp_path: Path) -> None:
 
 
 def test_the_judge_shares_nothing_with_what_it_judges() -> None:
-    readers = {"analysis", "report", "trace", "workload", "cli"}
+    readers = {"analysis", "report", "recording", "workload", "cli"}
     imported = {
         module
         for path in FOLDER.glob("*.py")

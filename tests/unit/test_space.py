@@ -17,7 +17,7 @@ from rlvr_probe.journal import space as space_module
 from rlvr_probe.journal.space import FINE, SAMPLES, Space
 from rlvr_probe.model import names
 from rlvr_probe.recorder import Recorder, bookkeeping
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.unit.test_recorder import rows
 
 Make = Callable[..., Recorder]

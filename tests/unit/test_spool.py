@@ -18,11 +18,11 @@ from rlvr_probe.journal import Space
 from rlvr_probe.journal.space import FINE, SAMPLES, Room, write_room
 from rlvr_probe.model import names
 from rlvr_probe.recorder import Recorder
+from rlvr_probe.recording import find_run, read_run
+from rlvr_probe.recording.window import Window
 from rlvr_probe.sidecar.copying import Copy, place
 from rlvr_probe.sidecar.moving import Mover
 from rlvr_probe.spool import Target, choose, find, home, read_target
-from rlvr_probe.trace import find_run, read_run
-from rlvr_probe.trace.window import Window
 from tests.journals import JournalFile, key
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no spool but on Linux")

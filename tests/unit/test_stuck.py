@@ -12,11 +12,11 @@ from rlvr_probe import cli
 from rlvr_probe.analysis.stuck import examine, is_stuck
 from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.model import names
-from rlvr_probe.trace import read_run
-from rlvr_probe.trace.files import list_files
-from rlvr_probe.trace.load import load
-from rlvr_probe.trace.member import Member, Past
-from rlvr_probe.trace.pulse import Pulse
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.files import list_files
+from rlvr_probe.recording.load import load
+from rlvr_probe.recording.member import Member, Past
+from rlvr_probe.recording.pulse import Pulse
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 from tests.stuck_members import NOW, member, said, times, verdicts, work
 
@@ -354,7 +354,7 @@ def test_a_span_that_ended_builds_no_object_but_the_first_of_its_kind(
         return built[-1]
 
     run(tmp_path / "run")
-    monkeypatch.setattr("rlvr_probe.trace.pulse.Past", build)
+    monkeypatch.setattr("rlvr_probe.recording.pulse.Past", build)
     pulse = Pulse(tmp_path / "run")
     [one] = pulse.read()
     pulse.close()

@@ -17,10 +17,10 @@ from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.cli import stuck
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model import names, schema
+from rlvr_probe.recording.between import AFTER, BEFORE, BETWEEN, UNSEEN
+from rlvr_probe.recording.member import Member
+from rlvr_probe.recording.pulse import Pulse
 from rlvr_probe.report.stuck import lay_out_stuck
-from rlvr_probe.trace.between import AFTER, BEFORE, BETWEEN, UNSEEN
-from rlvr_probe.trace.member import Member
-from rlvr_probe.trace.pulse import Pulse
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 from tests.stuck_members import NOW, member, said, times, verdicts, work
 

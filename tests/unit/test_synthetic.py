@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build_workload
 from tests.synthetic import write_recording
 

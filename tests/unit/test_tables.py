@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.tables import (
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import (
     TABLES,
     VIEWS,
     Tables,
@@ -22,9 +25,6 @@ from rlvr_probe.analysis.tables import (
     open_tables,
     save_tables,
 )
-from rlvr_probe.exceptions import RecordingError
-from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
 from tests.actors import Job
 from tests.simulated import Corpus
 from tests.simulator import Truth, scenario

@@ -21,9 +21,9 @@ from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import Recorder
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.window import Window
 from rlvr_probe.report import render, summarize
-from rlvr_probe.trace import read_run
-from rlvr_probe.trace.window import Window
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, Training, fake_proc, key, simple_run, summed
 
@@ -94,7 +94,7 @@ def test_an_endless_file_is_given_up_in_bounded_memory(tmp_path: Path) -> None:
             alone.hardlink_to(begun)
     script = f"""
 import json, pathlib, resource, sys
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY_B}, {MEMORY_B}))
 traces = {{name: read_run(pathlib.Path(name)) for name in sys.argv[1:]}}
 found = {{name: [len(list(trace.steps())), dict(trace.lost)] for name, trace in traces.items()}}

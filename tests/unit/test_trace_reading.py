@@ -14,12 +14,12 @@ import pytest
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import find_run, read_run
-from rlvr_probe.trace import lines as lines_module
-from rlvr_probe.trace.files import list_files
-from rlvr_probe.trace.lines import Lines
-from rlvr_probe.trace.liveness import Machine
-from rlvr_probe.trace.load import load
+from rlvr_probe.recording import find_run, read_run
+from rlvr_probe.recording import lines as lines_module
+from rlvr_probe.recording.files import list_files
+from rlvr_probe.recording.lines import Lines
+from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.load import load
 from tests.journals import JournalFile, Training, key, simple_run
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import ToolCall
+from rlvr_probe.recording import read_run
 from rlvr_probe.report import render, summarize
 from rlvr_probe.report.turns import turns_line
-from rlvr_probe.trace import read_run
 from tests.journals import JournalFile, Training
 
 NS = 1_000_000_000

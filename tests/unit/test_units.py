@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlvr_probe.analysis.characterization import Characterization, characterize
-from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model import names
+from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report.characterize import lay_out_characterization, to_document
 from rlvr_probe.report.document import Grid, Line
 from rlvr_probe.report.page.document import document

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model import names
+from rlvr_probe.recording import read_run
+from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report import render, summarize
-from rlvr_probe.trace import read_run
 from tests import today
 from tests.journals import SECOND, JournalFile
 

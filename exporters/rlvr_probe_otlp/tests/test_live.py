@@ -27,9 +27,9 @@ from rlvr_probe import cli
 from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.recording import read_run, tail, window
 from rlvr_probe.sidecar import live
 from rlvr_probe.sidecar.children import Children
-from rlvr_probe.trace import read_run, tail, window
 from tests.actors import Job
 from tests.disks import fill, tmpfs
 from tests.growing import Growing

@@ -10,7 +10,7 @@ import pytest
 from rlvr_probe_perfetto.tests.reading import drawn
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.property.damage import damaged, recording
 
 

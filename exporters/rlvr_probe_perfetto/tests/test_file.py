@@ -25,7 +25,7 @@ from rlvr_probe_perfetto.tests.recordings import MADE, with_devices
 
 from rlvr_probe import cli
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.actors import Job
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "draw-a-timeline.md"

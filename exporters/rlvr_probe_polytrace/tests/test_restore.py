@@ -13,11 +13,11 @@ from rlvr_probe_polytrace.tests.agents import agents
 from rlvr_probe_polytrace.tests.foreign import RUNS, copy_published, dump, make_up
 from rlvr_probe_polytrace.tests.workloads import lines, packed, simple, write
 
-from rlvr_probe.analysis.tables import Tables, open_tables
 from rlvr_probe.exceptions import ValidationError
 from rlvr_probe.exporter import WorkloadReader
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.given import GivenWorkload
+from rlvr_probe.recording.tables import Tables, open_tables
 from tests.published import WORKLOADS
 
 

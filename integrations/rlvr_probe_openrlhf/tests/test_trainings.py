@@ -12,9 +12,9 @@ from rlvr_probe_openrlhf.tests import pretend
 
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording import find_run, read_run
+from rlvr_probe.recording.pulse import Pulse
 from rlvr_probe.report import summarize
-from rlvr_probe.trace import find_run, read_run
-from rlvr_probe.trace.pulse import Pulse
 from tests.surroundings import surroundings
 
 

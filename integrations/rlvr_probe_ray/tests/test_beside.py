@@ -23,7 +23,7 @@ from rlvr_probe_ray.tests.runs import (
 )
 
 from rlvr_probe.election import holder, lock_path, open_lock
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 from tests.jobs import wait_for
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]

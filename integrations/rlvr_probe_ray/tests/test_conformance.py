@@ -11,7 +11,7 @@ import pytest
 from rlvr_probe_ray.tests.runs import PATIENCE_S, Cluster, Driver, drive
 
 from rlvr_probe.model.trace import Process
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 
 # The first test may have to make the environment, a gigabyte.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]

@@ -20,7 +20,7 @@ from rlvr_probe_trl.tests.truth import Truth, read_truth
 
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests import trainings
 from tests.planted import ASLEEP, Planted
 from tests.surroundings import surroundings

@@ -10,8 +10,8 @@ import pytest
 from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.truth import read_truth
 
+from rlvr_probe.recording import read_run
 from rlvr_probe.report import render, summarize
-from rlvr_probe.trace import read_run
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rlvr_probe_trl.tests.runs import LAUNCHER, TRAIN, Scenario, environment
 
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.workload import build_workload
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]

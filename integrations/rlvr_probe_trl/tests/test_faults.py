@@ -14,7 +14,7 @@ from rlvr_probe_trl.tests.faulty import AT_ATTACH, CACHED, FOLDER, THIN
 from rlvr_probe_trl.tests.runs import Scenario, run_command
 from rlvr_probe_trl.tests.truth import read_truth
 
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.faults.enumeration import adapter_modules, functions_of
 from tests.faults.injection import GARBAGE, KINDS, RAISED
 

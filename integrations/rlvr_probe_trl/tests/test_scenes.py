@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.surroundings import surroundings
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]

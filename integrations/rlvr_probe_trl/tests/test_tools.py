@@ -17,8 +17,8 @@ from rlvr_probe_trl.tools import loss_runs
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording import read_run
 from rlvr_probe.report import summarize
-from rlvr_probe.trace import read_run
 from rlvr_probe.workload import build_workload
 from tests import trainings
 

@@ -13,7 +13,7 @@ from rlvr_probe_trl.tests.truth import Truth, read_truth
 
 from rlvr_probe.model.names import STAGES
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 

@@ -12,7 +12,7 @@ from rlvr_probe_trl.tests.runs import Scenario, run_command
 from rlvr_probe_trl.tests.truth import Truth, read_truth
 
 from rlvr_probe.model.trace import Attempt, Trace
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 from tests import vllm_cpu
 
 pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(2700)]

@@ -10,8 +10,8 @@ from rlvr_probe_verl.tests.runs import OUTPUTS, PROMPTS, Finished, Runner
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.chapters.rewards import rewards as chapter
-from rlvr_probe.analysis.tables import open_tables
 from rlvr_probe.model.batch import Batch
+from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report import summarize
 from tests.chaptered import said
 

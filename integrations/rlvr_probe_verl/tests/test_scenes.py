@@ -18,7 +18,7 @@ from rlvr_probe_verl.tests.runs import JOB
 
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 from tests.surroundings import surroundings
 
 # The first test may have to make the environment, a gigabyte.

@@ -17,7 +17,7 @@ from rlvr_probe_vllm.tests import releases
 
 from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 from tests.surroundings import surroundings
 from tests.wheels import numbers
 

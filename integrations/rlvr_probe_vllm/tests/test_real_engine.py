@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.trace import find_run, read_run
+from rlvr_probe.recording import find_run, read_run
 from tests import today, vllm_cpu
 from tests.surroundings import surroundings
 

@@ -12,8 +12,8 @@ from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.ledger.unit import Unit, unit_of
-from rlvr_probe.analysis.tables import Tables
-from rlvr_probe.trace.remarks import NOT_TRAINED_ON
+from rlvr_probe.recording.remarks import NOT_TRAINED_ON
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Characterization", "Progress", "characterize"]
 

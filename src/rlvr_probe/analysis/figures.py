@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import duckdb
 
 if TYPE_CHECKING:
-    from rlvr_probe.analysis.tables import Tables
+    from rlvr_probe.recording.tables import Tables
 
 __all__ = [
     "Answer",

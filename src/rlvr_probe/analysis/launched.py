@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_probe.trace.attempts import job_launches
-from rlvr_probe.trace.endings import DRIVER, is_taken
-from rlvr_probe.trace.member import Member
+from rlvr_probe.recording.attempts import job_launches
+from rlvr_probe.recording.endings import DRIVER, is_taken
+from rlvr_probe.recording.member import Member
 
 __all__ = ["Launch", "launches"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rlvr_probe.analysis.usual import LEAST, Times
-from rlvr_probe.trace.between import BETWEEN
+from rlvr_probe.recording.between import BETWEEN
 
 __all__ = ["UNCOVERED_S", "Fallback", "Limit", "Rule", "limit_of"]
 

@@ -27,8 +27,8 @@ from rlvr_probe.analysis.starving import is_starving, step_of
 from rlvr_probe.analysis.usual import NO_TIMES, Times, Usual
 from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.model import names
-from rlvr_probe.trace.between import AFTER, BEFORE, UNSEEN
-from rlvr_probe.trace.member import Member, Work
+from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN
+from rlvr_probe.recording.member import Member, Work
 
 __all__ = ["examine", "is_stuck"]
 

@@ -16,9 +16,9 @@ from rlvr_probe.exceptions import ProbeError, RecordingError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from rlvr_probe.analysis.tables import Tables
     from rlvr_probe.cli.progress import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
+    from rlvr_probe.recording.tables import Tables
 
 __all__ = ["add_parser", "execute"]
 
@@ -76,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
 
     with _needed():
         from rlvr_probe.analysis.characterization import characterize
-        from rlvr_probe.analysis.tables import save_tables
+        from rlvr_probe.recording.tables import save_tables
         from rlvr_probe.report.characterize import lay_out_characterization, to_document
         from rlvr_probe.report.page import write_page
     # Before minutes of work, not after them.
@@ -124,7 +124,7 @@ def _needed() -> Iterator[None]:
 
 @contextmanager
 def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
-    from rlvr_probe.analysis.tables import is_saved, open_saved, open_tables
+    from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
 
     for source in sources:
         reader = _reader(source)
@@ -145,10 +145,10 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of all else. Of a recording no exporter is asked."""
-    from rlvr_probe.analysis.tables import is_saved
     from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.exporters import find_reader
-    from rlvr_probe.trace import check_readable
+    from rlvr_probe.recording import check_readable
+    from rlvr_probe.recording.tables import is_saved
 
     check_readable(source)
     if is_saved(source):

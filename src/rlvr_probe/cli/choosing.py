@@ -17,7 +17,7 @@ def choose_run(path: Path) -> Path:
         RecordingError: There is none, or none that the user may read.
     """
     from rlvr_probe.access import whose
-    from rlvr_probe.trace import find_run, list_denied
+    from rlvr_probe.recording import find_run, list_denied
 
     run = find_run(path)
     denied = list_denied(path, run)

@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.cli.exporters import find_exporter
     from rlvr_probe.cli.placing import check_free, placed
     from rlvr_probe.cli.progress import ReadingProgress
-    from rlvr_probe.trace import read_run
+    from rlvr_probe.recording import read_run
     from rlvr_probe.workload import build_workload
 
     exporter = find_exporter(args.to)

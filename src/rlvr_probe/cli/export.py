@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.progress import ReadingProgress
-    from rlvr_probe.trace import read_run
+    from rlvr_probe.recording import read_run
 
     exporter: TraceExporter = args.exporter
     folder = choose_run(args.run)

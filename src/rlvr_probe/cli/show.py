@@ -33,8 +33,8 @@ def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
     from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.recording import read_run
     from rlvr_probe.report import render, summarize
-    from rlvr_probe.trace import read_run
 
     folder = choose_run(args.run)
     with ReadingProgress() as progress:

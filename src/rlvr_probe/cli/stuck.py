@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rlvr_probe.analysis.finding import Finding
     from rlvr_probe.analysis.limits import Fallback
-    from rlvr_probe.trace.pulse import Pulse
+    from rlvr_probe.recording.pulse import Pulse
 
 __all__ = ["add_parser", "execute"]
 
@@ -90,7 +90,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.trace.pulse import Pulse
+    from rlvr_probe.recording.pulse import Pulse
 
     pulse = Pulse(choose_run(args.run))
     fallback = Fallback(args.unknown_after, args.unknown_times)

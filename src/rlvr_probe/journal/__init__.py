@@ -1,6 +1,6 @@
 """Writing a recording: journal segments and the open-span table of this process.
 
-The shape is :mod:`rlvr_probe.model.schema`; reading it is :mod:`rlvr_probe.trace`.
+The shape is :mod:`rlvr_probe.model.schema`; reading it is :mod:`rlvr_probe.recording`.
 """
 
 from rlvr_probe.journal.opentable import OpenTable

@@ -11,13 +11,13 @@ from rlvr_probe.analysis.quantiles import distribution
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
+from rlvr_probe.recording.remarks import cut
+from rlvr_probe.recording.training import FACTS, last_training
 from rlvr_probe.report.devices import devices
 from rlvr_probe.report.job import roles, rpcs, selection, staleness
 from rlvr_probe.report.lengths import column, counted, truncated_share
 from rlvr_probe.report.requests import requests
 from rlvr_probe.report.turns import tool_use, turn_counts
-from rlvr_probe.trace.remarks import cut
-from rlvr_probe.trace.training import FACTS, last_training
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
 

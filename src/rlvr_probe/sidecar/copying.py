@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.access import PRIVATE, Access
-from rlvr_probe.trace.chunks import Chunks
-from rlvr_probe.trace.lines import Lines
+from rlvr_probe.recording.chunks import Chunks
+from rlvr_probe.recording.lines import Lines
 
 __all__ = ["SLICE_B", "Copy", "place", "sync_folder"]
 

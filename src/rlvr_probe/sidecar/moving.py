@@ -20,10 +20,10 @@ from rlvr_probe.identity import NODE_DIGITS
 from rlvr_probe.journal.space import Room, write_room
 from rlvr_probe.journal.writer import ignore
 from rlvr_probe.model import schema
+from rlvr_probe.recording.opentable import parse_table
 from rlvr_probe.sidecar.compress import LEAST_B, is_open_for_writing
 from rlvr_probe.sidecar.copying import Copy, place, sync_folder
 from rlvr_probe.spool import LEAVING_SUFFIX, TARGET, Target
-from rlvr_probe.trace.opentable import parse_table
 
 __all__ = ["Mover", "leaving"]
 

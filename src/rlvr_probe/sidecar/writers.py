@@ -15,11 +15,11 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.identity import NODE_DIGITS
 from rlvr_probe.model import names, schema
-from rlvr_probe.trace.files import JOURNAL
-from rlvr_probe.trace.header import Header
-from rlvr_probe.trace.liveness import Machine
-from rlvr_probe.trace.load import read_beginning
-from rlvr_probe.trace.opentable import read_ended
+from rlvr_probe.recording.files import JOURNAL
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.load import read_beginning
+from rlvr_probe.recording.opentable import read_ended
 
 __all__ = ["Finished", "Writers"]
 

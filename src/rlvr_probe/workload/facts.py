@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.model.trace import Attempt, Trace
-from rlvr_probe.trace.training import changed_facts, last_training
+from rlvr_probe.recording.training import changed_facts, last_training
 
 __all__ = ["Facts", "collect_facts"]
 

@@ -14,7 +14,7 @@ from rlvr_probe_tinyrl import TinyRLAdapter
 import rlvr_probe
 from rlvr_probe import guard
 from rlvr_probe.lookup import Sources
-from rlvr_probe.trace import read_run
+from rlvr_probe.recording import read_run
 
 PROMPTS = [[7] * length for length in range(3, 11)]
 

@@ -25,7 +25,7 @@ from rlvr_probe.analysis.causes.stragglers import stragglers
 from rlvr_probe.analysis.causes.tools import slow_tools
 from rlvr_probe.analysis.causes.unfinished import unfinished
 from rlvr_probe.analysis.ledger import find_extent
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["KINDS", "NATURAL", "Cause", "Saving", "find_causes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.causes.words import seconds, whom
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["APART_S", "dead_processes"]
 

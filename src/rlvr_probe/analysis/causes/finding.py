@@ -12,7 +12,7 @@ from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.figures import Answer, Evidence, query
 from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.ledger.unit import Unit, unit_of
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Run"]
 

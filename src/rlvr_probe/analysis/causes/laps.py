@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.islands import covered
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["WITHOUT", "make_laps"]
 

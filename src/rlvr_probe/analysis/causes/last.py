@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes.words import seconds
 from rlvr_probe.analysis.ledger.unit import Unit
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["last_of"]
 

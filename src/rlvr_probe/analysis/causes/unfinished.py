@@ -25,7 +25,7 @@ from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.limits import UNCOVERED_S, Fallback, limit_of
 from rlvr_probe.analysis.usual import NO_TIMES, Times
 from rlvr_probe.analysis.waiting import fineness
-from rlvr_probe.trace.between import AROUND, BETWEEN, OUTSIDE
+from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
 
 __all__ = ["unfinished"]
 

@@ -25,7 +25,7 @@ from rlvr_probe.analysis.chapters import (
 )
 from rlvr_probe.analysis.chapters.definitions import Definition, SeriesDefinition
 from rlvr_probe.analysis.figures import Chapter, ChapterMaker
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["CHAPTERS", "DEFINITIONS", "DERIVED", "SERIES", "make_chapters"]
 

@@ -14,7 +14,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.figures import largest, query
 from rlvr_probe.analysis.islands import covered
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Calls"]
 

@@ -13,7 +13,7 @@ from rlvr_probe.analysis.chapters.definitions import (
 from rlvr_probe.analysis.chapters.integrals import integrate
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Answer, Chapter, largest, query, smallest
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "devices"]
 

@@ -18,7 +18,7 @@ from rlvr_probe.analysis.chapters.intervals import (
     mean_interval,
 )
 from rlvr_probe.analysis.figures import Answer, Evidence, Figure, largest, query
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["FIGURES", "QUANTILES", "Quantity", "Spread", "ask", "distribution"]
 

@@ -7,7 +7,7 @@ from typing import Final
 from rlvr_probe.analysis.chapters.definitions import Definition, Found, SeriesDefinition
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.figures import query
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "filtered"]
 

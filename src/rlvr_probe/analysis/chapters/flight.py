@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlvr_probe.analysis.figures import query
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["BINS", "RUN_BINS", "TABLES", "Flight", "observe", "observed", "put_away"]
 

@@ -19,7 +19,7 @@ from rlvr_probe.analysis.chapters.flight import observe, observed
 from rlvr_probe.analysis.chapters.intervals import student
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
 from rlvr_probe.analysis.figures import Chapter, largest, query
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "TABLES", "imbalance"]
 

@@ -17,9 +17,9 @@ from textwrap import indent
 from typing import Final
 
 from rlvr_probe.analysis.islands import islands
-from rlvr_probe.analysis.tables import Tables
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["MEANS", "RATES", "TABLES", "integrate"]
 

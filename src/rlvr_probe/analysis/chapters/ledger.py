@@ -15,7 +15,7 @@ from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.notes import HIDDEN
 from rlvr_probe.analysis.ledger.unit import unit_of
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "ledger"]
 

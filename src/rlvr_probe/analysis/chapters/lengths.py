@@ -16,7 +16,7 @@ from rlvr_probe.analysis.chapters.distributions import Quantity, Spread, ask
 from rlvr_probe.analysis.chapters.intervals import jackknife, share_interval, theil_sen
 from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.analysis.figures import Chapter, Evidence, largest, query
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "lengths"]
 

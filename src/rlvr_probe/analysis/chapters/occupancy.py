@@ -22,7 +22,7 @@ from rlvr_probe.analysis.chapters.flight import BINS, RUN_BINS, Flight, observe
 from rlvr_probe.analysis.chapters.intervals import mean_interval
 from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.analysis.figures import Chapter, largest, query
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "occupancy"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.tables import Tables
-from rlvr_probe.trace import remarks
+from rlvr_probe.recording import remarks
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["VIEWS", "is_workload", "prepare"]
 

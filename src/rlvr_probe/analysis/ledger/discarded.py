@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_discarded"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.ledger.stages import find_stages
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Extent", "find_extent"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_hidden"]
 

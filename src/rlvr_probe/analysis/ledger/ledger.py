@@ -18,7 +18,7 @@ from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
 from rlvr_probe.analysis.ledger.search import Gpu, insert
 from rlvr_probe.analysis.ledger.stages import find_stages, paint_stages
 from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Ledger", "make_ledger"]
 

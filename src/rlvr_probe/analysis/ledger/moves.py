@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_probe.analysis.ledger.discarded import find_discarded
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["make_cells"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_probe.analysis.ledger.categories import STAGE_WORK
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["HIDDEN", "notes_of"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rlvr_probe.analysis.ledger.engines import find_engines
 from rlvr_probe.analysis.ledger.search import Places, Search, insert
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_places"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlvr_probe.analysis.islands import OVERLAP, islands
 from rlvr_probe.analysis.ledger.categories import NUMBER
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_rollout", "paint_rollout"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Gpu", "Places", "Process", "Search", "insert"]
 

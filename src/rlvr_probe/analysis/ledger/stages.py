@@ -6,8 +6,8 @@ from typing import Final
 
 from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import NUMBER, STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases
-from rlvr_probe.analysis.tables import Tables
-from rlvr_probe.trace.between import BETWEEN
+from rlvr_probe.recording.between import BETWEEN
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_stages", "paint_stages"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import LAYERS
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["begin_paint", "sweep"]
 

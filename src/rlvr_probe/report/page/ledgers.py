@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.ledger import CATEGORIES, MEANING, Ledger
 from rlvr_probe.analysis.ledger.unit import Unit
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.plain import drawn, sampled
 
 __all__ = ["ledger_of"]

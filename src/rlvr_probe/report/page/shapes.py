@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.plain import drawn, sampled
 
 __all__ = ["lengths_of"]

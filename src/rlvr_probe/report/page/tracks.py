@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.chosen import chosen_gpus, chosen_steps
 from rlvr_probe.report.page.plain import drawn, sampled
 

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any, Final
 
 from rlvr_probe.analysis.characterization import Characterization
-from rlvr_probe.analysis.tables import Tables
+from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.document import document
 from rlvr_probe.report.page.plain import embedded
 

@@ -1,0 +1,11 @@
+"""Reads a recording: journals of many processes in, one :class:`~rlvr_probe.model.trace.Trace` out.
+
+Whatever a killed process, a full disk or a careless copy left behind is read as far as it is sound,
+and the rest is counted. What must never be mixed (two runs in one folder, a newer format) raises.
+"""
+
+from rlvr_probe.recording.build import read_run
+from rlvr_probe.recording.denied import check_readable
+from rlvr_probe.recording.files import find_run, list_denied
+
+__all__ = ["check_readable", "find_run", "list_denied", "read_run"]

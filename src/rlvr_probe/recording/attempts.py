@@ -1,0 +1,339 @@
+"""Which launch of the job each process belongs to, and which launches continue which.
+
+A job launch is a component of processes with one job key or one owner. A rank that appears in it a
+second time is a restart of its ranks, or a second job that cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rlvr_probe.model import names
+from rlvr_probe.recording.clock import RunClock
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.load import Recorded
+
+__all__ = [
+    "Launch", "Launched", "find_launches", "job_launches", "life_at", "rank_of", "resumed_step",
+    "world_size_of",
+]  # fmt: skip
+
+_CLOCK_SLACK_NS = 5_000_000_000
+"""Overlap that two machines' wall clocks can feign, ns."""
+
+
+class Launched(Protocol):
+    """A process, as far as it tells to which launch it belongs."""
+
+    @property
+    def header(self) -> Header:
+        """The first line of its journal."""
+        ...
+
+    @property
+    def trained(self) -> bool:
+        """Whether it took part in a training."""
+        ...
+
+
+@dataclass(slots=True)
+class Launch:
+    """The processes of one attempt, by index.
+
+    Attributes:
+        job: Job key.
+        component: Number of the job launch; restarts inside one launch share it.
+        members: Every process.
+        trainers: Those that took part in the training.
+        lineage: Launches that continue one another share it.
+    """
+
+    job: str
+    component: int
+    members: list[int]
+    trainers: list[int] = field(default_factory=list)
+    concurrent: bool = False
+    mixed: bool = False
+    lineage: int = 0
+
+
+@dataclass(slots=True)
+class _Lifetimes:
+    """When each process ran, and when it trained, on the clock of the run, ns."""
+
+    alive: list[tuple[int, int]]
+    training: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, processes: Sequence[Recorded], clock: RunClock) -> _Lifetimes:
+        alive, training = list[tuple[int, int]](), list[tuple[int, int]]()
+        for one in processes:
+            last = clock.at(one, one.heartbeat_ns)
+            alive.append((clock.at(one, one.header.mono_ns), last))
+            moments = [clock.at(one, row.time_ns) for row in one.journal.trajectories]
+            for span in one.journal.spans:
+                if span.name != names.USER.name:
+                    moments += (clock.at(one, span.start_ns), clock.at(one, span.end_ns))
+            opened = [slot.start_ns for slot in one.table.slots] if one.table is not None else []
+            if opened:
+                moments += (clock.at(one, min(opened)), last)
+            training.append((min(moments, default=0), max(moments, default=-1)))
+        return cls(alive, training)
+
+
+def rank_of(process: Recorded) -> int | None:
+    """Global rank of a process; None if unknown.
+
+    Where neither is recorded, one that generated a whole batch is the only one of its training.
+    """
+    for session in process.journal.sessions:
+        rank = session.facts.get("rank")
+        if type(rank) is int:
+            return rank
+    if process.header.rank is not None:
+        return process.header.rank
+    size = world_size_of(process)
+    if size is None:
+        rows = process.journal.trajectories
+        return 0 if rows and all(len(row.response_tokens) == row.total for row in rows) else None
+    return 0 if size == 1 else None
+
+
+def world_size_of(process: Recorded, session: int | None = None) -> int | None:
+    """Ranks of the training as this process saw it, in ``session`` or in any."""
+    for row in process.journal.sessions:
+        size = row.facts.get("world_size")
+        if type(size) is int and session in (None, row.facts.get("session", 0)):
+            return size
+    return process.header.world_size
+
+
+def life_at(process: Recorded, session: int, time_ns: int) -> int:
+    """How often ``process`` had begun ``session`` before the time it was in at ``time_ns``.
+
+    A script may catch an error and resume from a checkpoint in the same process.
+    """
+    begun = sum(
+        row.time_ns <= time_ns and row.facts.get("session", 0) == session
+        for row in process.journal.sessions
+    )
+    return max(0, begun - 1)
+
+
+def resumed_step(processes: Iterable[Recorded], session: int, life: int = 0) -> int | None:
+    """Trainer steps that were done when ``session`` began; None if nobody recorded it."""
+    found = list[int]()
+    for process in processes:
+        begun = [
+            row.facts.get("resumed_step")
+            for row in process.journal.sessions
+            if row.facts.get("session", 0) == session
+        ]
+        step = begun[life] if life < len(begun) else None
+        if type(step) is int:
+            found.append(step)
+    return min(found, default=None)
+
+
+def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[Launch], list[str]]:
+    """The attempts of a run by first start, and what should be said about them."""
+    times = _Lifetimes.of(processes, clock)
+    notes = list[str]()
+    launches = list[Launch]()
+    components = job_launches(processes)
+    training = [group for group in components if any(processes[i].trained for i in group)]
+    hulls = [_hull(times.alive, group) for group in training]
+    others = [group for group in components if not any(processes[i].trained for i in group)]
+    alone = list[list[int]]()
+    for group in others:
+        alive = _hull(times.alive, group)
+        hosts = [i for i, hull in enumerate(hulls) if _overlap(alive, hull) > 0]
+        if len(hosts) == 1:
+            training[hosts[0]].extend(group)
+        else:
+            alone.append(group)
+    for number, group in enumerate([*training, *alone]):
+        launches += _generations(processes, times, number, sorted(group), notes)
+    launches.sort(key=lambda one: min(times.alive[i][0] for i in one.trainers or one.members))
+    _mark_concurrent(processes, launches, times, notes)
+    _number_lineages(processes, launches)
+    return launches, notes
+
+
+def job_launches(processes: Sequence[Launched]) -> list[list[int]]:
+    """Processes connected by job key, owner, or, where they did not train, by parent; by index.
+
+    One that did not train goes with its owner where that is known, whatever its job key: ranks of
+    two jobs on one Ray node have the same parent, and with it the same key.
+    """
+    leader = list(range(len(processes)))
+
+    def find(index: int) -> int:
+        while leader[index] != index:
+            leader[index] = leader[leader[index]]
+            index = leader[index]
+        return index
+
+    by_key = {one.header.process: index for index, one in enumerate(processes)}
+    by_pid = {(one.header.clock, one.header.pid): index for index, one in enumerate(processes)}
+    orphans = _orphans(processes, by_key)
+    by_job = dict[str, int]()
+    for index, one in enumerate(processes):
+        above = by_key.get(one.header.owner or "")
+        if above is None and not one.trained:
+            above = orphans.get(one.header.owner or "")
+        if above is None or one.trained:
+            leader[find(index)] = find(by_job.setdefault(one.header.job, index))
+        if above is None and not one.trained:
+            above = by_pid.get((one.header.clock, one.header.ppid))
+        if above is not None:
+            leader[find(index)] = find(above)
+    groups = dict[int, list[int]]()
+    for index in range(len(processes)):
+        groups.setdefault(find(index), []).append(index)
+    return list(groups.values())
+
+
+def _orphans(processes: Sequence[Launched], by_key: Mapping[str, int]) -> dict[str, int]:
+    """By owner of whom nothing is left: the one process of its own that trained."""
+    found = dict[str, list[int]]()
+    for index, one in enumerate(processes):
+        owner = one.header.owner
+        if owner and owner not in by_key and one.trained:
+            found.setdefault(owner, []).append(index)
+    return {owner: members[0] for owner, members in found.items() if len(members) == 1}
+
+
+def _generations(
+    processes: Sequence[Recorded],
+    times: _Lifetimes,
+    component: int,
+    group: list[int],
+    notes: list[str],
+) -> list[Launch]:
+    """Split a job launch where a rank appears again."""
+    job = next((processes[i].header.job for i in group if processes[i].trained), None)
+    job = processes[group[0]].header.job if job is None else job
+    found = list[Launch]()
+    ranks = list[set[int]]()
+    for index in group:
+        if not processes[index].trained:
+            continue
+        rank = rank_of(processes[index])
+        for launch, taken in zip(found, ranks, strict=True):
+            meets = any(_overlap(times.alive[index], times.alive[i]) > 0 for i in launch.trainers)
+            if rank not in taken and meets:
+                break
+        else:
+            launch, taken = Launch(job, component, []), set()
+            found.append(launch)
+            ranks.append(taken)
+        launch.trainers.append(index)
+        launch.members.append(index)
+        if rank is not None:
+            taken.add(rank)
+    if not found:
+        return [Launch(job, component, group)]
+    for index in group:
+        if not processes[index].trained:
+            _home(processes, times, found, index).members.append(index)
+    for launch in found:
+        launch.members.sort()
+    _mark_mixed(processes, times, found, notes)
+    return found
+
+
+def _home(
+    processes: Sequence[Recorded], times: _Lifetimes, launches: list[Launch], index: int
+) -> Launch:
+    """The launch that a process without training belongs to: its owner's, else by time."""
+    owner = processes[index].header.owner
+    for launch in launches:
+        if any(processes[i].header.process == owner for i in launch.members):
+            return launch
+    alive = times.alive[index]
+    return max(launches, key=lambda one: _overlap(alive, _hull(times.alive, one.trainers)))
+
+
+def _mark_mixed(
+    processes: Sequence[Recorded], times: _Lifetimes, launches: list[Launch], notes: list[str]
+) -> None:
+    """Ranks of two jobs under one job key: with several ranks, who belongs to whom is unknown."""
+    for number, one in enumerate(launches):
+        for other in launches[number + 1 :]:
+            sizes = {world_size_of(processes[i]) or 1 for i in (*one.trainers, *other.trainers)}
+            together = _overlap(_hull(times.training, one.trainers),
+                                _hull(times.training, other.trainers)) > 0  # fmt: skip
+            if together and sizes != {1}:
+                one.mixed = other.mixed = True
+    if any(launch.mixed for launch in launches):
+        notes.append(
+            "two processes claim the same rank of one job at the same time: two jobs share a run id"
+            " and their rows cannot be told apart"
+        )
+
+
+def _mark_concurrent(
+    processes: Sequence[Recorded], launches: list[Launch], times: _Lifetimes, notes: list[str]
+) -> None:
+    trained = sorted(
+        (
+            (*_hull(times.training, launch.trainers), number)
+            for number, launch in enumerate(launches)
+            if launch.trainers
+        )
+    )
+    clocks = [{processes[i].header.clock for i in launch.trainers} for launch in launches]
+    for place, (begin, end, one) in enumerate(trained):
+        for following in range(place + 1, len(trained)):
+            other_begin, other_end, other = trained[following]
+            if other_begin >= end:
+                break
+            slack = _CLOCK_SLACK_NS if len(clocks[one] | clocks[other]) > 1 else 0
+            if _overlap((begin, end), (other_begin, other_end)) > slack:
+                launches[one].concurrent = launches[other].concurrent = True
+    together = [str(i) for i, launch in enumerate(launches) if launch.concurrent]
+    if together:
+        notes.append(
+            f"two jobs ran at the same time under one run id (attempts {', '.join(together)}):"
+            " they are kept apart; give each job its own RLVR_PROBE_RUN_ID"
+        )
+
+
+def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> None:
+    """Tell a resumed or repeated training from a second one that the same launch began.
+
+    A new launch under the same run id continues the training, unless it starts from scratch after
+    its predecessor returned by itself: a script or a sweep of several trainings. Inside one launch
+    a predecessor that closed in an orderly way is enough.
+    """
+    last: Launch | None = None
+    count = 0
+    for launch in launches:
+        continues = False
+        if last is not None and not launch.concurrent:
+            fresh = not resumed_step((processes[i] for i in launch.trainers), 0)
+            returned = any(processes[i].journal.returned for i in last.trainers)
+            orderly = all(processes[i].state == "exited" for i in last.trainers)
+            over = returned or (orderly and launch.component == last.component)
+            continues = not (fresh and over)
+        if last is not None and continues:
+            launch.lineage = last.lineage
+        else:
+            launch.lineage = count
+            count += 1
+        if launch.trainers and not launch.concurrent:
+            last = launch
+
+
+def _hull(intervals: Sequence[tuple[int, int]], members: Iterable[int]) -> tuple[int, int]:
+    chosen = [intervals[i] for i in members if intervals[i][1] >= intervals[i][0]]
+    if not chosen:
+        return (0, -1)
+    return min(begin for begin, _ in chosen), max(end for _, end in chosen)
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
+    return min(one[1], other[1]) - max(one[0], other[0])

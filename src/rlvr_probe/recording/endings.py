@@ -1,0 +1,158 @@
+"""Tells who was ended with its training from who died before it was over.
+
+Ray ends the processes of a job by killing them, so that a missing closing row says nothing of them.
+What a recording can prove is that one was still there when its training was over, or when the
+driver left the job: as after Ctrl-C, which takes the training with it. A process that nobody else
+is to end has closed its journal, or died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rlvr_probe.model import names
+from rlvr_probe.recording.attempts import Launch
+from rlvr_probe.recording.clock import RunClock
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.load import Recorded
+
+__all__ = ["DRIVER", "is_taken", "settle"]
+
+DRIVER = "driver"
+"""Role of who begins a job, and is not ended by it."""
+
+_BEAT_NS = 2_000_000_000
+"""How long before its end a process may have given its last sign of life, ns: 0.1 s, more on a busy
+machine. Counted for it only where the training returned, and so needed nobody any more."""
+
+
+_TAKEN_NS = 30_000_000_000
+"""A process that a leaving driver takes with it is gone this much later at the latest, ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a training ended.
+
+    Attributes:
+        time_ns: End of the last work of it that was recorded, or when its trainer was surely gone,
+            on the clock of the run.
+        clocks: Keys of the clocks of its trainers.
+        returned: By itself, all steps done, and nothing failed afterwards.
+    """
+
+    time_ns: int
+    clocks: frozenset[str]
+    returned: bool
+
+
+def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: RunClock) -> None:
+    """Change the state of processes of ``died`` that were there to the end of their training.
+
+    Of those of another machine, which are ``unknown``, where a driver of theirs is gone as well.
+    Where the training returned by itself and nothing tells how long a process lived, its state is
+    ``unknown``.
+    """
+    by_key = {one.header.process: one for one in processes}
+    for launch in launches:
+        members = [processes[index] for index in launch.members]
+        end = _end([processes[index] for index in launch.trainers], clock)
+        drivers = [one for one in members if one.journal.role == DRIVER]
+        left = any(one.journal.ended or one.journal.left_ns for one in drivers)
+        for one in members:
+            gone = one.state == "died" or (one.state == "unknown" and left)
+            if gone and _is_ended_by_another(one, by_key):
+                taken = any(_was_taken(one, driver) for driver in drivers)
+                if taken or (end is not None and _outlived(one, end, clock)):
+                    one.state = "ended_with_training"
+                elif end is not None and end.returned and not _is_timed(one):
+                    one.state = "unknown"
+
+
+def _is_ended_by_another(process: Recorded, by_key: Mapping[str, Recorded]) -> bool:
+    """Whether it, or who started it, is a part of a job that the job ends."""
+    seen = set[str]()
+    above: Recorded | None = process
+    while above is not None and above.header.process not in seen:
+        if above.journal.role:
+            return above.journal.role != DRIVER
+        seen.add(above.header.process)
+        above = by_key.get(above.header.owner or "")
+    return False
+
+
+def _is_timed(process: Recorded) -> bool:
+    """Whether something tells how long it lived."""
+    return process.table is not None and process.table.heartbeat_ns > 0
+
+
+def is_taken(header: Header, seen_ns: int, driver: Header, left_ns: int) -> bool:
+    """Whether a process was there when the driver of its job left, and gone soon afterwards.
+
+    Times of two machines are not compared: who left a moment before may be the reason.
+
+    Args:
+        header: Of the process.
+        seen_ns: When it gave its last sign of life, CLOCK_MONOTONIC.
+        driver: Header of the driver.
+        left_ns: When that left, CLOCK_MONOTONIC; 0 if it did not.
+    """
+    if not left_ns or header.clock != driver.clock:
+        return False
+    return left_ns <= seen_ns <= left_ns + _TAKEN_NS
+
+
+def _was_taken(process: Recorded, driver: Recorded) -> bool:
+    journal = driver.journal
+    left_ns = journal.left_ns or (journal.last_ns if journal.ended else 0)
+    return is_taken(process.header, process.heartbeat_ns, driver.header, left_ns)
+
+
+def _outlived(process: Recorded, end: _End, clock: RunClock) -> bool:
+    last = clock.at(process, process.heartbeat_ns)
+    if end.returned:
+        return last >= end.time_ns - _BEAT_NS
+    # Of a training that failed, who left a moment before may be the reason.
+    return last >= end.time_ns and end.clocks == {process.header.clock}
+
+
+def _end(trainers: Sequence[Recorded], clock: RunClock) -> _End | None:
+    """When and how a training ended; None if it did not, as far as is recorded."""
+    ends = [_end_of(one) for one in trainers]
+    known = [end for end in ends if end is not None]
+    if not known or len(known) < len(ends):
+        return None
+    return _End(
+        max(clock.at(one, at) for one, (at, _) in zip(trainers, known, strict=True)),
+        frozenset(one.header.clock for one in trainers),
+        all(returned for _, returned in known),
+    )
+
+
+def _end_of(trainer: Recorded) -> tuple[int, bool] | None:
+    """When the training of one trainer was over, and whether it returned by itself."""
+    journal, table = trainer.journal, trainer.table
+    spans = [span for span in journal.spans if span.name != names.USER.name]
+    final = max(spans, key=lambda span: (span.end_ns, -span.start_ns), default=None)
+    at = max(journal.over_ns, 0 if final is None else final.end_ns)
+    # A reward function may fail and be asked again: what failed as a whole failed last.
+    raised = final is not None and final.error is not None
+    inside = _is_inside(trainer)
+    if journal.over_ns and not raised and not inside:
+        return at, True
+    if trainer.state == "exited" or (raised and not inside):
+        return at, False
+    if trainer.state == "died" and table is not None and table.heartbeat_ns:
+        return trainer.heartbeat_ns + _BEAT_NS, False
+    return None
+
+
+def _is_inside(trainer: Recorded) -> bool:
+    """Whether it was in the middle of something of the training when it was last seen."""
+    journal = trainer.journal
+    opened = [name for name, _, _ in journal.opened.values()]
+    for slot in trainer.table.slots if trainer.table is not None else ():
+        if slot.span not in journal.finished:
+            opened.append(slot.name)
+    return any(name != names.USER.name for name in opened)

@@ -1,0 +1,113 @@
+"""A process of a run that is looked at while it goes on: what it is at, and what it did before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.sifting import Sifting
+
+__all__ = ["Member", "Past", "Work"]
+
+
+@dataclass(slots=True)
+class Past:
+    """How long spans of one kind took that ended.
+
+    Attributes:
+        count: All of them.
+        longest_ns: Of all of them.
+        recent_ns: The last thousand.
+    """
+
+    count: int = 0
+    longest_ns: int = 0
+    recent_ns: deque[int] = field(default_factory=lambda: deque(maxlen=1_000))
+
+    def add(self, duration_ns: int) -> None:
+        """Take note of one more."""
+        self.count += 1
+        if duration_ns > self.longest_ns:
+            self.longest_ns = duration_ns
+        self.recent_ns.append(duration_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A span that has not ended, or what a trainer does outside of any step.
+
+    Attributes:
+        id: -1 of the latter.
+        start_ns: CLOCK_MONOTONIC.
+        step, thread: None where they are not known; the thread is a native id.
+        turns: Engine calls that ended inside it.
+        aside_ns: Evaluations and checkpoints that ended right inside it took so long.
+    """
+
+    id: int
+    parent: int
+    name: str
+    detail: str
+    start_ns: int
+    step: int | None = None
+    thread: int | None = None
+    turns: int = 0
+    aside_ns: int = 0
+
+
+@dataclass(slots=True)
+class Member:
+    """One process, as it was when it was last read.
+
+    Attributes:
+        work: What it is at, outer spans first.
+        past: By name of a span and detail; without a detail, all of that name.
+        beats: Whether its flush thread gives signs of life: into a table, where there is one.
+        last_ns: Latest end of anything that it recorded, CLOCK_MONOTONIC; 0 before there is one.
+        heartbeat_ns: Latest sign of life of its flush thread, or of any row.
+        role: What it is to its job, for example the class of its actor.
+        rank: As its training told, else its environment.
+        trained: Whether it took part in a training, as the whole reader says it.
+        returned: Whether its last training returned by itself.
+        active_ns: Latest end of a trajectory or of what is finer, CLOCK_MONOTONIC; 0 before there
+            is one.
+        group_size, filters: Trajectories per prompt, and 1 if groups are left out by a filter, 0 if
+            not; None if it does not tell.
+        sifting: What it generated since its last step ended.
+        trajectories: When the last ones ended, CLOCK_MONOTONIC.
+        left_ns: When it began to leave its job, which ends the others, CLOCK_MONOTONIC; 0 if it did
+            not.
+        interactive: Whether it runs and somebody types what it is to do, by its command.
+        hidden: Whether it runs where its pid means another process than here, as in a container.
+    """
+
+    header: Header
+    state: ProcessState = "unknown"
+    work: Sequence[Work] = ()
+    past: dict[tuple[str, str], Past] = field(default_factory=dict)
+    last_ns: int = 0
+    heartbeat_ns: int = 0
+    role: str = ""
+    rank: int | None = None
+    trained: bool = False
+    returned: bool = False
+    active_ns: int = 0
+    group_size: int | None = None
+    filters: int | None = None
+    sifting: Sifting = field(default_factory=Sifting)
+    trajectories: deque[int] = field(default_factory=lambda: deque(maxlen=5_000))
+    left_ns: int = 0
+    interactive: bool = False
+    hidden: bool = False
+    beats: bool = True
+
+    def wall_ns(self, time_ns: int) -> int:
+        """A time of its CLOCK_MONOTONIC by the wall clock of its machine."""
+        return self.header.epoch_ns + time_ns - self.header.mono_ns
+
+    def mono_ns(self, time_ns: int) -> int:
+        """A time of the wall clock by its CLOCK_MONOTONIC."""
+        return time_ns - self.header.epoch_ns + self.header.mono_ns

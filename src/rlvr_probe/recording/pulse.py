@@ -1,0 +1,302 @@
+"""What each process of a run is at now, and how long such things took it before.
+
+For who asks whether a run is stuck: journals are read once, and onwards when asked again, and of
+what ended only durations are kept. Whatever does not fit its checksum is passed over; who reads the
+whole recording counts it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from rlvr_probe.model import names
+from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
+from rlvr_probe.recording.endings import DRIVER
+from rlvr_probe.recording.files import Segment, list_files
+from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.member import Member, Past, Work
+from rlvr_probe.recording.onwards import Onwards
+from rlvr_probe.recording.opentable import Table, read_table
+
+__all__ = ["Pulse"]
+
+_SLICE_B: Final = 1024 * 1024
+_DECODE: Final = msgspec.json.Decoder().decode
+_UNSOUND: Final = (
+    ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.DecodeError,
+)  # fmt: skip
+_DETAILS: Final = ("function", "method", "tool", "label")
+"""Attributes that tell one such span from another, as the open-span table has it."""
+_TIME_MAX: Final = 1 << 62
+_TURNS: Final = 100_000
+"""Trajectories that turns are counted of: of one that goes on, and of damaged ones for good."""
+_DETAIL_B: Final = 48
+"""Of a detail, what :data:`~rlvr_probe.model.schema.OPEN_SLOT` has room for."""
+_JUST_NS: Final = 2_000_000_000
+_BEATS_S: Final = 0.5
+"""A sign of life is due every 0.1 s: who gave none for so long after one is as dead as it seems."""
+_ASIDE: Final = (names.EVAL.name, names.CHECKPOINT.name)
+_FINE: Final = frozenset(
+    name.name
+    for name in (names.TRAJECTORY, names.TURN, names.TOOL_CALL, names.VERIFY, names.REQUEST)
+)
+
+
+class Pulse:
+    """A run that is looked at again and again. One thread.
+
+    Attributes:
+        folder: The run folder.
+        machine: This machine.
+    """
+
+    def __init__(self, folder: Path, machine: Machine | None = None) -> None:
+        """Read nothing yet."""
+        self.folder = folder
+        self.machine = Machine() if machine is None else machine
+        self._journals: dict[str, _Journal] = {}
+
+    def close(self) -> None:
+        """Close every file."""
+        for one in self._journals.values():
+            one.close()
+
+    def read(self) -> list[Member]:
+        """Read what is new; the processes of the job, by the time that they began.
+
+        Raises:
+            RecordingError: There is no recording, or it is of another format than this version's.
+            OSError: A file cannot be read.
+        """
+        files = list_files(self.folder)
+        found = list[Member]()
+        for process, parts in files.segments.items():
+            one = self._journals.setdefault(process, _Journal(process))
+            path = files.tables.get(process)
+            # The table before the journal: a span that ends in between is found as a finished row.
+            table = None if path is None else read_table(path, process)
+            one.read(parts, frozenset(slot.span for slot in table.slots) if table else frozenset())
+            if one.member is not None and one.member.role != names.SIDECAR:
+                found.append(self._member(one, one.member, table))
+        self._find_hidden(found, files.tables)
+        return sorted(found, key=lambda member: member.header.epoch_ns)
+
+    def _find_hidden(self, members: Sequence[Member], tables: Mapping[str, Path]) -> None:
+        """Tell who seems to be dead and gives signs of life, as from inside a container."""
+        now_ns = self.machine.now_ns()
+        doubtful = [
+            member
+            for member in members
+            if member.state == "died" and 0 <= now_ns - member.heartbeat_ns < _JUST_NS
+        ]
+        if doubtful:
+            time.sleep(_BEATS_S)
+        for member in doubtful:
+            process = member.header.process
+            table = read_table(tables[process], process) if process in tables else None
+            if table is not None and table.heartbeat_ns > member.heartbeat_ns:
+                member.state, member.hidden = "running", True
+                member.heartbeat_ns = table.heartbeat_ns
+
+    def _member(self, one: _Journal, member: Member, table: Table | None) -> Member:
+        ended = one.ended or (table is not None and table.ended)
+        member.state, member.hidden = self.machine.state(member.header, ended), False
+        member.trained = one.trained and not one.queued
+        member.interactive = member.state == "running" and self.machine.is_interactive(
+            member.header.pid
+        )
+        beat_ns = 0 if table is None else table.heartbeat_ns
+        member.beats = beat_ns > 0
+        member.heartbeat_ns = max(beat_ns, member.last_ns, member.header.mono_ns)
+        opened = sorted(one.open(table), key=lambda work: work.start_ns)
+        member.work = () if ended else one.outside(opened, table is not None)
+        return member
+
+
+class _Journal:
+    """The journal of one process, read onwards."""
+
+    def __init__(self, process: str) -> None:
+        self.member: Member | None = None
+        self.ended = self.trained = self.queued = False
+        self._onwards = Onwards(process, _SLICE_B)
+        self._definitions: dict[int, tuple[str, bool, Mapping[str, int]]] = {}
+        self._opened: dict[int, tuple[str, int, int]] = {}
+        self._watched = frozenset[int]()
+        self._finished = set[int]()
+        self._turns: Counter[int] = Counter()
+        self._aside_ns: Counter[int] = Counter()
+        self._between = Between()
+
+    def close(self) -> None:
+        self._onwards.close()
+
+    def open(self, table: Table | None) -> Iterator[Work]:
+        """Spans that have not ended: of the table, and finer ones that were journaled as open."""
+        slots = () if table is None else table.slots
+        known = {slot.span for slot in slots}
+        for slot in slots:
+            if slot.span not in self._finished:
+                yield Work(
+                    slot.span, slot.parent, slot.name, slot.detail, slot.start_ns, slot.step,
+                    slot.thread, self._turns[slot.span], self._aside_ns[slot.span],
+                )  # fmt: skip
+        for span, (name, start_ns, parent) in self._opened.items():
+            if span not in known:
+                yield Work(span, parent, name, "", start_ns, turns=self._turns[span])
+
+    def outside(self, opened: list[Work], told: bool) -> list[Work]:
+        """``opened``, and what goes on outside of any step, if something does.
+
+        Args:
+            opened: What is open, outer spans first.
+            told: Whether that is all of it.
+        """
+        member, between = self.member, self._between
+        assert member is not None  # noqa: S101 - who is asked has a header
+        if between.over_ns is not None and member.trained and not opened:
+            return [Work(OUTSIDE, 0, AFTER, "", max(between.over_ns, member.last_ns))]
+        since_ns = between.since_ns if member.trained else member.header.mono_ns
+        if since_ns is None or any(work.name in AROUND for work in opened):
+            return opened
+        if not member.trained and (opened or member.past):
+            return opened
+        name = BETWEEN if between.stepped else BEFORE
+        if member.trained and not told:
+            name, since_ns = UNSEEN, max(since_ns, member.last_ns)
+        around = [work for work in opened if work.start_ns < since_ns]
+        own = Work(OUTSIDE, around[-1].id if around else 0, name, "", since_ns)
+        inner = [
+            replace(work, parent=OUTSIDE) if work.parent in (0, own.parent) else work
+            for work in opened[len(around) :]
+        ]
+        return [*around, own, *inner]
+
+    def read(self, parts: Sequence[Segment], watched: frozenset[int]) -> None:
+        """Read on to the end.
+
+        Args:
+            parts: Files of this process.
+            watched: Spans of which to note whether they ended.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        self._watched = watched
+        self._finished &= watched
+        by_number = {part.number: part for part in parts}
+        size = 1
+        while size:
+            size, chunks = self._onwards.read(by_number)
+            header = self._onwards.header
+            if self.member is None and header is not None:
+                self.member = Member(header, rank=header.rank)
+            for chunk in chunks:
+                self._rows(chunk.body)
+
+    def _rows(self, body: bytes) -> None:
+        assert self.member is not None  # noqa: S101 - there are no chunks before the header
+        for line in body.split(b"\n")[:-1]:
+            try:
+                self._row(_DECODE(line), self.member)
+            except _UNSOUND:
+                pass
+
+    def _row(self, row: list[Any], member: Member) -> None:
+        tag = row[0]
+        if tag == "def":
+            _, number, kind, name, attributes = row
+            begin = 6 if kind == "span" else 3
+            places = {str(one): at for at, one in enumerate(attributes, begin)}
+            self._definitions[number] = (str(name), kind == "span", places)
+        elif tag == "open":
+            _, number, start, span, parent = row
+            name = self._definitions[number][0]
+            self._opened[span] = (name, _time(start, member), parent)
+        elif tag == "end":
+            self.ended = True
+            if member.role == DRIVER and not member.left_ns:
+                member.left_ns = _time(row[1], member)
+        elif type(tag) is int:
+            name, is_span, where = self._definitions[tag]
+            if is_span:
+                self._span(row, name, where, member)
+            elif name == names.LEFT.name:
+                member.left_ns = _time(row[1], member) - round(row[where["since_s"]] * 1e9)
+            elif name == names.PROCESS.name and not member.role:
+                member.role = str(row[where["role"]]).rpartition(".")[2]
+            elif name == names.TRAJECTORIES.name:
+                self.trained = True
+                if "queue_group" in where and row[where["queue_group"]] is not None:
+                    self.queued = True
+            elif name == names.SESSION_END.name:
+                member.returned = True
+                self._between.end(_time(row[1], member))
+            elif name == names.SESSION.name:
+                self.trained, member.returned = True, False
+                self._between.begin(_time(row[1], member))
+                if "group_size" in where and type(size := row[where["group_size"]]) is int:
+                    member.group_size = size
+                if "filters" in where and type(filters := row[where["filters"]]) is int:
+                    member.filters = filters
+                if "rank" in where and type(rank := row[where["rank"]]) is int:
+                    member.rank = rank
+            elif name == names.SELECTED.name:
+                member.sifting.selected(lambda key: row[where[key]] if key in where else None)
+
+    def _span(self, row: list[Any], name: str, places: Mapping[str, int], member: Member) -> None:
+        start, duration, span, parent = row[1:5]
+        if type(duration) is not int or not 0 <= duration < _TIME_MAX:
+            return
+        end_ns = _time(start, member) + duration
+        member.last_ns = max(member.last_ns, end_ns)
+        self._opened.pop(span, None)
+        if span in self._watched:
+            self._finished.add(span)
+        self._turns.pop(span, None)
+        self._aside_ns.pop(span, None)
+        if name == names.STEP.name:
+            self.trained, member.returned = True, False
+        elif name == names.TURN.name:
+            if len(self._turns) >= _TURNS:
+                self._turns.clear()
+            self._turns[row[places["batch"]] if "batch" in places else parent] += 1
+        elif name in _ASIDE and parent in self._watched:
+            self._aside_ns[parent] += duration
+        if name in _FINE:
+            member.active_ns = max(member.active_ns, end_ns)
+            if name == names.TRAJECTORY.name:
+                member.trajectories.append(end_ns)
+        elif name in AROUND:
+            member.sifting.span(name, lambda key: row[places[key]] if key in places else None)
+            for gap in self._between.add(name, end_ns - duration, end_ns):
+                _add(member, (BETWEEN, ""), gap)
+        detail = next((row[places[one]] for one in _DETAILS if one in places), None)
+        _add(member, (name, ""), duration)
+        if type(detail) is str and detail:
+            _add(member, (name, _cut(detail)), duration)
+
+
+def _add(member: Member, key: tuple[str, str], duration: int) -> None:
+    past = member.past.get(key)
+    if past is None:
+        past = member.past[key] = Past()
+    past.add(duration)
+
+
+def _time(value: Any, member: Member) -> int:
+    if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
+        raise ValueError("time")
+    return member.header.mono_ns + value
+
+
+def _cut(detail: str) -> str:
+    """As the open-span table has it."""
+    return detail.encode("utf-8", "replace")[:_DETAIL_B].decode("utf-8", "ignore")

@@ -1,0 +1,15 @@
+"""A recording as tables, which the analysis asks its questions of in SQL."""
+
+from rlvr_probe.recording.tables.opened import Tables, open_tables
+from rlvr_probe.recording.tables.saved import is_saved, open_saved, save_tables
+from rlvr_probe.recording.tables.schema import TABLES, VIEWS
+
+__all__ = [
+    "TABLES",
+    "VIEWS",
+    "Tables",
+    "is_saved",
+    "open_saved",
+    "open_tables",
+    "save_tables",
+]

@@ -1,0 +1,384 @@
+"""A run as it goes on: what is new of it, and which of its steps are over.
+
+Rows are read once as they come, to see where steps end, and once more when one is over, together
+with what is around them: a trace is built of that window alone. Work and memory grow with what is
+new, not with the run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.model import names
+from rlvr_probe.model.trace import Attempt, ProcessState, Step, Trace
+from rlvr_probe.recording.build import build_trace
+from rlvr_probe.recording.files import RunFiles, Segment, list_files
+from rlvr_probe.recording.header import Header
+from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.load import Loaded, Recorded
+from rlvr_probe.recording.opentable import Table, read_table
+from rlvr_probe.recording.reach import Reach
+from rlvr_probe.recording.tail import Tail
+
+__all__ = ["Over", "Window"]
+
+_S: Final = 1_000_000_000
+_SETTLED_NS: Final = _S // 4
+"""A row is in the journal so long after it ended, where the process keeps flushing."""
+
+_READINGS: Final = 3
+"""Readings of devices behind a step that tell what they were at its end."""
+
+_DEVICES_NS: Final = 600 * _S
+"""What stays in the window of readings of devices."""
+
+_PATIENCE_S: Final = 30.0
+"""How long a step that ended waits for a process that does not flush."""
+
+_FOREVER: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class _Process:
+    """One process that records.
+
+    Attributes:
+        parts: Its files by number, as they were listed last.
+        table: Its open-span table, read before its journal was.
+        state: What became of it, found out before its journal was read: what it wrote until then is
+            there.
+        known_ns: Everything that ended before was read, CLOCK_MONOTONIC; -1 if that is unknown.
+        trained: It took part in the training, at whatever time.
+    """
+
+    tail: Tail
+    parts: Mapping[int, Segment] = field(default_factory=dict)
+    table: Table | None = None
+    state: ProcessState = "unknown"
+    known_ns: int = -1
+    trained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Steps that are over, in the order of training, and the window they lie in.
+
+    Attributes:
+        until_ns: Everything that was read of devices before is there, ns on the clock of the run.
+    """
+
+    window: Trace
+    steps: list[Step]
+    until_ns: int
+
+
+class Window:
+    """What is known of a run that goes on. One thread.
+
+    Attributes:
+        read_b: How much was read of it, bytes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: Machine | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            folder: Run folder.
+            machine: This machine.
+            clock_s: Time to be patient by, s.
+        """
+        self._folder = folder
+        self._machine = Machine() if machine is None else machine
+        self._clock_s = clock_s
+        self.read_b = 0
+        self._processes: dict[str, _Process] = {}
+        self._run = ""
+        self._ended: list[tuple[int, float]] = []
+        """Ends of steps that were not handed over, by wall clock, ns, and when they were seen."""
+        self._handed: dict[int, tuple[int, int, int]] = {}
+        """By attempt, the last step that was handed over: session, life, number."""
+        self._reach = Reach()
+        self._finished = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this node hands the run over: the one of the first process that recorded."""
+        headers = [one for one in self._headers() if one is not None]
+        first = min(headers, key=lambda one: (one.epoch_ns, one.process), default=None)
+        return first is not None and self._machine.is_home_of(first)
+
+    @property
+    def began(self) -> bool:
+        """Whether anybody is known to have recorded."""
+        return any(one is not None for one in self._headers())
+
+    def close(self) -> None:
+        """Close every file."""
+        for one in self._processes.values():
+            one.tail.close()
+
+    def finish(self) -> None:
+        """Take it that no process of this machine writes any more."""
+        self._finished = True
+
+    def read(self, limit_b: int) -> bool:
+        """Read what is new, the oldest first; whether there is more.
+
+        Args:
+            limit_b: How much at most, bytes.
+        """
+        try:
+            files = list_files(self._folder)
+        except RecordingError:  # nothing yet, or not any more
+            return False
+        self._look(files)
+        left = limit_b
+        behind = [
+            (self._reached(one), process)
+            for process, one in self._processes.items()
+            if not one.tail.at_end
+        ]
+        heapq.heapify(behind)
+        while left > 0 and behind:
+            _, process = heapq.heappop(behind)
+            one = self._processes[process]
+            try:
+                size = one.tail.read(one.parts)
+                self.read_b += size
+                left -= size or 1
+            except (OSError, RecordingError):
+                one.tail.at_end = True
+            self._note_steps(one.tail)
+            if not one.tail.at_end:
+                heapq.heappush(behind, (self._reached(one), process))
+        for one in self._processes.values():
+            one.known_ns = self._known(one)
+        return any(not one.tail.at_end for one in self._processes.values())
+
+    def over(self, *, devices: bool = False) -> Over | None:
+        """Steps that are over and were not given yet; None if there are none.
+
+        Args:
+            devices: Give the readings of devices even if there is no such step.
+        """
+        until_ns = self._until()
+        due = [end_ns for end_ns, _ in self._ended if end_ns + _SETTLED_NS <= until_ns]
+        if due or (until_ns >= _FOREVER and self._trained()):
+            self._ended = [one for one in self._ended if one[0] not in due]
+            trace = self._trace(rows=True)
+            steps = list(self._steps_over(trace, until_ns))
+            if steps:
+                return Over(trace, steps, self._devices_until() - trace.epoch_ns)
+        if not devices or not any(one.tail.is_sidecar for one in self._processes.values()):
+            return None
+        trace = self._trace(rows=False)
+        return Over(trace, [], self._devices_until() - trace.epoch_ns)
+
+    def forget(self, over: Over) -> None:
+        """Take note that ``over`` was handed over, and leave behind what nobody needs any more."""
+        epoch_ns = over.window.epoch_ns
+        for step in over.steps:
+            self._handed[step.attempt] = _place(step)
+            self._reach.note(step, epoch_ns)
+        cut_ns = self._reach.begin_ns
+        if cut_ns is None:
+            return
+        offsets = self._offsets()
+        for one in self._processes.values():
+            if one.tail.header is None:
+                continue
+            offset = offsets[one.tail.header.clock]
+            for slot in () if one.table is None else one.table.slots:
+                if slot.name not in (names.USER.name, names.STEP.name):
+                    cut_ns = min(cut_ns, max(self._reach.least_ns, slot.start_ns + offset))
+        for one in self._processes.values():
+            tail = one.tail
+            if tail.header is not None:
+                before_ns = cut_ns - offsets[tail.header.clock]
+                if tail.is_sidecar:
+                    before_ns = min(before_ns, tail.last_ns - _DEVICES_NS)
+                tail.forget(before_ns)
+
+    # ---------------------------------------------------------------- what is there
+
+    def _headers(self) -> Iterator[Header | None]:
+        return (one.tail.header for one in self._processes.values())
+
+    def _look(self, files: RunFiles) -> None:
+        for process, parts in files.segments.items():
+            one = self._processes.get(process)
+            if one is None:
+                one = self._processes[process] = _Process(Tail(process))
+            one.parts = {part.number: part for part in parts}
+            # Its end is where it was last seen; it may have grown since.
+            one.tail.at_end = False
+            path = files.tables.get(process)
+            one.table = None if path is None else read_table(path, process)
+            if one.tail.header is not None:
+                one.state = self._state(one, one.tail.header)
+
+    def _offsets(self) -> dict[str, int]:
+        """Wall clock at CLOCK_MONOTONIC 0 by clock, as its first process had it, ns since 1970."""
+        first = dict[str, tuple[int, int]]()
+        for header in self._headers():
+            if header is not None:
+                found = (header.mono_ns, header.epoch_ns - header.mono_ns)
+                first[header.clock] = min(first.get(header.clock, found), found)
+        return {clock: offset for clock, (_, offset) in first.items()}
+
+    def _reached(self, one: _Process) -> int:
+        """How far a journal was read, by its wall clock, ns since 1970."""
+        header = one.tail.header
+        if header is None:
+            return 0
+        return max(one.tail.last_ns, header.mono_ns) + header.epoch_ns - header.mono_ns
+
+    def _note_steps(self, tail: Tail) -> None:
+        header = tail.header
+        if header is not None and tail.steps:
+            offset, seen_s = header.epoch_ns - header.mono_ns, self._clock_s()
+            self._ended += ((end_ns + offset, seen_s) for end_ns in tail.steps)
+            tail.steps.clear()
+
+    def _state(self, one: _Process, header: Header) -> ProcessState:
+        ended = one.tail.ended or (one.table is not None and one.table.ended)
+        return self._machine.state(header, ended)
+
+    def _known(self, one: _Process) -> int:
+        tail, header = one.tail, one.tail.header
+        if header is None:
+            return _FOREVER if tail.at_end else -1
+        if not tail.at_end:
+            return tail.last_ns
+        if self._finished and self._machine.is_home_of(header):
+            return _FOREVER
+        table = one.table
+        whole = table is None or tail.lines >= table.written
+        if tail.ended or one.state not in ("running", "unknown"):
+            return _FOREVER if whole or tail.ended else tail.last_ns
+        if tail.is_sidecar:
+            return tail.last_ns - round(_READINGS * _S * max(1.0, 1 / tail.hz))
+        if table is None or not whole:
+            return tail.last_ns
+        return max(tail.last_ns, table.heartbeat_ns)
+
+    def _devices_until(self) -> int:
+        """The same of what sidecars read: a process that hangs does not hold them back."""
+        return self._all_until([one for one in self._processes.values() if one.tail.is_sidecar])
+
+    def _all_until(self, processes: Iterable[_Process]) -> int:
+        offsets = self._offsets()
+        until_ns = _FOREVER
+        for one in processes:
+            if one.known_ns < _FOREVER:
+                header = one.tail.header
+                until_ns = min(
+                    until_ns, one.known_ns + (0 if header is None else offsets[header.clock])
+                )
+        return until_ns
+
+    def _until(self) -> int:
+        """By wall clock, before when everything is known that will be, ns since 1970."""
+        until_ns = self._all_until(self._processes.values())
+        behind = any(not one.tail.at_end for one in self._processes.values())
+        late = [end_ns for end_ns, seen_s in self._ended if self._clock_s() - seen_s > _PATIENCE_S]
+        if late and not behind:
+            until_ns = max(until_ns, max(late) + _SETTLED_NS)
+        return until_ns
+
+    def _trained(self) -> bool:
+        return any(one.trained for one in self._processes.values()) or bool(self._ended)
+
+    # ---------------------------------------------------------------- the trace of the window
+
+    def _trace(self, *, rows: bool) -> Trace:
+        loaded = Loaded()
+        offsets = self._offsets()
+        for one in self._processes.values():
+            header = one.tail.header
+            if header is None or header.clock not in offsets:
+                continue
+            loaded.run = loaded.run or header.run
+            table = one.table
+            watched = frozenset(() if table is None else (slot.span for slot in table.slots))
+            try:
+                since_ns = 0 if rows else one.tail.last_ns - _DEVICES_NS
+                if not rows and not one.tail.is_sidecar:
+                    since_ns = _FOREVER
+                journal = one.tail.journal(one.parts, watched, since_ns)
+            except OSError:  # deleted, and with it what is lost to this export
+                continue
+            recorded = Recorded(header, journal, table, one.state)
+            one.trained = recorded.trained = one.trained or recorded.trained
+            self._reach.queued = self._reach.queued or bool(journal.queued)
+            loaded.recorded.append(recorded)
+        loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
+        return build_trace(loaded, self._machine)
+
+    def _is_read(self, attempt: Attempt, trace: Trace) -> bool:
+        """Whether nobody of an attempt runs, and everything that they wrote was read."""
+        members = [trace.processes[at] for at in attempt.processes]
+        return all(
+            one.state not in ("running", "unknown")
+            and self._processes[one.key].known_ns >= _FOREVER
+            for one in members
+        )
+
+    def _steps_over(self, trace: Trace, until_ns: int) -> Iterator[Step]:
+        for attempt in trace.attempts:
+            handed = self._handed.get(attempt.index)
+            count = len(attempt.steps)
+            settled_ns = until_ns - _SETTLED_NS - trace.epoch_ns
+            if not (self._is_read(attempt, trace) or _is_continued(attempt, trace, settled_ns)):
+                count = _done(attempt, settled_ns)
+            for step in attempt.steps[:count]:
+                if handed is None or _place(step) > handed:
+                    yield step
+
+
+def _end_of(step: Step) -> int:
+    return max((span.end_ns for span in step.spans), default=0)
+
+
+def _place(step: Step) -> tuple[int, int, int]:
+    return step.session, step.life, step.number
+
+
+def _is_continued(attempt: Attempt, trace: Trace, until_ns: int) -> bool:
+    """Whether a later attempt went on with the training, and so this one is over."""
+    return any(
+        step.done and step.ranks_done and _end_of(step) <= until_ns
+        for later in trace.attempts[attempt.index + 1 :]
+        if later.lineage == attempt.lineage and not later.concurrent
+        for step in later.steps
+    )
+
+
+def _done(attempt: Attempt, until_ns: int) -> int:
+    """How many of the first steps are over: those up to the last one that every rank finished.
+
+    Of calls whose end nobody waited for, only the next ones tell when they were over.
+    """
+    done = [
+        at
+        for at, step in enumerate(attempt.steps)
+        if step.done and step.ranks_done and not step.open
+        if _end_of(step) <= until_ns
+    ]
+    if done and any(
+        span.name == names.RPC.name and span.attributes.get("waits", 1) == 0
+        for span in attempt.steps[done[-1]].spans
+    ):
+        done.pop()
+    return done[-1] + 1 if done else 0
