@@ -21,11 +21,10 @@ from rlvr_probe import identity
 from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import schema
-from rlvr_probe.recording.chunks import Chunks
 from rlvr_probe.recording.files import JOURNAL
-from rlvr_probe.recording.lines import Lines
 from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.packed import open_source
+from rlvr_probe.recording.segment import Chunks
 from rlvr_probe.sidecar.compress import compress
 from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, Target
@@ -182,9 +181,10 @@ def check(node: Node) -> None:
         rows, lines = list[int](), 0
         for number, path in sorted(numbers.items()):
             with open_source(path, path.stat().st_size) as source:
-                chunks = Chunks(Lines(source, source.size_b))
+                chunks = Chunks(source, source.size_b)
                 for chunk in chunks:
-                    rows += [int(line.split(b",")[1]) for line in chunk if line[:1] == b"["]
+                    lines_of = (line for line in chunk.split(b"\n") if line[:1] == b"[")
+                    rows += [int(line.split(b",")[1]) for line in lines_of]
             lines += chunks.lines
             assert (chunks.damaged, chunks.repeated) == (0, 0), path
             if path.suffix == schema.PACKED_SUFFIX:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rlvr_probe.analysis.chapters.flight import observe
 from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording.tables import Tables, open_tables
+from rlvr_probe.recording.tables import Tables
+from tests.by_hand import tables_of
 
 NS = st.integers(0, 2_000_000_000_000)
 TURNS = st.lists(st.tuples(st.integers(0, 2), NS, st.integers(1, 10**12)), min_size=1, max_size=30)
@@ -20,7 +21,7 @@ TURNS = st.lists(st.tuples(st.integers(0, 2), NS, st.integers(1, 10**12)), min_s
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[Tables]:
-    with open_tables(Trace("drawn", [], [], [], [], {}, [])) as found:
+    with tables_of(Trace("drawn", [], [], [], [], {}, [])) as found:
         yield found
 
 

@@ -11,7 +11,6 @@ from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.model import names
-from rlvr_probe.recording import read_run
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report.characterize import lay_out_characterization
@@ -98,7 +97,7 @@ class At(Machine):
 
 def causes_of(run: Path, machine: Machine) -> tuple[list[Cause], dict[str, int]]:
     """Its causes, and GPU time of its ledger by category, ns."""
-    with open_tables(read_run(run, machine=machine), threads=1) as tables:
+    with open_tables(run, machine=machine, threads=1) as tables:
         ledger = make_ledger(tables)
         assert ledger is not None
         return list(find_causes(tables)), ledger.ns
@@ -159,7 +158,7 @@ def test_a_rank_that_died_before_the_others_is_named_and_not_what_they_wait_in(
     assert first.where == {"rank": 1, "step": STEPS + 1, "function": "quick"}
     assert first.gpu_s == pytest.approx(2 * (675.0 - 75.2))
     assert others == []
-    with open_tables(read_run(run, machine=machine), threads=1) as tables:
+    with open_tables(run, machine=machine, threads=1) as tables:
         blocks = lay_out_characterization(characterize(tables))
     lines = [one.text for one in blocks if isinstance(one, Line)]
     assert lines[lines.index("Why") + 1].startswith("1. rank 1 died 600 s before the recording")
@@ -238,7 +237,7 @@ def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     assert sum(ns.values()) == (59.5 + s) * 1e9
     assert ns["bubble"] == pytest.approx((s + 0.5 * (STEPS - 1)) * 1e9)
     found = [one for one in causes if one.kind == "unfinished"]
-    with open_tables(read_run(tmp_path / "run", machine=machine)) as tables:
+    with open_tables(tmp_path / "run", machine=machine) as tables:
         made = characterize(tables)
     assert [note for note in made.notes if "s more after its last step" in note] == []
     lines = [one.text for one in lay_out_characterization(made) if isinstance(one, Line)]

@@ -18,7 +18,8 @@ from rlvr_probe.analysis.chapters.rewards import rewards
 from rlvr_probe.analysis.chapters.tools import tools
 from rlvr_probe.analysis.figures import Inputs, query
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording.tables import Tables, open_tables
+from rlvr_probe.recording.tables import Tables
+from tests.by_hand import tables_of
 from tests.chaptered import decoded, said
 
 SECOND = 1_000_000_000
@@ -26,7 +27,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 def tables() -> Iterator[Tables]:
-    with open_tables(Trace("by-hand", [], [], [], [], {}, []), threads=1) as opened:
+    with tables_of(Trace("by-hand", [], [], [], [], {}, [])) as opened:
         opened.sql.execute("DELETE FROM run")
         put(opened, "run", run="by-hand", kind="recording", max_response_tokens=100)
         yield opened

@@ -131,7 +131,7 @@ def test_without_duckdb_it_says_what_to_install(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == cli.UNABLE
-    assert "pip install 'rlvr-probe[analysis]'" in done.stderr
+    assert "pip install 'rlvr-probe[cli]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -241,11 +241,10 @@ def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
             every = f"FROM {table.name} ORDER BY ALL"
             told = parts.sql.execute(every).fetchall()
             assert told == tables.sql.execute(every).fetchall(), table.name
-    for straight in (False, True):
-        with open_tables([first.parent, second], straight=straight) as tables:
-            assert tables.sql.execute("SELECT count(*) FROM process").fetchone() == (
-                expected["counts"]["rows"][0][expected["counts"]["columns"].index("processes")],
-            )
+    with open_tables([first.parent, second]) as tables:
+        assert tables.sql.execute("SELECT count(*) FROM process").fetchone() == (
+            expected["counts"]["rows"][0][expected["counts"]["columns"].index("processes")],
+        )
     write_recording(tmp_path / "other", steps=1, trajectories=8)
     error = asked(first, tmp_path / "other", code=cli.UNABLE)
     assert "and" in error

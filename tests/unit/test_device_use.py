@@ -16,8 +16,8 @@ from rlvr_probe.analysis.chapters.devices import devices
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report import render, summarize
+from tests.by_hand import tables_of
 from tests.journals import JournalFile, Training
 from tests.truth import Phase, Truth, tell
 
@@ -247,7 +247,7 @@ def test_power_is_that_of_characterize_where_readings_are_missing_or_begin_anew(
     journal.close()
     trace = read_run(tmp_path)
     shown = {stage: one.per_second.get("energy_j") for stage, one in by_stage(trace).items()}
-    with open_tables(trace, threads=1) as tables:
+    with tables_of(trace) as tables:
         figures = devices(tables).figures
     told = {one.by["stage"]: one.value for one in figures if one.id == "devices.stage.watts"}
     assert told == pytest.approx(shown)

@@ -218,9 +218,9 @@ def test_every_id_that_is_taken_from_the_environment_is_documented() -> None:
 )
 def test_every_reason_of_a_loss_is_documented(page: str, source: str, counter: str) -> None:
     code = "".join(
-        path.read_text("utf-8") for path in (ROOT / "src" / "rlvr_probe" / source).glob("*.py")
+        path.read_text("utf-8") for path in (ROOT / "src" / "rlvr_probe" / source).rglob("*.py")
     )
-    reasons = set(re.findall(rf"\b{counter}\[\"(\w+)\"\]", code))
+    reasons = set(re.findall(rf'\b(?:{counter}\[|skip\()"(\w+)"', code))
     assert reasons
     rows = set(re.findall(r"`(\w+)`", read(f"docs/reference/{page}")))
     assert reasons - rows == set()

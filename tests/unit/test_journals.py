@@ -1,25 +1,28 @@
-"""Tables whose fine rows come straight from journal files are those that the trace gives."""
+"""What exporters see of a recording, as a trace, is what the tables of it hold."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import random
+import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
 from rlvr_probe.model.schema import Column
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.tables import TABLES, open_tables
+from rlvr_probe.recording.tables import TABLES, Tables, open_tables
 from tests import today
 from tests.actors import SECOND, Job
+from tests.by_hand import tables_of
 from tests.journals import JournalFile, summed
 from tests.property import damage, lost_rows
 from tests.simulator import scenario, simulate
@@ -27,7 +30,6 @@ from tests.simulator.volume import write_volume
 from tests.synthetic import write_recording
 
 Rows = dict[str, Counter[str]]
-SLOW = "read row by row"
 
 JOBS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -44,27 +46,21 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
-def both(run: Path, threads: int) -> tuple[Rows, Rows, Sequence[str], Sequence[str]]:
-    """Every row of every table, and the notes, read the one way and the other."""
-    found = []
-    for straight in (False, True):
-        with open_tables(run, straight=straight, threads=threads) as tables:
-            rows = {
-                table.name: Counter(map(repr, tables.sql.execute(f"FROM {table.name}").fetchall()))
-                for table in TABLES
-            }
-            found.append((rows, tables.notes))
-    return found[0][0], found[1][0], found[0][1], found[1][1]
+def rows_of(tables: Tables) -> Rows:
+    return {
+        table.name: Counter(map(repr, tables.sql.execute(f"FROM {table.name}").fetchall()))
+        for table in TABLES
+    }
 
 
-def assert_same(run: Path, *, slow: bool = False, threads: int = 1) -> Rows:
-    expected, rows, notes, others = both(run, threads)
+def assert_same(run: Path, *, threads: int = 1) -> Rows:
+    with tables_of(read_run(run)) as tables:
+        expected, notes = rows_of(tables), tables.notes
+    with open_tables(run, threads=threads) as tables:
+        rows = rows_of(tables)
+        assert tables.notes == notes
     for name, table in expected.items():
         assert rows[name] == table, name
-    ours = [note for note in others if not note.startswith(SLOW)]
-    assert ours == list(notes)
-    if not slow:
-        assert list(others) == ours
     return rows
 
 
@@ -99,14 +95,10 @@ def test_a_resumed_training(tmp_path: Path) -> None:
     assert_same(tmp_path / "run")
 
 
-def test_a_recording_of_many_trajectories_is_read_straight_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_of_many_trajectories_is_what_its_books_say(tmp_path: Path) -> None:
     books = write_volume(tmp_path / "run", 10_000, per_step=4_800, workers=3)
     rows = assert_same(tmp_path / "run", threads=2)
     assert rows["trajectory"].total() == books.trajectories
-    monkeypatch.setattr("rlvr_probe.recording.tables.opened._LARGE_B", 0)
-    monkeypatch.setattr("rlvr_probe.recording.tables.opened.read_run", None)
     with open_tables(tmp_path / "run") as tables:
         query = "SELECT count(*), sum(prompt_tokens), sum(response_tokens) FROM trajectory"
         found = tables.sql.execute(query).fetchall()
@@ -210,11 +202,11 @@ def test_whatever_is_wrong_with_a_recording(
     run = put(files, tmp_path / "run")
     try:
         read_run(run)
-    except Exception as error:  # whatever it says, the other way says it too
-        with pytest.raises(type(error)), open_tables(run, straight=True):
+    except RecordingError as error:
+        with pytest.raises(RecordingError, match=re.escape(str(error))), open_tables(run):
             pass
         return
-    assert_same(run, slow=True)
+    assert_same(run)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +217,7 @@ def test_whatever_is_wrong_with_a_recording(
         (names.TURN.name, "turn"),
     ],
 )
-def test_a_number_that_takes_more_than_four_bytes_is_taken_straight(
+def test_a_number_that_takes_more_than_four_bytes_is_kept_or_no_row(
     name: str, attribute: str, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"

@@ -13,7 +13,6 @@ from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
-from rlvr_probe.recording import read_run
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.tables import Tables, open_tables
 from tests import today
@@ -60,7 +59,7 @@ def made(tables: Tables) -> Ledger:
 
 
 def ledger_of(folder: Path, machine: Machine | None = None) -> Ledger:
-    with open_tables(read_run(folder, machine=machine), threads=1) as tables:
+    with open_tables(folder, machine=machine, threads=1) as tables:
         found = made(tables)
         [[told]] = tables.sql.execute("SELECT sum(ns) FROM ledger").fetchall()
     assert told == sum(found.ns.values()) == len(found.gpus) * (found.end_ns - found.begin_ns)
@@ -73,7 +72,7 @@ def seconds(found: Ledger) -> dict[str, float]:
 
 
 def by_gpu(folder: Path, machine: Machine | None = None) -> list[dict[str, float]]:
-    with open_tables(read_run(folder, machine=machine), threads=1) as tables:
+    with open_tables(folder, machine=machine, threads=1) as tables:
         found = made(tables)
         rows = tables.sql.execute(
             "SELECT gpu, category, sum(ns) FROM ledger GROUP BY gpu, category ORDER BY 1, 2"
@@ -141,7 +140,7 @@ def test_ranks_that_do_everything(tmp_path: Path) -> None:
 def test_what_ranks_waited_in_two_attempts_is_counted_once(tmp_path: Path) -> None:
     for job in (0, 1):
         two_ranks(tmp_path, job)
-    with open_tables(read_run(tmp_path), threads=1) as tables:
+    with open_tables(tmp_path, threads=1) as tables:
         assert len(made(tables).gpus) == 2
         waited = [one for one in barriers(tables) if one["barrier"] == "rollout"]
     # In each step the first rank waits one second for the second one of its own attempt.
@@ -152,7 +151,7 @@ def test_what_ranks_waited_in_two_attempts_is_counted_once(tmp_path: Path) -> No
 def test_who_came_last_is_who_was_on_that_gpu_in_that_attempt(tmp_path: Path) -> None:
     for job in (0, 1):
         two_ranks(tmp_path, job)
-    with open_tables(read_run(tmp_path), threads=1) as tables:
+    with open_tables(tmp_path, threads=1) as tables:
         for device in (0, 1):
             tables.sql.execute(
                 "INSERT INTO device BY NAME SELECT ? AS device, ? AS uuid, 'gpu' AS kind,"
@@ -174,7 +173,7 @@ def test_an_engine_is_on_the_device_of_its_process_in_every_attempt(tmp_path: Pa
     """Each attempt has engines of its own, in processes of its own."""
     for job in (0, 1):
         two_ranks(tmp_path, job)
-    with open_tables(read_run(tmp_path), threads=1) as tables:
+    with open_tables(tmp_path, threads=1) as tables:
         for attempt in (0, 1):
             number, at_ns = 10 + attempt, (100 * attempt + 11) * SECOND
             rows: dict[str, dict[str, Any]] = {
@@ -223,7 +222,7 @@ def waits_of_a_rank(folder: Path, turns: Times, tools: Times) -> list[dict[str, 
     )  # fmt: skip
     one.step(1, 10, end)
     one.close()
-    with open_tables(read_run(folder), threads=1) as tables:
+    with open_tables(folder, threads=1) as tables:
         made(tables)
         return barriers(tables)
 
@@ -263,7 +262,7 @@ def barriers(tables: Tables) -> list[dict[str, Any]]:
 
 def by_category(folder: Path, figure: str) -> dict[str, float]:
     """A figure of the ledger's chapter by category, those that are 0 left out."""
-    with open_tables(read_run(folder), threads=1) as tables:
+    with open_tables(folder, threads=1) as tables:
         told = said([ledger(tables)])
     return {
         str(one.by["category"]): float(one.value)
@@ -308,7 +307,7 @@ def test_whoever_asks_a_server_waits_for_it(tmp_path: Path) -> None:
     found = ledger_of(tmp_path)
     assert seconds(found) == {"wait.rollout": 6.0, "work.update_actor": 4.0}
     assert any("its GPUs are not in the ledger" in note for note in found.notes)
-    with open_tables(read_run(tmp_path), threads=1) as tables:
+    with open_tables(tmp_path, threads=1) as tables:
         made(tables)
         # Of one call for eight trajectories nothing says which of them was last.
         assert barriers(tables) == [{"barrier": "rollout", "gpu_s": 6.0}]
@@ -379,7 +378,7 @@ def test_a_recording_without_a_step_has_no_ledger(tmp_path: Path) -> None:
     one = Rank(tmp_path)
     one.begin()
     one.close()
-    with open_tables(read_run(tmp_path), threads=1) as tables:
+    with open_tables(tmp_path, threads=1) as tables:
         assert make_ledger(tables) is None
 
 

@@ -65,9 +65,8 @@ def verified(folder: Path) -> None:
     actor.close()
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["decoded", "in SQL"])
 @pytest.mark.parametrize("record", [told, verified])
-def test_it_is_counted_apart(record: Any, large: bool, tmp_path: Path) -> None:
+def test_it_is_counted_apart(record: Any, tmp_path: Path) -> None:
     record(tmp_path)
     trace = read_run(tmp_path)
     assert trace.lost == {}
@@ -84,7 +83,7 @@ def test_it_is_counted_apart(record: Any, large: bool, tmp_path: Path) -> None:
     render(summarize(trace), text)
     assert "NaN  none" in text.getvalue()
 
-    with open_tables(tmp_path, threads=1, straight=large) as tables:
+    with open_tables(tmp_path, threads=1) as tables:
         rows = tables.sql.execute("SELECT value FROM reward ORDER BY trajectory_id").fetchall()
         found = said([chapter(tables)])
     assert [repr(value) for (value,) in rows] == ["1.0", "nan", "None", "nan", "0.5"]

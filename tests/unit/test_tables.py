@@ -165,21 +165,31 @@ def test_every_trajectory_has_what_the_trace_says_of_it(
     assert asked(
         tables,
         "SELECT trajectory_id, step_id, mode, process, row, grp, sample, prompt_tokens,"
-        " response_tokens, loss_tokens, truncated, engine, start_ns, end_ns FROM trajectory",
+        " response_tokens, loss_tokens, truncated, engine, start_ns, end_ns FROM trajectory"
+        " ORDER BY trajectory_id",
     ) == rows  # fmt: skip
     assert (
-        asked(tables, "SELECT trajectory_id, turn, response_tokens, start_ns, end_ns FROM turn")
+        asked(
+            tables,
+            "SELECT trajectory_id, turn, response_tokens, start_ns, end_ns FROM turn ORDER BY ALL",
+        )
         == turns
     )
     assert (
         asked(
             tables,
-            "SELECT trajectory_id, turn, tool, status, start_ns, end_ns FROM tool_call",
+            "SELECT trajectory_id, turn, tool, status, start_ns, end_ns FROM tool_call"
+            " ORDER BY trajectory_id, start_ns",
         )
         == tools
     )
     assert (
-        asked(tables, "SELECT trajectory_id, function, fn, value, verify_s FROM reward") == rewards
+        asked(
+            tables,
+            "SELECT trajectory_id, function, fn, value, verify_s FROM reward"
+            " ORDER BY trajectory_id, fn",
+        )
+        == rewards
     )
     assert (
         asked(

@@ -14,13 +14,11 @@ import pytest
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording import find_run, read_run
-from rlvr_probe.recording import lines as lines_module
+from rlvr_probe.recording import find_run, read_run, segment
 from rlvr_probe.recording.files import list_files
-from rlvr_probe.recording.lines import Lines
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import load
-from tests.journals import JournalFile, Training, key, simple_run
+from tests.journals import JournalFile, Training, key, simple_run, summed
 
 
 def trajectories(trace: Trace) -> int:
@@ -330,24 +328,26 @@ def test_two_runs_in_one_folder_are_never_mixed(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_an_endless_line_is_given_up_in_bounded_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("endless", [b"x" * 10_000, b"\n" * 1_000], ids=["line", "lines"])
+def test_what_has_no_sum_for_long_is_given_up_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: bytes
 ) -> None:
-    monkeypatch.setattr(lines_module, "_BLOCK_B", 64)
+    monkeypatch.setattr(segment, "_BLOCK_B", 64)
+    monkeypatch.setattr(segment, "CHUNK_LIMIT_B", 500)
     path = tmp_path / "file"
-    path.write_bytes(b"a\n" + b"x" * 10_000 + b"\nb\n" + b"y" * 10_000)
+    path.write_bytes(summed([b"a"], 1) + endless + summed([b"b"], 1))
     with path.open("rb") as file:
-        lines = Lines(file, path.stat().st_size, limit_b=500)
-        assert list(lines) == [b"a"]
+        chunks = segment.Chunks(file, path.stat().st_size)
+        assert list(chunks) == [b"a\n"]
         assert file.tell() < 1_000
-    assert (lines.too_long, lines.torn) == (True, False)
+    assert (chunks.given_up, chunks.lines, chunks.torn) == (True, 1, 0)
 
 
 def test_what_is_written_after_the_size_was_taken_is_left_for_later(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(b"a\nb\nc\n")
+    path.write_bytes(summed([b"a", b"b"], 1))
     with path.open("rb") as file:
-        assert list(Lines(file, 4)) == [b"a", b"b"]
+        assert list(segment.Chunks(file, len(summed([b"a"], 1)))) == [b"a\n"]
 
 
 def test_spans_without_a_step_inherit_it_from_what_is_around_them(tmp_path: Path) -> None:

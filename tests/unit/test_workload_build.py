@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe.analysis.tables import open_tables
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model import names
@@ -17,6 +16,7 @@ from rlvr_probe.report.summary import summarize
 from rlvr_probe.workload import build, build_workload
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
 from rlvr_probe.workload.reasons import REASONS, why_nothing
+from tests.by_hand import tables_of
 from tests.journals import EPOCH_NS, SECOND, JournalFile, Training, simple_run
 
 
@@ -276,7 +276,7 @@ def test_settings_of_the_last_training_are_stated_as_show_and_characterize_do(
     journal.close()
     trace = read_run(tmp_path)
     found = build_workload(trace)
-    with open_tables(trace, threads=1) as tables:
+    with tables_of(trace) as tables:
         told = tables.sql.execute("SELECT algorithm, max_response_tokens FROM run").fetchall()
     assert told == [("rloo", 64)]
     assert (found.algorithm, found.max_response_tokens) == told[0]

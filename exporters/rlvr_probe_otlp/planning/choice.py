@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlvr_probe.model.batch import Batch, BatchShard
+from rlvr_probe.model.columns import lengths_of
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.context import Context, Limits
-from rlvr_probe_otlp.planning.identifiers import share_of
 
 __all__ = ["FAILED", "Candidate", "Choice", "candidates"]
 
@@ -17,6 +18,10 @@ FAILED = frozenset({"error", "cancelled"})
 """What became of a tool call that makes its trajectory a failed one."""
 
 _ORDER = ("slowest_so_far", "slowest_of_step", "failed", "sampled")
+
+
+_Row = tuple[str, int, int]
+"""Mode, ordinal and row of a trajectory in its step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,21 +38,42 @@ class Candidate:
     local: int
     """Row in the shard."""
 
+    @classmethod
+    def of(cls, batch: Batch, shard: BatchShard, local: int) -> Candidate:
+        """Row ``local`` of a shard, whose times are known."""
+        times = _times(shard, local)
+        if times is None:
+            raise ValueError(f"row {local} has no times of its own")
+        row = shard.offset + local
+        return cls(batch.mode, batch.ordinal, row, *times, batch, shard, local)
+
     @property
-    def place(self) -> tuple[str, int, int]:
+    def place(self) -> _Row:
         """What tells it from the others of its step."""
         return self.mode, self.ordinal, self.row
 
 
 def candidates(step: Step) -> Iterator[Candidate]:
     """Every trajectory of a step whose own times are known, by batch and row."""
+    for batch, shard in _shards(step):
+        for local, length in enumerate(_lengths(shard)):
+            if length is not None:
+                yield Candidate.of(batch, shard, local)
+
+
+def _shards(step: Step) -> Iterator[tuple[Batch, BatchShard]]:
     for batch in (*step.batches, *step.evaluations):
         for shard in batch.shards:
-            for local in range(len(shard.response_tokens)):
-                times = _times(shard, local)
-                if times is not None:
-                    row = shard.offset + local
-                    yield Candidate(batch.mode, batch.ordinal, row, *times, batch, shard, local)
+            yield batch, shard
+
+
+def _lengths(shard: BatchShard) -> list[int | None]:
+    """How long each trajectory took, ns."""
+    if shard.times_ns is not None:
+        return lengths_of(shard.times_ns)
+    if not shard.turns and not shard.tool_calls:
+        return []
+    return lengths_of([_times(shard, local) for local in range(len(shard.response_tokens))])
 
 
 def _times(shard: BatchShard, local: int) -> tuple[int, int] | None:
@@ -92,40 +118,61 @@ class Choice:
 
         What comes later drives nothing out: the choice is the same while the run goes on.
         """
-        durations = [(one.end_ns - one.start_ns, _place(step, one)) for one in candidates(step)]
-        self._longest = heapq.nlargest(self.limits.slowest, (*self._longest, *durations))
-        self.slowest.update({place for _, place in durations} & {p for _, p in self._longest})
+        durations = _slowest(step, self.limits.slowest)
+        placed = [(length, _place(step, *place)) for length, place in durations]
+        self._longest = heapq.nlargest(self.limits.slowest, (*self._longest, *placed))
+        self.slowest.update({place for _, place in placed} & {p for _, p in self._longest})
 
     def kept(self, context: Context, step: Step) -> dict[Candidate, list[str]]:
         """The trajectories of ``step`` that become traces, by row, each with every reason."""
-        reasons = dict[tuple[str, int, int], list[str]]()
-        known = {one.place: one for one in candidates(step)}
-        lengths = ((one.end_ns - one.start_ns, place) for place, one in known.items())
-        slow = {place for _, place in heapq.nlargest(self.limits.slowest_of_step, lengths)}
-        ranked = list[tuple[int, float, tuple[str, int, int]]]()
-        for place, one in known.items():
-            hashed = share_of(context.trajectory(step, *place)[0])
-            calls = one.shard.tool_calls.get(one.local, ())
-            why = [
-                reason
-                for reason, so in zip(
-                    _ORDER,
-                    (
-                        _place(step, one) in self.slowest,
-                        place in slow,
-                        any(call.status in FAILED for call in calls),
-                        hashed < self.limits.share,
-                    ),
-                    strict=True,
+        so_far = {place[-3:] for place in self.slowest if place[:4] == _place(step)}
+        slow = {place for _, place in _slowest(step, self.limits.slowest_of_step)}
+        reasons = dict[_Row, list[str]]()
+        known = dict[_Row, Candidate]()
+        ranked = list[tuple[int, float, _Row]]()
+        for batch, shard in _shards(step):
+            share_of = context.shares(step, batch.mode, batch.ordinal)
+            failed = {
+                local
+                for local, calls in shard.tool_calls.items()
+                if any(call.status in FAILED for call in calls)
+            }
+            for local, length in enumerate(_lengths(shard)):
+                place = (batch.mode, batch.ordinal, shard.offset + local)
+                if length is None:
+                    continue
+                hashed = share_of(place[2])
+                tests = (
+                    place in so_far,
+                    place in slow,
+                    local in failed,
+                    hashed < self.limits.share,
                 )
-                if so
-            ]
-            if why:
-                reasons[place] = why
-                ranked.append((_ORDER.index(why[0]), hashed, place))
+                if any(tests):
+                    why = [reason for reason, so in zip(_ORDER, tests, strict=True) if so]
+                    reasons[place], known[place] = why, Candidate.of(batch, shard, local)
+                    ranked.append((_ORDER.index(why[0]), hashed, place))
         best = sorted(place for *_, place in sorted(ranked)[: self.limits.trajectories])
         return {known[place]: reasons[place] for place in best}
 
 
-def _place(step: Step, one: Candidate) -> _Place:
-    return step.attempt, step.session, step.life, step.number, *one.place
+def _slowest(step: Step, count: int) -> list[tuple[int, _Row]]:
+    """The longest trajectories of a step with their lengths, ns; of equal ones the later."""
+    shards = [(batch, shard, _lengths(shard)) for batch, shard in _shards(step)]
+    every = (length for *_, lengths in shards for length in lengths if length is not None)
+    least = min(heapq.nlargest(count, every), default=None)
+    if least is None:
+        return []
+    return heapq.nlargest(
+        count,
+        (
+            (length, (batch.mode, batch.ordinal, shard.offset + local))
+            for batch, shard, lengths in shards
+            for local, length in enumerate(lengths)
+            if length is not None and length >= least
+        ),
+    )
+
+
+def _place(step: Step, *row: Any) -> Any:
+    return step.attempt, step.session, step.life, step.number, *row

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import Process, Step, Trace
 from rlvr_probe_otlp.planning.facts import model_of
-from rlvr_probe_otlp.planning.identifiers import node_id, span_id, trace_id
+from rlvr_probe_otlp.planning.identifiers import node_id, shares, span_id, trace_id
 from rlvr_probe_otlp.planning.telemetry import Attributes
 
 __all__ = ["Context", "Limits", "sender_of"]
@@ -89,6 +89,11 @@ class Context:
         of_step = (step.attempt, step.session, step.life, step.number)
         place = (self.run, self.node, "trajectory", *of_step, mode, ordinal, row)
         return trace_id(*place), span_id(*place, *part)
+
+    def shares(self, step: Step, mode: str, ordinal: int) -> Callable[[int], float]:
+        """Where the trace of a row of a batch lies among all traces: 0 up to 1."""
+        of_step = (step.attempt, step.session, step.life, step.number)
+        return shares(self.run, self.node, "trajectory", *of_step, mode, ordinal)
 
     def outside(self, attempt: int) -> tuple[str, str]:
         """Ids of the trace of what an attempt did outside of its steps, and of its root here."""

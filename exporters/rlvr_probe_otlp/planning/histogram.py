@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,19 +29,20 @@ class ExponentialHistogram:
         self._min, self._max = math.inf, -math.inf
         self._low = self._high = 0
 
-    def add(self, value: float) -> None:
-        """Count one value; a negative one counts as 0, as a clock that was set makes them."""
-        value = max(value, 0.0)
-        self._values += 1
-        self._sum += value
-        if value < self._min:
-            self._min = value
-        if value > self._max:
-            self._max = value
-        if value == 0.0:
-            self._zero += 1
-            return
-        index = _index(value, self._scale)
+    def extend(self, values: Sequence[float]) -> None:
+        """Count values, at least one; a negative one counts as 0: a clock was set."""
+        counted = [max(value, 0.0) for value in values]
+        for value in counted:
+            self._sum += value
+        self._values += len(counted)
+        self._min, self._max = min(self._min, min(counted)), max(self._max, max(counted))
+        for value, times in Counter(counted).items():
+            if value == 0.0:
+                self._zero += times
+            else:
+                self._add(_index(value, self._scale), times)
+
+    def _add(self, index: int, times: int) -> None:
         counts = self._counts
         if not counts:
             self._low = self._high = index
@@ -48,7 +50,7 @@ class ExponentialHistogram:
             self._low = index
         elif index > self._high:
             self._high = index
-        counts[index] = counts.get(index, 0) + 1
+        counts[index] = counts.get(index, 0) + times
         if self._high - self._low >= _BUCKETS:
             self._coarsen()
 
@@ -94,11 +96,12 @@ class ExplicitHistogram:
         self._sum = 0.0
         self._min, self._max = math.inf, -math.inf
 
-    def add(self, value: float) -> None:
-        """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-        self._min, self._max = min(self._min, value), max(self._max, value)
+    def extend(self, values: Sequence[float]) -> None:
+        """Count values, at least one."""
+        for value in values:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self._sum += value
+        self._min, self._max = min(self._min, min(values)), max(self._max, max(values))
 
     def snapshot(self) -> Buckets:
         """What was counted so far."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 
 from rlvr_probe.model.trace import Process
 
-__all__ = ["node_id", "share_of", "span_id", "trace_id"]
+__all__ = ["node_id", "shares", "span_id", "trace_id"]
+
+_PERSON = b"rlvr-probe"
 
 
 def trace_id(*parts: object) -> str:
@@ -24,11 +27,24 @@ def node_id(process: Process | None) -> str:
     return "" if process is None else _digest(8, (process.host, process.boot))
 
 
-def share_of(identifier: str) -> float:
-    """Where an id lies among all ids, 0 up to 1: to keep a share of them, the same everywhere."""
-    return int(identifier[:13], 16) / (1 << 52)
+def shares(*parts: object) -> Callable[[object], float]:
+    """Where the trace that ``parts`` and one part more name lies among all: 0 up to 1.
+
+    To keep a share of them, the same everywhere.
+    """
+    begun = blake2b(_text(parts) + b"\0", digest_size=16, person=_PERSON)
+
+    def share_of(part: object) -> float:
+        hashed = begun.copy()
+        hashed.update(_text((part,)))
+        return int(hashed.hexdigest()[:13], 16) / (1 << 52)
+
+    return share_of
 
 
 def _digest(size: int, parts: tuple[object, ...]) -> str:
-    text = "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=size, person=b"rlvr-probe").hexdigest()
+    return blake2b(_text(parts), digest_size=size, person=_PERSON).hexdigest()
+
+
+def _text(parts: tuple[object, ...]) -> bytes:
+    return "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")

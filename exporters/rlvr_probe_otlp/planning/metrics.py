@@ -9,7 +9,9 @@ from typing import Final, Literal
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard
+from rlvr_probe.model.columns import lengths_of
 from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.model.turns import turn_counts, turn_seconds
 from rlvr_probe_otlp.planning.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
 from rlvr_probe_otlp.planning.names import allowed, duration_metric, known
 from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Value
@@ -116,11 +118,9 @@ class Meter:
 
     def observe(self, metric: str, values: Iterable[float], **attributes: Value) -> None:
         """Take values of a histogram; none leaves no trace."""
-        found: _Histogram | None = None
-        for value in values:
-            if found is None:
-                found = self._histogram(self._touch(metric, attributes))
-            found.add(value)
+        taken = list(values)
+        if taken:
+            self._histogram(self._touch(metric, attributes)).extend(taken)
 
     def _histogram(self, key: _Key) -> _Histogram:
         found = self._histograms.get(key)
@@ -208,9 +208,9 @@ def _count_batch(meter: Meter, step: Step, batch: Batch, model: Attributes) -> N
             meter.observe("gen_ai.client.token.usage", column, **said)
         if shard.truncated is not None:
             meter.count("rlvr.trajectory.truncated", sum(map(bool, shard.truncated)), **mode)
-        times = [one for one in shard.times_ns or () if one is not None]
-        lengths = ((end - start) / 1e9 for start, end in times)
-        meter.observe("rlvr.trajectory.duration", lengths, **mode)
+        lengths = lengths_of(shard.times_ns or ())
+        seconds = (length / 1e9 for length in lengths if length is not None)
+        meter.observe("rlvr.trajectory.duration", seconds, **mode)
         versions = [one for one in shard.policy_versions or () if one is not None]
         behind = (max(0, step.number - 1 - oldest) for oldest, _ in versions)
         meter.observe("rlvr.staleness", behind, **mode)
@@ -219,14 +219,8 @@ def _count_batch(meter: Meter, step: Step, batch: Batch, model: Attributes) -> N
 
 
 def _count_turns(meter: Meter, shard: BatchShard, mode: Mapping[str, Value]) -> None:
-    counts, seconds = list[int](), list[float]()
-    for turns in shard.turns.values():
-        counts.append(len(turns))
-        for turn in turns:
-            if turn.start_ns is not None and turn.end_ns is not None:
-                seconds.append((turn.end_ns - turn.start_ns) / 1e9)
-    meter.observe("rlvr.trajectory.turns", counts, **mode)
-    meter.observe("rlvr.turn.duration", seconds, **mode)
+    meter.observe("rlvr.trajectory.turns", turn_counts(shard.turns), **mode)
+    meter.observe("rlvr.turn.duration", turn_seconds(shard.turns), **mode)
     tools = dict[tuple[str | None, str | None], list[float]]()
     for calls in shard.tool_calls.values():
         for call in calls:
@@ -240,8 +234,8 @@ def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> Non
     seconds, rewards = dict[str, list[float]](), dict[str, list[float]]()
     odd = dict[str, int]()
     for shard in batch.shards:
-        for done in shard.calls:
-            seconds.setdefault(done.function, []).append((done.end_ns - done.start_ns) / 1e9)
+        for function, length in shard.calls.seconds():
+            seconds.setdefault(function, []).append(length)
         for given in shard.rewards:
             finite = (allowed(value) for value in given.values)
             rewards.setdefault(given.function, []).extend(

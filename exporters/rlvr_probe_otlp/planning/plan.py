@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.model.turns import turn_counts
 from rlvr_probe_otlp.planning.choice import Choice
 from rlvr_probe_otlp.planning.context import Context, Limits
 from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
@@ -135,7 +136,7 @@ class Plan:
                 batch.ordinal,
                 shard.offset,
                 len(shard.response_tokens),
-                sum(map(len, shard.turns.values())),
+                sum(turn_counts(shard.turns)),
                 sum(map(len, shard.tool_calls.values())),
                 len(shard.calls),
                 len(shard.rewards),

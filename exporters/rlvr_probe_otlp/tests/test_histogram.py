@@ -16,7 +16,7 @@ from rlvr_probe_otlp.planning.telemetry import Buckets, Snapshot
 def test_fixed_buckets_count_values_up_to_their_bounds() -> None:
     histogram = ExplicitHistogram([1.0, 2.0, 4.0])
     for value in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 100.0):
-        histogram.add(value)
+        histogram.extend([value])
     assert histogram.snapshot() == Buckets(8, 117.0, 0.5, 100.0, (1.0, 2.0, 4.0), (2, 2, 2, 2))
     assert all(list(bounds_of(unit)) == sorted(set(bounds_of(unit))) for unit in ("s", "{token}"))
 
@@ -36,7 +36,7 @@ def drawn(seed: int) -> list[float]:
 def counted(values: list[float]) -> Snapshot:
     histogram = ExponentialHistogram()
     for value in values:
-        histogram.add(value)
+        histogram.extend([value])
     return histogram.snapshot()
 
 

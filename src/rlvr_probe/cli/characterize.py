@@ -118,7 +118,7 @@ def _needed() -> Iterator[None]:
             raise
         raise ProbeError(
             "characterize needs DuckDB, which is not installed; install it with"
-            " pip install 'rlvr-probe[analysis]'"
+            " pip install 'rlvr-probe[cli]'"
         ) from None
 
 

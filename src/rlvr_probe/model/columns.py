@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isnan, nan
 from typing import overload
 
-__all__ = ["MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn"]
+__all__ = ["MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn", "lengths_of"]
 
 
 class RaggedColumn(Sequence[Sequence[int]]):
@@ -23,6 +23,13 @@ class RaggedColumn(Sequence[Sequence[int]]):
         self._values = array("I")
         for one in lists:
             self.append(one)
+
+    @classmethod
+    def of(cls, values: array[int], ends: array[int]) -> RaggedColumn:
+        """Lists that end at ``ends`` in ``values``; takes both over."""
+        column = cls()
+        column._values, column._ends = values, ends
+        return column
 
     def append(self, one: Sequence[int]) -> None:
         """Add a list at the end; all of it or, with an error, nothing."""
@@ -40,6 +47,12 @@ class RaggedColumn(Sequence[Sequence[int]]):
         number = range(len(self._ends))[at]
         return self._values[self._ends[number - 1] if number else 0 : self._ends[number]]
 
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        begin = 0
+        for end in self._ends:
+            yield self._values[begin:end]
+            begin = end
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -50,6 +63,13 @@ class SparseColumn(Sequence["int | None"]):
     def __init__(self, values: Iterable[int | None] = ()) -> None:
         """Take ``values``, each below 2^63."""
         self._values = array("q", (-1 if value is None else value for value in values))
+
+    @classmethod
+    def of(cls, values: array[int]) -> SparseColumn:
+        """A column of ``values``, of which -1 is unknown; takes them over."""
+        column = cls()
+        column._values = values
+        return column
 
     @classmethod
     def unknown(cls, count: int) -> SparseColumn:
@@ -91,6 +111,13 @@ class MeasureColumn(Sequence["float | None"]):
         self._values = array("d", [nan]) * count
         self._odd = set[int]()
 
+    @classmethod
+    def of(cls, values: array[float], odd: Iterable[int]) -> MeasureColumn:
+        """A column of ``values``, NaN where they are unknown but for the places ``odd``."""
+        column = cls(0)
+        column._values, column._odd = values, set(odd)
+        return column
+
     def __setitem__(self, at: int, value: float | None) -> None:
         self._odd.discard(at)
         if value is not None and isnan(value):
@@ -124,6 +151,13 @@ class PairColumn(Sequence["tuple[int, int] | None"]):
         """A column of ``count`` unknown pairs."""
         self._first, self._second = array("q", [0]) * count, array("q", [-1]) * count
 
+    @classmethod
+    def of(cls, first: array[int], second: array[int]) -> PairColumn:
+        """A column of these pairs, unknown where the second is below the first; takes them over."""
+        column = cls(0)
+        column._first, column._second = first, second
+        return column
+
     def __setitem__(self, at: int, pair: tuple[int, int]) -> None:
         self._first[at], self._second[at] = pair
 
@@ -140,8 +174,24 @@ class PairColumn(Sequence["tuple[int, int] | None"]):
         first, second = self._first[at], self._second[at]
         return None if second < first else (first, second)
 
+    def __iter__(self) -> Iterator[tuple[int, int] | None]:
+        pairs = zip(self._first, self._second, strict=True)
+        return (None if second < first else (first, second) for first, second in pairs)
+
+    def lengths(self) -> list[int | None]:
+        """The second number less the first, of each pair."""
+        pairs = zip(self._first, self._second, strict=True)
+        return [None if second < first else second - first for first, second in pairs]
+
     def __len__(self) -> int:
         return len(self._first)
+
+
+def lengths_of(pairs: Sequence[tuple[int, int] | None]) -> list[int | None]:
+    """From the first to the second number of each pair, None where it is unknown."""
+    if isinstance(pairs, PairColumn):
+        return pairs.lengths()
+    return [None if pair is None else pair[1] - pair[0] for pair in pairs]
 
 
 class RowIndex:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import eq
 from typing import overload
 
@@ -12,7 +13,6 @@ from rlvr_probe.model.columns import RowIndex, SparseColumn
 from rlvr_probe.model.requests import Request
 
 __all__ = [
-    "EngineCall",
     "LooseCall",
     "LooseCallColumns",
     "RewardCall",
@@ -21,6 +21,8 @@ __all__ = [
     "ToolColumns",
     "Turn",
     "TurnColumns",
+    "turn_counts",
+    "turn_seconds",
 ]
 
 
@@ -81,29 +83,6 @@ class RewardCall:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineCall:
-    """One call of the inference engine, with one entry per trajectory in it.
-
-    Attributes:
-        rows: Rows in the shard.
-        turns: Turns that each of them had before.
-        prompt_tokens, response_tokens: Tokens sent, tokens generated.
-        cached_tokens: Of those sent, found in the prefix cache; None if unknown.
-        start_ns, end_ns: Of the call.
-        request: Number of its request, where it was one and is known.
-    """
-
-    rows: Sequence[int]
-    turns: Sequence[int]
-    prompt_tokens: Sequence[int]
-    response_tokens: Sequence[int]
-    cached_tokens: Sequence[int] | None
-    start_ns: int
-    end_ns: int
-    request: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LooseCall:
     """One call of the inference engine that is no turn of a trajectory that is known.
 
@@ -122,11 +101,13 @@ class LooseCall:
 class LooseCallColumns(Sequence[LooseCall]):
     """Such calls; one is made when it is asked for."""
 
-    def __init__(self) -> None:
-        """Hold none."""
+    def __init__(self, calls: Iterable[LooseCall] = ()) -> None:
+        """Take ``calls``."""
         self._process = array("I")
         self._start, self._end = array("q"), array("q")
         self._samples, self._tokens = SparseColumn(), SparseColumn()
+        for call in calls:
+            self.append(call)
 
     def append(self, call: LooseCall) -> None:
         """Take a call."""
@@ -169,30 +150,26 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
     way. A turn is made when it is asked for.
     """
 
-    def __init__(self, calls: Iterable[EngineCall] = (), requests: Sequence[Request] = ()) -> None:
-        """Take the entries of ``calls``, whose numbers of requests are places in ``requests``."""
-        self._requests, self._request = requests, SparseColumn()
-        self._rows, self._turns = array("I"), array("I")
-        self._prompt, self._response = array("I"), array("I")
-        self._cached = SparseColumn()
-        self._start, self._end = array("q"), array("q")
+    def __init__(
+        self,
+        requests: Sequence[Request] = (),
+        *,
+        rows: array[int],
+        turns: array[int],
+        prompt_tokens: array[int],
+        response_tokens: array[int],
+        cached_tokens: array[int],
+        start_ns: array[int],
+        end_ns: array[int],
+        request: array[int],
+    ) -> None:
+        """Take entries in columns; -1 is unknown, and ``request`` holds places in ``requests``."""
+        self._requests, self._request = requests, SparseColumn.of(request)
+        self._rows, self._turns = rows, turns
+        self._prompt, self._response = prompt_tokens, response_tokens
+        self._cached = SparseColumn.of(cached_tokens)
+        self._start, self._end = start_ns, end_ns
         self._index: RowIndex | None = None
-        for call in calls:
-            self.add(call)
-
-    def add(self, call: EngineCall) -> None:
-        """Take the entries of one call."""
-        self._index = None
-        size = len(call.rows)
-        self._rows.extend(call.rows)
-        self._turns.extend(call.turns)
-        self._prompt.extend(call.prompt_tokens)
-        self._response.extend(call.response_tokens)
-        for cached in (None,) * size if call.cached_tokens is None else call.cached_tokens:
-            self._cached.append(cached)
-            self._request.append(call.request)
-        self._start.extend((call.start_ns,) * size)
-        self._end.extend((call.end_ns,) * size)
 
     def __getitem__(self, row: int) -> tuple[Turn, ...]:
         """The turns of one row, in order.
@@ -217,6 +194,11 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         """How many turns each row has, of those that have any; makes none of them."""
         return self._by_row().counts()
 
+    def seconds(self) -> Iterator[float]:
+        """How long each turn took, s, in the order in which they were told."""
+        times = zip(self._start, self._end, strict=True)
+        return ((end_ns - start_ns) / 1e9 for start_ns, end_ns in times)
+
     def _by_row(self) -> RowIndex:
         if self._index is None:
             self._index = RowIndex(self._rows)
@@ -233,6 +215,23 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
             end_ns=self._end[place],
             request=None if request is None else self._requests[request],
         )
+
+
+def turn_counts(turns: Mapping[int, tuple[Turn, ...]]) -> Iterator[int]:
+    """How many turns each row has, of those that have any."""
+    return turns.counts() if isinstance(turns, TurnColumns) else map(len, turns.values())
+
+
+def turn_seconds(turns: Mapping[int, tuple[Turn, ...]]) -> Iterator[float]:
+    """How long each turn took whose times are known, s."""
+    if isinstance(turns, TurnColumns):
+        return turns.seconds()
+    return (
+        (turn.end_ns - turn.start_ns) / 1e9
+        for told in turns.values()
+        for turn in told
+        if turn.start_ns is not None and turn.end_ns is not None
+    )
 
 
 class ToolColumns(Mapping[int, tuple[ToolCall, ...]]):
@@ -303,6 +302,41 @@ class RewardCallColumns(Sequence[RewardCall]):
         self._numbers = dict[str, int]()
         self._names = list[str]()
 
+    @classmethod
+    def of(
+        cls,
+        functions: Sequence[str],
+        *,
+        process: array[int],
+        start_ns: array[int],
+        end_ns: array[int],
+        samples: array[int],
+        rows: array[int],
+        attempts: array[int],
+        timeouts: array[int],
+    ) -> RewardCallColumns:
+        """Calls in columns; -1 is unknown."""
+        found = cls()
+        found._names = list(dict.fromkeys(functions))
+        found._numbers = {name: number for number, name in enumerate(found._names)}
+        found._process = array("I", process)
+        found._words = array("I", map(found._numbers.__getitem__, functions))
+        found._start, found._end = start_ns, end_ns
+        found._samples, found._rows = SparseColumn.of(samples), SparseColumn.of(rows)
+        found._attempts, found._timeouts = SparseColumn.of(attempts), SparseColumn.of(timeouts)
+        return found
+
+    def seconds(self) -> Iterator[tuple[str, float]]:
+        """Function and length of each call, s."""
+        words = map(self._names.__getitem__, self._words)
+        times = zip(words, self._start, self._end, strict=True)
+        return ((function, (end_ns - start_ns) / 1e9) for function, start_ns, end_ns in times)
+
+    def asked(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
+        """Function, row, attempts and timeouts of each call."""
+        words = map(self._names.__getitem__, self._words)
+        return zip(words, self._rows, self._attempts, self._timeouts, strict=True)
+
     def append(self, call: RewardCall) -> None:
         """Take a call."""
         number = self._numbers.setdefault(call.function, len(self._names))
@@ -319,9 +353,16 @@ class RewardCallColumns(Sequence[RewardCall]):
 
     def by_start(self) -> RewardCallColumns:
         """The same calls in the order of their start."""
+        if all(before <= start for before, start in pairwise(self._start)):
+            return self
+        order = sorted(range(len(self)), key=self._start.__getitem__)
         found = RewardCallColumns()
-        for at in sorted(range(len(self)), key=self._start.__getitem__):
-            found.append(self[at])
+        found._names, found._numbers = self._names, self._numbers
+        for name in ("_process", "_words", "_start", "_end"):
+            column = getattr(self, name)
+            setattr(found, name, array(column.typecode, map(column.__getitem__, order)))
+        for name in ("_samples", "_rows", "_attempts", "_timeouts"):
+            setattr(found, name, SparseColumn(map(getattr(self, name).__getitem__, order)))
         return found
 
     @overload

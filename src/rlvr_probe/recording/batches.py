@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlvr_probe.model import names
@@ -11,14 +11,11 @@ from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.recording.attempts import life_at
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.generated import TrajectoryRow
+from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.keys import KeyedRows
 from rlvr_probe.recording.load import Recorded
-from rlvr_probe.recording.requests import Requests
 from rlvr_probe.recording.rows import SpanRow
 from rlvr_probe.recording.selection import mark_selected
-from rlvr_probe.recording.turns import Joined, Joining, join_turns, join_verifications
 
 __all__ = ["Beside", "Member", "ancestors", "join_batches"]
 
@@ -48,21 +45,6 @@ class Beside:
     untrained: list[Batch] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    row: TrajectoryRow
-    shard: BatchShard
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """Shards of one process: by batch where there is one of it, and the batches that have more."""
-
-    parts: list[_Part]
-    alone: dict[int, BatchShard]
-    split: Set[int]
-
-
 def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
     """The finished coarse spans around ``span``, innermost first."""
     parent = by_id.get(span.parent)
@@ -74,51 +56,38 @@ def ancestors(span: SpanRow, by_id: dict[int, SpanRow]) -> Iterator[SpanRow]:
 
 
 def join_batches(
+    attempt: int,
     members: Sequence[Member],
     clock: RunClock,
-    requests: Requests,
     skipped: Counter[str],
-    loose: Counter[str],
     beside: Beside,
-    keyed: KeyedRows,
+    told: list[Part],
 ) -> dict[tuple[int, int], list[Batch]]:
     """Batches of one attempt by session and life, each in the order of step and ordinal.
 
     Args:
+        attempt: Its index.
         members: Processes of the attempt.
         clock: Clock of the run.
-        requests: Of the attempt: those of turns are joined with them.
         skipped: Gets the rows that could not be joined, by reason.
-        loose: Gets what was generated and never told by a trainer, by what it is.
         beside: Gets what engines did beside these batches.
-        keyed: Joins trajectories by their keys.
+        told: Gets what was told of batches, event by event.
     """
-    parts = dict[tuple[int, int, int, int, str], list[_Part]]()
-    joined = Joined(requests, beside.calls)
-    pending = list[_Pending]()
+    parts = dict[tuple[int, int, int, int, str], list[Part]]()
     for member in members:
-        one = _parts(member, clock, keyed)
-        pending.append(one)
-        for part in one.parts:
+        for part in _parts(attempt, member, clock, skipped):
             row = part.row
             life = life_at(member.recorded, row.session, row.time_ns)
             key = (row.session, life, row.step, row.ordinal, row.mode)
             parts.setdefault(key, []).append(part)
-    for member in members:
-        keyed.note(member.recorded)
-    for member, one in zip(members, pending, strict=True):
-        places = {**_places(one.parts), **keyed.join(member.recorded)}
-        joining = Joining(
-            member.index, member.recorded, clock, one.alone, places, one.split, skipped, joined
-        )
-        join_turns(joining)
-        join_verifications(joining)
-        _add_rewards(member, one, skipped)
-    keyed.finish(skipped)
-    joined.finish()
-    for part in (part for one in pending for part in one.parts):
-        part.shard.calls = part.shard.calls.by_start()
-    loose["trajectories"] += keyed.untold
+            told.append(part)
+        for call in member.recorded.journal.whole_calls:
+            start_ns, end_ns = (
+                clock.at(member.recorded, time_ns) for time_ns in (call.start_ns, call.end_ns)
+            )
+            beside.calls.append(
+                replace(call, process=member.index, start_ns=start_ns, end_ns=end_ns)
+            )
     batches = dict[tuple[int, int], list[Batch]]()
     training = dict[tuple[int, int, int], list[Batch]]()
     for (session, life, step, ordinal, mode), found in sorted(
@@ -141,11 +110,11 @@ def join_batches(
     return batches
 
 
-def _batch(mode: str, step: int, ordinal: int, parts: list[_Part], skipped: Counter[str]) -> Batch:
+def _batch(mode: str, step: int, ordinal: int, parts: list[Part], skipped: Counter[str]) -> Batch:
     parts.sort(key=lambda part: (part.row.offset, part.shard.process))
     if any(part.row.grows for part in parts):  # one process tells it, piece by piece
         whole = max(part.row.total for part in parts)
-        parts = [_Part(replace(part.row, total=whole), part.shard) for part in parts]
+        parts = [replace(part, row=replace(part.row, total=whole)) for part in parts]
     shape = Counter((part.row.total, part.row.group_size) for part in parts).most_common(1)[0][0]
     versions = set[int | None]()
     shards = list[BatchShard]()
@@ -164,12 +133,12 @@ def _batch(mode: str, step: int, ordinal: int, parts: list[_Part], skipped: Coun
     return Batch(mode, step, ordinal, version, shape[1], shape[0], shards, queued=queued)
 
 
-def _parts(member: Member, clock: RunClock, keyed: KeyedRows) -> _Pending:
-    """The shards of one process, with their rollout and reward calls."""
+def _parts(attempt: int, member: Member, clock: RunClock, skipped: Counter[str]) -> list[Part]:
+    """What one process told of batches, with their rollout, reward calls and rewards."""
     journal, recorded = member.recorded.journal, member.recorded
-    parts = list[_Part]()
     by_batch = dict[int, list[BatchShard]]()
-    spans = journal.alone.times() if any(row.spans for row in journal.trajectories) else {}
+    around = {span.id: clock.at(recorded, span.start_ns) for span in journal.spans}
+    parts = list[Part]()
     for row in journal.trajectories:
         shard = BatchShard(
             process=member.index,
@@ -182,61 +151,29 @@ def _parts(member: Member, clock: RunClock, keyed: KeyedRows) -> _Pending:
             end_ns=None,
             recorded_ns=clock.at(recorded, row.time_ns),
             loss_runs=row.loss_runs,
-            times_ns=_times(row, spans, member, clock),
             engines=row.engines,
             groups=row.groups,
             prompts=row.prompts,
         )
-        parts.append(_Part(row, shard))
+        begun_ns = around.get(row.batch) if row.batch else None
+        parts.append(Part(attempt, row, shard, recorded, begun_ns))
         if row.batch:
             by_batch.setdefault(row.batch, []).append(shard)
     alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
     _add_spans(member, clock, alone)
-    around = dict[int, int]()
-    if any(row.keys is not None for row in journal.trajectories):
-        around = {
-            span.id: clock.at(recorded, span.start_ns)
-            for span in journal.spans
-            if span.id in by_batch
-        }
-    for part in parts:
-        keyed.add(part.row, part.shard, recorded, around.get(part.row.batch))
-    return _Pending(parts, alone, by_batch.keys() - alone.keys())
-
-
-def _add_rewards(member: Member, pending: _Pending, skipped: Counter[str]) -> None:
-    """Give the shards of one process the values that it told of them."""
-    journal, alone = member.recorded.journal, pending.alone
     for reward in journal.rewards:
-        shard_of = alone.get(reward.batch)
-        if shard_of is None:
+        found = alone.get(reward.batch)
+        if found is None:
             skipped["unjoined_rewards"] += 1
-        elif len(reward.values) != len(shard_of.response_tokens):
+        elif len(reward.values) != len(found.response_tokens):
             skipped["bad_row"] += 1
         else:
             column = RewardColumn(reward.function, reward.index, reward.values, reward.verify_s)
-            shard_of.rewards.append(column)
-    for part in pending.parts:
+            found.rewards.append(column)
+    for part in parts:
         part.shard.rewards.sort(key=lambda column: column.index)
-
-
-def _times(
-    row: TrajectoryRow, spans: Mapping[int, tuple[int, int]], member: Member, clock: RunClock
-) -> Sequence[tuple[int, int] | None] | None:
-    if row.spans is None:
-        return None
-    recorded = member.recorded
-    found = map(spans.get, row.spans)
-    return [one and (clock.at(recorded, one[0]), clock.at(recorded, one[1])) for one in found]
-
-
-def _places(parts: Sequence[_Part]) -> dict[int, tuple[BatchShard, int]]:
-    """Shard and row of each trajectory that has a span of its own."""
-    return {
-        span: (part.shard, local)
-        for part in parts
-        for local, span in enumerate(part.row.spans or ())
-    }
+        part.shard.calls = part.shard.calls.by_start()
+    return parts
 
 
 def _add_spans(member: Member, clock: RunClock, shards: dict[int, BatchShard]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
@@ -21,55 +21,42 @@ from rlvr_probe.recording.between import find_between
 from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
 from rlvr_probe.recording.endings import settle
-from rlvr_probe.recording.files import list_files
-from rlvr_probe.recording.keys import KeyedRows
+from rlvr_probe.recording.fine.join import Part, join
+from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Loaded, Progress, Recorded, load
+from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.queues import place_queued
-from rlvr_probe.recording.requests import Requests
 from rlvr_probe.recording.selection import mark_unselected
 from rlvr_probe.recording.steps import build_steps
 from rlvr_probe.recording.sums import fine_totals, reward_work
 from rlvr_probe.recording.training import retrained
 
-__all__ = ["build_trace", "read_run"]
+__all__ = ["Built", "build_trace"]
 
 
-def read_run(
-    path: Path, *more: Path, progress: Progress | None = None, machine: Machine | None = None
-) -> Trace:
-    """Everything recorded of the run in folder ``path``.
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A trace without what is known of single trajectories, and how to get to that.
 
-    Takes memory for the lengths and coarse spans of the run, not for its journals; turns and tool
-    calls add to it only where they tell of one trajectory. A run that is still going on is read as
-    far as it has been written.
-
-    Args:
-        path: A run folder, for example from :func:`~rlvr_probe.recording.find_run`.
-        more: Other folders of the same run, where nodes kept a part of it each.
-        progress: Called after each process with bytes read so far and bytes to read.
-        machine: Where to look whether processes still run; this machine.
-
-    Raises:
-        RecordingError: They hold no recording, two runs, or a newer format.
+    Attributes:
+        parts: What was told of batches; their places are the numbers by which they are joined.
+        is_joined: The tables of the store were filled.
     """
-    machine = Machine() if machine is None else machine
-    files = list_files(path, *more)
-    loaded = load(files, machine, progress)
-    if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
-        loaded = load(list_files(path, *more), machine)
-    return build_trace(loaded, machine)
+
+    trace: Trace
+    parts: Sequence[Part]
+    processes: Sequence[Recorded]
+    clock: RunClock
+    is_joined: bool
 
 
-def build_trace(
-    loaded: Loaded, machine: Machine, keyed: Callable[[RunClock], KeyedRows] = KeyedRows
-) -> Trace:
+def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
     """The trace of what was read; uses up the rows.
 
     Args:
         loaded: What the processes of one run left behind, or as much of it as is needed.
         machine: This machine.
-        keyed: Makes what joins the trajectories of an attempt by their keys.
+        store: Has their fine rows.
     """
     clock = align(loaded.recorded)
     processes = [one for one in loaded.recorded if not one.is_sidecar]
@@ -81,18 +68,22 @@ def build_trace(
     between = [find_between(index, one, clock, now_ns) for index, one in enumerate(processes)]
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
-    loose = Counter[str]()
+    loose, parts = Counter[str](), list[Part]()
     for index, launch in enumerate(launches):
-        attempt, marked, apart, left = _attempt(
-            index, launch, processes, clock, loose, keyed(clock)
-        )
+        attempt, marked, apart, left = _attempt(index, launch, processes, clock, loose, parts)
         untrained += left
         attempts.append(attempt)
         user += marked
         unplaced += apart
     _supersede(attempts, launches, processes)
+    is_joined = not store.is_empty or any(part.row.spans is not None for part in parts)
+    if is_joined:
+        counts = join(store, attempts, parts, processes, clock)
+        loose.update(counts.loose)
+        for index, skipped in counts.skipped.items():
+            _book(launches[index], processes, skipped)
     unreached = _unreached(processes)
-    return Trace(
+    trace = Trace(
         run=loaded.run,
         processes=[_process(i, one, clock, machine, devices) for i, one in enumerate(processes)],
         attempts=attempts,
@@ -130,6 +121,12 @@ def build_trace(
         },
         epoch_ns=clock.epoch_ns,
     )
+    return Built(trace, parts, processes, clock, is_joined)
+
+
+def _book(launch: Launch, processes: Sequence[Recorded], skipped: Counter[str]) -> None:
+    """What could not be joined is lost to the run as a whole: it is booked on the first member."""
+    processes[launch.members[0]].journal.skipped.update(skipped)
 
 
 def _attempt(
@@ -138,19 +135,14 @@ def _attempt(
     processes: Sequence[Recorded],
     clock: RunClock,
     loose: Counter[str],
-    keyed: KeyedRows,
+    parts: list[Part],
 ) -> tuple[Attempt, list[Span], list[Span], int]:
     members = [Member(i, _rank(processes[i], processes), processes[i]) for i in launch.members]
     skipped = Counter[str]()
     left = place_queued(members, clock)
-    requests = Requests(((member.index, member.recorded) for member in members), clock)
-    loose["requests"] += requests.sides
     beside = Beside()
-    steps, user, unplaced, rpcs = build_steps(
-        index, members, clock, requests, skipped, loose, beside, keyed
-    )
-    # What could not be joined is lost to the run as a whole; it is booked on the first member.
-    members[0].recorded.journal.skipped.update(skipped)
+    steps, user, unplaced, rpcs = build_steps(index, members, clock, skipped, loose, beside, parts)
+    _book(launch, processes, skipped)
     sessions = list[Session]()
     models = {one.recorded.journal.model_type for one in members} - {""}
     # Of several models nobody told which training each was of.
@@ -170,8 +162,6 @@ def _attempt(
         mixed=launch.mixed,
         lineage=launch.lineage,
         rpcs=rpcs,
-        requests=requests.found,
-        unjoined_requests=requests.unjoined,
         untrained=beside.untrained,
         loose_calls=beside.calls,
     )

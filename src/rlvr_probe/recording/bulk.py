@@ -1,28 +1,35 @@
 """Brings rows from Python into tables, many at a time.
 
-DuckDB takes a row in half a millisecond where it is inserted by itself. A temporary file of columns
-in JSON, a few thousand rows to a line, takes about a microsecond for each, and needs nothing that
-is not there anyway.
+DuckDB takes a row in half a millisecond where it is inserted by itself. A file of columns in JSON,
+some thousand rows to a line, takes about a microsecond for each, and needs nothing that is not
+there anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Any, Final
 
-import duckdb
 import msgspec
 
 from rlvr_probe.recording.columns import Table
+
+if TYPE_CHECKING:
+    import duckdb
 
 __all__ = ["Bulk", "real"]
 
 _ROWS: Final = 4_096
 """Rows to a line."""
 
-_LEAST_B: Final = 16 * 1024 * 1024
-"""Longest line that DuckDB takes by itself, bytes."""
+_LEAST_B: Final = 256 * 1024
+"""Lines that DuckDB makes room for at least, bytes: it takes a multiple of that for each file."""
+
+_TOGETHER_B: Final = 8 * 1024 * 1024
+"""Columns of one table that are loaded at a time, bytes: they are in memory until then."""
 
 
 def real(value: float | None) -> float | str | None:
@@ -31,60 +38,140 @@ def real(value: float | None) -> float | str | None:
 
 
 class Bulk:
-    """Gathers rows of tables; :meth:`finish` puts them there."""
+    """Gathers rows of tables; a thread of its own loads them, and :meth:`finish` waits for it."""
 
-    def __init__(self, sql: duckdb.DuckDBPyConnection, folder: Path) -> None:
-        """Gather rows for the tables of ``sql``, with files in ``folder``, which is private."""
+    def __init__(self, sql: duckdb.DuckDBPyConnection) -> None:
+        """Gather rows for the tables of ``sql``."""
         self._sql = sql
-        self._folder = folder
         self._waiting: dict[str, list[Sequence[Any]]] = {}
-        self._files: dict[str, BinaryIO] = {}
-        self._longest: dict[str, int] = {}
-        self._tables: dict[str, Table] = {}
+        self._files: dict[str, _File] = {}
+        self._loads: list[Future[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
         self._encode = msgspec.json.Encoder().encode
 
     def add(self, table: Table, rows: Iterable[Sequence[Any]]) -> None:
         """Take rows, each with a value for every column of ``table``."""
+        self._file(table)
         waiting = self._waiting.setdefault(table.name, [])
-        self._tables[table.name] = table
         for row in rows:
             waiting.append(row)
             if len(waiting) == _ROWS:
-                self._write(table, waiting)
-                waiting.clear()
+                self._transpose(table)
+
+    def add_columns(self, table: Table, values: Mapping[str, Sequence[Any] | None]) -> None:
+        """Take columns of equal length; those that are missing or None are unknown."""
+        known = {name: column for name, column in values.items() if column is not None}
+        file = self._file(table)
+        size = max(map(len, known.values()))
+        for begin in range(0, size, _ROWS):
+            slices = {name: column[begin : begin + _ROWS] for name, column in known.items()}
+            file.write(self._line(slices))
+        if file.size_b > _TOGETHER_B:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, "rlvr-probe-tables")
+            self._loads.append(self._pool.submit(self._load_beside, *file.take()))
 
     def finish(self) -> None:
-        """Put all rows into their tables, in the order in which they came."""
-        for name, waiting in self._waiting.items():
-            if waiting:
-                self._write(self._tables[name], waiting)
-        self._waiting.clear()
-        for file in self._files.values():  # all, since one that cannot be loaded ends this
-            file.close()
-        for name, file in self._files.items():
-            self._load(self._tables[name], Path(file.name), self._longest[name])
-            Path(file.name).unlink()
-        self._files.clear()
-
-    def _write(self, table: Table, rows: Sequence[Sequence[Any]]) -> None:
-        columns = dict(zip(table.names, zip(*rows, strict=True), strict=True))
+        """Put all rows into their tables, those of one table in the order in which they came."""
         try:
-            line = self._encode(columns)
-        except UnicodeEncodeError:
-            line = self._encode({name: tuple(map(_sound, one)) for name, one in columns.items()})
-        if table.name not in self._files:
-            self._files[table.name] = (self._folder / f"{table.name}.json").open("wb")
-        self._files[table.name].write(line + b"\n")
-        self._longest[table.name] = max(self._longest.get(table.name, 0), len(line))
+            for name, waiting in self._waiting.items():
+                if waiting:
+                    self._transpose(self._files[name].table)
+            loads, self._loads = self._loads, []
+            for load in loads:
+                load.result()
+            for file in self._files.values():
+                if file.size_b:
+                    _load(self._sql, *file.take())
+        finally:
+            for file in self._files.values():
+                file.close()
+            self._waiting.clear()
+            self._files.clear()
 
-    def _load(self, table: Table, path: Path, longest_b: int) -> None:
-        types = ", ".join(f"\"{column.name}\": '{column.type}[]'" for column in table.columns)
-        columns = ", ".join(f'unnest("{name}")' for name in table.names)
-        self._sql.execute(
-            f"INSERT INTO {table.name} SELECT {columns} FROM read_json(?, format ="
-            f" 'newline_delimited', columns = {{{types}}}, maximum_object_size = ?)",
-            [str(path), max(_LEAST_B, longest_b + 1_024)],
-        )
+    def close(self) -> None:
+        """Give up what is not loaded yet."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        for file in self._files.values():
+            file.close()
+
+    def _file(self, table: Table) -> _File:
+        file = self._files.get(table.name)
+        if file is None:
+            file = self._files[table.name] = _File(table)
+        return file
+
+    def _transpose(self, table: Table) -> None:
+        waiting = self._waiting[table.name]
+        columns = dict(zip(table.names, zip(*waiting, strict=True), strict=True))
+        self._files[table.name].write(self._line(columns))
+        waiting.clear()
+
+    def _line(self, columns: Mapping[str, Sequence[Any]]) -> bytes:
+        try:
+            return self._encode(columns)
+        except UnicodeEncodeError:
+            return self._encode({name: list(map(_sound, one)) for name, one in columns.items()})
+
+    def _load_beside(self, statement: str, file: IO[bytes]) -> None:
+        with self._sql.cursor() as sql:
+            sql.execute("SET enable_progress_bar = false")
+            _load(sql, statement, file)
+
+
+def _load(sql: duckdb.DuckDBPyConnection, statement: str, file: IO[bytes]) -> None:
+    with file:
+        path = f"/proc/self/fd/{file.fileno()}" if isinstance(file.name, int) else file.name
+        sql.execute(statement, [path])
+
+
+class _File:
+    """Columns of one table that are not loaded yet.
+
+    Attributes:
+        size_b: How much they take, bytes.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.size_b = 0
+        self._longest_b = 0
+        self._file: IO[bytes] | None = None
+
+    def write(self, line: bytes) -> None:
+        if self._file is None:
+            self._file = _opened()
+        self._file.write(line + b"\n")
+        self.size_b += len(line)
+        self._longest_b = max(self._longest_b, len(line))
+
+    def take(self) -> tuple[str, IO[bytes]]:
+        """The statement that loads what was written, and the file that it takes."""
+        file, self._file = self._file, None
+        if file is None:
+            raise ValueError(f"no row of {self.table.name} was written")
+        file.flush()
+        types = ", ".join(f"\"{column.name}\": '{column.type}[]'" for column in self.table.columns)
+        columns = ", ".join(f'unnest("{name}")' for name in self.table.names)
+        size_b = max(_LEAST_B, self._longest_b + 1_024)
+        self.size_b = self._longest_b = 0
+        return (
+            f"INSERT INTO {self.table.name} SELECT {columns} FROM read_json(?, format ="
+            f" 'newline_delimited', columns = {{{types}}}, maximum_object_size = {size_b})"
+        ), file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _opened() -> IO[bytes]:
+    """An empty file with a path, in memory where that can be: the disk may be full."""
+    try:
+        return os.fdopen(os.memfd_create("rlvr-probe"), "w+b")
+    except (AttributeError, OSError):
+        return tempfile.NamedTemporaryFile(prefix="rlvr-probe-tables-")
 
 
 def _sound(value: Any) -> Any:

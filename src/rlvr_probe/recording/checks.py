@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 __all__ = [
     "BadRow",
-    "attributes_of",
     "checked_hex",
     "checked_id",
     "checked_text",
@@ -24,18 +23,6 @@ _HEX: Final = frozenset("0123456789abcdef")
 
 class BadRow(ValueError):
     """A row that is JSON, but not a row of the schema."""
-
-
-def attributes_of(known: Sequence[str], row: Sequence[Any], begin: int) -> dict[str, Any]:
-    """Attributes that are known, by name; a hook whose reading failed gives none at all.
-
-    Raises:
-        BadRow: There are more or fewer than its definition has.
-    """
-    values = row[begin:]
-    if values and len(values) != len(known):
-        raise BadRow("attributes")
-    return {name: value for name, value in zip(known, values, strict=False) if value is not None}
 
 
 def loss_runs_of(given: object, response_tokens: int | None) -> array[int]:

@@ -5,29 +5,20 @@ Times leave here as CLOCK_MONOTONIC of the machine the process ran on, ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from rlvr_probe.model import names
-from rlvr_probe.model.schema import Column
-from rlvr_probe.recording.checks import (
-    BadRow,
-    attributes_of,
-    checked_hex,
-    checked_id,
-    checked_text,
-    name_list,
-)
+from rlvr_probe.recording.checks import BadRow, checked_hex, checked_id, checked_text, name_list
 from rlvr_probe.recording.devicerows import DEVICE_EVENTS, used
+from rlvr_probe.recording.fine.rows import FineRows, Sink
 from rlvr_probe.recording.generated import rewards, trajectories
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.lone import (
-    KeyColumn,
-    tells_one,
-)
 from rlvr_probe.recording.rows import (
     RpcRow,
     SessionRow,
@@ -36,9 +27,8 @@ from rlvr_probe.recording.rows import (
     rpc,
     selected,
     trained,
-    turn,
-    whole_call,
 )
+from rlvr_probe.recording.types import ATTRIBUTES_MAX, FINE, Definition, decoder_of, definition
 
 __all__ = ["RowDecoder"]
 
@@ -53,45 +43,45 @@ _KEPT: Final = frozenset(
         names.RPC.name,
     }
 )
-"""Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are summed, and what
-tells of one trajectory is kept in columns."""
+"""Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are columns."""
 
 _TIME_MAX: Final = 1 << 62
-
 _POOL: Final = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    name: str
-    attributes: tuple[str, ...]
-    event: bool
-    kept: bool
+_UNSOUND: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,  # lists in lists, some thousand deep
+    msgspec.DecodeError,  # no ValueError before 0.21
+)
+_DECODE: Final = msgspec.json.Decoder().decode
 
 
 class RowDecoder:
-    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments.
-
-    Attributes:
-        keys: Makes a column for the keys of a batch.
-    """
+    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments."""
 
     def __init__(
         self,
         mono_ns: int,
         watched: frozenset[int] = frozenset(),
+        sink: Sink | None = None,
+        process: int = 0,
     ) -> None:
         """Start with no definitions.
 
         Args:
             mono_ns: Time 0 of its rows, CLOCK_MONOTONIC.
             watched: Span ids of the open-span table: whether they finish is noted.
+            sink: Gets the fine rows; without one they are only checked and counted.
+            process: Number of the process there.
         """
         self.journal = Journal()
         self._watched = watched
-        self.keys: Callable[[], KeyColumn] = KeyColumn
-        self._decode = msgspec.json.Decoder().decode
-        self._definitions: dict[int, _Definition] = {}
+        self._fine = FineRows(self.journal, mono_ns, watched, sink, process)
+        self._definitions: dict[int, Definition] = {}
+        self._take: dict[type[msgspec.Struct], Callable[[Any], object]] = {}
+        self._typed: msgspec.json.Decoder[Any] | None = None
         self._last: dict[tuple[str, ...], dict[str, Any]] = {}
         self._pool: dict[tuple[object, ...], Mapping[str, object]] = {}
         self._mono_ns = mono_ns
@@ -106,50 +96,69 @@ class RowDecoder:
             "end": self._end,
         }
 
-    def line(self, line: bytes) -> None:
-        """Decode one line; count it if it is unsound."""
-        try:
-            row = self._decode(line)
-        except (ValueError, msgspec.DecodeError, RecursionError):  # no ValueError before 0.21
-            self.journal.skipped["bad_line"] += 1
-            return
-        if type(row) is not list or not row:
-            self.journal.skipped["bad_line"] += 1
-            return
-        try:
-            self._row(row)
-        except (ValueError, TypeError, LookupError, OverflowError):
-            self.journal.skipped["bad_row"] += 1
+    def rows(self, lines: bytes) -> None:
+        """Decode whole lines; count those that are unsound."""
+        if not self._decoded(lines):
+            begin = 0
+            while begin < len(lines):
+                service = lines.startswith(b'["', begin)
+                end = lines.find(b"\n" if service else b'\n["', begin) + 1 or len(lines)
+                some = lines[begin:end]
+                if service or not self._decoded(some):
+                    for line in some.removesuffix(b"\n").split(b"\n"):
+                        self._line(line)
+                begin = end
+        self._fine.flush()
 
-    def _row(self, row: list[Any]) -> None:
-        tag = row[0]
-        if type(tag) is str:
-            service = self._service.get(tag)
-            if service is None:
-                raise BadRow(tag)
-            service(row)
-            return
-        definition = self._definitions.get(tag) if type(tag) is int else None
-        if definition is None:
+    def finish(self) -> Journal:
+        """What there was, once all lines are decoded."""
+        self._fine.flush(1)
+        return self.journal
+
+    def _decoded(self, lines: bytes) -> bool:
+        """Decode rows of spans and events by their definitions, if all of these are sound."""
+        if self._typed is None and self._definitions:
+            known = sorted(self._definitions.items())
+            self._typed = decoder_of(tuple(found.type for _, found in known))
+        if self._typed is None or lines.startswith(b'["') or b"\n\n" in lines:
+            return False
+        try:
+            rows = self._typed.decode_lines(lines)
+        except _UNSOUND:
+            return False
+        take = self._take
+        for row in rows:
+            take[type(row)](row)
+        return True
+
+    def _line(self, line: bytes) -> None:
+        """One line by itself."""
+        try:
+            row = _DECODE(line)
+            tag = row[0] if type(row) is list and row else None
+        except _UNSOUND:
+            tag = row = None
+        if row is None or tag is None:
+            self.journal.skipped["bad_line"] += 1
+        elif type(tag) is not str and (type(tag) is not int or tag not in self._definitions):
             self.journal.skipped["unknown_definition"] += 1
-        elif definition.event:
-            self._event(definition, row)
         else:
-            self._span(definition, row)
+            try:
+                if type(tag) is str:
+                    self._service[tag](row)
+                else:
+                    known = self._definitions[int(tag)]
+                    self._take[known.type](_row_of(known, line))
+            except _UNSOUND:
+                self.journal.skipped["bad_row"] += 1
 
-    def _span(self, definition: _Definition, row: list[Any]) -> None:
-        start, duration, span, parent, error = row[Column.START : Column.SPAN_ATTRIBUTES]
-        start_ns = self._time(start)
-        if type(duration) is not int or not 0 <= duration < _TIME_MAX:
-            raise BadRow("duration")
-        checked_id(span)
-        checked_id(parent, 0)
-        if error is not None and type(error) is not str:
-            raise BadRow("error")
+    def _span(self, definition: Definition, row: Any) -> None:
+        start, duration, span, parent, error, *values = astuple(row)
+        start_ns = self._mono_ns + start
         end_ns = start_ns + duration
         if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
             raise BadRow("duration")
-        attributes = attributes_of(definition.attributes, row, Column.SPAN_ATTRIBUTES)
+        attributes = _attributes(definition, values)
         journal = self.journal
         journal.last_ns = max(journal.last_ns, end_ns)
         if journal.opened:
@@ -158,48 +167,17 @@ class RowDecoder:
             journal.finished.add(span)
         if definition.name == names.RPC.name:
             journal.spans.append(self._same(rpc(start_ns, end_ns, span, parent, error, attributes)))
-        elif definition.kept and not belongs_nowhere(definition.name, parent, attributes):
+        elif definition.name in _KEPT and not belongs_nowhere(definition.name, parent, attributes):
             journal.spans.append(
                 SpanRow(
                     definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
                 )
             )
         else:
-            self._fine(definition.name, start_ns, end_ns, span, parent, error, attributes)
+            if definition.name == names.REWARD_FN.name:
+                journal.elsewhere.add(start_ns, duration, error, attributes)
             count, total = journal.totals.get(definition.name, (0, 0))
             journal.totals[definition.name] = (count + 1, total + duration)
-
-    def _fine(
-        self,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        span: int,
-        parent: int,
-        error: str | None,
-        attributes: dict[str, Any],
-    ) -> None:
-        """A span of one trajectory, or of an engine call."""
-        journal = self.journal
-        if name == names.TURN.name:
-            if tells_one(attributes):
-                journal.lone_turns.add(span, start_ns, end_ns, parent, attributes)
-            else:
-                found = turn(start_ns, end_ns, parent, attributes)
-                if found is None:
-                    journal.whole_calls.append(whole_call(start_ns, end_ns, attributes))
-                else:
-                    journal.turns.append(found)
-        elif name == names.REQUEST.name:
-            journal.requests.add(start_ns, end_ns, parent, attributes)
-        elif name == names.TRAJECTORY.name:
-            journal.alone.add(span, start_ns, end_ns, attributes)
-        elif name == names.TOOL_CALL.name:
-            journal.tool_calls.add(start_ns, end_ns, parent, error, attributes)
-        elif name == names.VERIFY.name:
-            journal.verified.add(start_ns, end_ns, parent, attributes)
-        elif name == names.REWARD_FN.name:
-            journal.elsewhere.add(start_ns, end_ns - start_ns, error, attributes)
 
     def _same(self, row: RpcRow) -> RpcRow:
         """``row`` with the one dict of all calls that say the same: they alternate in a step."""
@@ -209,15 +187,15 @@ class RowDecoder:
             self._pool.clear()
         return replace(row, attributes=self._pool.setdefault(key, given))
 
-    def _event(self, definition: _Definition, row: list[Any]) -> None:
-        time_ns = self._time(row[1])
-        parent = checked_id(row[Column.EVENT_PARENT], 0)
-        values = attributes_of(definition.attributes, row, Column.EVENT_ATTRIBUTES)
+    def _event(self, definition: Definition, row: Any) -> None:
+        time, parent, *given = astuple(row)
+        time_ns = self._mono_ns + time
+        values = _attributes(definition, given)
         journal = self.journal
         if definition.name in DEVICE_EVENTS:
             journal.devices.event(definition.name, time_ns, values)
         elif definition.name == names.TRAJECTORIES.name:
-            found = trajectories(time_ns, parent, values, self.keys)
+            found = trajectories(time_ns, parent, values, self._fine.keys)
             (journal.trajectories if found.queue_group is None else journal.queued).append(found)
         elif definition.name == names.TRAINED.name:
             journal.taken.append(trained(time_ns, values))
@@ -280,20 +258,33 @@ class RowDecoder:
             raise BadRow("def")
         if not all(type(attribute) is str for attribute in attributes):
             raise BadRow("def")
-        self._definitions[number] = _Definition(
-            name, tuple(attributes), kind == "event", name in _KEPT
-        )
+        if len(attributes) > ATTRIBUTES_MAX:
+            raise BadRow("def")
+        found = definition(number, kind, name, tuple(attributes))
+        self._definitions[number] = found
+        self._typed = None
+        if not found.event and name in FINE:
+            self._take[found.type] = self._fine.waiting(found).append
+        else:
+            self._take[found.type] = partial(self._counted, found)
+
+    def _counted(self, known: Definition, row: Any) -> None:
+        """Take a coarse row, or count it as unsound."""
+        try:
+            (self._event if known.event else self._span)(known, row)
+        except _UNSOUND:
+            self.journal.skipped["bad_row"] += 1
 
     def _open(self, row: list[Any]) -> None:
         _, number, start, span, parent = row
         start_ns = self._time(start)
         checked_id(parent, 0)
-        definition = self._definitions.get(number) if type(number) is int else None
-        if definition is None:
+        known = self._definitions.get(number) if type(number) is int else None
+        if known is None:
             self.journal.skipped["unknown_definition"] += 1
             return
         # Only a damaged file has two rows of a span: then the later begin, whatever their order.
-        told = start_ns, definition.name, parent
+        told = start_ns, known.name, parent
         name, before_ns, above = self.journal.opened.get(checked_id(span), ("", start_ns, -1))
         start_ns, name, parent = max(told, (before_ns, name, above))
         self.journal.opened[span] = (name, start_ns, parent)
@@ -330,3 +321,21 @@ class RowDecoder:
 
     def _seen(self, time: object) -> None:
         self.journal.last_ns = max(self.journal.last_ns, self._time(time))
+
+
+def _row_of(known: Definition, line: bytes) -> Any:
+    """The row in a line; its attributes may be missing, all of them.
+
+    Raises:
+        msgspec.DecodeError: It is no row of this definition.
+    """
+    try:
+        return decoder_of((known.type,)).decode(line)
+    except msgspec.ValidationError:
+        return known.whole(decoder_of((known.bare,)).decode(line))
+
+
+def _attributes(known: Definition, values: Sequence[Any]) -> dict[str, Any]:
+    """Attributes that are known, by name."""
+    pairs = zip(known.attributes, values, strict=True)
+    return {name: value for name, value in pairs if value is not None}

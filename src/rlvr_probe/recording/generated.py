@@ -20,7 +20,6 @@ from rlvr_probe.recording.checks import (
     name_list,
     numbers_of,
 )
-from rlvr_probe.recording.lone import KeyColumn
 
 __all__ = ["RewardRow", "TrajectoryRow", "rewards", "trajectories"]
 
@@ -49,8 +48,8 @@ class TrajectoryRow:
     queue_group: int | None
     """Number in a queue; then ``step`` is 0 until a trainer's ``trained`` event says it."""
     weight_version: int | None
-    keys: KeyColumn | None = None
-    """Key of each, where its span may be another process's."""
+    keys: int | None = None
+    """Number under which the key of each was put away, where its span may be another process's."""
     groups: Sequence[int] | None = None
     prompts: Sequence[str] | None = None
     engines: Sequence[int | None] | None = None
@@ -73,9 +72,9 @@ def trajectories(
     time_ns: int,
     parent: int,
     values: Mapping[str, Any],
-    keys: Callable[[], KeyColumn] = KeyColumn,
+    keys: Callable[[Sequence[str | None]], int],
 ) -> TrajectoryRow:
-    """The columns of a batch; ``keys`` makes the one that holds them.
+    """The columns of a batch; ``keys`` puts those away that name its trajectories.
 
     Raises:
         BadRow, or what a column of other values raises: It breaks the schema.
@@ -109,6 +108,7 @@ def trajectories(
         if type(truncated) is not list or len(truncated) != len(response_tokens):
             raise BadRow("columns")
         truncated = bytes(truncated)
+    named = name_list(values.get("keys"), len(response_tokens), known=False)
     return TrajectoryRow(
         time_ns=time_ns,
         parent=parent,
@@ -130,7 +130,7 @@ def trajectories(
         spans=spans,
         queue_group=None if queued is None else checked_id(queued, 0),
         weight_version=None if version is None else checked_id(version, 0),
-        keys=_keys(values.get("keys"), len(response_tokens), keys),
+        keys=None if named is None else keys(named),
         groups=groups,
         prompts=name_list(values.get("prompts"), number),
         engines=engines,
@@ -178,15 +178,6 @@ def _loss_runs(given: object, response_tokens: Sequence[int]) -> Sequence[Sequen
     if type(given) is not list or len(given) != len(response_tokens):
         raise BadRow("columns")
     return RaggedColumn(map(loss_runs_of, given, response_tokens))
-
-
-def _keys(given: object, rows: int, column: Callable[[], KeyColumn]) -> KeyColumn | None:
-    found = name_list(given, rows, known=False)
-    if found is None:
-        return None
-    keys = column()
-    keys.extend(found)
-    return keys
 
 
 def _groups(given: object, rows: int, offset: int) -> Sequence[int] | None:

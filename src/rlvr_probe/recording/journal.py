@@ -1,4 +1,4 @@
-"""What one process recorded, as it is decoded.
+"""What one process recorded, as it is decoded; rows of single trajectories are kept elsewhere.
 
 Times are CLOCK_MONOTONIC of the machine the process ran on, ns.
 """
@@ -12,9 +12,7 @@ from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.recording.devicerows import DeviceRows, UsedRow
 from rlvr_probe.recording.elsewhere import WorkForOthers
 from rlvr_probe.recording.generated import RewardRow, TrajectoryRow
-from rlvr_probe.recording.lone import LoneSpans, LoneTurns, ToolRows, Verifications
-from rlvr_probe.recording.rows import SelectedRow, SessionRow, SpanRow, TrainedRow, TurnRow
-from rlvr_probe.recording.served import RequestRows
+from rlvr_probe.recording.rows import SelectedRow, SessionRow, SpanRow, TrainedRow
 
 __all__ = ["Journal"]
 
@@ -28,10 +26,7 @@ class Journal:
         taken: What a trainer took from one.
         selected: Which prompts a trainer kept.
         sifted: The same, of trajectories for a queue.
-        alone: Its trajectory spans.
-        turns: Engine calls of several trajectories; those of one are in ``lone_turns``, and those
-            that do not tell their trajectories apart in ``whole_calls``.
-        requests: What it tells of requests of an inference engine.
+        whole_calls: Engine calls that do not tell their trajectories apart.
         applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
         used: Devices that it told it works on.
@@ -63,13 +58,7 @@ class Journal:
     taken: list[TrainedRow] = field(default_factory=list)
     selected: list[SelectedRow] = field(default_factory=list)
     sifted: list[SelectedRow] = field(default_factory=list)
-    alone: LoneSpans = field(default_factory=LoneSpans)
-    turns: list[TurnRow] = field(default_factory=list)
     whole_calls: LooseCallColumns = field(default_factory=LooseCallColumns)
-    lone_turns: LoneTurns = field(default_factory=LoneTurns)
-    requests: RequestRows = field(default_factory=RequestRows)
-    verified: Verifications = field(default_factory=Verifications)
-    tool_calls: ToolRows = field(default_factory=ToolRows)
     applications: dict[int, tuple[str, str]] = field(default_factory=dict)
     devices: DeviceRows = field(default_factory=DeviceRows)
     used: UsedRow | None = None

@@ -15,31 +15,25 @@ from typing import Final
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
-from rlvr_probe.recording.chunks import Chunks
 from rlvr_probe.recording.decode import RowDecoder
 from rlvr_probe.recording.files import RunFiles, Segment
+from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.lines import Lines
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
+from rlvr_probe.recording.segment import Chunks
 
 __all__ = [
-    "Decode",
     "Loaded",
     "Progress",
     "Recorded",
-    "decode",
     "load",
     "read_beginning",
-    "read_segment",
 ]
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
-
-Decode = Callable[[Header, Sequence[Segment], frozenset[int], Machine], tuple[Journal, int]]
-"""Makes a :class:`Journal` of the segments of a process, as :func:`decode` does."""
 
 _HEADER_LIMIT_B: Final = 64 * 1024
 """A header and its sum take about 1 KB."""
@@ -102,7 +96,7 @@ def load(
     files: RunFiles,
     machine: Machine,
     progress: Progress | None = None,
-    decoding: Decode | None = None,
+    fine: FineStore | None = None,
 ) -> Loaded:
     """Read the files of a run.
 
@@ -110,7 +104,7 @@ def load(
         files: Of the run.
         machine: This machine.
         progress: Called after each process.
-        decoding: In place of :func:`decode`.
+        fine: Gets the rows of single trajectories; without it they are only counted.
 
     Raises:
         RecordingError: They belong to two runs, or are newer than this version can read.
@@ -128,7 +122,7 @@ def load(
         if header is not None:
             # The table before the journal: a span that ends in between is found as a finished row.
             table = _table(files, process)
-            loaded.recorded.append(_process(header, parts, table, machine, decoding or decode))
+            loaded.recorded.append(_process(header, parts, table, machine, fine))
         elif any(part.size_b for part in parts):
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
             loaded.notes.append(f"journal of process {process} has no readable header: left out")
@@ -251,31 +245,20 @@ def read_beginning(path: Path) -> tuple[Header | None, str]:
     if header is None:
         return None, ""
     decoder = RowDecoder(header.mono_ns)
-    for chunk in Chunks(Lines(io.BytesIO(data), len(data))):
-        for line in chunk:
-            decoder.line(line)
+    for chunk in Chunks(io.BytesIO(data), len(data)):
+        decoder.rows(chunk)
     return header, decoder.journal.role
 
 
-def decode(
-    header: Header, parts: Sequence[Segment], watched: frozenset[int], machine: Machine
-) -> tuple[Journal, int]:
-    """All rows of a process, and how many lines its files held, as far as can be told.
-
-    Args:
-        header: Of the process.
-        parts: Its files.
-        watched: Span ids of its open-span table.
-        machine: This machine.
-    """
-    decoder = RowDecoder(header.mono_ns, watched)
+def _decode(decoder: RowDecoder, parts: Sequence[Segment]) -> tuple[Journal, int]:
+    """All rows of a process, and how many lines its files held, as far as can be told."""
     seen = 0
     for part in parts:
         try:
-            seen += read_segment(decoder, part)
+            seen += _read_segment(decoder, part)
         except OSError:
             decoder.journal.skipped["unreadable_file"] += 1
-    return decoder.journal, seen
+    return decoder.finish(), seen
 
 
 def _process(
@@ -283,10 +266,11 @@ def _process(
     parts: list[Segment],
     table: Table | None,
     machine: Machine,
-    decoding: Decode,
+    fine: FineStore | None,
 ) -> Recorded:
     watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
-    journal, seen = decoding(header, parts, watched, machine)
+    number = 0 if fine is None else fine.number(header.process)
+    journal, seen = _decode(RowDecoder(header.mono_ns, watched, fine, number), parts)
     ended = journal.ended or (table is not None and table.ended)
     state = machine.state(header, ended)
     if state == "running":
@@ -312,14 +296,13 @@ def _growing(parts: list[Segment]) -> bool:
         return False
 
 
-def read_segment(decoder: RowDecoder, part: Segment) -> int:
+def _read_segment(decoder: RowDecoder, part: Segment) -> int:
     """Decode one file, whose header was read before; lines that it held, as far as can be told."""
     with part.open() as file:
-        chunks = Chunks(Lines(file, file.size_b))
+        chunks = Chunks(file, file.size_b)
         for chunk in chunks:
             if chunks.lines > 1:
-                for line in chunk:
-                    decoder.line(line)
+                decoder.rows(chunk)
     decoder.journal.skipped.update(
         damaged_rows=chunks.damaged,
         repeated_rows=chunks.repeated,
@@ -333,8 +316,8 @@ def _count_lines(part: Segment) -> int:
     """Rows of a file that nobody can be told to have written; at least 1."""
     try:
         with part.open() as file:
-            chunks = Chunks(Lines(file, file.size_b))
-            rows = sum(len(chunk) for chunk in chunks)
+            chunks = Chunks(file, file.size_b)
+            rows = sum(chunk.count(b"\n") for chunk in chunks)
             rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.given_up
             return max(1, rows - 1)
     except OSError:

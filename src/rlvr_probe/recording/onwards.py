@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlvr_probe.model import schema
-from rlvr_probe.recording.chunks import CHUNK_LIMIT_B, whole_chunks
 from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.packed import Source
+from rlvr_probe.recording.segment import CHUNK_LIMIT_B, whole_chunks
 
 __all__ = ["Chunk", "Onwards"]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from rlvr_probe.model import names
-from rlvr_probe.model.turns import LooseCall
 from rlvr_probe.recording.checks import BadRow, checked_id, checked_text, column_of, name_list
 
 __all__ = [
@@ -18,13 +15,10 @@ __all__ = [
     "SessionRow",
     "SpanRow",
     "TrainedRow",
-    "TurnRow",
     "belongs_nowhere",
     "rpc",
     "selected",
     "trained",
-    "turn",
-    "whole_call",
 ]
 
 
@@ -63,21 +57,6 @@ class SessionRow:
 
     time_ns: int
     facts: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRow:
-    """A ``turn`` span that tells its trajectories apart: columns of equal length."""
-
-    batch: int
-    start_ns: int
-    end_ns: int
-    rows: Sequence[int] | None
-    """None: all of them, in order."""
-    turns: Sequence[int]
-    prompt_tokens: Sequence[int]
-    response_tokens: Sequence[int]
-    cached_tokens: Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,49 +147,4 @@ def selected(time_ns: int, values: Mapping[str, Any]) -> SelectedRow:
         used=name_list(values.get("used")),
         discarded=name_list(values.get("discarded")),
         reason=None if reason is None else checked_text(reason),
-    )
-
-
-def whole_call(start_ns: int, end_ns: int, values: Mapping[str, Any]) -> LooseCall:
-    """An engine call that tells of its trajectories in one sum."""
-    samples, tokens = (
-        value if type(value) is int and 0 <= value < 1 << 63 else None
-        for value in (values.get("samples"), values.get("response_tokens"))
-    )
-    return LooseCall(0, start_ns, end_ns, samples, tokens)
-
-
-def turn(start_ns: int, end_ns: int, parent: int, values: Mapping[str, Any]) -> TurnRow | None:
-    """An engine call by trajectory; None if it is only known as a whole.
-
-    Raises:
-        BadRow, or what a column of other values raises: It breaks the schema.
-    """
-    index = values.get("turn")
-    if index is None:
-        return None
-    prompt_tokens, response_tokens = (
-        column_of(values["prompt_tokens"]),
-        column_of(values["response_tokens"]),
-    )
-    size = len(prompt_tokens)
-    cached = values.get("cached_tokens")
-    cached_tokens = None if cached is None else column_of(cached)
-    turns = array("I", [index]) * size if type(index) is int else column_of(index)
-    given = values.get("rows")
-    rows = None if given is None else column_of(given)
-    for column in (response_tokens, cached_tokens, turns, rows):
-        if column is not None and len(column) != size:
-            raise BadRow("columns")
-    if not size or (rows is not None and any(a >= b for a, b in pairwise(rows))):
-        raise BadRow("rows")
-    return TurnRow(
-        batch=checked_id(values.get("batch", parent), 0),
-        start_ns=start_ns,
-        end_ns=end_ns,
-        rows=rows,
-        turns=turns,
-        prompt_tokens=prompt_tokens,
-        response_tokens=response_tokens,
-        cached_tokens=cached_tokens,
     )

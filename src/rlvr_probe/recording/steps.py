@@ -11,8 +11,7 @@ from rlvr_probe.model.trace import Rpc, Span, Step
 from rlvr_probe.recording.attempts import life_at, world_size_of
 from rlvr_probe.recording.batches import Beside, Member, ancestors, join_batches
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.keys import KeyedRows
-from rlvr_probe.recording.requests import Requests
+from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.rows import RpcRow, SpanRow
 from rlvr_probe.recording.rpcs import join_rpcs
 
@@ -45,11 +44,10 @@ def build_steps(
     attempt: int,
     members: Sequence[Member],
     clock: RunClock,
-    requests: Requests,
     skipped: Counter[str],
     loose: Counter[str],
     beside: Beside,
-    keyed: KeyedRows,
+    told: list[Part],
 ) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
     """Steps of one attempt by session, life and number, its user spans, and what has no step.
 
@@ -62,11 +60,10 @@ def build_steps(
         attempt: Its index.
         members: Its processes.
         clock: Clock of the run.
-        requests: Its requests, to be joined with turns.
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
         beside: Gets what engines did beside the batches of its steps.
-        keyed: Joins trajectories by their keys.
+        told: Gets what was told of batches, event by event.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -79,7 +76,7 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    joined_batches = join_batches(members, clock, requests, skipped, loose, beside, keyed)
+    joined_batches = join_batches(attempt, members, clock, skipped, beside, told)
     for (session, life), batches in joined_batches.items():
         for batch in batches:
             step = step_at((session, life, batch.step))

@@ -15,10 +15,12 @@ import msgspec
 from rlvr_probe.model import names
 from rlvr_probe.recording.decode import RowDecoder
 from rlvr_probe.recording.files import Segment
+from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.onwards import Chunk, Onwards
 from rlvr_probe.recording.packed import Source
+from rlvr_probe.recording.segment import whole_chunks
 
 __all__ = ["Tail"]
 
@@ -221,28 +223,33 @@ class Tail:
         del self._pieces[:count]
 
     def journal(
-        self, parts: Mapping[int, Segment], watched: frozenset[int], since_ns: int = 0
+        self,
+        parts: Mapping[int, Segment],
+        watched: frozenset[int],
+        store: FineStore,
+        since_ns: int = 0,
     ) -> Journal:
         """What the process told in the window, and of itself before.
 
         Args:
             parts: Its files by number.
             watched: Spans of which to note whether they ended.
+            store: Gets the fine rows.
             since_ns: Of what ended before, CLOCK_MONOTONIC, only what it told of itself.
 
         Raises:
             OSError: A file cannot be read any more.
         """
-        decoder = RowDecoder(0 if self.header is None else self.header.mono_ns, watched)
-        for line in (*self._defined.values(), *self._lost.values(), *self._kept):
-            decoder.line(line)
-        for piece in self._pieces:
-            if piece.last_ns < since_ns:
-                for line in piece.kept:
-                    decoder.line(line)
-        for line in self._lines_of(parts, since_ns):
-            decoder.line(line)
-        journal = decoder.journal
+        mono_ns, number = 0, 0
+        if self.header is not None:
+            mono_ns, number = self.header.mono_ns, store.number(self.header.process)
+        decoder = RowDecoder(mono_ns, watched, store, number)
+        known = [*self._defined.values(), *self._lost.values(), *self._kept]
+        known += (line for piece in self._pieces if piece.last_ns < since_ns for line in piece.kept)
+        decoder.rows(b"".join(line + b"\n" for line in known))
+        for lines in self._lines_of(parts, since_ns):
+            decoder.rows(lines)
+        journal = decoder.finish()
         journal.last_ns = max(journal.last_ns, self.last_ns)
         return journal
 
@@ -260,9 +267,8 @@ class Tail:
                     source.skip(piece.begin - at)
                     data = _exactly(source, piece.end - piece.begin)
                     at = piece.end
-                    for line in data.split(b"\n"):
-                        if line and not line.startswith(b'["sum",'):
-                            yield line
+                    for begin, middle, _ in whole_chunks(data):
+                        yield data[begin:middle]
 
 
 def _exactly(source: Source, size: int) -> bytes:

@@ -17,13 +17,14 @@ from typing import Final
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, ProcessState, Step, Trace
-from rlvr_probe.recording.build import build_trace
 from rlvr_probe.recording.files import RunFiles, Segment, list_files
+from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.opentable import Table, read_table
 from rlvr_probe.recording.reach import Reach
+from rlvr_probe.recording.reading import read_loaded
 from rlvr_probe.recording.tail import Tail
 
 __all__ = ["Over", "Window"]
@@ -303,6 +304,10 @@ class Window:
     # ---------------------------------------------------------------- the trace of the window
 
     def _trace(self, *, rows: bool) -> Trace:
+        with FineStore(threads=1) as store:
+            return read_loaded(self._loaded(store, rows=rows), self._machine, store)
+
+    def _loaded(self, store: FineStore, *, rows: bool) -> Loaded:
         loaded = Loaded()
         offsets = self._offsets()
         for one in self._processes.values():
@@ -316,7 +321,7 @@ class Window:
                 since_ns = 0 if rows else one.tail.last_ns - _DEVICES_NS
                 if not rows and not one.tail.is_sidecar:
                     since_ns = _FOREVER
-                journal = one.tail.journal(one.parts, watched, since_ns)
+                journal = one.tail.journal(one.parts, watched, store, since_ns)
             except OSError:  # deleted, and with it what is lost to this export
                 continue
             recorded = Recorded(header, journal, table, one.state)
@@ -324,7 +329,7 @@ class Window:
             self._reach.queued = self._reach.queued or bool(journal.queued)
             loaded.recorded.append(recorded)
         loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
-        return build_trace(loaded, self._machine)
+        return loaded
 
     def _is_read(self, attempt: Attempt, trace: Trace) -> bool:
         """Whether nobody of an attempt runs, and everything that they wrote was read."""

@@ -197,15 +197,15 @@ def _rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
             missing[rewards.function] += len(rewards.values) - len(given)
             count, total = values.get(rewards.function, (0, 0.0))
             values[rewards.function] = (count + len(known), total + sum(known))
-        for call in shard.calls:
-            count, total = calls.get(call.function, (0, 0.0))
-            calls[call.function] = (count + 1, total + (call.end_ns - call.start_ns) / 1e9)
-            if call.row is not None:
-                waited.add(call.function)
-            if call.attempts is not None:
-                again, late = asked.get(call.function, (0, 0))
-                again += max(0, call.attempts - 1)
-                asked[call.function] = (again, late + (call.timeouts or 0))
+        for function, seconds in shard.calls.seconds():
+            count, total = calls.get(function, (0, 0.0))
+            calls[function] = (count + 1, total + seconds)
+        for function, row, attempts, timeouts in shard.calls.asked():
+            if row is not None:
+                waited.add(function)
+            if attempts is not None:
+                again, late = asked.get(function, (0, 0))
+                asked[function] = (again + max(0, attempts - 1), late + (timeouts or 0))
     return [
         {
             "function": function,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.access import PRIVATE, Access
-from rlvr_probe.recording.chunks import Chunks
-from rlvr_probe.recording.lines import Lines
+from rlvr_probe.recording.segment import Chunks
 
 __all__ = ["SLICE_B", "Copy", "place", "sync_folder"]
 
@@ -216,5 +215,4 @@ def _common(one: int, other: int) -> int:
 def _sound(path: Path) -> int:
     """Lines of whole chunks in a segment."""
     with path.open("rb") as file:
-        chunks = Chunks(Lines(file, path.stat().st_size))
-        return sum(len(chunk) for chunk in chunks)
+        return sum(chunk.count(b"\n") for chunk in Chunks(file, path.stat().st_size))

@@ -1,24 +1,25 @@
-"""Fills the tables from a Trace: what the tables mean, in Python.
-
-The fast way of a large recording must give the same rows; the tests hold it against this one.
-"""
+"""Fills the tables from a trace: the run, its processes, steps and spans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Rpc, Session, Span, Step, Trace
 from rlvr_probe.recording.bulk import Bulk
+from rlvr_probe.recording.fine.join import numbered
 from rlvr_probe.recording.tables.device_rows import fill_devices
-from rlvr_probe.recording.tables.generated_rows import Numbers, fill_batches
+from rlvr_probe.recording.tables.generated_rows import fill_batches
 from rlvr_probe.recording.tables.schema import BY_NAME
 from rlvr_probe.recording.training import last_training
 
-__all__ = ["fill", "numbered"]
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["fill"]
 
 _Row = Sequence[Any]
 
@@ -38,33 +39,22 @@ _FACTS: Final[Mapping[str, type]] = {
 """Columns of ``run`` that a session tells, in their order."""
 
 
-def fill(bulk: Bulk, trace: Trace) -> None:
-    """Put everything that ``trace`` holds into the tables of ``bulk``."""
-    fill_run(bulk, trace)
-    steps = numbered(trace)
-    fill_steps(bulk, trace, steps)
-    fill_batches(bulk, trace, steps, Numbers())
+def fill(sql: duckdb.DuckDBPyConnection, bulk: Bulk, trace: Trace) -> None:
+    """Put everything into the tables that is known besides single trajectories, which are there.
+
+    Args:
+        sql: Has the tables, as :func:`~rlvr_probe.recording.fine.join.join` filled them.
+        bulk: Brings rows there.
+        trace: Of the run.
+    """
+    _fill_run(bulk, trace)
+    _fill_steps(bulk, trace, numbered(trace.attempts))
+    fill_batches(sql, bulk, trace)
     fill_devices(bulk, trace)
+    bulk.finish()
 
 
-def numbered(trace: Trace) -> list[Step]:
-    """Every step, at the place that is its ``step_id``: by start; those without go before it."""
-    keyed, last = list[tuple[int, int, Step]](), 0
-    for attempt in trace.attempts:
-        for step in attempt.steps:
-            moments = [span.start_ns for span in step.spans]
-            moments += [
-                shard.recorded_ns
-                for batch in (*step.batches, *step.evaluations)
-                for shard in batch.shards
-                if shard.recorded_ns is not None
-            ]
-            last = min(moments, default=last)
-            keyed.append((last, len(keyed), step))
-    return [step for _, _, step in sorted(keyed, key=lambda one: one[:2])]
-
-
-def fill_run(bulk: Bulk, trace: Trace) -> None:
+def _fill_run(bulk: Bulk, trace: Trace) -> None:
     """The run, its trainings, its processes, and what is missing of it."""
     attempt_of = {index: one.index for one in trace.attempts for index in one.processes}
     batches = [batch for one in trace.attempts for step in one.steps for batch in step.batches]
@@ -128,7 +118,7 @@ def fill_run(bulk: Bulk, trace: Trace) -> None:
     )  # fmt: skip
 
 
-def fill_steps(bulk: Bulk, trace: Trace, steps: Sequence[Step]) -> None:
+def _fill_steps(bulk: Bulk, trace: Trace, steps: Sequence[Step]) -> None:
     """Steps, coarse spans and joined calls."""
     rpcs: list[tuple[int | None, int, Rpc]] = [
         (at, step.attempt, rpc) for at, step in enumerate(steps) for rpc in step.rpcs

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
 from rlvr_probe.model.given import GivenBatch
 from rlvr_probe.model.requests import Request
-from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.turns import Turn
 from rlvr_probe.recording.bulk import Bulk, real
+from rlvr_probe.recording.columns import Column, Table
+from rlvr_probe.recording.fine.join import all_batches
+from rlvr_probe.recording.fine.statements import statements
 from rlvr_probe.recording.tables.lasting_rows import Durations, seconds_between
 from rlvr_probe.recording.tables.schema import BY_NAME
 
-__all__ = [
-    "Numbers",
-    "batch_row",
-    "call_rows",
-    "fill_batch",
-    "fill_batches",
-    "fill_engines",
-    "turn_row",
-]
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["Numbers", "fill_batch", "fill_batches"]
 
 _Row = Sequence[Any]
+
+_CHOSEN: Final = Table(
+    "q_chosen",
+    "groups of which is known whether they were kept or used; of a batch where they are NULL",
+    (
+        Column("batch_id", "INTEGER", ""),
+        Column("grp", "BIGINT", ""),
+        Column("kept", "BOOLEAN", ""),
+        Column("used", "BOOLEAN", ""),
+    ),
+)
 
 
 @dataclass(slots=True)
@@ -36,18 +45,40 @@ class Numbers:
     trajectory: int = 0
 
 
-def fill_batches(bulk: Bulk, trace: Trace, steps: Sequence[Step], numbers: Numbers) -> None:
-    """Everything that was generated in ``steps``, whose places are their numbers; requests."""
-    for at, step in enumerate(steps):
-        for batch in (*step.batches, *step.evaluations):
-            fill_batch(bulk, batch, at, numbers)
-    for attempt in trace.attempts:
-        for batch in attempt.untrained:
-            fill_batch(bulk, batch, None, numbers)
-    fill_engines(bulk, trace)
+def fill_batches(sql: duckdb.DuckDBPyConnection, bulk: Bulk, trace: Trace) -> None:
+    """Every batch of a recording, its groups, and what engines and reward functions did beside.
+
+    Args:
+        sql: Has the trajectories.
+        bulk: Brings rows there.
+        trace: Of the run.
+    """
+    sql.execute(_CHOSEN.ddl)
+    for number, (step, batch) in enumerate(all_batches(trace.attempts)):
+        bulk.add(BY_NAME["batch"], [_batch_row(number, step, batch)])
+        bulk.add(_CHOSEN, _chosen(number, batch))
+        for shard in batch.shards:
+            bulk.add(BY_NAME["reward_call"], _call_rows(shard, number))
+    _fill_engines(bulk, trace)
+    bulk.finish()
+    for name in ("groups", "trained"):
+        sql.execute(statements("rlvr_probe.recording.fine", "join.sql")[name])
 
 
-def fill_engines(bulk: Bulk, trace: Trace) -> None:
+def _chosen(number: int, batch: Batch) -> Iterator[_Row]:
+    """Groups that are known to have been kept or used, or not to have been."""
+    kept, used = batch.kept, batch.used
+    if kept is None and used is None:
+        return
+    yield number, None, None if kept is None else False, None if used is None else False
+    for group in (kept or frozenset()) | (used or frozenset()):
+        yield (
+            number, group, None if kept is None else group in kept,
+            None if used is None else group in used,
+        )  # fmt: skip
+
+
+def _fill_engines(bulk: Bulk, trace: Trace) -> None:
     """Calls of engines that are no turn, and their requests."""
     bulk.add(
         BY_NAME["engine_call"],
@@ -67,25 +98,13 @@ def fill_engines(bulk: Bulk, trace: Trace) -> None:
             for one in trace.reward_work
         ),
     )
-    bulk.add(
-        BY_NAME["request"],
-        (
-            (
-                attempt.index, one.process, one.start_ns, one.end_ns, one.prompt_tokens,
-                one.response_tokens, one.cached_tokens, *_served(one),
-            )
-            for attempt in trace.attempts
-            for one in attempt.requests
-        ),
-    )  # fmt: skip
 
 
-def fill_batch(
-    bulk: Bulk, batch: Batch, step: int | None, numbers: Numbers, given: GivenBatch | None = None
-) -> None:
-    """One batch with all that belongs to it; ``given`` is what else a workload says of it."""
+def fill_batch(bulk: Bulk, given: GivenBatch, step: int, numbers: Numbers) -> None:
+    """One batch of a workload with all that belongs to it."""
+    batch = given.batch
     number, numbers.batch = numbers.batch, numbers.batch + 1
-    bulk.add(BY_NAME["batch"], [batch_row(number, step, batch, given)])
+    bulk.add(BY_NAME["batch"], [_batch_row(number, step, batch, given.number)])
     first = numbers.trajectory
     lasting = Durations(given)
     for group in batch.groups():
@@ -96,7 +115,7 @@ def fill_batch(
         bulk.add(
             BY_NAME["prompt_group"], [(number, group.index, group.size, len(held), kept, used)]
         )
-        if step is not None and (used or (batch.queued and used is None)):
+        if used or (batch.queued and used is None):
             bulk.add(BY_NAME["trained"], [(step, number, group.index)])
         for one in held:
             head = (numbers.trajectory, number, step, batch.mode)
@@ -107,15 +126,13 @@ def fill_batch(
             numbers.trajectory += 1
     bulk.add(BY_NAME["tool_call"], lasting.tool_rows(first))
     bulk.add(BY_NAME["reward_call"], lasting.reward_rows(number))
-    for shard in batch.shards:
-        _fill_calls(bulk, shard, number, first)
-        first += len(shard.response_tokens)
 
 
-def batch_row(number: int, step: int | None, batch: Batch, given: GivenBatch | None = None) -> _Row:
-    """Row of ``batch``."""
+def _batch_row(
+    number: int, step: int | None, batch: Batch, workload_step: int | None = None
+) -> _Row:
     return (
-        number, step, batch.mode, batch.ordinal, None if given is None else given.number,
+        number, step, batch.mode, batch.ordinal, workload_step,
         batch.policy_version, batch.group_size, batch.total, batch.rows, batch.queued,
         batch.ragged, batch.whole,
     )  # fmt: skip
@@ -147,7 +164,7 @@ def _fill_parts(
     bulk: Bulk, one: Trajectory, number: int, took_s: Mapping[int, float | None]
 ) -> None:
     """Turns, tool calls and rewards of one trajectory; ``took_s`` is of turns without a moment."""
-    bulk.add(BY_NAME["turn"], (turn_row(number, turn, took_s) for turn in one.turns))
+    bulk.add(BY_NAME["turn"], (_turn_row(number, turn, took_s) for turn in one.turns))
     bulk.add(
         BY_NAME["tool_call"],
         (
@@ -175,7 +192,7 @@ def _fill_parts(
     )
 
 
-def turn_row(number: int, turn: Turn, took_s: Mapping[int, float | None]) -> _Row:
+def _turn_row(number: int, turn: Turn, took_s: Mapping[int, float | None]) -> _Row:
     """Row of ``turn``; ``took_s`` is of turns without a moment."""
     return (
         number, turn.index, turn.prompt_tokens, turn.response_tokens, turn.cached_tokens,
@@ -193,22 +210,7 @@ def _served(request: Request | None) -> _Row:
     )  # fmt: skip
 
 
-def _fill_calls(bulk: Bulk, shard: BatchShard, batch: int, first: int) -> None:
-    """Calls of reward functions; ``first`` is the number of the shard's first trajectory."""
-
-    def verified() -> Iterator[_Row]:
-        for call in shard.calls:
-            if call.row is not None:
-                yield (
-                    first + call.row, call.process, call.function, call.start_ns, call.end_ns,
-                    call.attempts, call.timeouts,
-                )  # fmt: skip
-
-    bulk.add(BY_NAME["verification"], verified())
-    bulk.add(BY_NAME["reward_call"], call_rows(shard, batch))
-
-
-def call_rows(shard: BatchShard, batch: int) -> Iterator[_Row]:
+def _call_rows(shard: BatchShard, batch: int) -> Iterator[_Row]:
     """Rows of ``reward_call``."""
     for call in shard.calls:
         if call.row is None:

@@ -41,7 +41,7 @@ def fill_workload(bulk: Bulk, given: GivenWorkload) -> None:
     )
     numbers = Numbers()
     for one in given.batches:
-        fill_batch(bulk, one.batch, steps[one.session, one.batch.step], numbers, one)
+        fill_batch(bulk, one, steps[one.session, one.batch.step], numbers)
 
 
 def _row(names: tuple[str, ...], **known: int) -> list[int | None]:

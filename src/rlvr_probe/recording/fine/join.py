@@ -1,0 +1,338 @@
+"""Joins fine rows with the rows of batches, in SQL: the tables of what was generated.
+
+What a run is, its attempts, steps and batches, is known before. The statements say what belongs
+together; this says in which order they are asked, and what was counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rlvr_probe.model.batch import Batch, BatchShard
+from rlvr_probe.model.trace import Attempt, Step
+from rlvr_probe.recording.bulk import Bulk, real
+from rlvr_probe.recording.clock import RunClock
+from rlvr_probe.recording.columns import Column, Table
+from rlvr_probe.recording.fine import columns
+from rlvr_probe.recording.fine.statements import statements
+from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.recording.generated import TrajectoryRow
+from rlvr_probe.recording.load import Recorded
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["Counts", "Part", "all_batches", "join", "numbered", "tidy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of one event, by number, and what becomes of them.
+
+    Attributes:
+        begun_ns: When the rollout that made them began, on the clock of the run.
+    """
+
+    attempt: int
+    row: TrajectoryRow
+    shard: BatchShard
+    recorded: Recorded
+    begun_ns: int | None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What could not be joined, by attempt.
+
+    Attributes:
+        skipped: By reason: it is lost.
+        loose: By what it is: nobody told of it besides.
+    """
+
+    skipped: dict[int, Counter[str]] = field(default_factory=dict)
+    loose: Counter[str] = field(default_factory=Counter)
+
+    def skip(self, reason: str, by_attempt: Mapping[int, int]) -> None:
+        """Count what is lost."""
+        for attempt, count in by_attempt.items():
+            self.skipped.setdefault(attempt, Counter())[reason] += count
+
+
+def _table(name: str, **columns: str) -> Table:
+    return Table(name, "", tuple(Column(one, kind, "") for one, kind in columns.items()))
+
+
+_MEMBER: Final = _table(
+    "q_member",
+    p="INTEGER",
+    process="INTEGER",
+    attempt="INTEGER",
+    clock="VARCHAR",
+    shift_ns="BIGINT",
+)
+_SERVE: Final = _table("q_serve", client="INTEGER", scheduler="INTEGER", timed="BOOLEAN")
+_PART: Final = _table(
+    "q_part", n="INTEGER", attempt="INTEGER", size="INTEGER", p="INTEGER", clock="VARCHAR",
+    told_ns="BIGINT", begun_ns="BIGINT", batch="BIGINT", k="INTEGER",
+)  # fmt: skip
+_ROW: Final = _table(
+    "q_batch_row", n="INTEGER", local="INTEGER", prompt="BIGINT", response="BIGINT", cut="BIGINT",
+    engine="BIGINT", grp="BIGINT", loss="BIGINT", span="BIGINT",
+)  # fmt: skip
+_SHARD: Final = _table(
+    "q_shard", n="INTEGER", first="INTEGER", batch_id="INTEGER", step_id="INTEGER", mode="VARCHAR",
+    process="INTEGER", base="BIGINT", size="INTEGER", group_size="BIGINT", policy_version="BIGINT",
+    start_ns="BIGINT", end_ns="BIGINT", grouped="BOOLEAN", engines="BOOLEAN", masked="BOOLEAN",
+    cuts="BOOLEAN", spans="BOOLEAN", told="INTEGER", timed="BOOLEAN",
+)  # fmt: skip
+_REWARD: Final = _table(
+    "q_reward", n="INTEGER", function="VARCHAR", fn="BIGINT", given="DOUBLE[]", times="DOUBLE[]"
+)
+
+
+def numbered(attempts: Sequence[Attempt]) -> list[Step]:
+    """Every step, at the place that is its ``step_id``: by start; those without go before it."""
+    keyed, last = list[tuple[int, int, Step]](), 0
+    for attempt in attempts:
+        for step in attempt.steps:
+            moments = [span.start_ns for span in step.spans]
+            moments += [
+                shard.recorded_ns
+                for batch in (*step.batches, *step.evaluations)
+                for shard in batch.shards
+                if shard.recorded_ns is not None
+            ]
+            last = min(moments, default=last)
+            keyed.append((last, len(keyed), step))
+    return [step for _, _, step in sorted(keyed, key=lambda item: item[:2])]
+
+
+def all_batches(attempts: Sequence[Attempt]) -> Iterator[tuple[int | None, Batch]]:
+    """Every batch, in the order of their ``batch_id``, with the ``step_id``."""
+    for at, step in enumerate(numbered(attempts)):
+        for batch in (*step.batches, *step.evaluations):
+            yield at, batch
+    for attempt in attempts:
+        for batch in attempt.untrained:
+            yield None, batch
+
+
+def join(
+    store: FineStore,
+    attempts: Sequence[Attempt],
+    parts: Sequence[Part],
+    processes: Sequence[Recorded],
+    clock: RunClock,
+) -> Counts:
+    """Fill the tables ``trajectory``, ``turn``, ``tool_call``, ``verification``, ``reward``.
+
+    Also ``request``, and ``engine_call`` with what turns are of no trajectory. ``turn`` has a
+    column more, ``number``, until :func:`tidy`.
+
+    Args:
+        store: All fine rows of the run.
+        attempts: With all that is coarse.
+        parts: What was told of batches; their places are their numbers.
+        processes: At the places that are their indices.
+        clock: Of the run.
+    """
+    sql, bulk = store.open()
+    sql.execute("; ".join(table.ddl for table in (_MEMBER, _SERVE, _PART, _ROW, _SHARD, _REWARD)))
+    _add_members(bulk, store, attempts, processes, clock)
+    _add_parts(bulk, store, parts, clock)
+    _add_shards(bulk, attempts, parts)
+    bulk.finish()
+    counts = Counts()
+    sql.execute("ALTER TABLE turn ADD COLUMN number BIGINT")
+    ask = _Asking(sql, "join.sql")
+    _join_trajectories(ask, counts, spans=any(part.row.spans is not None for part in parts))
+    ragged = any(batch.ragged for _, batch in all_batches(attempts))
+    ask.run("trajectories", *(["samples"] if ragged else []))
+    if store.rows[columns.TURN.name] or store.rows[columns.TOOL.name]:
+        _join_turns(ask, counts, store.rows)
+    _join_requests(_Asking(sql, "requests.sql"), counts, store.rows)
+    rewards = _Asking(sql, "rewards.sql")
+    if store.rows[columns.VERIFICATION.name]:
+        _join_rewards(rewards)
+    elif store.whole:
+        rewards.run("told_alone")
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Asks the statements of one file."""
+
+    sql: duckdb.DuckDBPyConnection
+    file: str
+
+    def run(self, *names: str) -> int:
+        """Run statements; the one number that the last of them gives."""
+        known, rows = statements("rlvr_probe.recording.fine", self.file), []
+        for name in names:
+            rows = self.sql.execute(known[name]).fetchall()
+        return int(rows[0][0]) if rows and rows[0] else 0
+
+    def by_attempt(self, name: str) -> dict[int, int]:
+        """A count by attempt."""
+        query = statements("rlvr_probe.recording.fine", self.file)[name]
+        return dict(self.sql.execute(query).fetchall())
+
+
+def _add_members(
+    bulk: Bulk,
+    store: FineStore,
+    attempts: Sequence[Attempt],
+    processes: Sequence[Recorded],
+    clock: RunClock,
+) -> None:
+    attempt_of = {index: attempt.index for attempt in attempts for index in attempt.processes}
+    members = [
+        (store.number(process.header.process), index, attempt_of[index], process)
+        for index, process in enumerate(processes)
+        if index in attempt_of
+    ]
+    bulk.add(
+        _MEMBER,
+        (
+            (p, index, attempt, process.header.clock, clock.at(process, process.header.mono_ns))
+            for p, index, attempt, process in members
+        ),
+    )
+    bulk.add(
+        _SERVE,
+        (
+            (p, other, process.header.clock == scheduler.header.clock)
+            for p, _, attempt, process in members
+            for other, _, its, scheduler in members
+            if attempt == its and _may_serve(scheduler, process)
+        ),
+    )
+
+
+def _may_serve(scheduler: Recorded, client: Recorded) -> bool:
+    """Whether a process may schedule what another one, or the same, asks for."""
+    if scheduler is client:
+        return True
+    ours, theirs = client.header, scheduler.header
+    child = theirs.clock == ours.clock and theirs.ppid == ours.pid and theirs.host == ours.host
+    return child or theirs.owner == ours.process
+
+
+def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunClock) -> None:
+    for number, part in enumerate(parts):
+        row, size = part.row, len(part.row.response_tokens)
+        bulk.add(
+            _PART,
+            [
+                (
+                    number, part.attempt, size, store.number(part.recorded.header.process),
+                    part.recorded.header.clock, clock.at(part.recorded, row.time_ns),
+                    part.begun_ns, row.batch, row.keys,
+                )
+            ],
+        )  # fmt: skip
+        columns: dict[str, Sequence[Any] | None] = {
+            "n": [number] * size,
+            "local": list(range(size)),
+            "prompt": list(row.prompt_tokens),
+            "response": list(row.response_tokens),
+            "cut": None if row.truncated is None else list(row.truncated),
+            "engine": None if row.engines is None else list(row.engines),
+            "grp": None if row.groups is None else list(row.groups),
+            "loss": None if row.loss_runs is None else [sum(runs[::2]) for runs in row.loss_runs],
+            "span": None if row.spans is None else list(row.spans),
+        }
+        bulk.add_columns(_ROW, columns)
+
+
+def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:
+    number_of = {id(part.shard): number for number, part in enumerate(parts)}
+    first = 0
+    for batch_id, (step_id, batch) in enumerate(all_batches(attempts)):
+        for shard in batch.shards:
+            n, size = number_of[id(shard)], len(shard.response_tokens)
+            row, told = parts[n].row, shard.rewards
+            timed = any(column.verify_s is not None for column in told)
+            bulk.add(
+                _SHARD,
+                [
+                    (
+                        n, first, batch_id, step_id, batch.mode, shard.process, shard.offset, size,
+                        batch.group_size, batch.policy_version, shard.start_ns, shard.end_ns,
+                        row.groups is not None, row.engines is not None, row.loss_runs is not None,
+                        row.truncated is not None, row.spans is not None, len(told), timed,
+                    )
+                ],
+            )  # fmt: skip
+            bulk.add(
+                _REWARD,
+                (
+                    (
+                        n, column.function, column.index, list(map(real, column.values)),
+                        None if column.verify_s is None else list(column.verify_s),
+                    )
+                    for column in told
+                ),
+            )  # fmt: skip
+            first += size
+
+
+def _join_trajectories(ask: _Asking, counts: Counts, *, spans: bool) -> None:
+    ask.run("rows", "alone", "joined", *(["by_span"] if spans else []))
+    if ask.run("doubtful"):
+        ask.run("twice", "contested")
+        claims = ask.by_attempt("claims")
+        ask.run("settle", "refuse")
+        alone = ask.by_attempt("told_alone")
+        counts.loose["trajectories"] += sum(alone.values()) - sum(claims.values())
+    counts.skip("unjoined_trajectories", ask.by_attempt("unjoined"))
+    ask.run("flags", "places" if spans else "places_apart")
+
+
+def _join_turns(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
+    ask.run("only")
+    for kind, table, loose in (
+        ("turns", columns.TURN, ["loose_turns"]),
+        ("tools", columns.TOOL, []),
+    ):
+        if rows[table.name] and ask.run(kind) < rows[table.name]:
+            ask.run(f"other_{kind}", f"{kind}_of_batches", *loose)
+            counts.skip("unjoined_turns", ask.by_attempt(f"wrong_{kind}"))
+
+
+def _join_requests(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
+    if not rows[columns.REQUEST.name] and not (rows[columns.TURN.name] and ask.run("any_told")):
+        return
+    ask.run("sides", "asked", "pairs", "found")
+    counts.loose["requests"] += sum(ask.by_attempt("unserved").values())
+    ask.run("placed", "by_parent", "by_name", "matched", "told", "told_found", "told_matched")
+    ask.run("requests", "served")
+
+
+def _join_rewards(ask: _Asking) -> None:
+    for column in ("n INTEGER", "value DOUBLE"):
+        ask.sql.execute(f"ALTER TABLE verification ADD COLUMN {column}")
+    ask.run("verified")
+    shared = ask.run("shared")
+    ask.run("functions", "told", "each_once")
+    if ask.run("odd"):
+        ask.run("not_once")
+    if shared:
+        ask.sql.execute("DELETE FROM verification WHERE start_ns IS NULL")
+    for column in ("n", "value"):
+        ask.sql.execute(f"ALTER TABLE verification DROP COLUMN {column}")
+
+
+def tidy(sql: duckdb.DuckDBPyConnection) -> None:
+    """Drop what only the joining needed."""
+    sql.execute("ALTER TABLE turn DROP COLUMN number")
+    views = sql.execute("SELECT view_name FROM duckdb_views() WHERE starts_with(view_name, 'q_')")
+    for (name,) in views.fetchall():
+        sql.execute(f"DROP VIEW {name}")
+    made = sql.execute("SELECT table_name FROM duckdb_tables() WHERE starts_with(table_name, 'q_')")
+    for (name,) in made.fetchall():
+        sql.execute(f"DROP TABLE {name}")

@@ -1,0 +1,372 @@
+"""Fine rows of one process, made columns as they are decoded; whatever is unsound is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from itertools import chain, compress, count, pairwise, repeat
+from operator import add, attrgetter
+from typing import Any, Final, Protocol
+
+from rlvr_probe.model import names
+from rlvr_probe.model.turns import LooseCall
+from rlvr_probe.recording.columns import Table
+from rlvr_probe.recording.fine import columns
+from rlvr_probe.recording.journal import Journal
+from rlvr_probe.recording.types import COUNT_MAX, Definition
+
+__all__ = ["Columns", "FineRows", "Sink"]
+
+_TOGETHER: Final = 1_024
+"""Rows that are made columns at a time."""
+
+_INT64: Final = 1 << 63
+_SAME_NAME: Final = {
+    name: name for name in ("queue_s", "prefill_s", "decode_s", "preemptions", "finish")
+}
+
+Columns = dict[str, "Sequence[Any] | None"]
+"""Lists of equal length by name; None where nothing is known of any row."""
+
+
+class Sink(Protocol):
+    """Takes the columns of fine rows."""
+
+    def add(self, table: Table, process: int, values: Columns) -> None:
+        """Take rows of one process."""
+        ...
+
+    def keys(self, keys: Sequence[str | None]) -> int:
+        """Take the keys of the rows of a batch; the number by which they are found again."""
+        ...
+
+
+class _Rows:
+    """Rows of one definition; a column of them is made once."""
+
+    def __init__(self, definition: Definition, rows: Sequence[Any]) -> None:
+        self.rows = rows
+        self._definition = definition
+        self._columns: dict[str, list[Any] | None] = {}
+
+    def where(self, keep: Sequence[object]) -> _Rows:
+        """Those of which ``keep`` is true."""
+        if all(keep):
+            return self
+        return _Rows(self._definition, list(compress(self.rows, keep)))
+
+    def head(self, name: str) -> list[Any]:
+        """What every span has."""
+        return list(map(attrgetter(name), self.rows))
+
+    def of(self, name: str) -> list[Any] | None:
+        """The attribute ``name``; None where it is unknown of all."""
+        if name not in self._columns:
+            self._columns[name] = self._made(name)
+        return self._columns[name]
+
+    def _made(self, name: str) -> list[Any] | None:
+        known = self._definition.attributes
+        if name not in known or not self.rows:
+            return None
+        values = self.head(f"a{known.index(name)}")
+        return None if values[0] is None and values.count(None) == len(values) else values
+
+    def each(self, *names_of: str) -> Iterator[tuple[Any, ...]]:
+        """Several attributes of one row after the other."""
+        size = len(self.rows)
+        return zip(*(self.of(name) or repeat(None, size) for name in names_of), strict=True)
+
+    def batch(self) -> list[int]:
+        """The batch of each: its parent, if it names none."""
+        parents, told = self.head("parent"), self.of("batch")
+        if told is None:
+            return parents
+        pairs = zip(told, parents, strict=True)
+        return [parent if batch is None else batch for batch, parent in pairs]
+
+    def columns(self, **attributes: str) -> Columns:
+        """Start and duration, and attributes by the names of their columns."""
+        own = {name: self.of(attribute) for name, attribute in attributes.items()}
+        return {"start": self.head("start"), "duration": self.head("duration"), **own}
+
+
+class FineRows:
+    """Gathers the fine rows of a process, and notes in its journal what they tell of itself."""
+
+    def __init__(
+        self, journal: Journal, mono_ns: int, watched: Set[int], sink: Sink | None, process: int
+    ) -> None:
+        """Gather rows.
+
+        Args:
+            journal: Of the process.
+            mono_ns: Time 0 of its rows, CLOCK_MONOTONIC.
+            watched: Spans of which to note whether they ended.
+            sink: Gets the columns; without one they are only checked.
+            process: Number of the process there.
+        """
+        self._journal = journal
+        self._mono_ns = mono_ns
+        self._watched = watched
+        self._sink = sink
+        self._process = process
+        self._gathered: dict[Definition, list[Any]] = {}
+        self._calls = count()
+        self._takes: Mapping[str, Callable[[_Rows], Sequence[Any]]] = {
+            names.TRAJECTORY.name: self._trajectories,
+            names.TURN.name: self._turns,
+            names.TOOL_CALL.name: self._tools,
+            names.VERIFY.name: self._verifications,
+            names.REQUEST.name: self._requests,
+        }
+
+    def waiting(self, definition: Definition) -> list[Any]:
+        """Where rows of ``definition`` wait to be taken."""
+        return self._gathered.setdefault(definition, [])
+
+    def flush(self, least: int = _TOGETHER) -> None:
+        """Make columns of the rows of each definition that has ``least`` or more."""
+        for definition, waiting in self._gathered.items():
+            if len(waiting) >= least:
+                rows = waiting[:]
+                waiting.clear()
+                self._take(definition, rows)
+
+    def keys(self, keys: Sequence[str | None]) -> int:
+        """Number of the keys of a batch."""
+        return -1 if self._sink is None else self._sink.keys(keys)
+
+    def _take(self, definition: Definition, decoded: Sequence[Any]) -> None:
+        journal = self._journal
+        sound: Sequence[Any] = ()
+        rows, ends = _Rows(definition, decoded), [0]
+        if decoded:
+            ends = list(map(add, rows.head("start"), rows.head("duration")))
+            if self._mono_ns + max(ends) >= _INT64:  # a column of times holds no such number
+                rows = rows.where([self._mono_ns + end < _INT64 for end in ends])
+                ends = [end for end in ends if self._mono_ns + end < _INT64]
+        if rows.rows:
+            journal.last_ns = max(journal.last_ns, self._mono_ns + max(ends))
+            self._note_ends(rows)
+            sound = self._takes[definition.name](rows)
+        journal.skipped["bad_row"] += len(decoded) - len(sound)
+        if sound:
+            calls, total = journal.totals.get(definition.name, (0, 0))
+            total += sum(map(attrgetter("duration"), sound))
+            journal.totals[definition.name] = (calls + len(sound), total)
+
+    def _note_ends(self, rows: _Rows) -> None:
+        journal = self._journal
+        if journal.opened or self._watched:
+            spans = set(rows.head("span"))
+            journal.finished |= self._watched & spans
+            for span in journal.opened.keys() & spans:
+                del journal.opened[span]
+
+    def _add(self, table: Table, values: Columns) -> None:
+        if self._sink is not None and values["start"]:
+            self._sink.add(table, self._process, values)
+
+    # What takes rows of a name gives those back that are sound.
+
+    def _trajectories(self, rows: _Rows) -> Sequence[Any]:
+        told = ("policy_version_min", "policy_version_max")
+        if any(rows.of(name) is not None for name in told):
+            rows = rows.where(
+                [
+                    (oldest is None) == (newest is None) and (oldest or 0) <= (newest or 0)
+                    for oldest, newest in rows.each(*told)
+                ]
+            )
+        rows, masks = _masked(rows)
+        values = rows.columns(
+            key="key", engine="engine", oldest="policy_version_min", newest="policy_version_max",
+            prompt="prompt_tokens", response="response_tokens",
+        )  # fmt: skip
+        values["span"] = rows.head("span")
+        cut = rows.of("truncated")
+        if cut is not None:
+            values["truncated"] = [stopped if stopped is None else stopped == 1 for stopped in cut]
+        if masks is not None:
+            values["runs"] = masks
+            values["loss"] = [
+                None if mask is None else mask[0] if len(mask) == 1 else sum(mask[::2])
+                for mask in masks
+            ]
+        self._add(columns.TRAJECTORY, values)
+        return rows.rows
+
+    def _turns(self, rows: _Rows) -> Sequence[Any]:
+        if _are_alone(rows):
+            return self._alone(rows)
+        alone = [_is_alone(*each) for each in rows.each(*_OF_A_TURN)]
+        several = [not single for single in alone]
+        return [*self._alone(rows.where(alone)), *self._several(rows.where(several))]
+
+    def _alone(self, rows: _Rows) -> Sequence[Any]:
+        """Turns that each were a call of the engine."""
+        values = rows.columns(
+            turn="turn", prompt="prompt_tokens", response="response_tokens",
+            cached="cached_tokens", request="request", **_SAME_NAME,
+        )  # fmt: skip
+        named, size = rows.of("rows"), len(rows.rows)
+        values |= {
+            "span": rows.head("span"),
+            "batch": rows.batch(),
+            "local": [0] * size if named is None else [row or 0 for row in named],
+            "whole": [True] * size if named is None else [row is None for row in named],
+        }
+        self._add(columns.TURN, values)
+        return rows.rows
+
+    def _several(self, rows: _Rows) -> Sequence[Any]:
+        """Turns of several trajectories in a call; calls that do not tell them apart."""
+        sound = list[Any]()
+        entries = list[tuple[Any, ...]]()
+        told_of = rows.each(*_OF_A_TURN)
+        for row, batch, told in zip(rows.rows, rows.batch(), told_of, strict=True):
+            turn, prompt, response, _, named, samples = told
+            if turn is None:
+                start_ns = self._mono_ns + row.start
+                end_ns = start_ns + row.duration
+                self._journal.whole_calls.append(
+                    LooseCall(0, start_ns, end_ns, _single(samples), _single(response))
+                )
+            else:
+                lists = _lists(*told[:5])
+                if lists is None or prompt is None:
+                    continue
+                size, local = len(lists[0]), lists[4]
+                head = (
+                    row.start, row.duration, row.span, batch, next(self._calls), size, local[-1],
+                    named is None,
+                )  # fmt: skip
+                entries += ((*head, *entry) for entry in zip(*lists, strict=True))
+            sound.append(row)
+        if entries:
+            self._add(columns.TURN, dict(zip(_ENTRY, zip(*entries, strict=True), strict=True)))
+        return sound
+
+    def _tools(self, rows: _Rows) -> Sequence[Any]:
+        values = rows.columns(row="row", turn="turn", tool="tool", status="status")
+        values |= {"batch": rows.batch(), "error": rows.head("error")}
+        self._add(columns.TOOL, values)
+        return rows.rows
+
+    def _verifications(self, rows: _Rows) -> Sequence[Any]:
+        told = rows.each("value", "not_finite", "attempts", "timeouts")
+        if rows.of("not_finite") is not None or rows.of("timeouts") is not None:
+            rows = rows.where(
+                [
+                    not (odd and value is not None)
+                    and (timeouts is None or timeouts <= (attempts or 0))
+                    for value, odd, attempts, timeouts in told
+                ]
+            )
+        values = rows.columns(attempts="attempts", timeouts="timeouts", shared="shared")
+        values |= {
+            "batch": rows.batch(),
+            "function": [
+                function or "" for function in rows.of("function") or ("",) * len(rows.rows)
+            ],
+            "value": rows.of("value"),
+        }
+        if rows.of("not_finite") is not None:
+            given = rows.each("value", "not_finite")
+            values["value"] = ["NaN" if odd else value for value, odd in given]
+        self._add(columns.VERIFICATION, values)
+        return rows.rows
+
+    def _requests(self, rows: _Rows) -> Sequence[Any]:
+        rows = rows.where([teller is not None for (teller,) in rows.each("told_by")])
+        values = rows.columns(
+            key="key", request="request", prompt="prompt_tokens", response="response_tokens",
+            cached="cached_tokens", **_SAME_NAME,
+        )  # fmt: skip
+        values |= {
+            "parent": rows.head("parent"),
+            "client": [teller == names.TELLERS[0] for (teller,) in rows.each("told_by")],
+        }
+        self._add(columns.REQUEST, values)
+        return rows.rows
+
+
+_OF_A_TURN: Final = (
+    "turn", "prompt_tokens", "response_tokens", "cached_tokens", "rows", "samples",
+)  # fmt: skip
+_ENTRY: Final = (
+    "start", "duration", "span", "batch", "call", "entries", "last", "whole", "turn", "prompt",
+    "response", "cached", "local",
+)  # fmt: skip
+
+
+def _are_alone(rows: _Rows) -> bool:
+    """Whether each of these, as most turns, is as :func:`_is_alone` says."""
+    *counts, cached, named, samples = (rows.of(name) for name in _OF_A_TURN)
+    return (
+        all(column is not None and set(map(type, column)) == {int} for column in counts)
+        and all(
+            column is None or set(map(type, column)) <= {int, type(None)}
+            for column in (cached, named, samples)
+        )
+        and set(samples or ()) <= {1, None}
+        and max(max(column or (0,)) for column in counts) <= COUNT_MAX
+        and max(filter(None, cached or ()), default=0) <= COUNT_MAX
+    )
+
+
+def _masked(rows: _Rows) -> tuple[_Rows, Sequence[Sequence[int] | None] | None]:
+    """Rows whose mask of the loss is as long as their response, and these masks."""
+    runs, response = rows.of("loss_runs"), rows.of("response_tokens")
+    if runs is None:
+        return rows, None
+    if set(map(type, runs)) == {list} and list(map(sum, runs)) == response:
+        return rows, runs
+    pairs = rows.each("loss_runs", "response_tokens")
+    rows = rows.where([mask is None or sum(_listed(mask)) == tokens for mask, tokens in pairs])
+    masks = rows.of("loss_runs") or ()
+    return rows, [None if mask is None else _listed(mask) for mask in masks]
+
+
+def _is_alone(
+    turn: Any, prompt: Any, response: Any, cached: Any, row: object, samples: object
+) -> bool:
+    """Whether an engine call is told as that of one trajectory, in numbers and not in lists."""
+    return (
+        type(turn) is type(prompt) is type(response) is int
+        and turn <= COUNT_MAX
+        and prompt <= COUNT_MAX
+        and response <= COUNT_MAX
+        and (cached is None or (type(cached) is int and cached <= COUNT_MAX))
+        and (row is None or type(row) is int)
+        and (samples is None or (samples == 1 and type(samples) is int))
+    )
+
+
+def _lists(
+    turn: Any, prompt: Any, response: Any, cached: Any, named: Any
+) -> tuple[Sequence[Any], ...] | None:
+    """Turns, lengths and rows of a call, all of the same length; None if they are not."""
+    if prompt is None or response is None:
+        return None
+    prompts, responses = _listed(prompt), _listed(response)
+    size = len(prompts)
+    turns = [turn] * size if type(turn) is int else turn
+    hits: Sequence[Any] = [None] * size if cached is None else _listed(cached)
+    local = list(range(size)) if named is None else _listed(named)
+    lists: tuple[Sequence[Any], ...] = (turns, prompts, responses, hits, local)
+    if not size or any(len(one) != size for one in lists):
+        return None
+    if any(a >= b for a, b in pairwise(local)):
+        return None
+    known: Iterator[Any] = chain.from_iterable(lists if cached is not None else (*lists[:3], local))
+    return None if max(known) > COUNT_MAX else lists
+
+
+def _listed(value: Any) -> Sequence[int]:
+    """A column of numbers, of one where it is given as a number."""
+    return [value] if type(value) is int else value
+
+
+def _single(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < _INT64 else None

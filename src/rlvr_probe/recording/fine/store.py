@@ -1,0 +1,100 @@
+"""Where the fine rows of a run are while it is read: a database that is begun only for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.recording.columns import Table
+from rlvr_probe.recording.fine import columns
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from rlvr_probe.recording.bulk import Bulk
+
+__all__ = ["FineStore"]
+
+
+class FineStore:
+    """Takes the fine rows of a run while it is read: Python decodes, DuckDB loads beside it.
+
+    Attributes:
+        whole: Every table of the run is to be filled, and not only what a trace takes.
+        numbers: Of each process, by its key.
+        rows: How many were taken, by table.
+    """
+
+    def __init__(self, threads: int | None = None, *, whole: bool = False) -> None:
+        """Hold none; ``threads`` of DuckDB, by default one for each core."""
+        self.whole = whole
+        self.numbers: dict[str, int] = {}
+        self.rows = Counter[str]()
+        self._threads = threads
+        self._batches = 0
+        self._stack = ExitStack()
+        self._sql: duckdb.DuckDBPyConnection | None = None
+        self._bulk: Bulk | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody told of a single trajectory, not even by its key."""
+        return self._sql is None
+
+    def number(self, process: str) -> int:
+        """The number of a process."""
+        return self.numbers.setdefault(process, len(self.numbers))
+
+    def open(self) -> tuple[duckdb.DuckDBPyConnection, Bulk]:
+        """The database with all tables, and what brings rows there, until :meth:`close`.
+
+        Raises:
+            ProbeError: What it needs is not installed.
+        """
+        if self._sql is None or self._bulk is None:
+            missing = [name for name in ("duckdb", "numpy") if find_spec(name) is None]
+            if missing:
+                raise ProbeError(
+                    "this recording tells of single trajectories, which are joined with"
+                    f" {' and '.join(missing)}, not installed here; install with"
+                    " pip install 'rlvr-probe[cli]'"
+                )
+            from rlvr_probe.recording.bulk import Bulk
+            from rlvr_probe.recording.tables.opened import connect_tables
+
+            sql = self._stack.enter_context(connect_tables(self._threads, whole=self.whole))
+            sql.execute("; ".join(table.ddl for table in columns.ALL))
+            self._sql, self._bulk = sql, Bulk(sql)
+            self._stack.callback(self._bulk.close)
+        return self._sql, self._bulk
+
+    def keys(self, keys: Sequence[str | None]) -> int:
+        """Take the keys of the rows of a batch; their number in ``q_key``."""
+        number, self._batches = self._batches, self._batches + 1
+        _, bulk = self.open()
+        rows = list(range(len(keys)))
+        bulk.add_columns(columns.KEY, {"k": [number] * len(keys), "local": rows, "key": keys})
+        return number
+
+    def add(self, table: Table, process: int, values: dict[str, Sequence[Any] | None]) -> None:
+        """Take rows of a table of :mod:`~rlvr_probe.recording.fine.columns`."""
+        _, bulk = self.open()
+        size = len(values["start"] or ())
+        self.rows[table.name] += size
+        bulk.add_columns(table, {"p": [process] * size, **values})
+
+    def close(self) -> None:
+        """Drop everything."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> FineStore:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        stack, self._stack = self._stack, ExitStack()
+        self._sql = self._bulk = None
+        stack.__exit__(*error)

@@ -1,0 +1,148 @@
+"""Types of a journal's rows, made of its own definitions, by which whole chunks are decoded in C.
+
+Numbers, texts and lists of fine rows are checked as they are decoded; attributes of all other rows
+are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, Union
+
+import msgspec
+from msgspec import Meta
+
+from rlvr_probe.model import names
+
+__all__ = [
+    "ATTRIBUTES_MAX",
+    "COUNT_MAX",
+    "FINE",
+    "Definition",
+    "decoder_of",
+    "definition",
+]
+
+ATTRIBUTES_MAX: Final = 256
+"""What a definition has at most; no row of ours has half of that."""
+
+COUNT_MAX: Final = (1 << 32) - 1
+"""Tokens of one trajectory."""
+
+Time = Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]
+Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Id = Annotated[int, Meta(ge=1, lt=1 << 62)]
+_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+_Seconds = Annotated[float, Meta(ge=0)]
+_Digest = Annotated[str, Meta(min_length=16, max_length=16)]
+_Counts = Number | list[_Count]
+_Flag = Literal[0, 1] | bool
+
+_SPAN: Final = (
+    ("start", Time), ("duration", Number), ("span", Id), ("parent", Number),
+    ("error", str | None),
+)  # fmt: skip
+_EVENT: Final = (("time", Time), ("parent", Number))
+
+_SERVED: Final[Mapping[str, Any]] = {
+    "cached_tokens": _Count,
+    "queue_s": _Seconds,
+    "prefill_s": _Seconds,
+    "decode_s": _Seconds,
+    "preemptions": _Count,
+    "finish": Literal[names.FINISHES],
+}
+
+FINE: Final[Mapping[str, Mapping[str, Any]]] = {
+    names.TRAJECTORY.name: {
+        "key": str,
+        "engine": Number,
+        "policy_version_min": Number,
+        "policy_version_max": Number,
+        "prompt_tokens": _Count,
+        "response_tokens": _Count,
+        "loss_runs": _Count | list[_Count],
+        "truncated": _Flag,
+    },
+    names.TURN.name: {
+        **_SERVED,
+        "batch": Number,
+        "rows": _Counts,
+        "turn": _Counts,
+        "prompt_tokens": _Counts,
+        "response_tokens": _Counts,
+        "cached_tokens": _Counts,
+        "request": _Digest,
+    },
+    names.TOOL_CALL.name: {
+        "batch": Number,
+        "row": Number,
+        "turn": Number,
+        "tool": str,
+        "status": Literal[names.TOOL_STATUSES],
+    },
+    names.VERIFY.name: {
+        "batch": Number,
+        "function": str,
+        "value": float,
+        "not_finite": Literal[0, 1],
+        "attempts": Number,
+        "timeouts": Number,
+        "shared": list[Id],
+    },
+    names.REQUEST.name: {
+        **_SERVED,
+        "told_by": Literal[names.TELLERS],
+        "key": _Digest,
+        "request": _Digest,
+        "prompt_tokens": _Count,
+        "response_tokens": _Count,
+    },
+}
+"""Spans of which there can be millions, and what their attributes are where they are known."""
+
+
+class Definition:
+    """What rows of one number are.
+
+    Attributes:
+        event: An event; else a span.
+        type: Of its rows: the columns that all spans, or all events, have, and the attributes as
+            ``a0``, ``a1`` and so on.
+        bare: Of a row without its attributes: the reading of a hook failed.
+    """
+
+    __slots__ = ("attributes", "bare", "event", "name", "type")
+
+    def __init__(self, number: int, kind: str, name: str, attributes: Sequence[str]) -> None:
+        """Make the types."""
+        self.name = name
+        self.attributes = tuple(attributes)
+        self.event = kind == "event"
+        known = {} if self.event else FINE.get(name, {})
+        own = [
+            (f"a{at}", known[attribute] | None if attribute in known else Any)
+            for at, attribute in enumerate(attributes)
+        ]
+        head = _EVENT if self.event else _SPAN
+        self.type, self.bare = (
+            msgspec.defstruct(
+                "Row", fields, array_like=True, tag=number, gc=False, forbid_unknown_fields=True
+            )
+            for fields in ([*head, *own], head)
+        )
+
+    def whole(self, bare: Any) -> Any:
+        """A row whose attributes are all unknown."""
+        return self.type(*msgspec.structs.astuple(bare), *(None for _ in self.attributes))
+
+
+definition = lru_cache(maxsize=4_096)(Definition)
+"""Processes of a run have the same ones: to make one takes a third of a millisecond."""
+
+
+@lru_cache(maxsize=1_024)
+def decoder_of(types: tuple[type[msgspec.Struct], ...]) -> msgspec.json.Decoder[Any]:
+    """A decoder of rows of ``types``."""
+    return msgspec.json.Decoder(Union[types])  # noqa: UP007 - of a tuple

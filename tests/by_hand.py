@@ -1,0 +1,97 @@
+"""Tables of a trace that was made by hand: no journal tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rlvr_probe.model.batch import Batch, Trajectory
+from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording.bulk import real
+from rlvr_probe.recording.fine.join import all_batches
+from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.recording.tables import Tables
+from rlvr_probe.recording.tables.filling import fill
+from rlvr_probe.recording.tables.schema import BY_NAME
+
+__all__ = ["tables_of"]
+
+_Rows = Iterator[tuple[str, dict[str, Any]]]
+
+
+@contextmanager
+def tables_of(trace: Trace, *, threads: int | None = 1) -> Iterator[Tables]:
+    """The tables of ``trace``, until the context is left."""
+    with FineStore(threads, whole=True) as store:
+        sql, bulk = store.open()
+        first = 0
+        for number, (step, batch) in enumerate(all_batches(trace.attempts)):
+            for name, values in _rows(number, step, batch, first):
+                bulk.add(BY_NAME[name], [[values.get(column) for column in BY_NAME[name].names]])
+            first += batch.rows
+        for attempt in trace.attempts:
+            for request in attempt.requests:
+                values = {name: getattr(request, name) for name in request.__dataclass_fields__}
+                row = {"attempt": attempt.index, **values}
+                names = BY_NAME["request"].names
+                bulk.add(BY_NAME["request"], [[row.get(column) for column in names]])
+        bulk.finish()
+        fill(sql, bulk, trace)
+        yield Tables(sql, trace.run, tuple(trace.notes))
+
+
+def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:
+    shards = [shard for shard in batch.shards for _ in shard.response_tokens]
+    at = first
+    for group in batch.groups():
+        for one in group.trajectories:
+            own = None if one.start_ns is None else shards[at - first].times_ns is not None
+            yield "trajectory", {
+                "trajectory_id": at, "batch_id": number, "step_id": step, "mode": batch.mode,
+                "process": one.process, "row": one.row, "grp": group.index, "sample": one.sample,
+                "prompt_tokens": one.prompt_tokens, "response_tokens": one.response_tokens,
+                "loss_tokens": one.loss_tokens, "truncated": one.truncated, "engine": one.engine,
+                "policy_version": one.policy_version, "start_ns": one.start_ns,
+                "end_ns": one.end_ns, "own_times": own,
+                "policy_version_min": one.policy_versions and one.policy_versions[0],
+                "policy_version_max": one.policy_versions and one.policy_versions[1],
+            }  # fmt: skip
+            yield from _parts(at, one)
+            at += 1
+    at = first
+    for shard in batch.shards:
+        for call in shard.calls:
+            if call.row is not None:
+                yield "verification", {
+                    "trajectory_id": at + call.row, "process": call.process,
+                    "function": call.function, "start_ns": call.start_ns, "end_ns": call.end_ns,
+                    "attempts": call.attempts, "timeouts": call.timeouts,
+                }  # fmt: skip
+        at += len(shard.response_tokens)
+
+
+def _parts(at: int, one: Trajectory) -> _Rows:
+    for turn in one.turns:
+        yield "turn", {
+            "trajectory_id": at, "turn": turn.index, "prompt_tokens": turn.prompt_tokens,
+            "response_tokens": turn.response_tokens, "cached_tokens": turn.cached_tokens,
+            "start_ns": turn.start_ns, "end_ns": turn.end_ns,
+            "took_s": None if turn.end_ns is None else (turn.end_ns - (turn.start_ns or 0)) / 1e9,
+            "queue_s": turn.request and turn.request.queue_s,
+            "prefill_s": turn.request and turn.request.prefill_s,
+            "decode_s": turn.request and turn.request.decode_s,
+            "preemptions": turn.request and turn.request.preemptions,
+            "finish": turn.request and turn.request.finish,
+        }  # fmt: skip
+    for call in one.tool_calls:
+        yield "tool_call", {
+            "trajectory_id": at, "turn": call.turn, "tool": call.tool, "status": call.status,
+            "error": call.error, "start_ns": call.start_ns, "end_ns": call.end_ns,
+            "took_s": call.latency_s,
+        }  # fmt: skip
+    for reward in one.rewards:
+        yield "reward", {
+            "trajectory_id": at, "function": reward.function, "fn": reward.index,
+            "value": real(reward.value), "verify_s": reward.verify_s,
+        }  # fmt: skip
