@@ -70,6 +70,7 @@ lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/otlp-receiver.in --output-file requirements/otlp-receiver.txt
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/phoenix.in --output-file requirements/phoenix.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/perfetto.in --output-file requirements/perfetto.txt
+	$(LOCK) --python-version 3.11 $(ARGS) requirements/polars.in --output-file requirements/polars.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/rotel.in --output-file requirements/rotel.txt
 
 clean: ## remove everything that make made; recordings in rlvr-probe-runs/ stay

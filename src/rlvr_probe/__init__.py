@@ -7,7 +7,8 @@
     rlvr_probe.attach()
 
 records rollout generation, reward verification and trainer steps of unmodified frameworks, at a
-cost nobody notices. What comes of a recording is the command ``rlvr-probe``.
+cost nobody notices. What comes of a recording is the command ``rlvr-probe``, and its tables are
+what :func:`open_run` opens.
 """
 
 # Type checkers take it for true. `typing` would cost more than all the rest here.
@@ -15,16 +16,29 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from rlvr_probe._attach import Attachment, attach, detach
+    from rlvr_probe.analysis.run import Relation, Run, open_run
     from rlvr_probe.config import Config
     from rlvr_probe.spans import span
 
-__all__ = ["Attachment", "Config", "attach", "detach", "span"]
+__all__ = [
+    "Attachment",
+    "Config",
+    "Relation",
+    "Run",
+    "attach",
+    "detach",
+    "open_run",
+    "span",
+]
 
 _HOMES = {
     "Attachment": "_attach",
     "Config": "config",
+    "Relation": "analysis.run",
+    "Run": "analysis.run",
     "attach": "_attach",
     "detach": "_attach",
+    "open_run": "analysis.run",
     "span": "spans",
 }
 

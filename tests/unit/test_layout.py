@@ -161,7 +161,9 @@ def test_an_armed_process_that_imports_no_framework_loads_the_hook_only() -> Non
 def test_the_exported_names_are_these() -> None:
     import rlvr_probe
 
-    assert rlvr_probe.__all__ == ["Attachment", "Config", "attach", "detach", "span"]
+    assert rlvr_probe.__all__ == [
+        *("Attachment", "Config", "Relation", "Run", "attach", "detach", "open_run", "span")
+    ]
     assert all(getattr(rlvr_probe, name) is not None for name in rlvr_probe.__all__)
     assert set(rlvr_probe.__all__) <= set(dir(rlvr_probe))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -67,6 +67,7 @@ def _slots(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
+    from rlvr_probe.analysis.libraries import require
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.placing import check_file, placed, placed_file
     from rlvr_probe.cli.progress import ReadingProgress
@@ -74,11 +75,12 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.exporter import check_place
     from rlvr_probe.report.render import draw
 
-    with _needed():
-        from rlvr_probe.analysis.characterization import characterize
-        from rlvr_probe.recording.tables import save_tables
-        from rlvr_probe.report.characterize import lay_out_characterization, to_document
-        from rlvr_probe.report.page import write_page
+    require("duckdb", "characterize")
+    from rlvr_probe.analysis.characterization import characterize
+    from rlvr_probe.recording.tables import save_tables
+    from rlvr_probe.report.characterize import lay_out_characterization, to_document
+    from rlvr_probe.report.page import write_page
+
     # Before minutes of work, not after them.
     for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
         if target is not None:
@@ -107,19 +109,6 @@ def execute(args: argparse.Namespace) -> int:
                 path.write_text(text + "\n", encoding="utf-8")
     draw(lay_out_characterization(found), sys.stdout)
     return 0
-
-
-@contextmanager
-def _needed() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "duckdb":
-            raise
-        raise ProbeError(
-            "characterize needs DuckDB, which is not installed; install it with"
-            " pip install 'rlvr-probe[cli]'"
-        ) from None
 
 
 @contextmanager

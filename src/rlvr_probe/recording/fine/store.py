@@ -29,12 +29,20 @@ class FineStore:
         rows: How many were taken, by table.
     """
 
-    def __init__(self, threads: int | None = None, *, whole: bool = False) -> None:
-        """Hold none; ``threads`` of DuckDB, by default one for each core."""
+    def __init__(
+        self, threads: int | None = None, *, whole: bool = False, signals: bool = True
+    ) -> None:
+        """Hold none.
+
+        Args:
+            threads: Of DuckDB; by default one for each core.
+            whole: See above.
+            signals: Whether Ctrl-C, and a handled SIGTERM, end queries.
+        """
         self.whole = whole
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
-        self._threads = threads
+        self._threads, self._signals = threads, signals
         self._batches = 0
         self._stack = ExitStack()
         self._sql: duckdb.DuckDBPyConnection | None = None
@@ -66,7 +74,9 @@ class FineStore:
             from rlvr_probe.recording.bulk import Bulk
             from rlvr_probe.recording.tables.opened import connect_tables
 
-            sql = self._stack.enter_context(connect_tables(self._threads, whole=self.whole))
+            sql = self._stack.enter_context(
+                connect_tables(self._threads, whole=self.whole, signals=self._signals)
+            )
             sql.execute("; ".join(table.ddl for table in columns.ALL))
             self._sql, self._bulk = sql, Bulk(sql)
             self._stack.callback(self._bulk.close)

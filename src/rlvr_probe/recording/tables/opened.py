@@ -62,6 +62,7 @@ def open_tables(
     threads: int | None = None,
     progress: Progress | None = None,
     machine: Machine | None = None,
+    signals: bool = True,
 ) -> Iterator[Tables]:
     """The tables of ``source``, until the context is left.
 
@@ -71,11 +72,13 @@ def open_tables(
         threads: Of DuckDB; by default one for each core.
         progress: Called after each process with bytes read so far and bytes to read.
         machine: Where to look whether processes still run; this machine.
+        signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on. They must not
+            where the program goes on.
 
     Raises:
         RecordingError: There is no recording, it cannot be read, or there are two.
     """
-    with FineStore(threads, whole=True) as store:
+    with FineStore(threads, whole=True, signals=signals) as store:
         if isinstance(source, GivenWorkload):
             sql, bulk = store.open()
             fill_workload(bulk, source)
@@ -89,11 +92,12 @@ def open_tables(
 
 
 @contextmanager
-def connect(threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(threads: int | None, *, signals: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory; what does not fit goes to a private folder of temporary files.
 
     Args:
         threads: Of DuckDB; by default one for each core.
+        signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on.
 
     Raises:
         ProbeError: Memory and half of what was free on the disk do not suffice.
@@ -114,7 +118,8 @@ def connect(threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
         sql = stack.enter_context(closing(duckdb.connect(config=config)))
         # Python without a script has it, on stdout.
         sql.execute("SET enable_progress_bar = false")
-        stack.enter_context(interruptible(sql))
+        if signals:
+            stack.enter_context(interruptible(sql))
         try:
             yield sql
         except duckdb.OutOfMemoryException as error:
@@ -138,9 +143,11 @@ def _overflow(stack: ExitStack) -> dict[str, str]:
 
 
 @contextmanager
-def connect_tables(threads: int | None, *, whole: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect_tables(
+    threads: int | None, *, whole: bool, signals: bool = True
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the tables, empty; if not ``whole``, with those of single trajectories."""
-    with connect(threads) as sql:
+    with connect(threads, signals=signals) as sql:
         wanted = [table.ddl for table in TABLES if whole or table.name in _FINE]
         wanted += [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items() if whole]
         sql.execute("; ".join(wanted))

@@ -68,12 +68,15 @@ def is_saved(directory: Path) -> bool:
 
 
 @contextmanager
-def open_saved(directory: Path, *, threads: int | None = None) -> Iterator[Tables]:
+def open_saved(
+    directory: Path, *, threads: int | None = None, signals: bool = True
+) -> Iterator[Tables]:
     """The tables in ``directory``, until the context is left; they are read when asked.
 
     Args:
         directory: As :func:`save_tables` wrote it.
         threads: Of DuckDB; by default one for each core.
+        signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on.
 
     Raises:
         RecordingError: It holds none, not all of them, or those of another version.
@@ -89,7 +92,7 @@ def open_saved(directory: Path, *, threads: int | None = None) -> Iterator[Table
             f"{directory} holds tables of version {about.get('version')}; expected {_VERSION}: save"
             " them again with this version"
         )
-    with connect(threads) as sql:
+    with connect(threads, signals=signals) as sql:
         for table in TABLES:
             path = directory / f"{table.name}.parquet"
             if not path.is_file():

@@ -1,0 +1,328 @@
+"""A recording as tables, for programs and notebooks.
+
+Nothing here loads DuckDB before a run is opened: who has the package without the extra ``cli``
+can still import all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rlvr_probe.access import whose
+from rlvr_probe.analysis.libraries import require
+from rlvr_probe.exceptions import ProbeError, RecordingError
+from rlvr_probe.model.names import STAGES
+from rlvr_probe.recording import check_readable, find_run, list_denied
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from rlvr_probe.recording.tables import Tables
+
+__all__ = ["Relation", "Run", "open_run"]
+
+_SHOWN_ROWS: Final = 10
+_SHOWN_CHARACTERS: Final = 80
+_ROWS: Final = 4_096
+"""Taken at once of those that a program goes through."""
+
+_KEPT: Final = "(SELECT {0}_id FROM kept_{0})"
+_RELATIONS: Final = {
+    "steps": ("step", "FROM kept_step", "step_id"),
+    "stages": ("span", f"FROM kept_span WHERE name IN {STAGES}", "start_ns, process, id"),
+    "groups": (
+        "prompt_group",
+        f"FROM prompt_group WHERE batch_id IN {_KEPT.format('batch')}",
+        "batch_id, grp",
+    ),
+    "trajectories": ("trajectory", "FROM kept_trajectory", "trajectory_id"),
+    "turns": (
+        "turn",
+        f"FROM turn WHERE trajectory_id IN {_KEPT.format('trajectory')}",
+        "trajectory_id, turn",
+    ),
+    "rewards": (
+        "reward",
+        f"FROM reward WHERE trajectory_id IN {_KEPT.format('trajectory')}",
+        "trajectory_id, fn",
+    ),
+    "devices": ("device", "FROM device", "device"),
+}
+"""By name: the table whose columns it has, its rows, and their order."""
+
+
+class Relation:
+    """Rows of a run: one of its tables, or the answer to a question in SQL.
+
+    It holds no rows: each use of it asks the run, which has to be open. As an iterable it gives one
+    dict for each row, by column; ``len()`` counts rows.
+
+    Attributes:
+        name: Of the table; ``sql`` for an answer.
+        columns: Names of its columns, in their order.
+    """
+
+    def __init__(
+        self, run: Run, name: str, query: str, columns: Sequence[str], units: Sequence[str] = ()
+    ) -> None:
+        """Made by :class:`Run`."""
+        self.name = name
+        self.columns = list(columns)
+        self._run = run
+        self._query = query
+        self._units = units
+
+    def to_arrow(self) -> Any:
+        """The rows as a ``pyarrow.Table``.
+
+        Raises:
+            ProbeError: pyarrow is not installed, or the run was closed.
+        """
+        require("pyarrow", "to_arrow()")
+        return self._use(lambda rows: rows.to_arrow_table())
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``; a column of integers with unknown ones is of floats.
+
+        Raises:
+            ProbeError: pandas is not installed, or the run was closed.
+        """
+        require("pandas", "to_pandas()")
+        return self._use(lambda rows: rows.df())
+
+    def to_polars(self) -> Any:
+        """The rows as a ``polars.DataFrame``.
+
+        Raises:
+            ProbeError: polars is not installed, or the run was closed.
+        """
+        return self._use(require("polars", "to_polars()").DataFrame)
+
+    def __len__(self) -> int:
+        count: int = self._use(len)
+        return count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        sql = self._run._connect()
+        with _answering(sql):
+            sql.execute(self._query)
+        while True:
+            with _answering(sql):
+                rows = sql.fetchmany(_ROWS)
+            if not rows:
+                return
+            for row in rows:
+                yield dict(zip(self.columns, row, strict=True))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of run {self._run.source}: {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        """The first rows, for a notebook."""
+        count = len(self)
+        units = [f"<br><small>{_text(unit)}</small>" if unit else "" for unit in self._units]
+        head = [
+            f"<th>{_text(column)}{unit}</th>"
+            for column, unit in zip(self.columns, units or [""] * len(self.columns), strict=True)
+        ]
+        rows = self._use(lambda rows: rows.limit(_SHOWN_ROWS).fetchall())
+        body = [f"<tr>{''.join(f'<td>{_shown(value)}</td>' for value in row)}</tr>" for row in rows]
+        return (
+            f"<table><caption>{_text(self.name)}, {len(rows):,} of {count:,} rows</caption>"
+            f"<thead><tr>{''.join(head)}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        )
+
+    def _use(self, use: Callable[[Any], Any]) -> Any:
+        """What ``use`` makes of DuckDB's relation of these rows."""
+        sql = self._run._connect()
+        with _answering(sql):
+            return use(sql.sql(self._query))
+
+
+class Run:
+    """The tables of one recording, until it is closed.
+
+    As a context it is closed at the end of the block; one that nobody holds closes itself. Several
+    may be open at a time. The recording is only read.
+
+    Attributes:
+        source: The run id.
+        notes: What a reader should know of the recording: sentences, most important first.
+    """
+
+    def __init__(self, tables: Tables, stack: ExitStack, notes: Sequence[str] = ()) -> None:
+        """Made by :func:`open_run`."""
+        self.source = tables.source
+        self.notes = (*notes, *tables.notes)
+        self._sql = tables.sql
+        self._closing = weakref.finalize(self, stack.close)
+        for name, (_, rows, _) in _RELATIONS.items():
+            self._sql.execute(f'CREATE VIEW "{name}" AS {rows}')
+
+    @property
+    def steps(self) -> Relation:
+        """Trainer steps: columns of ``step``."""
+        return self._relation("steps")
+
+    @property
+    def stages(self) -> Relation:
+        """Stages of the steps, one row for each process and time: columns of ``span``."""
+        return self._relation("stages")
+
+    @property
+    def groups(self) -> Relation:
+        """Prompts, each with its trajectories: columns of ``prompt_group``."""
+        return self._relation("groups")
+
+    @property
+    def trajectories(self) -> Relation:
+        """Sampled completions: columns of ``trajectory``."""
+        return self._relation("trajectories")
+
+    @property
+    def turns(self) -> Relation:
+        """Engine calls of single trajectories: columns of ``turn``."""
+        return self._relation("turns")
+
+    @property
+    def rewards(self) -> Relation:
+        """What each reward function gave each trajectory: columns of ``reward``."""
+        return self._relation("rewards")
+
+    @property
+    def devices(self) -> Relation:
+        """GPUs, parts of them and hosts: columns of ``device``."""
+        return self._relation("devices")
+
+    def sql(self, query: str) -> Relation:
+        """The answer to one ``SELECT``, of DuckDB, over these tables and all others of the run.
+
+        Raises:
+            ProbeError: It is none, or DuckDB cannot answer it, or the run was closed.
+        """
+        sql = self._connect()
+        kind = require("duckdb", "sql()").StatementType.SELECT
+        with _answering(sql):
+            kinds = [statement.type for statement in sql.extract_statements(query)]
+            if kinds != [kind]:
+                raise ProbeError(f"expected one SELECT, found {query!r}: a run is only read")
+            columns = sql.sql(query).columns
+        doubled = sorted({column for column in columns if columns.count(column) > 1})
+        if doubled:
+            raise ProbeError(f"two columns are called {doubled[0]}; AS gives one another name")
+        return Relation(self, "sql", query, columns)
+
+    def close(self) -> None:
+        """Give back memory and temporary files; what was made of the tables stays."""
+        self._closing()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._closing.alive else ", closed"
+        return f"<rlvr_probe.Run {self.source}{state}>"
+
+    def _repr_html_(self) -> str:
+        """Its tables and notes, for a notebook."""
+        rows = [f"<tr><td>{name}</td><td>{len(self._relation(name)):,}</td></tr>"
+                for name in _RELATIONS]  # fmt: skip
+        notes = [f"<li>{_text(note)}</li>" for note in self.notes]
+        return (
+            f"<table><caption>run {_text(self.source)}</caption><thead><tr><th>table</th>"
+            f"<th>rows</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+            f"<ul>{''.join(notes)}</ul>"
+        )
+
+    def _relation(self, name: str) -> Relation:
+        from rlvr_probe.recording.tables.schema import BY_NAME
+
+        table, _, order = _RELATIONS[name]
+        columns = BY_NAME[table].columns
+        query = f'FROM "{name}" ORDER BY {order}'
+        units = [column.unit for column in columns]
+        return Relation(self, name, query, BY_NAME[table].names, units)
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        """A connection of one question's own: several may be asked at a time."""
+        if not self._closing.alive:
+            raise ProbeError(
+                f"run {self.source} was closed; rlvr_probe.open_run() opens a recording again"
+            )
+        sql = self._sql.cursor()
+        sql.execute("SET enable_progress_bar = false")
+        # A name in a query is that of a table, and never that of a variable of the program.
+        sql.execute("SET python_enable_replacements = false")
+        return sql
+
+
+def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Run:
+    """Open the tables of a recording, which needs the extra ``cli``.
+
+    Args:
+        path: A run folder, a folder of runs, of which the newest is taken, tables that
+            ``characterize --save`` kept, or several folders of one run, where nodes kept a part of
+            it each.
+
+    Raises:
+        ProbeError: DuckDB is not installed.
+        RecordingError: There is no recording, it cannot be read, or there are two.
+    """
+    require("duckdb", "open_run()")
+    from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
+
+    given = [path] if isinstance(path, (str, os.PathLike)) else path
+    paths = [Path(part).expanduser() for part in given]
+    if not paths:
+        raise RecordingError("expected a folder of a run, found none")
+    for part in paths:
+        check_readable(part)
+    with ExitStack() as stack:
+        if len(paths) == 1 and is_saved(paths[0]):
+            tables = stack.enter_context(open_saved(paths[0], signals=False))
+            return Run(tables, stack.pop_all())
+        # Found once: another run may begin meanwhile.
+        runs = [find_run(part) for part in paths]
+        notes = [
+            f"{denied.name} may be newer and may not be read: it {whose(denied)}"
+            for part, run in zip(paths, runs, strict=True)
+            for denied in list_denied(part, run)[:1]
+        ]
+        tables = stack.enter_context(open_tables(runs, signals=False))
+        return Run(tables, stack.pop_all(), notes)
+
+
+@contextmanager
+def _answering(sql: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Ctrl-C ends a query in the block; what DuckDB cannot do is an error of ours."""
+    import duckdb
+
+    from rlvr_probe.recording.tables.interruption import interruptible
+
+    try:
+        with interruptible(sql):
+            yield
+    except duckdb.Error as error:
+        raise ProbeError(f"DuckDB cannot answer this: {error}") from None
+
+
+def _shown(value: object) -> str:
+    """A value in a cell; not all of a long text."""
+    if value is None:
+        return "<i>NULL</i>"
+    text = str(value)
+    return _text(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")
+
+
+def _text(text: str) -> str:
+    """A text that a recording may hold, as HTML; what turns a line around is no part of it."""
+    return escape("".join(char if char.isprintable() else "\ufffd" for char in text))
