@@ -32,7 +32,7 @@ ORDER BY n, t.trajectory_id, t.turn, t.start_ns
 -- name: tools
 SELECT n, c.trajectory_id - first AS local, turn, tool, status, error, c.start_ns, c.end_ns
 FROM tool_call c JOIN q_shard i ON c.trajectory_id BETWEEN i.first AND i.first + i.size - 1
-ORDER BY n, local, c.start_ns
+ORDER BY n, local, c.start_ns, c.end_ns
 
 -- name: verifications
 SELECT n, v.function, v.process, v.start_ns, v.end_ns, 1 AS samples, v.trajectory_id - first AS rows, attempts,
