@@ -26,7 +26,6 @@ from rlvr_probe.recording import find_run, read_run
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.prefix) / "bin"
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-recording.md"
 FORMAT = ROOT / "docs" / "reference" / "polytrace-workload.md"
 ELISION = "..."
@@ -73,15 +72,21 @@ def differences(expected: tuple[str, ...], printed: str) -> list[str]:
 
 
 class Reader:
-    """Somebody who types what a page says, in a folder that looks like a clone."""
+    """Somebody who types what a page says, in a folder that looks like a clone.
 
-    def __init__(self, folder: Path) -> None:
+    Of the clone there are the recipes, and the virtual environment ``prefix`` as ``.venv``.
+    """
+
+    def __init__(self, folder: Path, prefix: Path = Path(sys.prefix)) -> None:
         self.folder = folder
-        (folder / ".venv").symlink_to(sys.prefix)
-        (folder / "integrations").symlink_to(ROOT / "integrations")
+        (folder / ".venv").symlink_to(prefix)
+        for recipe in ROOT.glob("integrations/*/recipe"):
+            link = folder / recipe.relative_to(ROOT)
+            link.parent.mkdir(parents=True)
+            link.symlink_to(recipe)
         self.environ = {
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{prefix / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONUTF8": "1",
         }
 
@@ -121,6 +126,11 @@ def test_the_demo_of_the_readme_prints_what_it_shows(reader: Reader) -> None:
 
 
 def test_the_tutorial_prints_what_it_shows(reader: Reader) -> None:
+    follow_tutorial(reader)
+
+
+def follow_tutorial(reader: Reader) -> None:
+    """Type all commands of the tutorial but those that set up, and compare what they print."""
     commands = [one for one in shown(TUTORIAL) if not one.command.startswith(("make ", "source "))]
     assert len(commands) >= 7
     for one in commands:
