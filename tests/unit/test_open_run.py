@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,23 @@ def test_a_run_may_be_closed_by_another_thread(folder: Path) -> None:
     thread.join()
     with pytest.raises(ProbeError, match="was closed"):
         len(run.steps)
+
+
+def test_a_run_that_is_closed_while_it_is_gone_through_says_so(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=10, trajectories=640)
+    run = rlvr_probe.open_run(tmp_path)
+    rows = iter(run.trajectories)
+    assert next(rows)["trajectory_id"] == 0
+    run.close()
+    with pytest.raises(ProbeError, match="was closed"):
+        list(rows)
+
+
+def test_threads_ask_at_a_time(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", steps=10, trajectories=640)
+    with rlvr_probe.open_run(tmp_path) as run, ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(list, run.trajectories) for _ in range(8)]
+        assert {len(one.result()) for one in asked} == {6_400}
 
 
 def test_several_are_open_at_a_time(folder: Path, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ can still import all of it.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from html import escape
 from pathlib import Path
@@ -32,26 +33,14 @@ _SHOWN_CHARACTERS: Final = 80
 _ROWS: Final = 4_096
 """Taken at once of those that a program goes through."""
 
-_KEPT: Final = "(SELECT {0}_id FROM kept_{0})"
+_KEPT: Final = "SEMI JOIN kept_trajectory USING (trajectory_id)"
 _RELATIONS: Final = {
     "steps": ("step", "FROM kept_step", "step_id"),
     "stages": ("span", f"FROM kept_span WHERE name IN {STAGES}", "start_ns, process, id"),
-    "groups": (
-        "prompt_group",
-        f"FROM prompt_group WHERE batch_id IN {_KEPT.format('batch')}",
-        "batch_id, grp",
-    ),
+    "groups": ("prompt_group", "FROM prompt_group SEMI JOIN kept_batch USING (batch_id)", "ALL"),
     "trajectories": ("trajectory", "FROM kept_trajectory", "trajectory_id"),
-    "turns": (
-        "turn",
-        f"FROM turn WHERE trajectory_id IN {_KEPT.format('trajectory')}",
-        "trajectory_id, turn",
-    ),
-    "rewards": (
-        "reward",
-        f"FROM reward WHERE trajectory_id IN {_KEPT.format('trajectory')}",
-        "trajectory_id, fn",
-    ),
+    "turns": ("turn", f"FROM turn {_KEPT}", "trajectory_id, turn"),
+    "rewards": ("reward", f"FROM reward {_KEPT}", "trajectory_id, fn"),
     "devices": ("device", "FROM device", "device"),
 }
 """By name: the table whose columns it has, its rows, and their order."""
@@ -68,12 +57,10 @@ class Relation:
         columns: Names of its columns, in their order.
     """
 
-    def __init__(
-        self, run: Run, name: str, query: str, columns: Sequence[str], units: Sequence[str] = ()
-    ) -> None:
-        """Made by :class:`Run`."""
+    def __init__(self, run: Run, name: str, query: str, units: Sequence[tuple[str, str]]) -> None:
+        """Made by :class:`Run`, with the unit of each column."""
         self.name = name
-        self.columns = list(columns)
+        self.columns = [column for column, _ in units]
         self._run = run
         self._query = query
         self._units = units
@@ -109,11 +96,10 @@ class Relation:
         return count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        sql = self._run._connect()
-        with _answering(sql):
+        with self._run._asking() as sql:
             sql.execute(self._query)
         while True:
-            with _answering(sql):
+            with self._run._asking(sql):
                 rows = sql.fetchmany(_ROWS)
             if not rows:
                 return
@@ -125,23 +111,13 @@ class Relation:
 
     def _repr_html_(self) -> str:
         """The first rows, for a notebook."""
-        count = len(self)
-        units = [f"<br><small>{_text(unit)}</small>" if unit else "" for unit in self._units]
-        head = [
-            f"<th>{_text(column)}{unit}</th>"
-            for column, unit in zip(self.columns, units or [""] * len(self.columns), strict=True)
-        ]
         rows = self._use(lambda rows: rows.limit(_SHOWN_ROWS).fetchall())
-        body = [f"<tr>{''.join(f'<td>{_shown(value)}</td>' for value in row)}</tr>" for row in rows]
-        return (
-            f"<table><caption>{_text(self.name)}, {len(rows):,} of {count:,} rows</caption>"
-            f"<thead><tr>{''.join(head)}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-        )
+        caption = f"{self.name}, {len(rows):,} of {len(self):,} rows"
+        return _table(caption, self._units, rows)
 
     def _use(self, use: Callable[[Any], Any]) -> Any:
         """What ``use`` makes of DuckDB's relation of these rows."""
-        sql = self._run._connect()
-        with _answering(sql):
+        with self._run._asking() as sql:
             return use(sql.sql(self._query))
 
 
@@ -161,6 +137,7 @@ class Run:
         self.source = tables.source
         self.notes = (*notes, *tables.notes)
         self._sql = tables.sql
+        self._lock = threading.RLock()
         self._closing = weakref.finalize(self, stack.close)
         for name, (_, rows, _) in _RELATIONS.items():
             self._sql.execute(f'CREATE VIEW "{name}" AS {rows}')
@@ -206,9 +183,8 @@ class Run:
         Raises:
             ProbeError: It is none, or DuckDB cannot answer it, or the run was closed.
         """
-        sql = self._connect()
         kind = require("duckdb", "sql()").StatementType.SELECT
-        with _answering(sql):
+        with self._asking() as sql:
             kinds = [statement.type for statement in sql.extract_statements(query)]
             if kinds != [kind]:
                 raise ProbeError(f"expected one SELECT, found {query!r}: a run is only read")
@@ -216,11 +192,12 @@ class Run:
         doubled = sorted({column for column in columns if columns.count(column) > 1})
         if doubled:
             raise ProbeError(f"two columns are called {doubled[0]}; AS gives one another name")
-        return Relation(self, "sql", query, columns)
+        return Relation(self, "sql", query, [(column, "") for column in columns])
 
     def close(self) -> None:
         """Give back memory and temporary files; what was made of the tables stays."""
-        self._closing()
+        with self._lock:
+            self._closing()
 
     def __enter__(self) -> Run:
         return self
@@ -234,35 +211,45 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Its tables and notes, for a notebook."""
-        rows = [f"<tr><td>{name}</td><td>{len(self._relation(name)):,}</td></tr>"
-                for name in _RELATIONS]  # fmt: skip
-        notes = [f"<li>{_text(note)}</li>" for note in self.notes]
-        return (
-            f"<table><caption>run {_text(self.source)}</caption><thead><tr><th>table</th>"
-            f"<th>rows</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-            f"<ul>{''.join(notes)}</ul>"
-        )
+        rows = [(name, f"{len(self._relation(name)):,}") for name in _RELATIONS]
+        notes = "".join(f"<li>{_text(note)}</li>" for note in self.notes)
+        table = _table(f"run {self.source}", [("table", ""), ("rows", "")], rows)
+        return f"{table}<ul>{notes}</ul>"
 
     def _relation(self, name: str) -> Relation:
         from rlvr_probe.recording.tables.schema import BY_NAME
 
         table, _, order = _RELATIONS[name]
-        columns = BY_NAME[table].columns
-        query = f'FROM "{name}" ORDER BY {order}'
-        units = [column.unit for column in columns]
-        return Relation(self, name, query, BY_NAME[table].names, units)
+        units = [(column.name, column.unit) for column in BY_NAME[table].columns]
+        return Relation(self, name, f'FROM "{name}" ORDER BY {order}', units)
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        """A connection of one question's own: several may be asked at a time."""
-        if not self._closing.alive:
-            raise ProbeError(
-                f"run {self.source} was closed; rlvr_probe.open_run() opens a recording again"
-            )
-        sql = self._sql.cursor()
-        sql.execute("SET enable_progress_bar = false")
-        # A name in a query is that of a table, and never that of a variable of the program.
-        sql.execute("SET python_enable_replacements = false")
-        return sql
+    @contextmanager
+    def _asking(
+        self, sql: duckdb.DuckDBPyConnection | None = None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for a question, or that for more rows of one; other threads wait.
+
+        Ctrl-C ends a query in the block, and what DuckDB cannot do is an error of ours.
+        """
+        duckdb = require("duckdb", "a run")
+        from rlvr_probe.recording.tables.interruption import interruptible
+
+        # A connection is not closed while a query of its cursors runs, but refuses.
+        with self._lock:
+            if not self._closing.alive:
+                raise ProbeError(
+                    f"run {self.source} was closed; rlvr_probe.open_run() opens a recording again"
+                )
+            try:
+                if sql is None:
+                    sql = self._sql.cursor()
+                    sql.execute("SET enable_progress_bar = false")
+                    # A name in a query is that of a table, never that of a variable here.
+                    sql.execute("SET python_enable_replacements = false")
+                with interruptible(sql):
+                    yield sql
+            except duckdb.Error as error:
+                raise ProbeError(f"DuckDB cannot answer this: {error}") from None
 
 
 def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Run:
@@ -301,26 +288,27 @@ def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
         return Run(tables, stack.pop_all(), notes)
 
 
-@contextmanager
-def _answering(sql: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Ctrl-C ends a query in the block; what DuckDB cannot do is an error of ours."""
-    import duckdb
+def _table(
+    caption: str, columns: Iterable[tuple[str, str]], rows: Iterable[Sequence[object]]
+) -> str:
+    """An HTML table, of columns with their units."""
+    head = "".join(
+        f"<th>{_text(name)}{unit and f'<br><small>{_text(unit)}</small>'}</th>"
+        for name, unit in columns
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return (
+        f"<table><caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
 
-    from rlvr_probe.recording.tables.interruption import interruptible
 
-    try:
-        with interruptible(sql):
-            yield
-    except duckdb.Error as error:
-        raise ProbeError(f"DuckDB cannot answer this: {error}") from None
-
-
-def _shown(value: object) -> str:
-    """A value in a cell; not all of a long text."""
-    if value is None:
-        return "<i>NULL</i>"
+def _cell(value: object) -> str:
+    """A value; not all of a long text."""
     text = str(value)
-    return _text(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")
+    if len(text) > _SHOWN_CHARACTERS:
+        text = f"{text[:_SHOWN_CHARACTERS]}…"
+    return f"<td>{'<i>NULL</i>' if value is None else _text(text)}</td>"
 
 
 def _text(text: str) -> str:
