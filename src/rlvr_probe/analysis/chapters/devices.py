@@ -235,7 +235,7 @@ _BY_STAGE: Final = f"""
           'rate': amount / nullif(covered_ns / 1e9, 0), 'known': covered_ns / lengths.ns,
           'least': least}} ORDER BY counter) FILTER (counter IS NOT NULL)) AS counters
     FROM lengths LEFT JOIN sums USING (stage)
-    GROUP BY ALL ORDER BY seconds DESC, stage
+    GROUP BY ALL ORDER BY seconds DESC
     """
 _STEP_ENERGY: Final = """
     SELECT stage, step_id, number AS step, sum(amount) AS energy, sum(tokens) AS tokens

@@ -172,7 +172,7 @@ _RANKS: Final = f"""
         (max(value) * count(*) - sum(value)) / 1e9 AS lost_s
       FROM ($rows) GROUP BY what, unit HAVING count(*) > 1 AND avg(value) > 0
     )
-    GROUP BY what ORDER BY lost_s DESC, what LIMIT 20
+    GROUP BY what ORDER BY lost_s DESC LIMIT 20
     """
 
 

@@ -153,7 +153,7 @@ def _calls(tables: Tables, found: Found) -> None:
           {largest("process", "slowest_s", 5)} AS slowest,
           count(*) FILTER (seconds < slowest_s) AS odd
         FROM (FROM ({DISPATCHES}) SELECT *, greatest(0, seconds - slowest_s) AS dispatch)
-        GROUP BY method ORDER BY time DESC, method LIMIT 50
+        GROUP BY method ORDER BY time DESC LIMIT 50
         """,
     )
     for told in answer.dicts:

@@ -236,7 +236,7 @@ def _bounds(tables: Tables, found: Found, slots: int | None) -> None:
         )
         SELECT share, any_value(whole.batches) AS batches, any_value(whole.room) AS room,
           sum((tokens - share * batches.room) ** 2) AS squares,
-          list(batch_id ORDER BY tokens / batches.room, batch_id) AS emptiest
+          list(batch_id ORDER BY tokens / batches.room) AS emptiest
         FROM whole, batches GROUP BY share
         """,
     )
