@@ -24,9 +24,7 @@ __all__ = [
     "Figure",
     "Inputs",
     "Series",
-    "largest",
     "query",
-    "smallest",
 ]
 
 _EVIDENCE: Final = 20
@@ -245,25 +243,6 @@ def query(tables: Tables, sql: str, **values: object) -> Answer:
     columns = tuple(str(one[0]) for one in done.description or ())
     rows = done.fetchall()
     return Answer(columns, rows, run, Inputs(run))
-
-
-def largest(ids: str, values: str, count: int | None = None) -> str:
-    """SQL that gives the ids of the ``count`` largest values; without one the id of the largest.
-
-    Of equal values those with the larger ids, so that the order of the rows, which no table has,
-    does not show. What has no value is left out.
-    """
-    return _extreme("arg_max", ids, values, count)
-
-
-def smallest(ids: str, values: str, count: int | None = None) -> str:
-    """The same of the smallest values, and of equal ones with the smaller ids."""
-    return _extreme("arg_min", ids, values, count)
-
-
-def _extreme(function: str, ids: str, values: str, count: int | None) -> str:
-    some = "" if count is None else f", {count}"
-    return f"{function}({ids}, ({values}, {ids}){some}) FILTER ({values} IS NOT NULL)"
 
 
 def _literal(value: object) -> str:

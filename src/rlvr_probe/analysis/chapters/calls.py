@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from textwrap import indent
 from typing import Any, Final
 
 from rlvr_probe.analysis.chapters.definitions import (
@@ -12,37 +11,20 @@ from rlvr_probe.analysis.chapters.definitions import (
     SeriesDefinition,
     evidence_of,
 )
-from rlvr_probe.analysis.figures import largest, query
+from rlvr_probe.analysis.figures import query
 from rlvr_probe.analysis.islands import covered
+from rlvr_probe.analysis.statements import fill, make, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Calls"]
+
+_SQL: Final = statements(__name__)
 
 _MOST: Final = 50
 """Names that figures are made for, those with the most time; all are in the sums."""
 
 
 _UNCOUNTED: Final = "how many trajectories are in a call was not recorded"
-
-_STEPS: Final = """
-    SELECT step, name, count(*) AS calls, sum(seconds) AS seconds, max(seconds) AS longest,
-      sum(end_ns - start_ns) / 1e9 AS placed
-    FROM ($rows) WHERE seconds IS NOT NULL
-    GROUP BY step, name
-    """
-"""Of every step and name: calls."""
-_UNION: Final = f"""
-    SELECT name, busy, placed
-    FROM (SELECT name, sum(placed) AS placed FROM $steps GROUP BY name)
-    JOIN (
-      SELECT name AS open, sum(ns) / 1e9 AS busy
-      FROM (
-{indent(covered("(FROM ($rows) WHERE seconds IS NOT NULL)", "unit, name"), "        ")}
-      )
-      GROUP BY name
-    ) ON name IS NOT DISTINCT FROM open
-    """
-"""Of every name: how long any of its calls was open in each batch, and the sum of their times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +99,7 @@ class Calls:
     def tables(self) -> dict[str, tuple[str, str]]:
         """What its figures are also made of, by name: what a row is, and the query."""
         what = f"calls by step and {self.by}"
-        return {self._table: (what, _STEPS.replace("$rows", self.rows))}
+        return {self._table: (what, fill(_SQL["step_times"], rows=self.rows))}
 
     @property
     def _table(self) -> str:
@@ -126,25 +108,14 @@ class Calls:
     def ask(self, tables: Tables, found: Found) -> list[str | None]:
         """Add the figures of every name, that with the most time first; these names."""
         named = {one.id.rpartition(".")[2]: one for one in self.definitions}
-        answer = query(
-            tables,
-            f"""
-            SELECT name, count(*) AS calls, sum(samples)::BIGINT AS samples, sum(seconds) AS time,
-              sum(seconds) / sum(sum(seconds)) OVER () AS share,
-              sum(seconds) / nullif(sum(samples), 0) AS per_trajectory, avg(seconds) AS mean,
-              quantile_cont(seconds, [0.5, 0.9, 0.99]) AS quantiles, min(seconds) AS min,
-              max(seconds) AS max, {largest("trajectory_id", "seconds", 20)} AS longest,
-              {largest("process", "seconds", 5)} AS processes
-            FROM ($rows) WHERE seconds IS NOT NULL
-            GROUP BY name ORDER BY time DESC, name
-            """.replace("$rows", self.rows),
-        )
+        answer = query(tables, fill(_SQL["by_name"], rows=self.rows))
         if not answer.rows:
             found.add(named["time"].of(None, answer))
             return []
-        for name, (_, sql) in self.tables.items():
-            tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
-        union = query(tables, _UNION.replace("$steps", self._table).replace("$rows", self.rows))
+        make(tables, self.tables)
+        timed = fill(_SQL["timed"], rows=self.rows)
+        parts = {"steps": self._table, "covered": covered(timed, "unit, name")}
+        union = query(tables, fill(_SQL["busy"], **parts))
         busy = {name: (length, time) for name, length, time in union.rows}
         for told in answer.dicts[:_MOST]:
             by = {self.by: told["name"] or "(unknown)"}
@@ -164,12 +135,6 @@ class Calls:
             found.add(named["concurrency"].of(at_a_time, union, why=why, evidence=behind, by=by))
         if len(answer.rows) > _MOST:
             found.notes.append(f"of {len(answer.rows):,} {self.by}s, {_MOST} have figures")
-        steps = query(
-            tables,
-            f"""
-            SELECT step, name AS {self.by}, calls, seconds, longest
-            FROM {self._table} ORDER BY step, name
-            """,
-        )
+        steps = query(tables, fill(_SQL["by_step"], by=self.by, steps=self._table))
         found.series.append(self.series.of(steps))
         return [told["name"] for told in answer.dicts[:_MOST]]

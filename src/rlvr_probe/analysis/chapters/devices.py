@@ -12,10 +12,13 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.integrals import integrate
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
-from rlvr_probe.analysis.figures import Answer, Chapter, largest, query, smallest
+from rlvr_probe.analysis.figures import Answer, Chapter, query
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "devices"]
+
+_SQL: Final = statements(__name__)
 
 _NONE: Final = "no GPU was read during a stage of a finished step"
 _MOST: Final = 64
@@ -182,7 +185,7 @@ def devices(tables: Tables) -> Chapter:
     """What GPUs did."""
     found = Found("devices", "GPUs")
     prepare(tables)
-    readings = query(tables, "SELECT count(*) FROM reading").row[0]
+    readings = query(tables, _SQL["readings"]).row[0]
     if not readings:
         why = "no device was read: without a sidecar nothing is known of GPUs"
         if is_workload(tables):
@@ -193,81 +196,24 @@ def devices(tables: Tables) -> Chapter:
     integrate(tables)
     _stages(tables, found)
     _gpus(tables, found)
-    [others] = query(
-        tables,
-        """
-        SELECT count(DISTINCT device) FROM reading JOIN device USING (device)
-        WHERE kind = 'gpu' AND device NOT IN (SELECT device FROM device_stage)
-        """,
-    ).row
+    [others] = query(tables, _SQL["elsewhere"]).row
     if others:
         found.notes.append(
             f"{others:,} GPUs were read that no recorded stage works on, such as those of an engine"
             " that is a server: they are in no figure of a stage"
         )
-    answer = query(
-        tables,
-        "SELECT count(*), list_sort(list(DISTINCT device)) FROM device_fault"
-        " JOIN device USING (device)",
-    )
+    answer = query(tables, _SQL["faults"])
     count, faulty = answer.row
     found.add(_FAULTS.of(count, answer, evidence=evidence_of(device=faulty)))
     return found.chapter()
 
 
-_BY_STAGE: Final = f"""
-    WITH lengths AS (
-      SELECT stage, count(DISTINCT device) AS gpus, max(scope) AS scope,
-        sum(end_ns - start_ns)::DOUBLE AS ns, avg(end_ns - start_ns) AS mean_ns
-      FROM device_stage GROUP BY stage
-    ), sums AS (
-      SELECT stage, counter, sum(amount) AS amount, sum(covered_ns)::DOUBLE AS covered_ns,
-        {smallest("device", "round(amount / nullif(covered_ns, 0), 9)", 5)} AS least
-      FROM (
-        SELECT stage, counter, device, sum(amount) AS amount, sum(covered_ns) AS covered_ns
-        FROM device_use GROUP BY stage, counter, device
-      )
-      GROUP BY stage, counter
-    )
-    SELECT stage, gpus, lengths.ns / 1e9 AS seconds, scope, mean_ns,
-      map(list(counter ORDER BY counter) FILTER (counter IS NOT NULL),
-        list({{'mean': amount / nullif(covered_ns, 0),
-          'rate': amount / nullif(covered_ns / 1e9, 0), 'known': covered_ns / lengths.ns,
-          'least': least}} ORDER BY counter) FILTER (counter IS NOT NULL)) AS counters
-    FROM lengths LEFT JOIN sums USING (stage)
-    GROUP BY ALL ORDER BY seconds DESC
-    """
-_STEP_ENERGY: Final = """
-    SELECT stage, step_id, number AS step, sum(amount) AS energy, sum(tokens) AS tokens
-    FROM (
-      SELECT stage, step_id, sum(amount) AS amount, sum(covered_ns) AS covered_ns
-      FROM device_use WHERE counter = 'energy_j' GROUP BY stage, step_id
-    ) JOIN (
-      SELECT stage, step_id, sum(end_ns - start_ns) AS ns FROM device_stage GROUP BY stage, step_id
-    ) USING (stage, step_id)
-    JOIN step USING (step_id)
-    LEFT JOIN (
-      SELECT step_id, sum(response_tokens) AS tokens FROM sample GROUP BY step_id
-    ) USING (step_id)
-    WHERE ns - covered_ns < 1000
-    GROUP BY stage, step_id, number
-    """
-
-
 def _stages(tables: Tables, found: Found) -> None:
-    answer = query(tables, _BY_STAGE)
+    answer = query(tables, _SQL["by_stage"])
     if not answer.rows:
         found.add(_TIME["seconds"].of(None, answer))
         return
-    energy = query(
-        tables,
-        f"""
-        SELECT stage, avg(energy) AS energy,
-          sum(energy) FILTER (tokens > 0) / nullif(sum(tokens), 0) AS energy_per_token,
-          {largest("step_id", "round(energy, 6)", 20)} AS steps
-        FROM ({_STEP_ENERGY}) GROUP BY stage
-        """,
-    )
+    energy = query(tables, _SQL["energy"])
     joules = {row["stage"]: row for row in energy.dicts}
     for told in answer.dicts:
         _stage_figures(found, told, answer, joules.get(told["stage"], {}), energy)
@@ -276,11 +222,7 @@ def _stages(tables: Tables, found: Found) -> None:
         found.notes.append(
             "some processes did not tell which GPUs they work on: all of their nodes"
         )
-    [period_ns] = query(
-        tables,
-        "SELECT median(end_ns - start_ns) FROM counter_piece"
-        " WHERE counter IN ('sm_active', 'energy_j')",
-    ).row
+    [period_ns] = query(tables, _SQL["period"]).row
     short = [
         told["stage"] for told in answer.dicts if period_ns and told["mean_ns"] < 3 * period_ns
     ]
@@ -289,23 +231,7 @@ def _stages(tables: Tables, found: Found) -> None:
             f"rough, shorter than three periods of reading ({period_ns / 1e9:.1f} s): "
             + ", ".join(short)
         )
-    steps = query(
-        tables,
-        f"""
-        SELECT number AS step, any_value(energy) AS energy,
-          sum(amount) FILTER (counter = 'sm_active')
-            / nullif(sum(covered_ns) FILTER (counter = 'sm_active'), 0) AS sm_active,
-          any_value(seconds) AS seconds
-        FROM device_use JOIN (
-          SELECT step_id, sum(end_ns - start_ns) / 1e9 AS seconds FROM device_stage
-          WHERE stage = 'step' GROUP BY step_id
-        ) USING (step_id)
-        JOIN (SELECT step_id, number FROM step) USING (step_id)
-        LEFT JOIN (SELECT step_id, energy FROM ({_STEP_ENERGY}) WHERE stage = 'step')
-          USING (step_id)
-        WHERE stage = 'step' GROUP BY step_id, number ORDER BY step_id
-        """,
-    )
+    steps = query(tables, _SQL["by_step"])
     found.series.append(_BY_STEP.of(steps))
 
 
@@ -350,29 +276,7 @@ def _stage_figures(
 
 
 def _gpus(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        """
-        WITH used AS (
-          SELECT device, counter, sum(amount) AS amount, sum(covered_ns)::DOUBLE AS covered_ns
-          FROM device_use WHERE stage = 'step' GROUP BY device, counter
-        ), most AS (
-          SELECT device, max(value) FILTER (counter = 'memory_b') AS memory_max,
-            max(value) FILTER (counter = 'temperature_c') AS temperature_max
-          FROM reading GROUP BY device
-        )
-        SELECT device, any_value(uuid) AS uuid, any_value(host) AS host,
-          max(amount / covered_ns) FILTER (counter = 'sm_active') AS sm_active,
-          max(amount / covered_ns) FILTER (counter = 'utilization') AS utilization,
-          max(amount / covered_ns * 1e9) FILTER (counter = 'energy_j') AS watts,
-          max(amount / covered_ns * 1e9) FILTER (counter = 'throttle_thermal_s')
-            AS throttle_thermal,
-          any_value(memory_max) AS memory_max, any_value(temperature_max) AS temperature_max
-        FROM used JOIN most USING (device) JOIN device USING (device)
-        WHERE covered_ns > 0
-        GROUP BY device ORDER BY sm_active, device
-        """,
-    )
+    answer = query(tables, _SQL["gpus"])
     for told in answer.dicts[:_MOST]:
         by = {"device": told["uuid"]}
         for name, one in _GPU.items():

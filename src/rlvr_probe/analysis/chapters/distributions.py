@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from string import Template
 from typing import Any, Final
 
 from rlvr_probe.analysis.chapters.definitions import (
@@ -17,10 +16,13 @@ from rlvr_probe.analysis.chapters.intervals import (
     design_effect,
     mean_interval,
 )
-from rlvr_probe.analysis.figures import Answer, Evidence, Figure, largest, query
+from rlvr_probe.analysis.figures import Answer, Evidence, Figure, query
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["FIGURES", "QUANTILES", "Quantity", "Spread", "ask", "distribution"]
+
+_SQL: Final = statements(__name__)
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -114,50 +116,19 @@ class Spread:
     behind: Mapping[str, Evidence]
 
 
-_WHOLE: Final = f"""
-    SELECT count(value) AS count, avg(value) AS mean,
-      CASE WHEN count(value) > 1 THEN stddev_pop(value) / nullif(avg(value), 0) END AS cv,
-      min(value) AS min,
-      quantile_cont(value, $quantiles) AS quantiles, max(value) AS max,
-      {largest("trajectory_id", "value", 5)} AS longest
-    FROM ($rows)
-    """
-_GROUPS: Final = """
-    SELECT count(*) AS clusters, sum(members * members) AS members_squares,
-      sum((total - $mean * members) ** 2) AS mean_squares,
-      $sums
-    FROM (
-      SELECT cluster, count(*)::DOUBLE AS members, sum(value) AS total,
-        $below
-      FROM ($rows) WHERE value IS NOT NULL GROUP BY cluster
-    )
-    """
-_STEPS: Final = """
-    SELECT step, unit, count, min, mean, quantiles[1] AS p50, quantiles[2] AS p90,
-      quantiles[3] AS p99, max
-    FROM (
-      SELECT step, unit, count(value) AS count, min(value) AS min, avg(value) AS mean,
-        quantile_cont(value, [0.5, 0.9, 0.99]) AS quantiles, max(value) AS max
-      FROM ($rows) WHERE value IS NOT NULL GROUP BY step, unit
-    )
-    ORDER BY step, unit
-    """
-_ENDS: Final = "SELECT quantile_cont(value, $ends) FROM ($rows)"
-
-
 def ask(tables: Tables, found: Found, quantity: Quantity) -> Spread:
     """Add the figures of a quantity, and what there is of each step."""
     figures, spread = distribution(tables, quantity)
     found.add(*figures)
     if quantity.by_step and spread.count:
-        found.series.append(quantity.series.of(_ask(tables, _STEPS, quantity)))
+        found.series.append(quantity.series.of(_ask(tables, _SQL["steps"], quantity)))
     return spread
 
 
 def distribution(tables: Tables, quantity: Quantity) -> tuple[list[Figure], Spread]:
     """The figures of a quantity, and what others build on; without any, its mean is unknown."""
     named = {one.id.rpartition(".")[2]: one for one in quantity.definitions}
-    answer = _ask(tables, _WHOLE, quantity, quantiles=list(QUANTILES.values()))
+    answer = _ask(tables, _SQL["whole"], quantity, quantiles=list(QUANTILES.values()))
     [told] = answer.dicts
     count = told["count"]
     if not count:
@@ -217,7 +188,7 @@ def _clusters(
         for name in quantiles
     )
     parts = {"below": below, "sums": sums}
-    [told] = _ask(tables, _GROUPS, quantity, parts, mean=float(mean)).dicts
+    [told] = _ask(tables, _SQL["groups"], quantity, parts, mean=float(mean)).dicts
     groups = told["clusters"]
     effects = dict[str, float]()
     for name in quantiles:
@@ -239,7 +210,7 @@ def _ends(
     asked = sorted({one for pair in ranks.values() for one in pair if one is not None})
     if not asked:
         return {}
-    answer = _ask(tables, _ENDS, quantity, ends=asked)
+    answer = _ask(tables, _SQL["ends"], quantity, ends=asked)
     found = dict(zip(asked, answer.row[0], strict=True))
     # Of a few samples the estimate itself may lie outside of both.
     return {
@@ -258,5 +229,4 @@ def _ask(
     parts: Mapping[str, str] | None = None,
     **values: object,
 ) -> Answer:
-    text = Template(sql).safe_substitute(parts or {}, rows=quantity.rows.strip())
-    return query(tables, text, **values)
+    return query(tables, fill(sql, rows=quantity.rows, **(parts or {})), **values)

@@ -7,9 +7,12 @@ from typing import Final
 from rlvr_probe.analysis.chapters.definitions import Definition, Found, SeriesDefinition
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "filtered"]
+
+_SQL: Final = statements(__name__)
 
 _NONE: Final = "no filter was recorded"
 
@@ -20,8 +23,7 @@ def _part(name: str, what: str, condition: str) -> Quantity:
         f"response {what}",
         f"the response of every trajectory of a group that was {what} (prompt_group.used)",
         "tokens",
-        "SELECT response_tokens AS value, hash(batch_id, grp) AS cluster, trajectory_id"
-        f" FROM sample JOIN prompt_group USING (batch_id, grp) WHERE {condition}",
+        fill(_SQL["response"], condition=condition),
         _NONE,
     )
 
@@ -87,21 +89,7 @@ SERIES: Final = (_BATCHES,)
 
 def filtered(tables: Tables, found: Found) -> None:
     """Add what a filter did, if there was one."""
-    answer = query(
-        tables,
-        """
-        SELECT count(coalesce(kept, used)) AS groups, count(*) FILTER (kept) AS kept,
-          count(*) FILTER (used) AS used,
-          count(*) FILTER (kept) / nullif(count(kept), 0) AS kept_share,
-          count(*) FILTER (used) / nullif(count(used), 0) AS used_share,
-          sum(tokens) FILTER (NOT used) / nullif(sum(tokens) FILTER (used IS NOT NULL), 0)
-            AS unused_tokens
-        FROM prompt_group JOIN (
-          SELECT batch_id, grp, sum(response_tokens) AS tokens FROM sample GROUP BY batch_id, grp
-        ) USING (batch_id, grp)
-        WHERE kept IS NOT NULL OR used IS NOT NULL
-        """,
-    )
+    answer = query(tables, _SQL["shares"])
     [told] = answer.dicts
     if not told["groups"]:
         found.add(_SHARES[0].of(None, answer))
@@ -110,12 +98,5 @@ def filtered(tables: Tables, found: Found) -> None:
         found.add(one.of(told[one.id.rpartition(".")[2]], answer))
     for part in _PARTS:
         ask(tables, found, part)
-    steps = query(
-        tables,
-        """
-        SELECT number AS step, count(DISTINCT batch_id) AS batches, count(*) AS groups,
-          count(*) FILTER (kept) AS kept, count(*) FILTER (used) AS used
-        FROM prompt_group JOIN sample_batch USING (batch_id) GROUP BY number ORDER BY number
-        """,
-    )
+    steps = query(tables, _SQL["by_step"])
     found.series.append(_BATCHES.of(steps))

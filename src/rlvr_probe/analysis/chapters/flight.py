@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.statements import make, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["BINS", "RUN_BINS", "TABLES", "Flight", "observe", "observed", "put_away"]
+
+_SQL: Final = statements(__name__)
 
 BINS: Final = 256
 """Pieces of the rollout of a batch: shares of time are as exact as one of them."""
@@ -16,69 +19,14 @@ BINS: Final = 256
 RUN_BINS: Final = 8_192
 """Pieces of the whole run, where trajectories are generated for a queue."""
 
-TABLES: Final = {
-    "decode": (
-        "turns with times of their own; one begins when its engine began it, where that is known;"
-        " in a run with a queue also those of trajectories that no batch has, because they were not"
-        " done in the end",
-        """
-        SELECT unit, coalesce(engine, process) AS engine, trajectory_id,
-          turn.start_ns + coalesce((queue_s * 1e9)::BIGINT, 0) AS start_ns, turn.end_ns
-        FROM turn JOIN sample USING (trajectory_id)
-        WHERE own_times AND turn.start_ns IS NOT NULL AND turn.end_ns > turn.start_ns
-        UNION ALL
-        SELECT -1, process, NULL, start_ns, end_ns FROM engine_call
-        WHERE coalesce(samples, 1) = 1 AND end_ns > start_ns
-          AND EXISTS (FROM sample_batch WHERE unit < 0)
-        """,
-    ),
-    "rollout": (
-        "a batch of which every trajectory has such a turn, or the run, where groups are generated"
-        " for a queue and 95 % have one: from the begin of its first turn to the end of its last"
-        " one",
-        f"""
-        SELECT unit, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-          sum(end_ns - start_ns)::DOUBLE AS slot_ns, any_value(trajectories) AS trajectories,
-          CASE WHEN unit < 0 THEN {RUN_BINS} ELSE {BINS} END AS bins
-        FROM decode
-        JOIN (SELECT unit, count(*) AS trajectories FROM sample GROUP BY unit) USING (unit)
-        GROUP BY unit
-        HAVING count(DISTINCT trajectory_id)
-          >= CASE WHEN unit < 0 THEN 0.95 ELSE 1 END * any_value(trajectories)
-        """,
-    ),
-    "flight": (
-        "mean number of sequences in flight in each of the equal pieces of the time of a rollout,"
-        " by engine where the number of its slots is known (each_engine; else 0)",
-        """
-        WITH turns AS (
-          SELECT unit, each_engine AS engine, (decode.start_ns - begin_ns) * per_ns AS a,
-            (decode.end_ns - begin_ns) * per_ns AS z
-          FROM decode JOIN (
-            SELECT unit, start_ns AS begin_ns, bins / (end_ns - start_ns) AS per_ns FROM rollout
-          ) USING (unit)
-        ), edges AS (
-          SELECT unit, engine, floor(a)::INTEGER AS bin, 1 - a + floor(a) AS here,
-            a - floor(a) AS later FROM turns
-          UNION ALL
-          SELECT unit, engine, floor(z)::INTEGER, z - floor(z) - 1, floor(z) - z FROM turns
-        ), sums AS (
-          SELECT unit, engine, bin, sum(here) AS here, sum(later) AS later
-          FROM edges GROUP BY unit, engine, bin
-        ), grid AS (
-          SELECT unit, engine, unnest(range(any_value(bins)))::INTEGER AS bin
-          FROM (SELECT DISTINCT unit, engine FROM sums) JOIN rollout USING (unit)
-          GROUP BY unit, engine
-        )
-        SELECT unit, engine, bin,
-          greatest(0, sum(coalesce(here, 0)) OVER line + coalesce(sum(coalesce(later, 0)) OVER (
-            PARTITION BY unit, engine ORDER BY bin
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) AS active
-        FROM grid LEFT JOIN sums USING (unit, engine, bin)
-        WINDOW line AS (PARTITION BY unit, engine ORDER BY bin)
-        """,
-    ),
-}
+_NAMES: Final = ("decode", "rollout", "flight")
+
+
+def _derived(engine: str) -> dict[str, tuple[str, str]]:
+    return _SQL.derived(*_NAMES, bins=BINS, run_bins=RUN_BINS, each_engine=engine)
+
+
+TABLES: Final = _derived("each_engine")
 """By name: what a row is, and the query that makes it."""
 
 
@@ -107,28 +55,11 @@ def observe(tables: Tables, slots: int | None) -> Flight:
     """
     if _is_away(tables):
         tables.sql.execute("DROP VIEW decode")
-    engine = "0" if slots is None else "engine"
-    for name, (_, sql) in TABLES.items():
-        text = sql.replace("each_engine", engine)
-        tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {text}")
+    make(tables, _derived("0" if slots is None else "engine"))
     if slots is not None:
-        tables.sql.execute(f"UPDATE flight SET active = least(active, {slots})")
-        # Slot time beyond the slots was spent in the queue.
-        tables.sql.execute(
-            """
-            UPDATE rollout SET slot_ns = (
-              SELECT sum(active) * (rollout.end_ns - rollout.start_ns) / rollout.bins
-              FROM flight WHERE flight.unit = rollout.unit)
-            """
-        )
-    [(rollouts, engines, peak)] = query(
-        tables,
-        """
-        SELECT (SELECT count(*) FROM rollout),
-          (SELECT count(DISTINCT engine) FROM decode JOIN rollout USING (unit)),
-          (SELECT max(active) FROM (SELECT sum(active) AS active FROM flight GROUP BY unit, bin))
-        """,
-    ).rows
+        tables.sql.execute(_SQL["beyond_slots"], {"slots": slots})
+        tables.sql.execute(_SQL["slot_time"])
+    [(rollouts, engines, peak)] = query(tables, _SQL["seen"]).rows
     return Flight(rollouts, slots, float(peak or 0) if slots is None else float(slots * engines))
 
 
@@ -140,7 +71,7 @@ def put_away(tables: Tables) -> None:
 
 
 def _is_away(tables: Tables) -> bool:
-    names = tables.sql.execute("SELECT view_name FROM duckdb_views() WHERE temporary").fetchall()
+    names = tables.sql.execute(_SQL["views"]).fetchall()
     return ("decode",) in names
 
 

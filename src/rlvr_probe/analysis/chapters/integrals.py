@@ -13,15 +13,17 @@ hold one against the other.
 
 from __future__ import annotations
 
-from textwrap import indent
 from typing import Final
 
 from rlvr_probe.analysis.islands import islands
+from rlvr_probe.analysis.statements import fill, make, statements
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["MEANS", "RATES", "TABLES", "integrate"]
+
+_SQL: Final = statements(__name__)
 
 MEANS: Final = (
     "engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "utilization",
@@ -42,164 +44,25 @@ _LIST: Final = ", ".join(f"'{one}'" for one in _LEAVES)
 
 
 def _apart(rows: str, keys: str) -> str:
-    """Intervals of the query ``rows`` by ``keys``, those that touch made one."""
-    of = f"(\n{indent(rows, '  ')}\n)"
-    return f"""\
-SELECT {keys}, min(scope) AS scope, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-FROM (
-{indent(islands(of, keys), "  ")}
-)
-GROUP BY {keys}, island"""
+    return fill(_SQL["apart"], keys=keys, islands=islands(rows, keys))
 
 
-_SPANS: Final = f"""\
-SELECT step_id, name AS stage, owner, scope, span.start_ns, span.end_ns
-FROM kept_span AS span JOIN works_on USING (process)
-SEMI JOIN (SELECT step_id FROM kept_step WHERE done) USING (step_id)
-WHERE name IN ({_LIST}) AND (name = 'eval' OR mode IS DISTINCT FROM 'eval')"""
+def _stages() -> str:
+    spans = _apart(fill(_SQL["spans"], leaves=_LIST), "step_id, stage, owner")
+    return _apart(fill(_SQL["stages"], spans_apart=spans), "step_id, stage, device")
 
-_STAGES: Final = f"""\
-SELECT step_id, stage, device, scope, start_ns, end_ns
-FROM (
-{indent(_apart(_SPANS, "step_id, stage, owner"), "  ")}
-)
-JOIN owned USING (owner) JOIN (SELECT device FROM device WHERE kind = 'gpu') USING (device)"""
 
 TABLES: Final = {
-    "works_on": (
-        "whose GPUs the stages of a process are on: those that it works on itself (process), else"
-        " those of its job (job), else all of its node (node)",
-        """
-        WITH own AS (
-          SELECT DISTINCT process, attempt FROM device_process JOIN process USING (process)
-          WHERE how = 'torch'
-            OR process IN (SELECT process FROM device_process GROUP BY process HAVING count(*) = 1)
-        )
-        SELECT process, scope,
-          CASE scope WHEN 'process' THEN 'process ' || process WHEN 'job' THEN 'job ' || attempt
-            ELSE 'node ' || CASE WHEN boot <> '' THEN boot ELSE host END END AS owner
-        FROM (
-          SELECT *, CASE WHEN process IN (SELECT process FROM own) THEN 'process'
-            WHEN attempt IN (SELECT attempt FROM own) THEN 'job' ELSE 'node' END AS scope
-          FROM process
-        )
-        """,
-    ),
-    "owned": (
-        "GPUs of an owner in works_on",
-        """
-        SELECT DISTINCT owner, device FROM (
-          SELECT 'process ' || process AS owner, device, process FROM device_process
-          UNION ALL
-          SELECT 'job ' || attempt, device, process FROM device_process JOIN process USING (process)
-        ) WHERE process IN (SELECT process FROM works_on WHERE scope = 'process')
-        UNION ALL
-        SELECT unnest(['node ' || boot, 'node ' || host]), device FROM device
-        WHERE kind = 'gpu' AND parent IS NULL
-        """,
-    ),
+    **_SQL.derived("works_on", "owned"),
     "device_stage": (
-        "a stage of a finished step on a GPU, once where processes share it",
-        _apart(_STAGES, "step_id, stage, device"),
+        "a stage of a finished step on a GPU, once where processes share it", _stages(),
     ),
-    "counter_piece": (
-        "a piece of time in which a counter of a device grew by an amount, what of it was read, and"
-        " the sums before it; those of gaps with its own",
-        f"""
-        WITH pairs AS (
-          SELECT device, counter, start_ns, end_ns, value,
-            lag(end_ns) OVER line AS last_ns, lag(value) OVER line AS last
-          FROM reading WHERE counter IN ({_USED})
-          WINDOW line AS (PARTITION BY device, counter ORDER BY end_ns)
-        ), periods AS (
-          SELECT device, counter, 5 * median(end_ns - last_ns) AS limit_ns
-          FROM pairs GROUP BY device, counter
-        ), pieces AS (
-          SELECT device, counter,
-            CASE WHEN counter IN ({_KINDS["window"]})
-              THEN greatest(start_ns, coalesce(last_ns, start_ns)) ELSE last_ns END AS start_ns,
-            end_ns,
-            CASE WHEN counter IN ({_KINDS["total"]}) THEN value - last
-              WHEN counter IN ({_KINDS["window"]}) THEN value
-                * (end_ns - greatest(start_ns, coalesce(last_ns, start_ns)))
-              ELSE (value + last) / 2 * (end_ns - last_ns) END AS amount,
-            counter IN ({_KINDS["total"]}) AND end_ns - last_ns > limit_ns AS gap, value, last
-          FROM pairs JOIN periods USING (device, counter)
-          WHERE counter IN ({_KINDS["window"]}, {_KINDS["total"]}) OR end_ns - last_ns <= limit_ns
-        ), parts AS (
-          SELECT *, (end_ns - start_ns)::DOUBLE AS length_ns,
-            if(gap, 0, amount) AS read_amount, if(gap, 0, length_ns) AS read_ns,
-            if(gap, amount, 0) AS gap_amount, if(gap, length_ns, 0) AS gap_ns
-          FROM pieces WHERE end_ns > start_ns AND amount >= 0
-        ), beside AS (
-          SELECT *, if(lag(end_ns) OVER pair = start_ns AND NOT lag(gap) OVER pair,
-              lag(amount / length_ns) OVER pair, NULL) AS rate_before,
-            if(lead(start_ns) OVER pair = end_ns AND NOT lead(gap) OVER pair,
-              lead(amount / length_ns) OVER pair, NULL) AS rate_after
-          FROM parts WINDOW pair AS (PARTITION BY device, counter ORDER BY start_ns)
-        ), shaped AS (
-          SELECT * EXCLUDE (value, last, rate_before, rate_after),
-            -- Of a total: where its rate changed, if it did so once between these two readings.
-            -- Stages begin and end with a step of power, and their edges are what is asked for.
-            if(counter IN ({_KINDS["total"]}) AND amount / length_ns
-                BETWEEN least(rate_before, rate_after) AND greatest(rate_before, rate_after)
-                AND rate_before <> rate_after AND NOT gap,
-              length_ns * (amount / length_ns - rate_after) / (rate_before - rate_after), length_ns
-            ) AS turn_ns,
-            if(turn_ns < length_ns, rate_before, amount / length_ns) AS rate,
-            if(turn_ns < length_ns, rate_after, 0) AS next_rate,
-            -- Of a gauge: a straight line.
-            if(counter IN ({_KINDS["gauge"]}), (value - last) / length_ns, 0) AS slope
-          FROM beside
-        )
-        SELECT *, sum(read_amount) OVER line - read_amount AS amount_before,
-          sum(read_ns) OVER line - read_ns AS covered_before,
-          sum(gap_amount) OVER line - gap_amount AS gap_amount_before,
-          sum(gap_ns) OVER line - gap_ns AS gap_before
-        FROM shaped
-        WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
-        """,
-    ),
-    "device_use": (
-        "by how much a counter of a GPU grew in a stage, and for how much of the time is known",
-        """
-        WITH counters AS (
-          SELECT DISTINCT device, counter FROM counter_piece
-        ), edges AS (
-          SELECT step_id, stage, device, start_ns AS begin_ns,
-            unnest([start_ns, end_ns]) AS edge_ns, unnest([-1, 1]) AS sign
-          FROM device_stage
-        ), asked AS (
-          SELECT edges.*, counter FROM edges JOIN counters USING (device)
-        ), known AS (
-          SELECT asked.*, piece.* EXCLUDE (device, counter),
-            least(length_ns, edge_ns - start_ns) AS passed_ns, passed_ns / length_ns AS share,
-            rate * least(passed_ns, turn_ns) + next_rate * greatest(0, passed_ns - turn_ns)
-              + slope * passed_ns * (passed_ns - length_ns) / 2 AS passed,
-            -- A gap in which the stage begins or ends is left out.
-            if(edge_ns > start_ns AND edge_ns < end_ns, if(sign < 0, 1, 0), share) AS gap_share
-          FROM asked ASOF JOIN counter_piece AS piece
-            ON asked.device = piece.device AND asked.counter = piece.counter
-            AND asked.edge_ns >= piece.start_ns
-        ), told AS (
-          SELECT step_id, stage, device, counter,
-            sum(sign * (amount_before + if(gap, 0, passed) + gap_amount_before
-              + gap_amount * gap_share)) AS amount,
-            sum(sign * (covered_before + read_ns * share + gap_before + gap_ns * gap_share))
-              AS covered_ns
-          FROM known GROUP BY step_id, stage, device, counter, begin_ns
-        )
-        SELECT step_id, stage, device, counter,
-          -- Below 0 where it begins and ends in one gap.
-          sum(if(covered_ns < 0, 0, amount)) AS amount, sum(greatest(0, covered_ns)) AS covered_ns
-        FROM told GROUP BY step_id, stage, device, counter
-        """,
-    ),
-}
+    **_SQL.derived("counter_piece", used=_USED, **_KINDS),
+    **_SQL.derived("device_use"),
+}  # fmt: skip
 """By name: what a row is, and the query that makes it."""
 
 
 def integrate(tables: Tables) -> None:
     """Make the tables of :data:`TABLES`."""
-    for name, (_, sql) in TABLES.items():
-        tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+    make(tables, TABLES)

@@ -15,9 +15,12 @@ from rlvr_probe.analysis.islands import covered
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.notes import HIDDEN
 from rlvr_probe.analysis.ledger.unit import unit_of
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "ledger"]
+
+_SQL: Final = statements(__name__)
 
 _NONE: Final = "no step of a training was recorded, or no clock"
 _BY: Final = ("category",)
@@ -103,86 +106,36 @@ def ledger(tables: Tables) -> Chapter:
         return found.chapter()
     found.notes += made.notes
     wall = (made.end_ns - made.begin_ns) / 1e9
-    gpus = query(tables, "SELECT count(*) FROM gpu")
-    span = query(
-        tables, "SELECT (max(end_ns) - min(start_ns)) / 1e9, any_value(step_id) FROM segment"
-    )
+    gpus = query(tables, _SQL["gpus"])
+    span = query(tables, _SQL["wall"])
     ranks = evidence_of(process=dict.fromkeys(one.process for one in made.gpus))
-    begun = query(tables, "SELECT DISTINCT step_id FROM segment ORDER BY step_id")
+    begun = query(tables, _SQL["steps"])
     steps = evidence_of(step=[step for (step,) in begun.rows])
     found.add(_GPUS.of(len(made.gpus), gpus, evidence=ranks))
     found.add(_WALL.of(wall, span, evidence=steps))
-    whole = query(tables, "SELECT sum(ns) / 1e9 FROM ledger")
+    whole = query(tables, _SQL["gpu_time"])
     found.add(_WHOLE.of(len(made.gpus) * wall, whole, evidence={**steps, **ranks}))
     _by_category(found, tables, len(made.gpus) * wall)
-    rate = query(
-        tables,
-        """
-        SELECT (SELECT sum(response_tokens) FROM kept_trajectory WHERE mode = 'train')
-          / nullif((SELECT sum(ns) / 1e9 FROM ledger WHERE category <> 'eval'), 0)
-        """,
-    )
+    rate = query(tables, _SQL["token_rate"])
     found.add(
         _RATE.of(rate.row[0], rate, why="no trajectory was recorded", evidence={**steps, **ranks})
     )
-    hidden = query(
-        tables, "SELECT count(*), coalesce(sum(ns), 0) / 1e9 FROM hidden_wait WHERE ns >= 0"
-    )
+    hidden = query(tables, _SQL["hidden_wait"])
     told = hidden.row[0] and HIDDEN not in made.notes
     found.add(_HIDDEN.of(hidden.row[1] if told else None, hidden))
     found.series += [
-        _STEPS.of(
-            query(
-                tables,
-                f"SELECT step_id, any_value(number) AS step, {_PIVOT} FROM ledger"
-                " LEFT JOIN step USING (step_id) GROUP BY step_id ORDER BY step_id",
-            )
-        ),
-        _EACH.of(
-            query(
-                tables,
-                f"SELECT gpu, any_value(process) AS process, any_value(rank) AS rank,"
-                f" any_value(device) AS device, any_value(part) AS part, {_PIVOT}"
-                " FROM ledger JOIN gpu USING (gpu) GROUP BY gpu ORDER BY gpu",
-            )
-        ),
-        _BARRIERS.of(
-            query(
-                tables,
-                "SELECT step_id, barrier, gpu_ns / 1e9 AS gpu_s, last_kind, process, rank, engine,"
-                " trajectory_id, turn, name FROM barrier_wait ORDER BY gpu_ns DESC, step_id,"
-                " barrier LIMIT 200",
-            )
-        ),
+        _STEPS.of(query(tables, fill(_SQL["by_step"], categories=_PIVOT))),
+        _EACH.of(query(tables, fill(_SQL["by_gpu"], categories=_PIVOT))),
+        _BARRIERS.of(query(tables, _SQL["barriers"])),
     ]
     return found.chapter()
 
 
 def _by_category(found: Found, tables: Tables, whole: float) -> None:
     """Every category, those with no time too."""
-    held = query(
-        tables,
-        """
-        SELECT category, sum(ns) / 1e9 AS seconds,
-          list(step_id ORDER BY ns DESC, step_id)[1:20] AS steps, count(step_id) AS count
-        FROM (SELECT category, step_id, sum(ns) AS ns FROM ledger GROUP BY category, step_id)
-        GROUP BY category
-        """,
-    )
-    gpus = query(
-        tables,
-        """
-        SELECT category, list(process ORDER BY ns DESC, process)[1:20] AS processes,
-          count(*) AS count
-        FROM (SELECT category, process, sum(ns) AS ns FROM ledger JOIN gpu USING (gpu)
-              WHERE process IS NOT NULL GROUP BY category, process)
-        GROUP BY category
-        """,
-    )
-    once = query(
-        tables,
-        f"SELECT category, ns / 1e9 AS seconds FROM ({covered('segment', 'category')})",
-    )
+    held = query(tables, _SQL["time"])
+    gpus = query(tables, _SQL["processes"])
+    once = query(tables, fill(_SQL["wall_time"], covered=covered("segment", "category")))
     seconds = {row[0]: row[1:] for row in held.rows}
     processes = {row[0]: row[1:] for row in gpus.rows}
     walls = dict(once.rows)

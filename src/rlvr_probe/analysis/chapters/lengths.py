@@ -15,10 +15,13 @@ from rlvr_probe.analysis.chapters.definitions import (
 from rlvr_probe.analysis.chapters.distributions import Quantity, Spread, ask
 from rlvr_probe.analysis.chapters.intervals import jackknife, share_interval, theil_sen
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, Evidence, largest, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, query
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "lengths"]
+
+_SQL: Final = statements(__name__)
 
 _GROUP: Final = "hash(batch_id, grp) AS cluster"
 
@@ -27,7 +30,7 @@ PROMPT: Final = Quantity(
     "prompt",
     "the prompt of every trajectory (trajectory.prompt_tokens)",
     "tokens",
-    f"SELECT prompt_tokens AS value, {_GROUP}, trajectory_id FROM sample",
+    _SQL["prompt"],
     "no trajectory was recorded",
 )
 UNIQUE_PROMPT: Final = Quantity(
@@ -35,8 +38,7 @@ UNIQUE_PROMPT: Final = Quantity(
     "prompt of a group",
     "the prompt of every group, counted once (trajectory.prompt_tokens)",
     "tokens",
-    f"SELECT max(prompt_tokens) AS value, {_GROUP}, min(trajectory_id) AS trajectory_id"
-    ", any_value(number) AS step, any_value(unit) AS unit FROM sample GROUP BY batch_id, grp",
+    _SQL["unique_prompt"],
     "no trajectory was recorded",
     by_step=True,
 )
@@ -46,7 +48,7 @@ RESPONSE: Final = Quantity(
     "the response of every trajectory, results of tools in it included"
     " (trajectory.response_tokens)",
     "tokens",
-    f"SELECT response_tokens AS value, {_GROUP}, trajectory_id FROM sample",
+    _SQL["response"],
     "no trajectory was recorded",
 )
 LOSS: Final = Quantity(
@@ -54,7 +56,7 @@ LOSS: Final = Quantity(
     "response in the loss",
     "the part of every response that is in the loss (trajectory.loss_tokens)",
     "tokens",
-    f"SELECT loss_tokens AS value, {_GROUP}, trajectory_id FROM sample",
+    _SQL["loss"],
     "the trainer has no mask of the loss, or none was recorded",
 )
 CONTEXT: Final = Quantity(
@@ -62,7 +64,7 @@ CONTEXT: Final = Quantity(
     "context in the end",
     "the context of every trajectory in the end, before it was cut (trajectory.context_tokens)",
     "tokens",
-    f"SELECT context_tokens AS value, {_GROUP}, trajectory_id FROM sample",
+    _SQL["context"],
     "only a workload of several turns says it",
 )
 SPREAD: Final = Quantity(
@@ -70,9 +72,7 @@ SPREAD: Final = Quantity(
     "longest over mean in a group",
     "the longest response of every group over its mean response (trajectory.response_tokens)",
     "1",
-    f"SELECT max(response_tokens) / avg(response_tokens) AS value, {_GROUP},"
-    f" {largest('trajectory_id', 'response_tokens')} AS trajectory_id"
-    " FROM sample GROUP BY batch_id, grp HAVING max(response_tokens) > 0",
+    _SQL["group_max_over_mean"],
     "no group has a response that is not empty",
 )
 
@@ -196,28 +196,14 @@ def lengths(tables: Tables) -> Chapter:
 def _cap(tables: Tables, found: Found, spread: Spread) -> int | None:
     """Add what a cap does; the cap of every trajectory, None where they have none or several."""
     cap, at_cap, at_longest, truncated, tail = _CAP
-    limit = query(
-        tables,
-        """
-        SELECT max_response_tokens,
-          (SELECT count(DISTINCT facts->>'max_response_tokens') FROM session) > 1 AS several
-        FROM run
-        """,
-    )
+    limit = query(tables, _SQL["cap"])
     [(most, several)] = limit.rows or [(None, False)]
     found.add(cap.of(most, limit))
     most = None if several else most
     why = _SEVERAL if several else ""
     answer = query(
         tables,
-        """
-        SELECT count(*) AS count, count(*) FILTER (response_tokens >= $cap) AS at_cap,
-          count(*) FILTER (response_tokens = (SELECT max(response_tokens) FROM sample))
-            AS at_longest,
-          count(truncated) AS told, count(*) FILTER (truncated) AS truncated,
-          min(trajectory_id, 20) FILTER (response_tokens >= $cap) AS capped
-        FROM sample
-        """,
+        _SQL["at_cap"],
         cap=most,
     )
     [told] = answer.dicts
@@ -249,12 +235,7 @@ def _tail(tables: Tables, found: Found, tail: Definition, spread: Spread, cap: i
     above = spread.quantiles["p95"]
     answer = query(
         tables,
-        f"""
-        SELECT count(*) AS count, count(*) FILTER ($cap IS NULL OR response_tokens < $cap) AS known,
-          sum(ln(response_tokens / $above)) AS logs,
-          {largest("trajectory_id", "response_tokens", 20)} AS longest
-        FROM sample WHERE response_tokens > $above
-        """,
+        _SQL["tail"],
         cap=cap,
         above=max(above, 1.0),
     )
@@ -282,22 +263,9 @@ def _tail(tables: Tables, found: Found, tail: Definition, spread: Spread, cap: i
     )
 
 
-_BLOCKS: Final = """
-    SELECT hash(batch_id, grp) % 64 AS block, count(*)::DOUBLE AS groups, sum(n) AS trajectories,
-      sum(n * n) AS squared_sizes, sum(total) AS total, sum(total * total / n) AS between,
-      sum(squares) AS squares
-    FROM (
-      SELECT batch_id, grp, count(*)::DOUBLE AS n, sum(response_tokens)::DOUBLE AS total,
-        sum(response_tokens::DOUBLE ** 2) AS squares
-      FROM sample GROUP BY batch_id, grp
-    )
-    GROUP BY block
-    """
-
-
 def _icc(tables: Tables, found: Found, spread: Spread) -> None:
     [one] = _VARIATION
-    answer = query(tables, _BLOCKS)
+    answer = query(tables, _SQL["blocks"])
     blocks = [row[1:] for row in answer.rows]
     value = icc([sum(column) for column in zip(*blocks, strict=True)]) if blocks else None
     low, high = jackknife(blocks, icc)
@@ -322,32 +290,14 @@ def icc(sums: Sequence[float]) -> float | None:
 
 
 def _sizes(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        """
-        SELECT trajectories, count(*) AS groups FROM (
-          SELECT count(*) AS trajectories FROM sample GROUP BY batch_id, grp
-        ) GROUP BY trajectories ORDER BY trajectories
-        """,
-    )
+    answer = query(tables, _SQL["sizes"])
     found.series.append(SIZES.of(answer))
 
 
 def _by_step(tables: Tables, found: Found, spread: Spread, cap: int | None) -> None:
     answer = query(
         tables,
-        """
-        SELECT step_id, any_value(number) AS step, unit,
-          any_value(workload_step) AS workload_step, count(*) AS trajectories,
-          count(DISTINCT (batch_id, grp)) AS groups, sum(prompt_tokens) AS prompt_tokens,
-          sum(response_tokens) AS tokens, avg(response_tokens) AS mean,
-          min(response_tokens) AS min, quantile_cont(response_tokens, 0.5) AS p50,
-          quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
-          max(response_tokens) AS max,
-          CASE WHEN $cap IS NOT NULL
-            THEN count(*) FILTER (response_tokens >= $cap) / count(*) END AS at_cap
-        FROM sample GROUP BY step_id, unit ORDER BY step_id, unit
-        """,
+        _SQL["by_step"],
         cap=cap,
     )
     found.series.append(BY_STEP.of(answer))

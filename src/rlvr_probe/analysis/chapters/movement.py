@@ -12,24 +12,16 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import is_workload
-from rlvr_probe.analysis.figures import Chapter, largest, query
+from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "movement"]
 
+_SQL: Final = statements(__name__)
+
 _NO_CALLS: Final = "no call of a worker group that its caller waits for was joined"
 
-DISPATCHES: Final = f"""
-    SELECT rpc.rpc_id, any_value(rpc.step_id) AS step_id, any_value(rpc.method) AS method,
-      any_value(rpc.end_ns - rpc.start_ns) / 1e9 AS seconds,
-      max(rpc_rank.end_ns - rpc_rank.start_ns) / 1e9 AS slowest_s,
-      {largest("rpc_rank.process", "rpc_rank.end_ns - rpc_rank.start_ns")} AS process
-    FROM kept_rpc AS rpc JOIN rpc_rank USING (rpc_id)
-    LEFT JOIN span ON span.process = rpc.process AND span.id = rpc.id
-    WHERE coalesce(waits, true)
-    GROUP BY rpc.rpc_id
-    """
-"""Calls that their callers wait for, each with its slowest rank."""
 
 _BY: Final = ("method",)
 
@@ -73,11 +65,7 @@ _SYNC: Final = Quantity(
     "the time that moving weights to the rollout engine takes in every step, of the rank that it"
     " takes longest (stage weight_sync)",
     "s",
-    "SELECT max(seconds) AS value, step_id AS cluster, step_id AS trajectory_id,"
-    " any_value(number) AS step, step_id AS unit FROM ("
-    " SELECT step_id, process, sum(end_ns - start_ns) / 1e9 AS seconds FROM kept_span"
-    " WHERE name = 'weight_sync' AND step_id IS NOT NULL AND mode IS DISTINCT FROM 'eval'"
-    " GROUP BY step_id, process) JOIN step USING (step_id) WHERE done GROUP BY step_id",
+    _SQL["weight_sync"],
     "no step moved weights to a rollout engine by a stage of its own",
     by_step=True,
     ids="step",
@@ -94,9 +82,7 @@ _DISPATCH_STEP: Final = Quantity(
     "dispatch of a step",
     "the dispatch of all calls of worker groups of every step together (as movement.call.dispatch)",
     "s",
-    "SELECT sum(greatest(0, seconds - slowest_s)) AS value, step_id AS cluster,"
-    " step_id AS trajectory_id, any_value(number) AS step, step_id AS unit"
-    f" FROM ({DISPATCHES}) JOIN step USING (step_id) WHERE done GROUP BY step_id",
+    _SQL["dispatch"],
     _NO_CALLS,
     by_step=True,
     ids="step",
@@ -119,15 +105,7 @@ def movement(tables: Tables) -> Chapter:
     _calls(tables, found)
     ask(tables, found, _DISPATCH_STEP)
     spread = ask(tables, found, _SYNC)
-    steps = query(
-        tables,
-        """
-        SELECT sum(step_end_ns - step_start_ns) / 1e9 AS seconds,
-          list(step_id) AS steps
-        FROM kept_step AS step WHERE done AND step_id IN (
-          SELECT step_id FROM kept_span WHERE name = 'weight_sync' AND mode IS DISTINCT FROM 'eval')
-        """,
-    )
+    steps = query(tables, _SQL["synced_steps"])
     [told] = steps.dicts
     known = spread.count and spread.mean is not None and told["seconds"]
     share = spread.count * (spread.mean or 0.0) / told["seconds"] if known else None
@@ -142,20 +120,7 @@ def movement(tables: Tables) -> Chapter:
 
 
 def _calls(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        f"""
-        SELECT method, count(*) AS calls, sum(seconds) AS time, sum(dispatch) AS dispatch,
-          sum(dispatch) / nullif(sum(seconds), 0) AS dispatch_share, avg(dispatch) AS dispatch_mean,
-          quantile_cont(dispatch, 0.5) AS dispatch_p50,
-          quantile_cont(dispatch, 0.99) AS dispatch_p99, max(dispatch) AS dispatch_max,
-          {largest("step_id", "dispatch", 5)} AS steps,
-          {largest("process", "slowest_s", 5)} AS slowest,
-          count(*) FILTER (seconds < slowest_s) AS odd
-        FROM (FROM ({DISPATCHES}) SELECT *, greatest(0, seconds - slowest_s) AS dispatch)
-        GROUP BY method ORDER BY time DESC LIMIT 50
-        """,
-    )
+    answer = query(tables, _SQL["calls"])
     for told in answer.dicts:
         behind = evidence_of(step=told["steps"], process=dict.fromkeys(told["slowest"]))
         for name, one in _CALL.items():
@@ -168,13 +133,5 @@ def _calls(tables: Tables, found: Found) -> None:
     if not answer.rows:
         found.add(_CALL["dispatch"].of(None, answer))
         return
-    steps = query(
-        tables,
-        f"""
-        SELECT number AS step, method, count(*) AS calls, sum(seconds) AS seconds,
-          sum(greatest(0, seconds - slowest_s)) AS dispatch
-        FROM ({DISPATCHES}) LEFT JOIN step USING (step_id)
-        GROUP BY number, method ORDER BY number, method
-        """,
-    )
+    steps = query(tables, _SQL["calls_by_step"])
     found.series.append(_BY_STEP.of(steps))

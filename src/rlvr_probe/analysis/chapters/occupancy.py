@@ -21,10 +21,13 @@ from rlvr_probe.analysis.chapters.distributions import Quantity, ask, distributi
 from rlvr_probe.analysis.chapters.flight import BINS, RUN_BINS, Flight, observe
 from rlvr_probe.analysis.chapters.intervals import mean_interval
 from rlvr_probe.analysis.chapters.samples import prepare
-from rlvr_probe.analysis.figures import Chapter, largest, query
+from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "occupancy"]
+
+_SQL: Final = statements(__name__)
 
 _NO_TIMES: Final = "no rollout of which every turn has a time of its own was recorded"
 _LENGTH_IDLE: Final = Quantity(
@@ -33,9 +36,7 @@ _LENGTH_IDLE: Final = Quantity(
     "1 - sum(length) / (count x longest length) of the responses of every batch: the share of slots"
     " that lengths alone leave idle (trajectory.response_tokens)",
     "1",
-    "SELECT 1 - sum(response_tokens) / (count(*) * max(response_tokens)) AS value,"
-    f" batch_id AS cluster, {largest('trajectory_id', 'response_tokens')} AS trajectory_id"
-    " FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0",
+    _SQL["length_idle"],
     "no batch that was generated at once was recorded",
 )
 _TURN_S: Final = Quantity(
@@ -44,8 +45,7 @@ _TURN_S: Final = Quantity(
     "the duration of every turn of which there are several to a trajectory, the time in the"
     " engine's queue included (turn.took_s)",
     "s",
-    "SELECT took_s AS value, hash(batch_id, grp) AS cluster, trajectory_id, number AS step, unit"
-    " FROM turn JOIN sample USING (trajectory_id) WHERE own_times OR turn.start_ns IS NULL",
+    _SQL["turn_s"],
     "no trajectory has several turns with times of their own",
     by_step=True,
 )
@@ -54,10 +54,7 @@ _TRAJECTORY_S: Final = Quantity(
     "engine time of a trajectory",
     "the sum of the durations of the turns of every trajectory (turn.took_s)",
     "s",
-    "SELECT sum(took_s) AS value, hash(any_value(batch_id), any_value(grp)) AS cluster,"
-    " trajectory_id, any_value(number) AS step, any_value(unit) AS unit"
-    " FROM turn JOIN sample USING (trajectory_id) WHERE own_times OR turn.start_ns IS NULL"
-    " GROUP BY trajectory_id",
+    _SQL["trajectory_s"],
     "no trajectory has several turns with times of their own",
     by_step=True,
 )
@@ -180,7 +177,7 @@ def occupancy(tables: Tables, *, slots: int | None = None) -> Chapter:
         )
         _bounds(tables, found, slots)
     _queue(tables, found)
-    if query(tables, "SELECT count(*) > 0 FROM turn WHERE turn > 0").row[0]:
+    if query(tables, _SQL["several_turns"]).row[0]:
         ask(tables, found, _TURN_S)
         ask(tables, found, _TRAJECTORY_S)
     return found.chapter()
@@ -190,27 +187,7 @@ def _bounds(tables: Tables, found: Found, slots: int | None) -> None:
     """Where all responses of a call come back together, or nothing has a time."""
     answer = query(
         tables,
-        """
-        WITH calls AS (
-          SELECT unit, process, turn.start_ns, turn.end_ns, count(*) AS sequences,
-            sum(turn.response_tokens) / nullif(max(turn.response_tokens), 0) AS least
-          FROM turn JOIN sample USING (trajectory_id)
-          WHERE NOT own_times AND turn.start_ns IS NOT NULL
-          GROUP BY unit, process, turn.start_ns, turn.end_ns
-        ), ranks AS (
-          SELECT unit, process, max(sequences) AS sequences,
-            sum((end_ns - start_ns) * least) AS least, sum((end_ns - start_ns) * sequences) AS most,
-            min(start_ns) AS start_ns, max(end_ns) AS end_ns
-          FROM calls GROUP BY unit, process
-        )
-        SELECT sum(least) / sum(slots) AS least, sum(most) / sum(slots) AS most
-        FROM (
-          SELECT coalesce($slots, max(sequences) OVER ())::DOUBLE
-            * (max(end_ns) OVER (PARTITION BY unit) - min(start_ns) OVER (PARTITION BY unit))
-            AS slots, least, most
-          FROM ranks
-        )
-        """,
+        _SQL["bounds"],
         slots=slots,
     )
     [told] = answer.dicts
@@ -219,27 +196,11 @@ def _bounds(tables: Tables, found: Found, slots: int | None) -> None:
         found.add(least, most, _BY_LENGTHS.of(None))
         return
     found.add(_LEAST.of(None), _MOST.of(None))
-    if query(tables, "SELECT count(*) FROM turn WHERE turn > 0").row[0]:
+    if query(tables, _SQL["several_turns"]).row[0]:
         why = "trajectories have several turns, whose times were not recorded"
         found.add(_BY_LENGTHS.of(None, why=why))
         return
-    answer = query(
-        tables,
-        """
-        WITH batches AS (
-          SELECT batch_id, sum(response_tokens)::DOUBLE AS tokens,
-            count(*)::DOUBLE * max(response_tokens) AS room
-          FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0
-        ), whole AS (
-          SELECT sum(tokens) / sum(room) AS share, count(*) AS batches, sum(room) AS room
-          FROM batches
-        )
-        SELECT share, any_value(whole.batches) AS batches, any_value(whole.room) AS room,
-          sum((tokens - share * batches.room) ** 2) AS squares,
-          list(batch_id ORDER BY tokens / batches.room) AS emptiest
-        FROM whole, batches GROUP BY share
-        """,
-    )
+    answer = query(tables, _SQL["by_lengths"])
     if not answer.rows:
         found.add(_BY_LENGTHS.of(None))
         return
@@ -252,28 +213,20 @@ def _bounds(tables: Tables, found: Found, slots: int | None) -> None:
 
 
 def _idle_by_batch(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        """
-        SELECT batch_id, any_value(number) AS step,
-          1 - sum(response_tokens) / (count(*) * max(response_tokens)) AS length_idle
-        FROM sample WHERE unit >= 0 GROUP BY batch_id HAVING max(response_tokens) > 0
-        ORDER BY batch_id
-        """,
-    )
+    answer = query(tables, _SQL["length_idle_by_batch"])
     found.series.append(LENGTH_IDLE_BY_BATCH.of(answer))
 
 
 def _in_use(tables: Tables, found: Found, flight: Flight) -> None:
     total = flight.total
-    told = query(tables, "SELECT max(active) FROM flight")
+    told = query(tables, _SQL["peak"])
     found.add(_SLOTS.of(total, told))
     if flight.slots is None:
         found.notes.append(
             "how many sequences an engine decodes at once was not recorded: slots are the most that"
             " were in use at a time, and occupancy is of these"
         )
-    [units] = query(tables, "SELECT count(DISTINCT unit) FROM sample").row
+    [units] = query(tables, _SQL["units"]).row
     if units > flight.rollouts:
         found.notes.append(
             f"of {units:,} rollouts, {units - flight.rollouts:,} are left out: of some trajectory"
@@ -281,19 +234,7 @@ def _in_use(tables: Tables, found: Found, flight: Flight) -> None:
         )
     answer = query(
         tables,
-        """
-        SELECT unit, any_value(step.number) AS step,
-          any_value(rollout.end_ns - rollout.start_ns) / 1e9 AS seconds,
-          any_value(slot_ns) / 1e9 AS slot_seconds, any_value(rollout.trajectories) AS trajectories,
-          any_value(slot_ns / (rollout.end_ns - rollout.start_ns)) / $total AS mean,
-          count(*) FILTER (active < 0.1 * $total) / count(*) AS under_10,
-          count(*) FILTER (active < 0.25 * $total) / count(*) AS under_25,
-          count(*) FILTER (active < 0.5 * $total) / count(*) AS under_50
-        FROM (SELECT unit, bin, sum(active) AS active FROM flight GROUP BY unit, bin)
-        JOIN rollout USING (unit)
-        LEFT JOIN batch ON batch_id = unit LEFT JOIN step USING (step_id)
-        GROUP BY unit ORDER BY unit
-        """,
+        _SQL["by_batch"],
         total=total,
     )
     rows = answer.dicts
@@ -319,26 +260,13 @@ def _name(one: Definition) -> str:
 def _profile(tables: Tables, found: Found, total: float) -> None:
     answer = query(
         tables,
-        """
-        SELECT (bin + 0.5) / bins AS time, avg(active) / $total AS mean,
-          quantile_cont(active, 0.1) / $total AS p10, quantile_cont(active, 0.9) / $total AS p90
-        FROM (SELECT unit, bin, sum(active) AS active FROM flight GROUP BY unit, bin)
-        JOIN rollout USING (unit)
-        GROUP BY bin, bins ORDER BY bin
-        """,
+        _SQL["profile"],
         total=total,
     )
     found.series.append(PROFILE.of(answer))
 
 
 def _queue(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        f"""
-        SELECT sum(queue_s) / nullif(sum((turn.end_ns - turn.start_ns) / 1e9), 0) AS share,
-          {largest("trajectory_id", "queue_s", 20)} AS longest
-        FROM turn WHERE queue_s IS NOT NULL AND turn.start_ns IS NOT NULL
-        """,
-    )
+    answer = query(tables, _SQL["queue_share"])
     [told] = answer.dicts
     found.add(_QUEUE.of(told["share"], answer, evidence=evidence_of(trajectory=told["longest"])))

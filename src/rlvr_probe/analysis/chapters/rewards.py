@@ -15,24 +15,20 @@ from rlvr_probe.analysis.chapters.definitions import (
 )
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import is_workload, prepare
-from rlvr_probe.analysis.figures import Chapter, Evidence, largest, query
+from rlvr_probe.analysis.figures import Chapter, Evidence, query
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "TABLES", "rewards"]
+
+_SQL: Final = statements(__name__)
 
 _CALLS: Final = Calls(
     "rewards.function",
     "function",
     "the calls of a reward function for trajectories of training, as who waited for them saw them"
     " (verification, reward_call)",
-    "SELECT function AS name, unit, number AS step,"
-    " (verification.end_ns - verification.start_ns) / 1e9 AS seconds,"
-    " verification.start_ns, verification.end_ns, 1 AS samples, trajectory_id,"
-    " verification.process FROM verification JOIN sample USING (trajectory_id)"
-    " UNION ALL"
-    " SELECT function, unit, number, took_s,"
-    " reward_call.start_ns, reward_call.end_ns, samples, NULL, reward_call.process"
-    " FROM reward_call JOIN sample_batch USING (batch_id)",
+    _SQL["calls"],
     "no call of a reward function was recorded",
     time="time waited for",
 )
@@ -132,22 +128,13 @@ _TRAJECTORY: Final = Definition(
     "1",
     "no trajectory with times of its own was verified by itself",
 )
-_RANKS: Final = (
-    "SELECT unit, any_value(step) AS step, process, sum(seconds) AS seconds,"
-    " max(samples) AS samples FROM ("
-    " SELECT unit, any_value(number) AS step, process, function, sum(took_s) AS seconds,"
-    " sum(samples) AS samples"
-    " FROM reward_call JOIN sample_batch USING (batch_id) WHERE unit >= 0 AND took_s IS NOT NULL"
-    " GROUP BY unit, process, function) GROUP BY unit, process"
-)
 _SKEW: Final = Quantity(
     "rewards.skew",
     "slowest over fastest process of a reward",
     "the longest over the shortest time that processes take for the reward functions of their parts"
     " of a batch (reward_call)",
     "1",
-    "SELECT max(seconds) / nullif(min(seconds), 0) AS value, unit AS cluster,"
-    f" unit AS trajectory_id FROM ({_RANKS}) GROUP BY unit HAVING count(*) > 1",
+    _SQL["skew"],
     "no two processes called reward functions for one batch",
     ids="batch",
 )
@@ -183,18 +170,7 @@ def rewards(tables: Tables) -> Chapter:
     _attempts(tables, found, names)
     ask(tables, found, _SKEW)
     _ranks(tables, found)
-    answer = (
-        query(
-            tables,
-            """
-        SELECT (SELECT sum(seconds) FROM function_time) / nullif(sum((end_ns - start_ns) / 1e9), 0)
-        FROM sample
-        WHERE own_times AND EXISTS (FROM verification) AND NOT EXISTS (FROM reward_call)
-        """,
-        )
-        if names
-        else None
-    )
+    answer = query(tables, _SQL["trajectory_share"]) if names else None
     found.add(_TRAJECTORY.of(answer.row[0] if answer else None, answer))
     if names:
         found.notes.append(
@@ -204,23 +180,12 @@ def rewards(tables: Tables) -> Chapter:
 
 
 def _ranks(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        f"""
-        SELECT 1 - sum(mean) / nullif(sum(most), 0) FROM (
-          SELECT avg(seconds) AS mean, max(seconds) AS most FROM ({_RANKS})
-          GROUP BY unit HAVING count(*) > 1
-        )
-        """,
-    )
+    answer = query(tables, _SQL["wait_share"])
     found.add(_WAIT.of(answer.row[0], answer))
-    [rows] = query(tables, f"SELECT count(*) FROM ({_RANKS})").row
+    [rows] = query(tables, _SQL["ranks_count"]).row
     answer = query(
         tables,
-        f"""
-        SELECT unit AS batch_id, step, process, seconds, samples FROM ({_RANKS})
-        WHERE unit % $every = 0 ORDER BY unit, process
-        """,
+        _SQL["by_process"],
         every=math.ceil(rows / MOST_ROWS) or 1,
     )
     if answer.rows:
@@ -228,18 +193,7 @@ def _ranks(tables: Tables, found: Found) -> None:
 
 
 def _values(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        """
-        SELECT function, count(*) FILTER (isfinite(value)) AS finite,
-          count(*) FILTER (NOT isfinite(value)) AS not_finite,
-          count(*) FILTER (value IS NULL) AS missing,
-          min(trajectory_id, 20) FILTER (isfinite(value)) AS finite_of,
-          min(trajectory_id, 20) FILTER (NOT isfinite(value)) AS not_finite_of,
-          min(trajectory_id, 20) FILTER (value IS NULL) AS missing_of
-        FROM reward SEMI JOIN sample USING (trajectory_id) GROUP BY function ORDER BY function
-        """,
-    )
+    answer = query(tables, _SQL["values"])
     for row in answer.dicts:
         by = {"function": row["function"] or "(unknown)"}
         # The format has one word for both.
@@ -260,37 +214,7 @@ def _values(tables: Tables, found: Found) -> None:
 
 
 def _work(tables: Tables, found: Found, names: list[str]) -> None:
-    answer = query(
-        tables,
-        f"""
-        WITH waited AS (
-          SELECT function, avg(end_ns - start_ns) / 1e9 AS mean, count(*) AS asked,
-            avg(start_ns) / 1e9 AS start_s
-          FROM verification GROUP BY function
-        ), ran AS (
-          SELECT function, process, calls, took_s, mean_start_ns FROM reward_work
-          UNION ALL
-          SELECT function, process, 1, (end_ns - start_ns) / 1e9, start_ns FROM span
-          WHERE name = 'reward_fn' AND function IN (SELECT function FROM waited)
-        ), clocks AS (
-          SELECT function, count(DISTINCT boot) AS clocks FROM (
-            SELECT function, process FROM ran UNION SELECT function, process FROM verification
-          ) JOIN process USING (process) GROUP BY function
-        )
-        SELECT function, sum(took_s) AS work,
-          1 - sum(took_s) / sum(calls) / nullif(any_value(mean), 0) AS queue_share,
-          CASE WHEN sum(calls) = any_value(asked) AND any_value(clocks) = 1
-            THEN (sum(mean_start_ns::DOUBLE * calls) / sum(calls) / 1e9 - any_value(start_s))
-              / nullif(any_value(mean), 0) END AS before_share,
-          {largest("process", "took_s", 5)} AS processes
-        FROM ran LEFT JOIN waited USING (function) LEFT JOIN clocks USING (function)
-        GROUP BY function
-        UNION ALL
-        SELECT DISTINCT function, NULL, 0, NULL, NULL FROM reward_call
-        WHERE function NOT IN (SELECT function FROM waited WHERE function IS NOT NULL)
-          AND function NOT IN (SELECT function FROM ran WHERE function IS NOT NULL)
-        """,
-    )
+    answer = query(tables, _SQL["work"])
     told = {row["function"]: row for row in answer.dicts}
     work, queue, before, after = _WORK
     for name in names:
@@ -319,26 +243,8 @@ def _parts(share: float | None, first: float | None) -> tuple[float | None, floa
 
 
 def _attempts(tables: Tables, found: Found, names: list[str]) -> None:
-    answer = query(
-        tables,
-        """
-        SELECT function, sum(attempts - 1)::BIGINT AS retries, sum(timeouts)::BIGINT AS timeouts,
-          list(trajectory_id) FILTER (timeouts > 0) AS late
-        FROM verification SEMI JOIN sample USING (trajectory_id)
-        WHERE attempts IS NOT NULL GROUP BY function
-        """,
-    )
-    errors = query(
-        tables,
-        """
-        SELECT function, sum(errors)::BIGINT AS errors FROM (
-          SELECT function, count(error) AS errors FROM kept_span WHERE name = 'reward_fn'
-          GROUP BY function
-          UNION ALL
-          SELECT function, errors FROM reward_work
-        ) GROUP BY function
-        """,
-    )
+    answer = query(tables, _SQL["attempts"])
+    errors = query(tables, _SQL["errors"])
     told = {row["function"]: row for row in answer.dicts}
     raised = dict(errors.rows)
     retries, timeouts, failed = _ATTEMPTS

@@ -8,30 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording import remarks
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["VIEWS", "is_workload", "prepare"]
 
-VIEWS: Final = {
-    "sample_batch": (
-        "batches that are counted: of training, whole (if any is), of a step that stands; `unit`"
-        " is the batch, or -1 where groups are generated one by one for a queue",
-        """
-        SELECT batch.*, number, CASE WHEN queued THEN -1 ELSE batch_id END AS unit
-        FROM kept_batch AS batch LEFT JOIN step USING (step_id)
-        WHERE mode = 'train'
-          AND (whole OR NOT EXISTS (FROM kept_batch WHERE mode = 'train' AND whole))
-        """,
-    ),
-    "sample": (
-        "trajectories of these batches",
-        """
-        SELECT trajectory.*, number, unit, workload_step FROM trajectory
-        JOIN (SELECT batch_id, number, unit, workload_step FROM sample_batch) USING (batch_id)
-        """,
-    ),
-}
+_SQL: Final = statements(__name__)
+
+VIEWS: Final = _SQL.derived("sample_batch", "sample")
 """By name: what a row is, and the query."""
 
 
@@ -39,16 +24,10 @@ def prepare(tables: Tables) -> list[str]:
     """Make the views; what a reader should know of what they leave out."""
     for name, (_, sql) in VIEWS.items():
         tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
-    [(whole, cut, rows)] = tables.sql.execute(
-        """
-        SELECT count(*) FILTER (whole), count(*) FILTER (NOT whole),
-          sum("rows") FILTER (NOT whole)
-        FROM kept_batch WHERE mode = 'train'
-        """
-    ).fetchall()
+    [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
     return remarks.cut(whole, cut, rows)
 
 
 def is_workload(tables: Tables) -> bool:
     """Whether the source is a workload, which has lengths and knows no moments."""
-    return tables.sql.execute("SELECT kind FROM run").fetchall() == [("workload",)]
+    return tables.sql.execute(_SQL["kind"]).fetchall() == [("workload",)]

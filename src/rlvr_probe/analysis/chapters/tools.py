@@ -13,17 +13,18 @@ from rlvr_probe.analysis.chapters.definitions import (
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.chapters.samples import prepare
 from rlvr_probe.analysis.figures import Chapter, query
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "TABLES", "tools"]
+
+_SQL: Final = statements(__name__)
 
 _CALLS: Final = Calls(
     "tools.tool",
     "tool",
     "the calls of a tool by trajectories of training (tool_call)",
-    "SELECT tool AS name, unit, number AS step, took_s AS seconds,"
-    " tool_call.start_ns, tool_call.end_ns, 1 AS samples, trajectory_id, process"
-    " FROM tool_call JOIN sample USING (trajectory_id)",
+    _SQL["calls"],
     "no call of a tool was recorded",
 )
 _TRAJECTORY_S: Final = Quantity(
@@ -32,11 +33,7 @@ _TRAJECTORY_S: Final = Quantity(
     "the sum of the durations of the tool calls of every trajectory whose turns are known, 0 for"
     " one without a call (tool_call)",
     "s",
-    "SELECT coalesce(seconds, 0) AS value, hash(batch_id, grp) AS cluster, trajectory_id,"
-    " number AS step, unit FROM sample"
-    " SEMI JOIN turn USING (trajectory_id) LEFT JOIN"
-    " (SELECT trajectory_id, sum(took_s) AS seconds FROM tool_call GROUP BY trajectory_id)"
-    " USING (trajectory_id) WHERE EXISTS (FROM tool_call)",
+    _SQL["trajectory_s"],
     "no call of a tool was recorded",
     by_step=True,
 )
@@ -45,8 +42,7 @@ _CALL_S: Final = Quantity(
     "duration of a tool call",
     "the duration of every tool call (tool_call.took_s)",
     "s",
-    "SELECT took_s AS value, hash(batch_id, grp) AS cluster, trajectory_id, number AS step, unit"
-    " FROM tool_call JOIN sample USING (trajectory_id)",
+    _SQL["call_s"],
     "no call of a tool was recorded",
     by_step=True,
 )
@@ -55,8 +51,7 @@ _QUERIES: Final = Quantity(
     "questions of a tool call",
     "the questions that every tool call asked at once (tool_call.queries)",
     "1",
-    "SELECT queries AS value, hash(batch_id, grp) AS cluster, trajectory_id"
-    " FROM tool_call JOIN sample USING (trajectory_id)",
+    _SQL["queries"],
     "only a workload says it",
 )
 _SHARE: Final = Definition(
@@ -97,18 +92,11 @@ def tools(tables: Tables) -> Chapter:
     found = Found("tools", "Tools")
     found.notes += prepare(tables)
     _CALLS.ask(tables, found)
-    if not tables.sql.execute("SELECT count(*) FROM tool_call").fetchall()[0][0]:
+    if not tables.sql.execute(_SQL["count"]).fetchall()[0][0]:
         return found.chapter()
     for quantity in _QUANTITIES:
         ask(tables, found, quantity)
-    answer = query(
-        tables,
-        """
-        SELECT tools / (tools + turns) AS share FROM
-          (SELECT sum(took_s) AS tools FROM tool_call JOIN sample USING (trajectory_id)),
-          (SELECT sum(took_s) AS turns FROM turn JOIN sample USING (trajectory_id))
-        """,
-    )
+    answer = query(tables, _SQL["trajectory_share"])
     found.add(_SHARE.of(answer.row[0], answer))
     for one, column in ((_STATUS, "status"), (_ERRORS, "error")):
         _count(tables, found, one, column)
@@ -117,15 +105,7 @@ def tools(tables: Tables) -> Chapter:
 
 def _count(tables: Tables, found: Found, one: Definition, column: str) -> None:
     what = "coalesce(status, '(unknown)')" if column == "status" else column
-    answer = query(
-        tables,
-        f"""
-        SELECT coalesce(tool, '(unknown)') AS tool, {what} AS what, count(*) AS count,
-          min(trajectory_id, 20) AS trajectories
-        FROM tool_call SEMI JOIN sample USING (trajectory_id)
-        WHERE {what} IS NOT NULL GROUP BY ALL ORDER BY count DESC LIMIT 100
-        """,
-    )
+    answer = query(tables, fill(_SQL["outcomes"], what=what))
     for told in answer.dicts:
         found.add(
             one.of(

@@ -7,9 +7,12 @@ from typing import Final
 from rlvr_probe.analysis.chapters.definitions import Definition, Found, SeriesDefinition
 from rlvr_probe.analysis.chapters.distributions import Quantity, ask
 from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["DEFINITIONS", "SERIES", "turns"]
+
+_SQL: Final = statements(__name__)
 
 _OF: Final = "hash(batch_id, grp) AS cluster, trajectory_id, number AS step, unit FROM"
 _NONE: Final = "turns were not recorded one by one"
@@ -21,8 +24,7 @@ _QUANTITIES: Final = (
         "turns of a trajectory",
         "the number of turns of every trajectory whose turns are known (turn)",
         "1",
-        f"SELECT turns AS value, {_OF} sample JOIN (SELECT trajectory_id, count(*) AS turns FROM"
-        " turn GROUP BY trajectory_id) USING (trajectory_id)",
+        _SQL["turns"],
         _NONE,
         by_step=True,
     ),
@@ -31,7 +33,7 @@ _QUANTITIES: Final = (
         "tokens sent in a turn",
         "the tokens sent to the engine in every turn (turn.prompt_tokens)",
         "tokens",
-        f"SELECT turn.prompt_tokens AS value, {_OF} turn JOIN sample USING (trajectory_id)",
+        _SQL["turn_prompt"],
         _NONE,
     ),
     Quantity(
@@ -39,7 +41,7 @@ _QUANTITIES: Final = (
         "tokens generated in a turn",
         "the tokens generated in every turn (turn.response_tokens)",
         "tokens",
-        f"SELECT turn.response_tokens AS value, {_OF} turn JOIN sample USING (trajectory_id)",
+        _SQL["turn_response"],
         _NONE,
         by_step=True,
     ),
@@ -49,10 +51,7 @@ _QUANTITIES: Final = (
         "the tokens between two turns of a trajectory, results of tools and what the template puts"
         " around them: tokens sent, less tokens sent and generated in the turn before (turn)",
         "tokens",
-        f"SELECT observation AS value, {_OF} (SELECT trajectory_id, turn.prompt_tokens - lag("
-        " turn.prompt_tokens + turn.response_tokens) OVER (PARTITION BY trajectory_id ORDER BY"
-        " turn.turn) AS observation FROM turn) JOIN sample USING (trajectory_id)"
-        " WHERE observation >= 0",
+        _SQL["observation"],
         "no trajectory has two turns that are known",
     ),
     Quantity(
@@ -60,9 +59,7 @@ _QUANTITIES: Final = (
         "tool calls of a trajectory",
         "the number of tool calls of every trajectory whose turns are known (tool_call)",
         "1",
-        f"SELECT coalesce(calls, 0) AS value, {_OF} sample SEMI JOIN turn USING (trajectory_id)"
-        " LEFT JOIN (SELECT trajectory_id, count(*) AS calls FROM tool_call GROUP BY trajectory_id)"
-        " USING (trajectory_id) WHERE EXISTS (FROM tool_call)",
+        _SQL["tool_calls"],
         _NO_TOOLS,
         by_step=True,
     ),
@@ -71,7 +68,7 @@ _QUANTITIES: Final = (
         "result of a tool",
         "the tokens that every tool call added to the context (tool_call.added_tokens)",
         "tokens",
-        f"SELECT added_tokens AS value, {_OF} tool_call JOIN sample USING (trajectory_id)",
+        _SQL["tool_result"],
         "no tool was called, or what it added is known of all turns together only",
     ),
 )
@@ -148,7 +145,7 @@ SERIES: Final = (
 
 def turns(tables: Tables, found: Found) -> None:
     """Add what turns tell; of turns that are whole trajectories, what those tell already."""
-    several = query(tables, "SELECT count(*) > 0 FROM turn WHERE turn > 0").row[0]
+    several = query(tables, _SQL["several"]).row[0]
     if several:
         for quantity in _QUANTITIES:
             ask(tables, found, quantity)
@@ -157,59 +154,21 @@ def turns(tables: Tables, found: Found) -> None:
         found.notes.append(
             "no trajectory is known to have two turns: there are no figures of turns"
         )
-    answer = query(
-        tables,
-        """
-        SELECT sum(loss_tokens) FILTER (response_tokens IS NOT NULL)
-          / nullif(sum(response_tokens) FILTER (loss_tokens IS NOT NULL), 0) FROM sample
-        """,
-    )
+    answer = query(tables, _SQL["loss_share"])
     loss, *rest = _SUMS
     found.add(loss.of(answer.row[0], answer))
-    # A join of all turns with all trajectories takes longer than all else here.
-    every = query(
-        tables, "SELECT (SELECT count(*) FROM trajectory) = (SELECT count(*) FROM sample)"
-    ).row[0]
-    answer = query(
-        tables,
-        f"""
-        SELECT sum(prompt_tokens)::BIGINT, sum(response_tokens)::BIGINT, sum(cached_tokens)::BIGINT,
-          sum(cached_tokens) / nullif(sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0)
-        FROM turn {"" if every else "SEMI JOIN sample USING (trajectory_id)"}
-        """,
-    )
+    every = query(tables, _SQL["every"]).row[0]
+    answer = query(tables, fill(_SQL["sums"], only="" if every else _SQL["of_training"]))
     for one, value in zip(rest, answer.row, strict=True):
         found.add(one.of(value, answer))
 
 
 def _shapes(tables: Tables, found: Found) -> None:
-    answer = query(
-        tables,
-        """
-        SELECT turn.turn, count(*) AS count, avg(turn.prompt_tokens) AS prompt,
-          avg(turn.response_tokens) AS response,
-          sum(cached_tokens) / nullif(sum(turn.prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0)
-            AS cached_share
-        FROM turn JOIN kept_trajectory AS trajectory USING (trajectory_id) WHERE mode = 'train'
-        GROUP BY turn.turn ORDER BY turn.turn
-        """,
-    )
+    answer = query(tables, _SQL["by_turn"])
     found.series.append(_BY_TURN.of(answer))
-    answer = query(
-        tables,
-        """
-        SELECT number AS step, unit, count(*) AS turns, sum(turn.prompt_tokens)::BIGINT AS sent,
-          sum(turn.response_tokens)::BIGINT AS generated, sum(cached_tokens)::BIGINT AS cached
-        FROM turn JOIN sample USING (trajectory_id) GROUP BY number, unit ORDER BY number, unit
-        """,
-    )
+    answer = query(tables, _SQL["by_step"])
     found.series.append(_SENT.of(answer))
-    by_id = {one.id: one for one in _QUANTITIES}
     for one in _HOW_MANY:
         name = one.id.split(".")[1]
-        answer = query(
-            tables,
-            f"SELECT value AS {name}, count(*) AS trajectories FROM"
-            f" ({by_id[f'lengths.{name}'].rows}) GROUP BY value ORDER BY value",
-        )
+        answer = query(tables, fill(_SQL["histogram"], name=name, rows=_SQL[name]))
         found.series.append(one.of(answer))

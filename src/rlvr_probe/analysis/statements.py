@@ -1,0 +1,109 @@
+"""SQL in files beside the modules that ask it, and how statements are put together.
+
+A module ``lengths.py`` asks what stands in ``lengths.sql``: statements, each after a line
+``-- name: ...`` and comments that say what it is. ``$name`` is a value, ``{name}`` another
+statement of the same file, or a part that :func:`fill` puts there.
+
+Of equal values a statement takes those with the larger ids, ``arg_max(id, (value, id))``, so that
+the order of the rows, which no table has, does not show in figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from textwrap import indent
+from typing import Final
+
+from rlvr_probe.recording.fine.statements import statements as read
+from rlvr_probe.recording.tables import Tables
+
+__all__ = ["Derived", "Statements", "fill", "make", "statements"]
+
+Derived = Mapping[str, tuple[str, str]]
+"""Tables that are made before something is asked: by name, what a row is, and the query."""
+
+_COMMENT: Final = re.compile(r"\A\s*((?:--.*\n)*)")
+_PART: Final = re.compile(r"\{(\w+)\}")
+
+
+class Statements(dict[str, str]):
+    """The statements of a file by name, each with those of the same file that it names in it.
+
+    Attributes:
+        meanings: What the comments in front of them say, in one line each.
+    """
+
+    def __init__(self, file: str, texts: Mapping[str, str]) -> None:
+        """Those of ``file``; ``texts`` have their comments in front of them."""
+        super().__init__()
+        self._file = file
+        self._texts = {name: _COMMENT.sub("", text, 1).strip() for name, text in texts.items()}
+        self.meanings = {
+            name: " ".join(line.removeprefix("--").strip() for line in found[1].splitlines())
+            for name, text in texts.items()
+            if (found := _COMMENT.match(text))
+        }
+
+    def __missing__(self, name: str) -> str:
+        """Put together the statement of that name.
+
+        Raises:
+            KeyError: The file has none.
+        """
+        if name not in self._texts:
+            raise KeyError(f"{self._file} has no statement {name!r}; it has {sorted(self._texts)}")
+        text = self._texts[name]
+        named = {part for part in _PART.findall(text) if part in self._texts}
+        self[name] = _put(text, {part: self[part] for part in named})
+        return self[name]
+
+    def derived(self, *names: str, **parts: object) -> dict[str, tuple[str, str]]:
+        """The statements of these names as tables that are made; ``parts`` as for :func:`fill`."""
+        return {name: (self.meanings[name], fill(self[name], **parts)) for name in names}
+
+
+@cache
+def statements(module: str) -> Statements:
+    """The statements of the file beside a module, which is given by its ``__name__``."""
+    package, _, name = module.rpartition(".")
+    return Statements(f"{name}.sql", read(package, f"{name}.sql"))
+
+
+def fill(sql: str, **parts: object) -> str:
+    """``sql`` with a part in the place of each ``{name}``.
+
+    Args:
+        sql: A statement.
+        parts: SQL: names of tables and columns, expressions, queries. No values: these are ``$``.
+
+    Raises:
+        KeyError: A part is missing.
+    """
+    missing = {*_PART.findall(sql)}.difference(parts)
+    if missing:
+        raise KeyError(f"expected {sorted(missing)} as well, for {sql}")
+    return _put(sql, parts)
+
+
+def make(tables: Tables, derived: Derived) -> None:
+    """Make temporary tables, again where they are there."""
+    for name, (_, sql) in derived.items():
+        tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+
+
+def _put(sql: str, parts: Mapping[str, object]) -> str:
+    """Every part that there is at its place; one of several lines as far indented as that."""
+
+    def put(found: re.Match[str]) -> str:
+        part = str(parts.get(found[1], found[0]))
+        if "\n" not in part:
+            return part
+        line = sql[sql.rfind("\n", 0, found.start()) + 1 : found.start()]
+        before = " " * (len(line) - len(line.lstrip()))
+        if line.endswith("(") and sql[found.end() :].startswith(")"):
+            return f"\n{indent(part, before + '  ')}\n{before}"
+        return indent(part, before).lstrip()
+
+    return _PART.sub(put, sql)

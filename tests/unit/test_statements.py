@@ -1,0 +1,88 @@
+"""SQL stands in files beside the modules that ask it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr_probe.analysis import chapters
+from rlvr_probe.analysis.statements import Statements, fill, statements
+
+FOLDERS = [Path(package.__path__[0]) for package in (chapters,)]
+FILES = [file for folder in (*FOLDERS, FOLDERS[0].parent) for file in sorted(folder.glob("*.sql"))]
+QUERY = re.compile(r"\b(SELECT|FROM|UPDATE|INSERT INTO)\b[^.]*\b(FROM|SELECT|SET|USING|WHERE)\b")
+
+
+def strings(module: Path) -> Iterator[str]:
+    """Texts of a module, those of docstrings too."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_no_module_has_a_query_in_it() -> None:
+    found = [
+        (module.name, text)
+        for folder in FOLDERS
+        for module in sorted(folder.glob("*.py"))
+        for text in strings(module)
+        if QUERY.search(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_module_asks_all_of_the_file_beside_it_and_nothing_else(file: Path) -> None:
+    code, text = file.with_suffix(".py").read_text("utf-8"), file.read_text("utf-8")
+    names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
+    assert names
+    assert len(names) == len(set(names))
+    assert "".join(text.partition("-- name:")[1:]) == text
+    # A name that is put together from another one stands in no text.
+    said = {*re.findall(r'"(\w+)"', code), *re.findall(r"\{(\w+)\}", text)}
+    assert set(names) - said == set()
+    assert set(re.findall(r'_SQL\["(\w+)"\]', code)) - set(names) == set()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_of_equal_values_ids_decide_who_is_behind_a_figure(file: Path) -> None:
+    if file.parent.name == "chapters":
+        text = " ".join(file.read_text("utf-8").split())
+        found = re.findall(r"\barg_m\w+\(([\w.]+), \((.*?)\)(?:, \d+)?\) FILTER", text)
+        assert len(found) == text.count("arg_m")
+        assert [who for who, order in found if not order.endswith(f", {who}")] == []
+
+
+def test_a_statement_has_others_of_its_file_in_it() -> None:
+    sql = Statements(
+        "a.sql",
+        {
+            "rows": "\n-- What a row is,\n-- in two lines.\nSELECT 1 AS one\nWHERE true\n",
+            "sums": "\nSELECT sum(one)\n  FROM ({rows})\n  WHERE {condition}\n",
+        },
+    )
+    assert sql.meanings["rows"] == "What a row is, in two lines."
+    assert fill(sql["sums"], condition="one > $least", unused="x").splitlines() == [
+        "SELECT sum(one)",
+        "  FROM (",
+        "    SELECT 1 AS one",
+        "    WHERE true",
+        "  )",
+        "  WHERE one > $least",
+    ]
+    assert sql.derived("rows") == {"rows": (sql.meanings["rows"], sql["rows"])}
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(KeyError, match=r"a\.sql has no statement 'two'; it has \['one'\]"):
+        Statements("a.sql", {"one": "SELECT 1"})["two"]
+    with pytest.raises(KeyError, match=r"expected \['rows'\] as well, for FROM \{rows\}"):
+        fill("FROM {rows}", row="t")
+    with pytest.raises(FileNotFoundError, match=r"definitions\.sql"):
+        statements("rlvr_probe.analysis.chapters.definitions")
