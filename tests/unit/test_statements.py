@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.analysis import chapters
+from rlvr_probe.analysis import chapters, ledger
 from rlvr_probe.analysis.statements import Statements, fill, statements
 
-FOLDERS = [Path(package.__path__[0]) for package in (chapters,)]
+FOLDERS = [Path(package.__path__[0]) for package in (chapters, ledger)]
 FILES = [file for folder in (*FOLDERS, FOLDERS[0].parent) for file in sorted(folder.glob("*.sql"))]
-QUERY = re.compile(r"\b(SELECT|FROM|UPDATE|INSERT INTO)\b[^.]*\b(FROM|SELECT|SET|USING|WHERE)\b")
+QUERY = re.compile(r"\bSELECT\b[^.]*\bFROM\b|\bFROM\b[^.]*\bWHERE\b|\bUPDATE\b[^.]*\bSET\b")
 
 
 def strings(module: Path) -> Iterator[str]:

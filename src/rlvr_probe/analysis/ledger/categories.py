@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CATEGORIES", "LAYERS", "MEANING", "STAGE_WAIT", "STAGE_WORK", "Layer", "cases"]
+__all__ = [
+    "CATEGORIES",
+    "LAYERS",
+    "MEANING",
+    "STAGE_WAIT",
+    "STAGE_WORK",
+    "Layer",
+    "cases",
+    "layers",
+]
 
 MEANING: Final[Mapping[str, str]] = {
     "work.rollout": "with at least one sequence in its engine, however few",
@@ -124,6 +133,11 @@ STAGE_WAIT: Final[Mapping[str, str]] = {
     "weight_sync": "wait.refit",
 }
 """The layer of waiting for the last rank of a stage."""
+
+
+def layers(*names: str) -> dict[str, int]:
+    """Numbers of layers as values of a statement, by name; with ``_`` for the dot in it."""
+    return {name.replace(".", "_"): NUMBER[name] for name in names}
 
 
 def cases(column: str, of: Mapping[str, str], otherwise: str | None = None) -> str:

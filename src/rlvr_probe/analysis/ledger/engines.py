@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
+from typing import Final
 
 from rlvr_probe.analysis.ledger.search import Gpu, Search
+from rlvr_probe.analysis.statements import statements
 
 __all__ = ["find_engines"]
+
+_SQL: Final = statements(__name__)
 
 SERVER = -1
 """Number of an engine that nobody numbers: a server."""
@@ -22,10 +26,7 @@ SERVER = -1
 def find_engines(search: Search, attempts: Iterable[int]) -> None:
     """Find those of the rollout engines of these attempts; ranks are found already."""
     numbers = defaultdict[int, list[int]](list)
-    for attempt, number in search.ask(
-        "SELECT DISTINCT attempt, engine FROM trajectory JOIN process USING (process)"
-        " WHERE engine IS NOT NULL ORDER BY attempt, engine"
-    ):
+    for attempt, number in search.ask(_SQL["numbered"]):
         numbers[attempt].append(number)
     search.found.owners += _owners(search)
     owners = {(attempt, engine): process for attempt, engine, process in search.found.owners}
@@ -49,43 +50,28 @@ def _owners(search: Search) -> list[tuple[int, int, int]]:
 
     The first of the attempt: a later one has processes of its own.
     """
-    [[some]] = search.ask("SELECT count(*) > 0 FROM request")
+    [[some]] = search.ask(_SQL["requested"])
     if not some:
         return []
-    return search.ask(
-        "WITH first AS (SELECT attempt, engine, arg_min(turn.start_ns, turn.start_ns) AS start_ns,"
-        " arg_min(turn.end_ns, turn.start_ns) AS end_ns FROM turn JOIN trajectory"
-        " USING (trajectory_id) JOIN process USING (process) WHERE engine IS NOT NULL"
-        " GROUP BY attempt, engine)"
-        " SELECT attempt, engine, any_value(request.process) FROM request JOIN first"
-        " USING (attempt, start_ns, end_ns) GROUP BY attempt, engine"
-        " HAVING count(DISTINCT request.process) = 1 ORDER BY attempt, engine"
-    )
+    return search.ask(_SQL["owners"])
 
 
 def _serves(search: Search, attempt: int) -> bool:
     """Whether an engine that nobody numbers decoded for processes that have no GPU."""
     owned = sorted({one for gpu in search.found.gpus for one in gpu.processes})
-    [[some]] = search.ask(
-        "SELECT EXISTS (SELECT 1 FROM trajectory JOIN turn USING (trajectory_id)"
-        " JOIN process USING (process) WHERE attempt = ?1 AND engine IS NULL"
-        " AND NOT list_contains(?2::INTEGER[], process)) OR EXISTS (SELECT 1 FROM engine_call"
-        " WHERE attempt = ?1 AND NOT list_contains(?2::INTEGER[], process))",
-        attempt,
-        owned,
-    )
+    [[some]] = search.ask(_SQL["serves"], attempt=attempt, owned=owned)
     return bool(some)
 
 
 def _server(search: Search) -> bool:
     """Whether the engine is a server, on none of the GPUs of those who ask it."""
-    [[server]] = search.ask("SELECT coalesce(bool_or(contains(engine, 'server')), false) FROM run")
+    [[server]] = search.ask(_SQL["server"])
     return bool(server)
 
 
 def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[int]) -> None:
     """Engines of which no device is known."""
-    [[size, beside]] = search.ask("SELECT any_value(rollout_tp), any_value(asynchronous) FROM run")
+    [[size, beside]] = search.ask(_SQL["size"])
     free = _free(search)
     held = _largest(search, attempt)
     each = size or max(1, len(held) // len(engines))
@@ -159,11 +145,7 @@ def _free(search: Search) -> list[tuple[int, str, str]]:
     taken = {gpu.device for gpu in search.found.gpus}
     return [
         (device, host, boot)
-        for device, host, boot in search.ask(
-            "SELECT device, any_value(host), any_value(boot) FROM device JOIN reading"
-            " USING (device) WHERE kind = 'gpu' AND value > 0"
-            " AND counter IN ('sm_active', 'utilization') GROUP BY device ORDER BY device"
-        )
+        for device, host, boot in search.ask(_SQL["free"])
         if device not in taken
     ]
 
@@ -180,5 +162,5 @@ def _serve(
 
 def _training(search: Search) -> set[int]:
     """Processes of ranks."""
-    workers = search.numbers("SELECT DISTINCT process FROM span WHERE side = 'worker'")
+    workers = search.numbers(_SQL["workers"])
     return workers | {one for some in search.found.ranks.values() for one in some}

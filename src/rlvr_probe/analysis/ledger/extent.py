@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.ledger.stages import find_stages
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Extent", "find_extent"]
+
+_SQL: Final = statements(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,5 @@ def find_extent(tables: Tables) -> Extent | None:
     if not tables.has("gpu", "ledger_window"):
         find_places(tables)
         find_stages(tables)
-    [[gpus, begin_ns, end_ns, steps]] = tables.sql.execute(
-        "SELECT (SELECT count(*) FROM gpu), min(start_ns), max(end_ns), count(DISTINCT step_id)"
-        " FROM ledger_window"
-    ).fetchall()
+    [[gpus, begin_ns, end_ns, steps]] = tables.sql.execute(_SQL["extent"]).fetchall()
     return None if begin_ns is None else Extent(gpus, begin_ns, end_ns, steps)

@@ -18,9 +18,12 @@ from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
 from rlvr_probe.analysis.ledger.search import Gpu, insert
 from rlvr_probe.analysis.ledger.stages import find_stages, paint_stages
 from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Ledger", "make_ledger"]
+
+_SQL: Final = statements(__name__)
 
 
 _LARGE: Final = (
@@ -85,21 +88,15 @@ def _made(tables: Tables) -> Ledger | None:
     sql = tables.sql
     if not tables.has("ledger_span"):
         return None
-    [[begin_ns, end_ns]] = sql.execute("SELECT begin_ns, end_ns FROM ledger_span").fetchall()
-    processes = dict(
-        sql.execute(
-            "SELECT gpu, list(process ORDER BY process) FROM gpu_process GROUP BY gpu"
-        ).fetchall()
-    )
+    [[begin_ns, end_ns]] = sql.execute(_SQL["span"]).fetchall()
+    processes = dict(sql.execute(_SQL["processes"]).fetchall())
     gpus = [
         Gpu(gpu, key, device, process, rank, host, boot, part, processes.get(gpu, []))
         for gpu, key, device, process, rank, host, boot, part in sql.execute(
-            "SELECT gpu, key, device, process, rank, host, boot, part FROM gpu ORDER BY gpu"
+            _SQL["gpus"]
         ).fetchall()
     ]
     ns = dict.fromkeys(CATEGORIES, 0)
-    ns.update(
-        sql.execute("SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category").fetchall()
-    )
-    notes = sql.execute("SELECT note FROM ledger_note").fetchall()
+    ns.update(sql.execute(_SQL["categories"]).fetchall())
+    notes = sql.execute(_SQL["notes"]).fetchall()
     return Ledger(gpus, begin_ns, end_ns, ns, tuple(note for (note,) in notes))

@@ -7,24 +7,23 @@ in every attempt.
 
 from __future__ import annotations
 
+from typing import Final
+
 from rlvr_probe.analysis.ledger.engines import find_engines
 from rlvr_probe.analysis.ledger.search import Places, Search, insert
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_places"]
+
+_SQL: Final = statements(__name__)
 
 
 def _find(search: Search) -> Places:
     """All of it."""
     found = search.found
-    callers = search.numbers(
-        "SELECT DISTINCT process FROM span WHERE side = 'caller' UNION"
-        " SELECT process FROM session WHERE facts->>'accelerators' IS NOT NULL"
-    )
-    steppers = search.numbers(
-        "SELECT DISTINCT process FROM span WHERE name = 'step' UNION"
-        " SELECT process FROM open_span WHERE name = 'step'"
-    )
+    callers = search.numbers(_SQL["callers"])
+    steppers = search.numbers(_SQL["steppers"])
     for process in sorted(steppers & search.processes.keys()):
         attempt = search.processes[process].attempt
         into = found.controllers if process in callers else found.ranks
@@ -47,10 +46,7 @@ def _ranks(search: Search, attempt: int) -> None:
 
 def _called(search: Search) -> None:
     """Ranks of groups that a controller calls."""
-    for process, rank in search.ask(
-        "SELECT process, min(rank) FROM span WHERE side = 'worker' GROUP BY process"
-        " ORDER BY process"
-    ):
+    for process, rank in search.ask(_SQL["called"]):
         if process in search.processes:
             role = search.processes[process].role
             search.put(process, f"{role} {rank}", rank)
@@ -68,7 +64,7 @@ def _missing(search: Search) -> None:
             found.first.setdefault((gpu.index, attempt), (None, rank))
     if not found.controllers:
         return
-    [[size]] = search.ask("SELECT any_value(accelerators) FROM run")
+    [[size]] = search.ask(_SQL["accelerators"])
     for number in range(len(found.gpus), min(size or 0, 1 << 20)):
         search.gpu(f"accelerator {number}", min(found.controllers))
 
@@ -109,10 +105,8 @@ def find_places(tables: Tables) -> Places:
 
 
 def _tellers(tables: Tables, found: Places) -> None:
-    [[beside]] = tables.sql.execute(
-        "SELECT coalesce(any_value(asynchronous), false) FROM run"
-    ).fetchall()
-    attempts = dict(tables.sql.execute("SELECT process, attempt FROM process").fetchall())
+    [[beside]] = tables.sql.execute(_SQL["asynchronous"]).fetchall()
+    attempts = dict(tables.sql.execute(_SQL["attempts"]).fetchall())
     served = {(attempt, gpu) for attempt, _, gpu in found.engines}
     rows = set[tuple[int, int, bool]]()
     for gpu in found.gpus:
@@ -130,11 +124,4 @@ def _tellers(tables: Tables, found: Places) -> None:
                 others = found.controllers.get(attempt) or found.ranks.get(attempt, ())[:1]
                 rows |= {(gpu.index, one, False) for one in others}
     insert(tables, "ledger_told", "gpu INTEGER, process INTEGER, own BOOLEAN", sorted(rows))
-    tables.sql.execute(
-        "CREATE OR REPLACE TEMP TABLE gpu_teller AS"
-        " WITH ended AS (SELECT gpu, attempt, max(last_seen_ns) AS until_ns FROM gpu_process"
-        " JOIN process USING (process) GROUP BY gpu, attempt"
-        " HAVING bool_and(state = 'died'))"
-        " SELECT told.gpu, told.process, attempt, own, until_ns FROM ledger_told told"
-        " JOIN process USING (process) LEFT JOIN ended USING (gpu, attempt)"
-    )
+    tables.sql.execute(_SQL["tellers"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Gpu", "Places", "Process", "Search", "insert"]
+
+_SQL: Final = statements(__name__)
 
 
 @dataclass(slots=True)
@@ -88,10 +91,7 @@ class Search:
         self.sql = tables.sql
         self.found = Places()
         self._by_key: dict[str, Gpu] = {}
-        rows = self.ask(
-            "SELECT process, attempt, host, boot, rank, world_size, role, state, last_seen_ns"
-            " FROM process WHERE attempt IS NOT NULL ORDER BY process"
-        )
+        rows = self.ask(_SQL["processes"])
         self.processes = {row[0]: Process(*row) for row in rows}
         self.works = self._devices()
         self.given = self._given()
@@ -102,9 +102,9 @@ class Search:
         }
         self._apart = self._concurrent()
 
-    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+    def ask(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        return self.sql.execute(query, list(values)).fetchall()
+        return self.sql.execute(query, values).fetchall()
 
     def numbers(self, query: str) -> set[int]:
         """The values of its only column."""
@@ -113,10 +113,7 @@ class Search:
     def _devices(self) -> dict[int, list[tuple[int, str, str]]]:
         """Devices that a process surely works on: of several that it may use, nobody knows."""
         told = dict[int, list[tuple[int, str, str, str]]]()
-        for process, device, how, host, boot in self.ask(
-            "SELECT process, device, how, host, boot FROM device_process JOIN device USING (device)"
-            " WHERE kind <> 'host' ORDER BY process, device"
-        ):
+        for process, device, how, host, boot in self.ask(_SQL["devices"]):
             told.setdefault(process, []).append((device, how, host, boot))
         return {
             process: [(device, host, boot) for device, _, host, boot in some]
@@ -127,9 +124,7 @@ class Search:
     def _given(self) -> dict[int, list[str]]:
         """Accelerators of a machine that a cluster gave: a number is the same in every attempt."""
         given = dict[int, list[str]]()
-        for process, accelerator in self.ask(
-            "SELECT process, accelerator FROM process_accelerator ORDER BY process, accelerator"
-        ):
+        for process, accelerator in self.ask(_SQL["accelerators"]):
             if process in self.processes:
                 host = self.processes[process].host
                 given.setdefault(process, []).append(f"given {host} {accelerator}")
@@ -141,11 +136,7 @@ class Search:
 
     def _concurrent(self) -> bool:
         """Whether two attempts ran at the same time, so that a rank has no place of its own."""
-        [[both]] = self.ask(
-            "WITH a AS (SELECT attempt, min(start_ns) AS b, max(last_seen_ns) AS e FROM process"
-            " WHERE attempt IS NOT NULL GROUP BY attempt)"
-            " SELECT count(*) > 0 FROM a JOIN a o ON a.attempt < o.attempt AND a.e > o.b"
-        )
+        [[both]] = self.ask(_SQL["concurrent"])
         return bool(both)
 
     def gpu(self, key: str, attempt: int) -> Gpu:

@@ -2,86 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.ledger.categories import LAYERS
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["begin_paint", "sweep"]
 
-_CLIPPED = """(
-    FROM (SELECT gpu, layer, greatest(start_ns, $begin) AS start_ns,
-                 least(end_ns, $end, coalesce(until_ns, $end)) AS end_ns
-          FROM paint LEFT JOIN ledger_death USING (gpu))
-    WHERE end_ns > start_ns AND layer IS NOT NULL
-)"""
-
-_UNION = f"""
-CREATE OR REPLACE TEMP TABLE painted AS
-SELECT gpu, layer, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-FROM ({islands(_CLIPPED, "gpu, layer")})
-GROUP BY gpu, layer, island
-"""
-"""Intervals of a layer of a GPU, apart from one another: each is there once or not at all."""
-
-_CUT = """
-CREATE OR REPLACE TEMP TABLE ledger_cut AS
-SELECT gpu, start_ns, arg_max(step_id, number) AS step_id
-FROM (SELECT gpu, start_ns, step_id, number FROM ledger_window JOIN gpu_teller USING (process)
-      UNION ALL
-      SELECT gpu, start_ns, step_id, number FROM
-          (SELECT step_id, number, attempt, min(start_ns) AS start_ns FROM ledger_window
-           GROUP BY step_id, number, attempt)
-      JOIN engine_gpu USING (attempt) WHERE gpu NOT IN (SELECT gpu FROM gpu_teller)
-      UNION ALL
-      SELECT gpu, start_ns, step_id, number FROM
-          (SELECT step_id, number, min(start_ns) AS start_ns FROM ledger_window
-           GROUP BY step_id, number),
-          gpu WHERE gpu NOT IN (SELECT gpu FROM gpu_teller UNION SELECT gpu FROM engine_gpu))
-WHERE start_ns BETWEEN $begin AND $end
-GROUP BY gpu, start_ns
-"""
-"""When each GPU goes on to the next step; one that nobody tells of, with the first who does."""
-
-_SEGMENT = """
-CREATE OR REPLACE TEMP TABLE segment AS
-WITH event AS (
-    SELECT gpu, start_ns AS at_ns, 1::BIGINT << layer AS change FROM painted
-    UNION ALL SELECT gpu, end_ns, -(1::BIGINT << layer) FROM painted
-    UNION ALL SELECT gpu, start_ns, 0 FROM ledger_cut
-    UNION ALL SELECT gpu, $begin, 0 FROM gpu
-    UNION ALL SELECT gpu, $end, 0 FROM gpu
-), moment AS (
-    SELECT gpu, at_ns, sum(change)::BIGINT AS change FROM event GROUP BY gpu, at_ns
-), moved AS (
-    SELECT gpu, at_ns AS start_ns, lead(at_ns) OVER cursor AS end_ns,
-           (sum(change) OVER cursor)::BIGINT AS layers
-    FROM moment WINDOW cursor AS (PARTITION BY gpu ORDER BY at_ns)
-), named AS (
-    SELECT gpu, start_ns, end_ns,
-           CASE WHEN layers > 0 THEN floor(log2(layers))::INTEGER END AS layer
-    FROM moved WHERE end_ns IS NOT NULL
-)
-SELECT named.gpu, coalesce(cut.step_id, first.step_id) AS step_id, named.start_ns, named.end_ns,
-       coalesce(layer_name.category, 'unaccounted') AS category
-FROM named
-ASOF LEFT JOIN ledger_cut cut ON named.gpu = cut.gpu AND named.start_ns >= cut.start_ns
-LEFT JOIN (SELECT gpu, arg_min(step_id, start_ns) AS step_id FROM ledger_cut GROUP BY gpu) first
-    ON first.gpu = named.gpu
-LEFT JOIN ledger_layer layer_name USING (layer)
-"""
+_SQL: Final = statements(__name__)
 
 
 def begin_paint(tables: Tables) -> None:
     """Make ``paint``, empty: what is known of a GPU from when to when, by layer."""
-    tables.sql.execute(
-        "CREATE OR REPLACE TEMP TABLE paint (gpu INTEGER, layer INTEGER, start_ns BIGINT,"
-        " end_ns BIGINT)"
-    )
-    values = ", ".join(f"({at}, '{one.category}')" for at, one in enumerate(LAYERS))
-    tables.sql.execute(
-        "CREATE OR REPLACE TEMP TABLE ledger_layer AS"
-        f" SELECT * FROM (VALUES {values}) AS one (layer, category)"
-    )
+    tables.sql.execute(_SQL["paint"])
+    categories = [layer.category for layer in LAYERS]
+    of = {"layers": list(range(len(LAYERS))), "categories": categories}
+    tables.sql.execute(_SQL["layers"], of)
 
 
 def sweep(tables: Tables, begin_ns: int, end_ns: int) -> None:
@@ -90,13 +28,8 @@ def sweep(tables: Tables, begin_ns: int, end_ns: int) -> None:
     A bit of ``layers`` says that a layer is there; the highest one names the interval.
     """
     sql = tables.sql
-    # What is told for a rank that died ends with it.
-    sql.execute("""
-        CREATE OR REPLACE TEMP TABLE ledger_death AS
-        SELECT gpu, max(until_ns) AS until_ns FROM gpu_teller GROUP BY gpu
-        HAVING bool_and(until_ns IS NOT NULL)
-    """)
+    sql.execute(_SQL["death"])
     both = {"begin": begin_ns, "end": end_ns}
-    sql.execute(_UNION, both)
-    sql.execute(_CUT, both)
-    sql.execute(_SEGMENT, both)
+    sql.execute(fill(_SQL["union"], islands=islands(_SQL["clipped"], "gpu, layer")), both)
+    sql.execute(_SQL["cut"], both)
+    sql.execute(_SQL["segment"], both)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["GPU", "Unit", "unit_of"]
+
+_SQL: Final = statements(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,7 @@ def unit_of(tables: Tables) -> Unit:
     """Of the ledger of these tables: ranks, and engines, stand for GPUs where none is known."""
     if not tables.has("gpu"):
         return GPU
-    [[count, known, ranks]] = tables.sql.execute(
-        "SELECT count(*), count(device), count(*) FILTER (starts_with(key, 'rank ')) FROM gpu"
-    ).fetchall()
+    [[count, known, ranks]] = tables.sql.execute(_SQL["unit"]).fetchall()
     if known or not count:
         return GPU
     return Unit("rank", "ranks" if ranks == count else "ranks or engines")
