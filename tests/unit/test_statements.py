@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.analysis import chapters, ledger
+from rlvr_probe.analysis import causes, chapters, ledger
 from rlvr_probe.analysis.statements import Statements, fill, statements
 
-FOLDERS = [Path(package.__path__[0]) for package in (chapters, ledger)]
+FOLDERS = [Path(package.__path__[0]) for package in (causes, chapters, ledger)]
 FILES = [file for folder in (*FOLDERS, FOLDERS[0].parent) for file in sorted(folder.glob("*.sql"))]
 QUERY = re.compile(r"\bSELECT\b[^.]*\bFROM\b|\bFROM\b[^.]*\bWHERE\b|\bUPDATE\b[^.]*\bSET\b")
 
@@ -21,7 +21,7 @@ def strings(module: Path) -> Iterator[str]:
     """Texts of a module, those of docstrings too."""
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+            yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 

@@ -13,34 +13,16 @@ from typing import Final
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import CLOCKS_APART_S
+from rlvr_probe.analysis.statements import statements
 
 __all__ = ["clock_skew"]
 
-_ENDS: Final = """
-WITH together AS (
-    SELECT w.step_id, w.stage, w.team, p.boot, any_value(p.host) AS host, median(w.end_ns) AS end_ns
-    FROM cause_work AS w JOIN process AS p USING (process)
-    WHERE w.together GROUP BY ALL
-), apart AS (
-    SELECT b.host, b.boot, b.end_ns - a.end_ns AS ns
-    FROM together AS a JOIN together AS b USING (step_id, stage, team)
-    WHERE a.boot = (SELECT min(boot) FROM together) AND b.boot <> a.boot
-)
-SELECT any_value(host) AS host, median(ns) / 1e9 AS s, mad(ns) / 1e9 AS varies_s, count(*) AS times
-FROM apart GROUP BY boot HAVING count(*) >= 3
-ORDER BY abs(median(ns)) DESC
-"""
-"""By machine: how much later than the first one it ends what all end together, s."""
-
-_CORRECTED: Final = """
-SELECT host, abs(corrected_s) AS s FROM process WHERE corrected_s <> 0 ORDER BY s DESC LIMIT 1
-"""
-"""By how much the clock of a machine was corrected, s: at most."""
+_SQL: Final = statements(__name__)
 
 
 def clock_skew(run: Run) -> list[Cause]:
     """Clocks of machines that differ by more than time servers let them."""
-    ends, corrected = run.ask(_ENDS), run.ask(_CORRECTED)
+    ends, corrected = run.ask(_SQL["ends"]), run.ask(_SQL["corrected"])
     found = [
         (abs(row["s"]), str(row["host"]), ends)
         for row in ends.dicts

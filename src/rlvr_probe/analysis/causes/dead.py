@@ -5,26 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.causes.words import seconds, whom
+from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["APART_S", "dead_processes"]
+
+_SQL: Final = statements(__name__)
 
 APART_S: Final = 2.0
 """How much longer others lived than a process that died before them, s. Who kills a whole job does
 it within that; a sign of life is 0.1 s old, more on a busy machine."""
 
-_DEAD: Final = """
-SELECT process, rank, role, last_seen_ns - start_ns AS lived_ns,
-       (SELECT max(last_seen_ns) FROM process) - last_seen_ns AS before_ns
-FROM process WHERE state = 'died' ORDER BY last_seen_ns, process
-"""
-
 
 def dead_processes(tables: Tables) -> list[str]:
     """A note on those that ended without closing their journals, as a signal ends them; or none."""
-    done = tables.sql.execute(_DEAD)
-    columns = [one[0] for one in done.description or ()]
-    rows = [dict(zip(columns, row, strict=True)) for row in done.fetchall()]
+    rows = query(tables, _SQL["dead"]).dicts
     if not rows:
         return []
     first = rows[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
 from rlvr_probe.analysis.causes.last import last_of
@@ -12,9 +13,12 @@ from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.figures import Answer, Evidence, query
 from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Run"]
+
+_SQL: Final = statements(__name__)
 
 _WORST = 3
 """Worst cases that are told."""
@@ -37,7 +41,7 @@ class Run:
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:
         """The run of these tables."""
-        rows = tables.sql.execute("SELECT step_id, number FROM kept_step").fetchall()
+        rows = tables.sql.execute(_SQL["numbers"]).fetchall()
         return cls(tables, extent, unit_of(tables), dict(rows))
 
     def ask(self, sql: str, **values: object) -> Answer:

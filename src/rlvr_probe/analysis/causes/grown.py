@@ -21,30 +21,17 @@ from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
 from rlvr_probe.analysis.causes.tools import replay_tool
 from rlvr_probe.analysis.causes.words import seconds, times
 from rlvr_probe.analysis.figures import Answer
+from rlvr_probe.analysis.statements import statements
 
 __all__ = ["grown"]
+
+_SQL: Final = statements(__name__)
 
 _FEW: Final = 9
 """Steps from which on thirds of them mean something."""
 
 _NEARLY: Final = 0.8
 """Share of steps that are nearly all."""
-
-_SERIES: Final = """
-SELECT 'slow_tool' AS kind, c.tool AS place, t.step_id, median(c.end_ns - c.start_ns) AS ns
-FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
-WHERE t.mode = 'train' AND c.tool IS NOT NULL AND t.step_id IS NOT NULL GROUP BY ALL
-UNION ALL
-SELECT 'slow_reward', c.function, b.step_id, median(c.end_ns - c.start_ns)
-FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)
-WHERE b.mode = 'train' AND NOT b.queued AND c.function IS NOT NULL GROUP BY ALL
-UNION ALL
-SELECT 'slow_reward', v.function, t.step_id, median(v.end_ns - v.start_ns)
-FROM verification AS v JOIN cause_path AS t USING (trajectory_id)
-WHERE v.function IS NOT NULL GROUP BY ALL
-ORDER BY kind, place, step_id
-"""
-"""What each of them took in each step, ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +48,7 @@ class _Grown:
 def grown(run: Run) -> list[Cause]:
     """What takes longer than it did."""
     series = defaultdict[tuple[str, str], list[tuple[int, float]]](list)
-    for kind, place, step, ns in run.ask(_SERIES).rows:
+    for kind, place, step, ns in run.ask(_SQL["series"]).rows:
         series[kind, place].append((step, ns))
     series["slow_weight_sync", ""] = moved_by_step(run, "weight_sync")
     found = list[Cause]()

@@ -6,27 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.figures import query
 from rlvr_probe.analysis.ledger.unit import Unit
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["last_of"]
 
-_LAST: Final = """
-SELECT b.step_id, barrier, gpu_ns, last_kind, rank, b.engine, trajectory_id, turn, name, t.grp,
-       t.sample
-FROM barrier_wait AS b LEFT JOIN trajectory AS t USING (trajectory_id)
-WHERE b.step_id IN (SELECT unnest(?::INTEGER[])) AND gpu_ns > 0
-QUALIFY row_number() OVER (PARTITION BY b.step_id ORDER BY gpu_ns DESC) = 1
-"""
+_SQL: Final = statements(__name__)
 
 
 def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:
     """In words, by step, where the ledger has told of its barriers."""
     if not steps or not tables.has("barrier_wait"):
         return {}
-    done = tables.sql.execute(_LAST, [list(steps)])
-    columns = [one[0] for one in done.description or ()]
-    rows = [dict(zip(columns, row, strict=True)) for row in done.fetchall()]
+    rows = query(tables, _SQL["last"], steps=list(steps)).dicts
     return {row["step_id"]: _told(row, unit) for row in rows}
 
 

@@ -21,49 +21,21 @@ from rlvr_probe.analysis.causes.thresholds import (
 )
 from rlvr_probe.analysis.causes.words import seconds, times
 from rlvr_probe.analysis.figures import Answer
+from rlvr_probe.analysis.statements import statements
 
 __all__ = ["moved_by_step", "replay_weights", "slow_weight_sync"]
 
-_MOVED: Final = """
-WITH moved AS (
-    SELECT step_id, CASE WHEN stage IN ('save_checkpoint', 'checkpoint') THEN 'checkpoint'
-                         ELSE 'weight_sync' END AS what, min(ns) AS ns
-    FROM cause_work
-    WHERE stage IN ('weight_sync', 'update_weights', 'save_checkpoint', 'checkpoint')
-    GROUP BY ALL
-), spans AS (
-    SELECT step_id, name AS what, min(end_ns - start_ns) AS ns
-    FROM kept_span
-    WHERE name IN ('weight_sync', 'checkpoint') AND mode IS DISTINCT FROM 'eval'
-      AND step_id IS NOT NULL
-      AND name NOT IN (SELECT what FROM moved)
-    GROUP BY ALL
-)
-SELECT step_id, what, ns FROM (FROM moved UNION ALL FROM spans)
-WHERE step_id IS NOT NULL AND ns IS NOT NULL ORDER BY step_id
-"""
-"""What each step took to move weights and to write a checkpoint: its fastest rank, so that a slow
-rank is not taken for slow weights."""
-
-_LEFT: Final = """
-WITH moved AS (
-    SELECT step_id, min(end_ns - start_ns) AS ns FROM kept_span
-    WHERE name = 'weight_sync' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
-    GROUP BY step_id
-)
-SELECT step_id, greatest(ns - $usual, 0)::DOUBLE AS ns FROM moved ORDER BY step_id
-"""
-"""Wall time of each step, had weights moved in the usual time, ns."""
+_SQL: Final = statements(__name__)
 
 
 def moved_by_step(run: Run, what: str) -> list[tuple[int, float]]:
     """``step_id`` and ns of moving weights (``weight_sync``), or of a ``checkpoint``."""
-    return [(step, ns) for step, told, ns in run.ask(_MOVED).rows if told == what]
+    return [(step, ns) for step, told, ns in run.ask(_SQL["moved"]).rows if told == what]
 
 
 def replay_weights(run: Run, usual_ns: float) -> Answer:
     """Wall time of each step, ns, that weights which move in that time would save."""
-    return run.ask(_LEFT, usual=float(usual_ns))
+    return run.ask(_SQL["left"], usual=float(usual_ns))
 
 
 def slow_weight_sync(run: Run) -> list[Cause]:
@@ -74,7 +46,7 @@ def slow_weight_sync(run: Run) -> list[Cause]:
         return []
     typical = moved[len(moved) // 2]
     share = sum(moved) / run.extent.wall_ns
-    [[beside]] = run.tables.sql.execute("SELECT asynchronous FROM run").fetchall()
+    [beside] = run.ask(_SQL["asynchronous"]).row
     limit = SYNC_SHARE_ASYNCHRONOUS if beside else SYNC_SHARE
     title = f"moving weights takes {seconds(typical)} a step"
     if saved:

@@ -21,51 +21,21 @@ from rlvr_probe.analysis.causes.thresholds import (
     STARVED_OFTEN,
 )
 from rlvr_probe.analysis.causes.words import per_cent, seconds
+from rlvr_probe.analysis.statements import statements
 
 __all__ = ["queues"]
 
-_FETCHED: Final = """
-SELECT step_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-       max(end_ns - start_ns)::DOUBLE AS ns
-FROM kept_span
-WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
-  AND start_ns IS NOT NULL AND end_ns IS NOT NULL
-GROUP BY step_id ORDER BY start_ns
-"""
-"""How long the trainer waited for the data of each step."""
-
-_GENERATED: Final = """
-WITH calls AS (
-    SELECT start_ns, end_ns, response_tokens FROM turn
-    UNION ALL SELECT start_ns, end_ns, response_tokens FROM engine_call
-), first AS (
-    SELECT sum(response_tokens::DOUBLE
-               * greatest(0, least(end_ns, $until) - greatest(start_ns, $since))
-               / (end_ns - start_ns)) / ($until - $since) AS tokens_per_ns,
-           sum(greatest(0, least(end_ns, $until) - greatest(start_ns, $since))::DOUBLE)
-           / ($until - $since) AS at_once
-    FROM calls WHERE end_ns > start_ns AND start_ns < $until
-), moving AS (
-    SELECT coalesce(sum(ns), 0) AS ns FROM (
-        SELECT max(end_ns - start_ns) AS ns FROM kept_span
-        WHERE name = 'weight_sync' AND mode IS DISTINCT FROM 'eval' GROUP BY step_id)
-)
-SELECT sum(response_tokens) AS tokens, any_value(f.tokens_per_ns) AS tokens_per_ns,
-       any_value(m.ns) AS moving_ns, any_value(f.at_once) AS at_once,
-       sum((end_ns - start_ns)::DOUBLE) / $wall AS usually_at_once
-FROM calls, first AS f, moving AS m
-"""
-"""Tokens of the run, and how fast they were generated while the queue was first filled."""
+_SQL: Final = statements(__name__)
 
 
 def queues(run: Run) -> list[Cause]:
     """Which of both waits, of an asynchronous run."""
-    [[beside]] = run.tables.sql.execute("SELECT asynchronous FROM run").fetchall()
+    [beside] = run.ask(_SQL["asynchronous"]).row
     return [*_starving(run), *_waiting(run)] if beside else []
 
 
 def _starving(run: Run) -> list[Cause]:
-    answer = run.ask(_FETCHED)
+    answer = run.ask(_SQL["fetched"])
     waits = {row["step_id"]: row["ns"] for row in answer.dicts[1:]}
     if not waits:
         return []
@@ -83,15 +53,15 @@ def _starving(run: Run) -> list[Cause]:
 
 
 def _waiting(run: Run) -> list[Cause]:
-    fetched = run.ask(_FETCHED).dicts
+    fetched = run.ask(_SQL["fetched"]).dicts
     if len(fetched) < 2 or fetched[0]["ns"] <= 0:
         return []
     begin, until = fetched[0]["start_ns"], fetched[0]["end_ns"]
     # Until the first trajectories are in the middle of their responses, fewer tokens come.
     since = begin + (until - begin) // 5
-    [[ended_ns]] = run.tables.sql.execute("SELECT max(end_ns) FROM kept_step").fetchall()
+    [ended_ns] = run.ask(_SQL["ended"]).row
     wall = ended_ns - begin
-    answer = run.ask(_GENERATED, since=since, until=until, wall=wall)
+    answer = run.ask(_SQL["generated"], since=since, until=until, wall=wall)
     row = answer.dicts[0]
     if not row["tokens"] or not row["tokens_per_ns"]:
         return []

@@ -18,51 +18,19 @@ from rlvr_probe.analysis.causes.laps import WITHOUT
 from rlvr_probe.analysis.causes.thresholds import TOOL_ALIKE_NS, TOOL_RATIO, TOOL_SHARE
 from rlvr_probe.analysis.causes.words import seconds, times
 from rlvr_probe.analysis.figures import Answer, Evidence
+from rlvr_probe.analysis.statements import fill, statements
 
 __all__ = ["replay_tool", "slow_tools"]
+
+_SQL: Final = statements(__name__)
 
 _TRIED: Final = 2
 """Tools that are replayed, those first that most time was spent in."""
 
-_TOOLS: Final = """
-SELECT c.tool, count(*) AS calls, median(c.end_ns - c.start_ns) AS ns,
-       max(c.end_ns - c.start_ns) AS longest_ns, sum(c.end_ns - c.start_ns) AS total_ns,
-       max_by(c.trajectory_id, c.end_ns - c.start_ns, 20) AS slowest
-FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
-WHERE t.mode = 'train' AND c.tool IS NOT NULL
-GROUP BY c.tool HAVING median(c.end_ns - c.start_ns) > 0 ORDER BY total_ns DESC
-"""
-
-_REPLAY: Final = f"""
-WITH turns AS (
-    -- Calls of one turn may run at the same time.
-    SELECT trajectory_id, least(sum(end_ns - start_ns), max(end_ns) - min(start_ns)) AS ns
-    FROM tool_call WHERE list_contains($names, tool) GROUP BY trajectory_id, turn
-), mine AS (
-    SELECT trajectory_id, sum(ns) AS ns FROM turns GROUP BY trajectory_id
-), paths AS (
-    SELECT p.step_id,
-           max(p.end_ns) - max(p.end_ns - (1 - $left) * coalesce(m.ns, 0)) AS ns
-    FROM cause_path AS p LEFT JOIN mine AS m USING (trajectory_id)
-    GROUP BY p.step_id, p.batch_id
-), others AS ({WITHOUT}
-), laps AS (
-    SELECT l.step_id,
-           max(l.own_ns + l.tool_ns)
-           - max(l.own_ns + l.tool_ns - (1 - $left) * (l.tool_ns - coalesce(o.ns, 0))) AS ns
-    FROM cause_lap AS l
-    LEFT JOIN others AS o ON o.step_id = l.step_id AND o.process = l.process AND o.part = 'tool'
-    WHERE l.lap = 'rollout' GROUP BY l.step_id
-)
-SELECT step_id, sum(ns)::DOUBLE AS ns FROM (FROM paths UNION ALL FROM laps)
-GROUP BY step_id ORDER BY step_id
-"""
-"""Wall time of each step, were calls of a tool so much shorter."""
-
 
 def slow_tools(run: Run) -> list[Cause]:
     """Tools that are slow beside others, or that much GPU time waits for."""
-    tools = run.ask(_TOOLS).dicts
+    tools = run.ask(_SQL["tools"]).dicts
     found = list[Cause]()
     for one in tools[:_TRIED]:
         others = [row["ns"] for row in tools if row is not one and row["ns"] >= TOOL_ALIKE_NS]
@@ -84,7 +52,7 @@ def slow_tools(run: Run) -> list[Cause]:
 
 def replay_tool(run: Run, tool: str, left: float) -> Answer:
     """Wall time of each step, ns, that calls of ``tool`` of that share of their time would save."""
-    return run.ask(_REPLAY, names=[tool], left=left)
+    return run.ask(fill(_SQL["replay"], without=WITHOUT), names=[tool], left=left)
 
 
 def _cause(

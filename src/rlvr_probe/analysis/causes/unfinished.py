@@ -23,96 +23,15 @@ from rlvr_probe.analysis.causes.words import placed, seconds, whom
 from rlvr_probe.analysis.figures import Answer, Evidence
 from rlvr_probe.analysis.islands import islands
 from rlvr_probe.analysis.limits import UNCOVERED_S, Fallback, limit_of
+from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.analysis.usual import NO_TIMES, Times
 from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
 
 __all__ = ["unfinished"]
 
-_UNFINISHED: Final = """
-stepped AS (
-    SELECT attempt, min(end_ns) AS since_ns
-    FROM (SELECT attempt, process, max(end_ns) AS end_ns FROM span WHERE name = 'step' GROUP BY ALL)
-    GROUP BY attempt
-), unfinished AS (
-    -- Trainings of which somebody that tells of stages was inside one when last seen.
-    SELECT w.attempt, max(w.end_ns) AS until_ns, arg_max(w.step_id, w.end_ns) AS step_id,
-           coalesce(any_value(s.since_ns), min(w.start_ns)) AS since_ns
-    FROM ledger_window AS w LEFT JOIN stepped AS s USING (attempt)
-    WHERE w.attempt IN (
-        SELECT p.attempt FROM open_span JOIN process AS p USING (process)
-        WHERE process IN (SELECT process FROM gpu_teller) AND step >= 1 AND age_s IS NOT NULL
-          AND p.state IN ('running', 'died', 'unknown'))
-    GROUP BY w.attempt
-), worker AS (
-    SELECT process, min(rank) AS rank FROM gpu_rank WHERE process IS NOT NULL GROUP BY process
-)"""
+_SQL: Final = statements(__name__)
 
-_OPEN: Final = f"""
-WITH {_UNFINISHED}
-SELECT o.process, o.id, o.name, o.detail, o.start_ns, age_s, u.attempt, u.step_id,
-       -- What began between two steps is inside of what goes on there.
-       CASE WHEN o.parent = 0 AND o.start_ns >= (
-           SELECT any_value(start_ns) FROM open_span WHERE process = o.process AND id = {OUTSIDE}
-       ) AND o.id <> {OUTSIDE} THEN {OUTSIDE} ELSE o.parent END AS parent,
-       o.start_ns >= u.since_ns AS since,
-       (u.until_ns - o.start_ns) / 1e9 AS until_s, coalesce(w.rank, p.rank) AS rank, p.state,
-       p.role, p.pid, p.host
-FROM open_span AS o JOIN process AS p USING (process) JOIN unfinished AS u USING (attempt)
-LEFT JOIN worker AS w USING (process)
-WHERE age_s IS NOT NULL AND o.start_ns IS NOT NULL
-  AND p.state IN ('running', 'died', 'unknown')
-ORDER BY o.start_ns, o.process, o.id
-"""
-"""``since``: after each process ended its last step. What was open then has held up none."""
-
-_DEAD: Final = f"""
-WITH {_UNFINISHED}
-SELECT process, u.attempt, u.step_id, (u.until_ns - p.last_seen_ns) / 1e9 AS until_s,
-       coalesce(w.rank, p.rank) AS rank, p.state, p.role, p.pid, p.host
-FROM worker AS w JOIN process AS p USING (process) JOIN unfinished AS u USING (attempt)
-WHERE (u.until_ns - p.last_seen_ns) / 1e9
-      > CASE p.state WHEN 'died' THEN $here WHEN 'unknown' THEN $elsewhere END
-  -- Without a table of open spans it is last seen when a span of it last ended.
-  AND EXISTS (FROM open_span AS o WHERE o.process = p.process
-              AND (o.thread IS NOT NULL OR o.id = {OUTSIDE})
-              AND o.age_s IS NOT NULL AND o.start_ns IS NOT NULL)
-  AND NOT EXISTS (FROM span AS s WHERE s.attempt = p.attempt AND s.name = 'step'
-                  AND s.end_ns > p.last_seen_ns)
-ORDER BY p.last_seen_ns, process
-"""
-"""Ranks that were last seen before others of their training, and after which no step ended."""
-
-_GAPS: Final = f"""
-SELECT '{BETWEEN}', '', start_ns - before_ns FROM ({
-    islands(
-        "(SELECT s.process, t.session, t.life, s.start_ns, s.end_ns"
-        " FROM span AS s JOIN step AS t USING (step_id)"
-        f" WHERE process IN (SELECT process FROM gpu_teller) AND name IN {tuple(sorted(AROUND))})",
-        "process, session, life",
-    )
-}) WHERE start_ns > before_ns
-"""
-"""How long a trainer was between two steps, or between stages outside of a step."""
-
-_PAST: Final = f"""
-SELECT name, detail, count(*) AS count, quantile_cont(s, 0.5) AS p50_s,
-       quantile_cont(s, 0.99) AS p99_s, max(s) AS longest_s
-FROM (
-    SELECT name, detail, ns / 1e9 AS s FROM (
-        SELECT name, coalesce(function, method, label, '') AS detail, end_ns - start_ns AS ns
-        FROM span
-        UNION ALL SELECT 'tool_call', coalesce(tool, ''), end_ns - start_ns FROM tool_call
-        UNION ALL SELECT 'verify', coalesce(function, ''), end_ns - start_ns FROM verification
-        UNION ALL SELECT 'turn', '', end_ns - start_ns FROM turn
-        UNION ALL SELECT 'turn', '', end_ns - start_ns FROM engine_call
-        UNION ALL {_GAPS}
-        UNION ALL SELECT 'trajectory', '', end_ns - start_ns FROM trajectory WHERE own_times
-    ) WHERE name IN $names AND ns >= 0
-)
-GROUP BY GROUPING SETS ((name, detail), (name))
-"""
-"""How long spans took that ended, by name and detail, and by name with a detail that is NULL."""
 
 _ELSEWHERE_S: Final = 30.0
 """How much longer than a rank of another machine others are seen, s: nobody can ask whether it
@@ -151,11 +70,11 @@ class _Overdue:
 
 def unfinished(run: Run) -> list[Cause]:
     """What was open at the end of each training that did not end by itself."""
-    opened = run.ask(_OPEN)
+    opened = run.ask(_SQL["open"], outside=OUTSIDE)
     if not opened.rows:
         return []
     rows = opened.dicts
-    dead = run.ask(_DEAD, here=APART_S, elsewhere=_ELSEWHERE_S)
+    dead = run.ask(_SQL["dead"], here=APART_S, elsewhere=_ELSEWHERE_S, outside=OUTSIDE)
     found = list[Cause]()
     for attempt in dict.fromkeys(row["attempt"] for row in rows):
         mine = [row for row in rows if row["attempt"] == attempt]
@@ -206,7 +125,9 @@ def _open(run: Run, rows: Sequence[Mapping[str, Any]], answer: Answer) -> list[C
 
 def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
     """Innermost of the spans that were open for longer than they may be."""
-    told = run.ask(_PAST, names=sorted({row["name"] for row in rows} | {"step"})).dicts
+    ended = fill(_SQL["past"], islands=islands(_SQL["around"], "process, session, life"))
+    names = sorted({row["name"] for row in rows} | {"step"})
+    told = run.ask(ended, names=names, between=BETWEEN, around=sorted(AROUND)).dicts
     past = {
         (one["name"], one["detail"]): Times(
             one["count"], one["p50_s"], one["p99_s"], one["longest_s"]

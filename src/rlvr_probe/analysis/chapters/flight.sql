@@ -23,8 +23,8 @@ HAVING count(DISTINCT trajectory_id)
   >= CASE WHEN unit < 0 THEN 0.95 ELSE 1 END * any_value(trajectories)
 
 -- name: flight
--- mean number of sequences in flight in each of the equal pieces of the time of a rollout, by engine
--- where the number of its slots is known (each_engine; else 0)
+-- mean number of sequences in flight in each of the equal pieces of the time of a rollout, by
+-- engine where the number of its slots is known (each_engine; else 0)
 WITH turns AS (
   SELECT unit, {each_engine} AS engine, (decode.start_ns - begin_ns) * per_ns AS a,
     (decode.end_ns - begin_ns) * per_ns AS z

@@ -1,0 +1,2 @@
+-- name: numbers
+SELECT step_id, number FROM kept_step
