@@ -12,6 +12,7 @@ from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.remarks import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
@@ -20,30 +21,9 @@ __all__ = ["Characterization", "Progress", "characterize"]
 Progress = Callable[[str], object]
 """Called with what was done, in a word or two."""
 
-COUNTS_QUERY: Final = """
-SELECT (SELECT count(*) FROM kept_step
-        WHERE done AND number >= 1 OR (SELECT kind FROM run) = 'workload') AS steps,
-       (SELECT count(*) FROM kept_trajectory WHERE mode = 'train') AS trajectories,
-       (SELECT count(*) FROM (SELECT DISTINCT batch_id, grp FROM kept_trajectory
-                              WHERE mode = 'train')) AS groups,
-       (SELECT sum(prompt_tokens)::BIGINT FROM kept_trajectory WHERE mode = 'train')
-           AS prompt_tokens,
-       (SELECT sum(response_tokens)::BIGINT FROM kept_trajectory WHERE mode = 'train')
-           AS response_tokens,
-       (SELECT count(*) FROM process) AS processes,
-       CASE WHEN (SELECT kind FROM run) = 'recording'
-         THEN (SELECT coalesce(sum(rows), 0)::BIGINT FROM lost) END AS lost
-"""
-
-LEDGER_QUERY: Final = """
-SELECT category, sum(ns)::BIGINT AS ns FROM ledger GROUP BY category ORDER BY ns DESC
-"""
-STEPS_QUERY: Final = """
-SELECT step_id, category, sum(ns)::BIGINT AS ns FROM ledger GROUP BY ALL ORDER BY ALL
-"""
-WAITS_QUERY: Final = """
-SELECT * FROM barrier_wait ORDER BY gpu_ns DESC, step_id, barrier LIMIT 20
-"""
+_SQL: Final = statements(__name__)
+COUNTS_QUERY: Final = _SQL["counts"]
+LEDGER_QUERY: Final = _SQL["ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +37,7 @@ class Characterization:
         counts: Steps that were finished, trajectories, groups, tokens; of training alone.
         ledger: None where there are no steps with times.
         unit: What the ledger counts.
-        ledger_by_step, waits: What ``STEPS_QUERY`` and ``WAITS_QUERY`` gave; None without a ledger.
+        ledger_by_step, waits: What the statements of these names gave; None without a ledger.
         causes: Ranked.
         chapters: In the order of the report.
         notes: What a reader should know of the source, most important first.
@@ -94,7 +74,7 @@ def characterize(
     for chapter in make_chapters(tables, slots=slots):
         chapters.append(chapter)
         progress(chapter.title)
-    [facts] = query(tables, "SELECT * FROM run").dicts
+    [facts] = query(tables, _SQL["facts"]).dicts
     return Characterization(
         source=tables.source,
         kind=facts["kind"],
@@ -102,8 +82,8 @@ def characterize(
         counts=query(tables, COUNTS_QUERY),
         ledger=ledger,
         unit=unit_of(tables),
-        ledger_by_step=None if ledger is None else query(tables, STEPS_QUERY),
-        waits=None if ledger is None else query(tables, WAITS_QUERY),
+        ledger_by_step=None if ledger is None else query(tables, _SQL["ledger_by_step"]),
+        waits=None if ledger is None else query(tables, _SQL["waits"]),
         causes=causes,
         chapters=tuple(chapters),
         notes=(*_notes(tables), *(() if ledger is None else ledger.notes)),

@@ -39,7 +39,7 @@ def _ledger(found: Characterization, ledger: Ledger) -> dict[str, Any]:
         "begin_s": ledger.begin_ns / 1e9,
         "end_s": ledger.end_ns / 1e9,
         "gpu_s": whole_ns / 1e9,
-        "query": LEDGER_QUERY.strip(),
+        "query": LEDGER_QUERY,
         "inputs": ["ledger"],
         "categories": [
             {
