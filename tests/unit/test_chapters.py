@@ -729,12 +729,12 @@ def test_what_is_said_carries_its_query_and_is_finite(tables: Tables) -> None:
     told = said(make_chapters(tables))
 
     for figure in told.figures.values():
-        one = documented[figure.id]
-        as_documented = one.title, one.meaning, one.unit
+        definition = documented[figure.id]
+        as_documented = definition.title, definition.meaning, definition.unit
         # Where no GPU is known the ledger speaks of ranks.
         names = (text.replace("GPU", "rank") for text in as_documented)
         assert (figure.title, figure.meaning, figure.unit) in (as_documented, tuple(names))
-        assert tuple(figure.by) == one.by or figure.value is None, figure.id
+        assert tuple(figure.by) == definition.by or figure.value is None, figure.id
         if figure.value is not None:
             assert figure.query, figure.id
             assert figure.inputs, figure.id
