@@ -29,7 +29,7 @@ SELECT stage, gpus, lengths.ns / 1e9 AS seconds, scope, mean_ns,
       'rate': amount / nullif(covered_ns / 1e9, 0), 'known': covered_ns / lengths.ns,
       'least': least} ORDER BY counter) FILTER (counter IS NOT NULL)) AS counters
 FROM lengths LEFT JOIN sums USING (stage)
-GROUP BY ALL ORDER BY seconds DESC
+GROUP BY ALL ORDER BY seconds DESC, stage
 
 -- name: step_energy
 SELECT stage, step_id, number AS step, sum(amount) AS energy, sum(tokens) AS tokens

@@ -43,7 +43,7 @@ FROM (
     (max(value) * count(*) - sum(value)) / 1e9 AS lost_s
   FROM ({rows}) GROUP BY what, unit HAVING count(*) > 1 AND avg(value) > 0
 )
-GROUP BY what ORDER BY lost_s DESC LIMIT 20
+GROUP BY what ORDER BY lost_s DESC, what LIMIT 20
 
 -- name: replicas
 SELECT count(*) FROM replica_load

@@ -41,7 +41,7 @@ SELECT method, count(*) AS calls, sum(seconds) AS time, sum(dispatch) AS dispatc
   arg_max(process, (slowest_s, process), 5) FILTER (slowest_s IS NOT NULL) AS slowest,
   count(*) FILTER (seconds < slowest_s) AS odd
 FROM (FROM ({dispatches}) SELECT *, greatest(0, seconds - slowest_s) AS dispatch)
-GROUP BY method ORDER BY time DESC LIMIT 50
+GROUP BY method ORDER BY time DESC, method LIMIT 50
 
 -- name: calls_by_step
 SELECT number AS step, method, count(*) AS calls, sum(seconds) AS seconds,

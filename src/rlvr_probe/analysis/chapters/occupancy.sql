@@ -49,7 +49,7 @@ WITH batches AS (
 )
 SELECT share, any_value(whole.batches) AS batches, any_value(whole.room) AS room,
   sum((tokens - share * batches.room) ** 2) AS squares,
-  list(batch_id ORDER BY tokens / batches.room) AS emptiest
+  list(batch_id ORDER BY tokens / batches.room, batch_id) AS emptiest
 FROM whole, batches GROUP BY share
 
 -- name: length_idle_by_batch

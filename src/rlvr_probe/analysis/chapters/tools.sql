@@ -32,4 +32,4 @@ SELECT tools / (tools + turns) AS share FROM
 SELECT coalesce(tool, '(unknown)') AS tool, {what} AS what, count(*) AS count,
   min(trajectory_id, 20) AS trajectories
 FROM tool_call SEMI JOIN sample USING (trajectory_id)
-WHERE {what} IS NOT NULL GROUP BY ALL ORDER BY count DESC LIMIT 100
+WHERE {what} IS NOT NULL GROUP BY ALL ORDER BY count DESC, 1, 2 LIMIT 100
