@@ -33,17 +33,16 @@ _SHOWN_CHARACTERS: Final = 80
 _ROWS: Final = 4_096
 """Taken at once of those that a program goes through."""
 
-_KEPT: Final = "SEMI JOIN kept_trajectory USING (trajectory_id)"
 _RELATIONS: Final = {
-    "steps": ("step", "FROM kept_step", "step_id"),
-    "stages": ("span", f"FROM kept_span WHERE name IN {STAGES}", "start_ns, process, id"),
-    "groups": ("prompt_group", "FROM prompt_group SEMI JOIN kept_batch USING (batch_id)", "ALL"),
-    "trajectories": ("trajectory", "FROM kept_trajectory", "trajectory_id"),
-    "turns": ("turn", f"FROM turn {_KEPT}", "trajectory_id, turn"),
-    "rewards": ("reward", f"FROM reward {_KEPT}", "trajectory_id, fn"),
-    "devices": ("device", "FROM device", "device"),
+    "steps": ("step", "step_id"),
+    "stages": ("span", "start_ns, process, id"),
+    "groups": ("prompt_group", "ALL"),
+    "trajectories": ("trajectory", "trajectory_id"),
+    "turns": ("turn", "trajectory_id, turn"),
+    "rewards": ("reward", "trajectory_id, fn"),
+    "devices": ("device", "device"),
 }
-"""By name: the table whose columns it has, its rows, and their order."""
+"""By name: the table whose columns it has, and the order of its rows."""
 
 
 class Relation:
@@ -134,12 +133,15 @@ class Run:
 
     def __init__(self, tables: Tables, stack: ExitStack, notes: Sequence[str] = ()) -> None:
         """Made by :func:`open_run`."""
+        from rlvr_probe.analysis.statements import fill, statements
+
         self.source = tables.source
         self.notes = (*notes, *tables.notes)
         self._sql = tables.sql
         self._lock = threading.RLock()
         self._closing = weakref.finalize(self, stack.close)
-        for name, (_, rows, _) in _RELATIONS.items():
+        for name in _RELATIONS:
+            rows = fill(statements(__name__)[name], names=STAGES)
             self._sql.execute(f'CREATE VIEW "{name}" AS {rows}')
 
     @property
@@ -219,7 +221,7 @@ class Run:
     def _relation(self, name: str) -> Relation:
         from rlvr_probe.recording.tables.schema import BY_NAME
 
-        table, _, order = _RELATIONS[name]
+        table, order = _RELATIONS[name]
         units = [(column.name, column.unit) for column in BY_NAME[table].columns]
         return Relation(self, name, f'FROM "{name}" ORDER BY {order}', units)
 
