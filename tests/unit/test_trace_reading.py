@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import find_run, read_run, segment
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import load
+from rlvr_probe.recording.window import Window
+from tests.actors import Job
 from tests.journals import JournalFile, Training, key, simple_run, summed
 
 
@@ -412,3 +415,46 @@ def test_a_path_without_a_recording_is_refused_with_what_was_expected(tmp_path: 
             find_run(path)
     with pytest.raises(RecordingError, match="holds no recording"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("library", ["duckdb", "numpy"])
+def test_without_a_library_what_is_coarse_is_read_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    Job(tmp_path / "run", steps=2).write()
+    whole = read_run(tmp_path / "run")
+    expected = over_steps(tmp_path / "run")
+    assert any(shard.turns for step in whole.steps() for b in step.batches for shard in b.shards)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ProbeError, match=rf"joined with {library}, not installed .* pip install"):
+        read_run(tmp_path / "run")
+    trace = read_run(tmp_path / "run", strict=False)
+    assert [note for note in trace.notes if note not in whole.notes] == [
+        f"turns, tool calls and verifications are left out: {library} not installed;"
+        " pip install 'rlvr-probe[cli]'"
+    ]
+    assert (trace.lost, trace.totals) == (whole.lost, whole.totals)
+    assert [step.spans for step in trace.steps()] == [step.spans for step in whole.steps()]
+    shards = [shard for step in trace.steps() for b in step.batches for shard in b.shards]
+    assert sum(len(shard.response_tokens) for shard in shards) > 0
+    assert not any(shard.turns or shard.calls or shard.times_ns for shard in shards)
+    assert over_steps(tmp_path / "run") == expected
+
+
+def over_steps(run: Path) -> list[int]:
+    """Numbers of the steps that are over, as a live export sees them."""
+    window = Window(run)
+    while window.read(1 << 20):
+        pass
+    over = window.over()
+    window.close()
+    assert over is not None
+    return [step.number for step in over.steps]
+
+
+def test_without_a_library_a_run_that_needs_none_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simple_run(tmp_path, ranks=1, steps=2)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert read_run(tmp_path).notes == read_run(tmp_path, strict=False).notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from math import isnan, nan
+from math import isnan
 from typing import overload
 
 __all__ = ["MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn", "lengths_of"]
@@ -71,19 +71,9 @@ class SparseColumn(Sequence["int | None"]):
         column._values = values
         return column
 
-    @classmethod
-    def unknown(cls, count: int) -> SparseColumn:
-        """A column of ``count`` unknown numbers."""
-        column = cls()
-        column._values = array("q", [-1]) * count
-        return column
-
     def append(self, value: int | None) -> None:
         """Add a value at the end."""
         self._values.append(-1 if value is None else value)
-
-    def __setitem__(self, at: int, value: int | None) -> None:
-        self._values[at] = -1 if value is None else value
 
     @overload
     def __getitem__(self, at: int) -> int | None: ...
@@ -106,23 +96,9 @@ class SparseColumn(Sequence["int | None"]):
 class MeasureColumn(Sequence["float | None"]):
     """Values of which some are unknown, and some no number."""
 
-    def __init__(self, count: int) -> None:
-        """A column of ``count`` unknown values."""
-        self._values = array("d", [nan]) * count
-        self._odd = set[int]()
-
-    @classmethod
-    def of(cls, values: array[float], odd: Iterable[int]) -> MeasureColumn:
-        """A column of ``values``, NaN where they are unknown but for the places ``odd``."""
-        column = cls(0)
-        column._values, column._odd = values, set(odd)
-        return column
-
-    def __setitem__(self, at: int, value: float | None) -> None:
-        self._odd.discard(at)
-        if value is not None and isnan(value):
-            self._odd.add(at)
-        self._values[at] = nan if value is None else value
+    def __init__(self, values: array[float], odd: Iterable[int] = ()) -> None:
+        """Take over ``values``, NaN where they are unknown but for the places ``odd``."""
+        self._values, self._odd = values, set(odd)
 
     @overload
     def __getitem__(self, at: int) -> float | None: ...
@@ -147,19 +123,9 @@ class MeasureColumn(Sequence["float | None"]):
 class PairColumn(Sequence["tuple[int, int] | None"]):
     """Pairs of numbers in order, the first at most the second, of which some are unknown."""
 
-    def __init__(self, count: int) -> None:
-        """A column of ``count`` unknown pairs."""
-        self._first, self._second = array("q", [0]) * count, array("q", [-1]) * count
-
-    @classmethod
-    def of(cls, first: array[int], second: array[int]) -> PairColumn:
-        """A column of these pairs, unknown where the second is below the first; takes them over."""
-        column = cls(0)
-        column._first, column._second = first, second
-        return column
-
-    def __setitem__(self, at: int, pair: tuple[int, int]) -> None:
-        self._first[at], self._second[at] = pair
+    def __init__(self, first: array[int], second: array[int]) -> None:
+        """Take over these pairs, unknown where the second is below the first."""
+        self._first, self._second = first, second
 
     @overload
     def __getitem__(self, at: int) -> tuple[int, int] | None: ...

@@ -76,7 +76,9 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
         user += marked
         unplaced += apart
     _supersede(attempts, launches, processes)
-    is_joined = not store.is_empty or any(part.row.spans is not None for part in parts)
+    is_joined = store.sink is not None and (
+        not store.is_empty or any(part.row.spans is not None for part in parts)
+    )
     if is_joined:
         counts = join(store, attempts, parts, processes, clock)
         loose.update(counts.loose)
@@ -101,6 +103,7 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
             *remarks.not_reached(unreached),
             *remarks.untrained(untrained),
             *remarks.loose(loose),
+            *remarks.left_out(processes, store.missing if store.sink is None else ()),
             *remarks.reduced(processes),
             *remarks.overflows(processes),
             *unread(sidecars),

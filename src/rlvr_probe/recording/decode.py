@@ -28,7 +28,15 @@ from rlvr_probe.recording.rows import (
     selected,
     trained,
 )
-from rlvr_probe.recording.types import ATTRIBUTES_MAX, FINE, Definition, decoder_of, definition
+from rlvr_probe.recording.types import (
+    ATTRIBUTES_MAX,
+    FINE,
+    UNSOUND,
+    Definition,
+    decode_row,
+    decoder_of,
+    definition,
+)
 
 __all__ = ["RowDecoder"]
 
@@ -47,15 +55,6 @@ _KEPT: Final = frozenset(
 
 _TIME_MAX: Final = 1 << 62
 _POOL: Final = 4_096
-_UNSOUND: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    OverflowError,
-    RecursionError,  # lists in lists, some thousand deep
-    msgspec.DecodeError,  # no ValueError before 0.21
-)
-_DECODE: Final = msgspec.json.Decoder().decode
 
 
 class RowDecoder:
@@ -124,7 +123,7 @@ class RowDecoder:
             return False
         try:
             rows = self._typed.decode_lines(lines)
-        except _UNSOUND:
+        except UNSOUND:
             return False
         take = self._take
         for row in rows:
@@ -134,9 +133,9 @@ class RowDecoder:
     def _line(self, line: bytes) -> None:
         """One line by itself."""
         try:
-            row = _DECODE(line)
+            row = decode_row(line)
             tag = row[0] if type(row) is list and row else None
-        except _UNSOUND:
+        except UNSOUND:
             tag = row = None
         if row is None or tag is None:
             self.journal.skipped["bad_line"] += 1
@@ -149,7 +148,7 @@ class RowDecoder:
                 else:
                     known = self._definitions[int(tag)]
                     self._take[known.type](_row_of(known, line))
-            except _UNSOUND:
+            except UNSOUND:
                 self.journal.skipped["bad_row"] += 1
 
     def _span(self, definition: Definition, row: Any) -> None:
@@ -272,7 +271,7 @@ class RowDecoder:
         """Take a coarse row, or count it as unsound."""
         try:
             (self._event if known.event else self._span)(known, row)
-        except _UNSOUND:
+        except UNSOUND:
             self.journal.skipped["bad_row"] += 1
 
     def _open(self, row: list[Any]) -> None:

@@ -269,8 +269,9 @@ def _process(
     fine: FineStore | None,
 ) -> Recorded:
     watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
+    sink = None if fine is None else fine.sink
     number = 0 if fine is None else fine.number(header.process)
-    journal, seen = _decode(RowDecoder(header.mono_ns, watched, fine, number), parts)
+    journal, seen = _decode(RowDecoder(header.mono_ns, watched, sink, number), parts)
     ended = journal.ended or (table is not None and table.ended)
     state = machine.state(header, ended)
     if state == "running":

@@ -27,11 +27,9 @@ class Source(Protocol):
 
     Attributes:
         size_b: How much there is to read, at most, bytes.
-        plain: The file, if it is there as it was written; None if it is compressed.
     """
 
     size_b: int
-    plain: Path | None
 
     def read(self, size: int, /) -> bytes:
         """The next bytes, ``size`` at most; none at the end."""
@@ -45,7 +43,6 @@ class Source(Protocol):
 class _Plain:
     def __init__(self, file: BinaryIO, size_b: int) -> None:
         self.size_b = size_b
-        self.plain: Path | None = Path(file.name)
         self.read = file.read
         self._file = file
 
@@ -58,7 +55,6 @@ class _Packed:
 
     def __init__(self, file: BinaryIO, size_b: int) -> None:
         self.size_b = max(_MOST_B, _MOST_RATIO * size_b)
-        self.plain: Path | None = None
         self._file = file
         self._unpacker = zlib.decompressobj(_GZIP)
         self._rest = b""

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
 from rlvr_probe.recording.endings import DRIVER
@@ -24,14 +22,11 @@ from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.member import Member, Past, Work
 from rlvr_probe.recording.onwards import Onwards
 from rlvr_probe.recording.opentable import Table, read_table
+from rlvr_probe.recording.types import UNSOUND, decode_row
 
 __all__ = ["Pulse"]
 
 _SLICE_B: Final = 1024 * 1024
-_DECODE: Final = msgspec.json.Decoder().decode
-_UNSOUND: Final = (
-    ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.DecodeError,
-)  # fmt: skip
 _DETAILS: Final = ("function", "method", "tool", "label")
 """Attributes that tell one such span from another, as the open-span table has it."""
 _TIME_MAX: Final = 1 << 62
@@ -205,8 +200,8 @@ class _Journal:
         assert self.member is not None  # noqa: S101 - there are no chunks before the header
         for line in body.split(b"\n")[:-1]:
             try:
-                self._row(_DECODE(line), self.member)
-            except _UNSOUND:
+                self._row(decode_row(line), self.member)
+            except UNSOUND:
                 pass
 
     def _row(self, row: list[Any], member: Member) -> None:

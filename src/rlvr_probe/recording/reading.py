@@ -17,7 +17,11 @@ __all__ = ["read_loaded", "read_run", "read_tables"]
 
 
 def read_run(
-    path: Path, *more: Path, progress: Progress | None = None, machine: Machine | None = None
+    path: Path,
+    *more: Path,
+    progress: Progress | None = None,
+    machine: Machine | None = None,
+    strict: bool = True,
 ) -> Trace:
     """Everything recorded of the run in folder ``path``.
 
@@ -30,12 +34,15 @@ def read_run(
         more: Other folders of the same run, where nodes kept a part of it each.
         progress: Called after each process with bytes read so far and bytes to read.
         machine: Where to look whether processes still run; this machine.
+        strict: Whether a library raises that is missing to join what tells of single trajectories;
+            else that is left out, and a note says so.
 
     Raises:
+        ProbeError: A library is missing.
         RecordingError: They hold no recording, two runs, or a newer format.
     """
     machine = Machine() if machine is None else machine
-    with FineStore() as store:
+    with FineStore(strict=strict) as store:
         return read_loaded(_load((path, *more), store, machine, progress), machine, store)
 
 

@@ -7,8 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.types import FINE
 
-__all__ = ["NOT_TRAINED_ON", "cut", "loose", "not_reached", "overflows", "reduced", "untrained"]
+__all__ = [
+    "NOT_TRAINED_ON",
+    "cut",
+    "left_out",
+    "loose",
+    "not_reached",
+    "overflows",
+    "reduced",
+    "untrained",
+]
 
 
 NOT_TRAINED_ON: Final = "were generated for a queue and never trained on"
@@ -51,6 +61,16 @@ def loose(loose: Counter[str]) -> list[str]:
             " to filter groups and told of no selection"
         )
     return notes
+
+
+def left_out(processes: Sequence[Recorded], missing: Sequence[str]) -> list[str]:
+    """That single trajectories are not told of where a library is missing that joins them."""
+    if not missing or not any(FINE.keys() & process.journal.totals for process in processes):
+        return []
+    return [
+        f"turns, tool calls and verifications are left out: {' and '.join(missing)} not installed;"
+        " pip install 'rlvr-probe[cli]'"
+    ]
 
 
 def untrained(count: int) -> list[str]:

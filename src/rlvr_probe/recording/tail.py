@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from rlvr_probe.model import names
 from rlvr_probe.recording.decode import RowDecoder
 from rlvr_probe.recording.files import Segment
@@ -21,6 +19,7 @@ from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.onwards import Chunk, Onwards
 from rlvr_probe.recording.packed import Source
 from rlvr_probe.recording.segment import whole_chunks
+from rlvr_probe.recording.types import UNSOUND, decode_row
 
 __all__ = ["Tail"]
 
@@ -38,18 +37,6 @@ _TOGETHER_NS: Final = 2_000_000_000
 """Chunks of so long a time are one piece of a window."""
 
 _TIME_MAX: Final = 1 << 62
-
-_UNSOUND: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    OverflowError,
-    RecursionError,  # lists in lists, some thousand deep
-    msgspec.DecodeError,  # no ValueError before 0.21
-)
-"""What a line that is none of ours raises; whoever decodes the whole recording counts it."""
-
-_DECODE: Final = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
@@ -157,7 +144,7 @@ class Tail:
     def _service(self, line: bytes) -> None:
         if line.startswith((b'["def",', b'["lost",', b'["end",')):
             try:
-                row = _DECODE(line)
+                row = decode_row(line)
                 if row[0] == "def":
                     _, number, _, name, attributes = row
                     self._defined[int(number)] = line
@@ -167,7 +154,7 @@ class Tail:
                     self._lost[str(row[2])] = line
                 else:
                     self.ended = True
-            except _UNSOUND:
+            except UNSOUND:
                 pass
 
     def _special(
@@ -180,8 +167,8 @@ class Tail:
             return
         kept.append(line)
         try:
-            values = dict(zip(attributes, _DECODE(line)[3:], strict=False))
-        except _UNSOUND:
+            values = dict(zip(attributes, decode_row(line)[3:], strict=False))
+        except UNSOUND:
             return
         if name == names.PROCESS.name:
             self.is_sidecar = self.is_sidecar or values.get("role") == names.SIDECAR
@@ -198,7 +185,7 @@ class Tail:
     def _end(self, line: bytes) -> int | None:
         """When what a row tells of ended, CLOCK_MONOTONIC; None if it does not say."""
         try:
-            row = _DECODE(line)
+            row = decode_row(line)
             if self.header is None or row[0] == "def":
                 return None
             time_ns = row[2] if row[0] == "open" else row[1]
@@ -207,7 +194,7 @@ class Tail:
                 time_ns += row[2]
             found = self.header.mono_ns + int(time_ns)
             return found if 0 <= found < _TIME_MAX else None
-        except _UNSOUND:
+        except UNSOUND:
             return None
 
     # ---------------------------------------------------------------- the window
@@ -243,7 +230,7 @@ class Tail:
         mono_ns, number = 0, 0
         if self.header is not None:
             mono_ns, number = self.header.mono_ns, store.number(self.header.process)
-        decoder = RowDecoder(mono_ns, watched, store, number)
+        decoder = RowDecoder(mono_ns, watched, store.sink, number)
         known = [*self._defined.values(), *self._lost.values(), *self._kept]
         known += (line for piece in self._pieces if piece.last_ns < since_ns for line in piece.kept)
         decoder.rows(b"".join(line + b"\n" for line in known))

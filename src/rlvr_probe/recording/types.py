@@ -19,7 +19,9 @@ __all__ = [
     "ATTRIBUTES_MAX",
     "COUNT_MAX",
     "FINE",
+    "UNSOUND",
     "Definition",
+    "decode_row",
     "decoder_of",
     "definition",
 ]
@@ -29,6 +31,19 @@ ATTRIBUTES_MAX: Final = 256
 
 COUNT_MAX: Final = (1 << 32) - 1
 """Tokens of one trajectory."""
+
+UNSOUND: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,  # lists in lists, some thousand deep
+    msgspec.DecodeError,  # no ValueError before 0.21
+)
+"""What a line raises that is none of ours."""
+
+decode_row: Final = msgspec.json.Decoder().decode
+"""Decodes one line without a type."""
 
 Time = Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]

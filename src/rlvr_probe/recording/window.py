@@ -304,7 +304,7 @@ class Window:
     # ---------------------------------------------------------------- the trace of the window
 
     def _trace(self, *, rows: bool) -> Trace:
-        with FineStore(threads=1) as store:
+        with FineStore(threads=1, strict=False) as store:
             return read_loaded(self._loaded(store, rows=rows), self._machine, store)
 
     def _loaded(self, store: FineStore, *, rows: bool) -> Loaded:

@@ -103,14 +103,14 @@ def _packed(columns: Mapping[str, _Column]) -> dict[str, array[int]]:
 
 
 def _pairs(first: _Column, second: _Column) -> PairColumn:
-    return PairColumn.of(_numbers(first, 0), _numbers(second, -1))
+    return PairColumn(_numbers(first, 0), _numbers(second, -1))
 
 
 def _measures(column: _Column) -> MeasureColumn:
     values, unknown = np.ma.getdata(column), np.ma.getmaskarray(column)
     packed = array("d")
     packed.frombytes(np.where(unknown, np.nan, values).astype(np.float64).tobytes())
-    return MeasureColumn.of(packed, np.flatnonzero(~unknown & np.isnan(values)).tolist())
+    return MeasureColumn(packed, np.flatnonzero(~unknown & np.isnan(values)).tolist())
 
 
 def _rows(columns: Mapping[str, _Column]) -> Iterator[tuple[Any, ...]]:

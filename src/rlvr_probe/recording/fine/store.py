@@ -25,12 +25,18 @@ class FineStore:
 
     Attributes:
         whole: Every table of the run is to be filled, and not only what a trace takes.
+        missing: Libraries without which nothing is taken, and that are not installed.
         numbers: Of each process, by its key.
         rows: How many were taken, by table.
     """
 
     def __init__(
-        self, threads: int | None = None, *, whole: bool = False, signals: bool = True
+        self,
+        threads: int | None = None,
+        *,
+        whole: bool = False,
+        signals: bool = True,
+        strict: bool = True,
     ) -> None:
         """Hold none.
 
@@ -38,8 +44,11 @@ class FineStore:
             threads: Of DuckDB; by default one for each core.
             whole: See above.
             signals: Whether Ctrl-C, and a handled SIGTERM, end queries.
+            strict: Whether a missing library raises once there is a row; else no row is taken.
         """
         self.whole = whole
+        self.missing = [name for name in ("duckdb", "numpy") if find_spec(name) is None]
+        self._strict = strict
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
         self._threads, self._signals = threads, signals
@@ -53,6 +62,11 @@ class FineStore:
         """Whether nobody told of a single trajectory, not even by its key."""
         return self._sql is None
 
+    @property
+    def sink(self) -> FineStore | None:
+        """What takes the rows: this, or nothing."""
+        return None if self.missing and not self._strict else self
+
     def number(self, process: str) -> int:
         """The number of a process."""
         return self.numbers.setdefault(process, len(self.numbers))
@@ -64,11 +78,10 @@ class FineStore:
             ProbeError: What it needs is not installed.
         """
         if self._sql is None or self._bulk is None:
-            missing = [name for name in ("duckdb", "numpy") if find_spec(name) is None]
-            if missing:
+            if self.missing:
                 raise ProbeError(
                     "this recording tells of single trajectories, which are joined with"
-                    f" {' and '.join(missing)}, not installed here; install with"
+                    f" {' and '.join(self.missing)}, not installed here; install with"
                     " pip install 'rlvr-probe[cli]'"
                 )
             from rlvr_probe.recording.bulk import Bulk

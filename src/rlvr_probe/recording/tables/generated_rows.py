@@ -79,7 +79,7 @@ def _chosen(number: int, batch: Batch) -> Iterator[_Row]:
 
 
 def _fill_engines(bulk: Bulk, trace: Trace) -> None:
-    """Calls of engines that are no turn, and their requests."""
+    """Calls of engines that tell of many trajectories in one sum, and reward work for others."""
     bulk.add(
         BY_NAME["engine_call"],
         (
