@@ -16,7 +16,7 @@ from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording import find_run
-from rlvr_probe.recording.pulse import Pulse
+from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.report.stuck import stuck_document
 from tests import supervise
 from tests.jobs import wait_for
@@ -47,13 +47,13 @@ def look_until(
 
     Until then this process reads on, which costs a thousandth of another process at each look.
     """
-    pulses = list[Pulse]()
+    pulses = list[Activity]()
     last = list[dict[str, Any]]()
 
     def is_about_to_hold() -> bool:
         with suppress(RecordingError):
             if not pulses:
-                pulses.append(Pulse(find_run(folder)))
+                pulses.append(Activity(find_run(folder)))
             [pulse] = pulses
             members = pulse.read()
             found = examine(members, pulse.machine.boot, pulse.machine.now_ns())

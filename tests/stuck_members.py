@@ -5,8 +5,8 @@ from __future__ import annotations
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.follow.member import Member, Past, Work
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.member import Member, Past, Work
 from rlvr_probe.report.stuck import lay_out_stuck
 from tests.journals import BOOT, SECOND
 

@@ -19,7 +19,7 @@ from unittest import mock
 from rlvr_probe_otlp.live import LiveExport
 from rlvr_probe_otlp.wire.offsets import Offsets
 
-from rlvr_probe.recording.window import Window
+from rlvr_probe.recording.follow.window import Window
 from tests.journals import BOOT, fake_proc
 from tests.synthetic import write_recording
 

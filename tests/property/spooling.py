@@ -24,7 +24,7 @@ from rlvr_probe.model import schema
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.packed import open_source
-from rlvr_probe.recording.segment import Chunks
+from rlvr_probe.recording.segment import Chunks, read_chunks
 from rlvr_probe.sidecar.compress import compress
 from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, Target
@@ -181,9 +181,9 @@ def check(node: Node) -> None:
         rows, lines = list[int](), 0
         for number, path in sorted(numbers.items()):
             with open_source(path, path.stat().st_size) as source:
-                chunks = Chunks(source, source.size_b)
-                for chunk in chunks:
-                    lines_of = (line for line in chunk.split(b"\n") if line[:1] == b"[")
+                chunks = Chunks()
+                for chunk in read_chunks(source, source.size_b, chunks):
+                    lines_of = (line for line in chunk.body.split(b"\n") if line[:1] == b"[")
                     rows += [int(line.split(b",")[1]) for line in lines_of]
             lines += chunks.lines
             assert (chunks.damaged, chunks.repeated) == (0, 0), path

@@ -25,7 +25,7 @@ from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.journal.header import build_header
 from rlvr_probe.model.trace import Span, Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.pulse import Pulse
+from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.report import summarize
 from rlvr_probe.report.processes import short_state
 from tests import today, trainings
@@ -265,7 +265,7 @@ def test_the_report_and_the_characterization_say_one_thing(recording: Opened) ->
 @every_recording
 def test_the_report_and_what_is_stuck_say_one_thing_of_its_processes(recording: Opened) -> None:
     found = Counter(one["state"] for one in summarize(recording.trace)["process_list"])
-    with contextlib.closing(Pulse(recording.run)) as pulse:
+    with contextlib.closing(Activity(recording.run)) as pulse:
         stuck = standing_of(pulse.read(), [], 0).states
     assert {short_state(state): count for state, count in found.items()} == stuck
     assert set(stuck) <= {"exited", "ended"}

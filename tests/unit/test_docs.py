@@ -16,8 +16,8 @@ from rlvr_probe.analysis.finding import Verdict
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.config import Config
+from rlvr_probe.recording.follow.member import Member, Work
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.member import Member, Work
 from rlvr_probe.report.stuck import Stacks, stuck_document
 
 ROOT = Path(__file__).parents[2]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ import pytest
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
+from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.pulse import Pulse
 from rlvr_probe.report import render, summarize
 from tests.journals import BOOT, JournalFile, fake_proc, key
 
@@ -184,7 +185,8 @@ def test_on_which_machine_it_is_read_is_nothing_to_a_job_whose_driver_left(
     assert states == {
         "driver": "exited", "TaskRunner": ENDED, "rank": ENDED, "helper": "unknown",
     }  # fmt: skip
-    members = Pulse(tmp_path / "run", Machine(tmp_path / "proc")).read()
+    with closing(Activity(tmp_path / "run", Machine(tmp_path / "proc"))) as activity:
+        members = activity.read()
     told = standing_of([one for one in members if one.role != "helper"], [], 0).states
     assert told == {"ended": 2, "exited": 1}
 

@@ -15,7 +15,7 @@ from rlvr_probe import filesystem
 from rlvr_probe.journal import JournalWriter, OpenTable
 from rlvr_probe.journal import writer as writer_module
 from rlvr_probe.model import schema
-from rlvr_probe.recording.segment import Chunks
+from rlvr_probe.recording.segment import Chunks, read_chunks
 
 HEADER: dict[str, Any] = {"journal": "rlvr-probe"}
 DEFINITION = ("def", 0, "event", "rewards", ["values"])
@@ -28,8 +28,9 @@ def make(folder: Path, segment_b: int = 1 << 20) -> JournalWriter:
 def parsed(path: Path) -> list[Any]:
     """Header and rows of a file in which every chunk has its sum."""
     with path.open("rb") as file:
-        chunks = Chunks(file, path.stat().st_size)
-        rows = [json.loads(line) for chunk in chunks for line in chunk.splitlines()]
+        chunks = Chunks()
+        found = read_chunks(file, path.stat().st_size, chunks)
+        rows = [json.loads(line) for chunk in found for line in chunk.body.splitlines()]
     assert (chunks.lines, chunks.damaged, chunks.torn) == (len(rows), 0, 0)
     return rows
 

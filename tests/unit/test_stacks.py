@@ -18,8 +18,8 @@ from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.cli import stacks
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.follow.member import Member, Work
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.member import Member, Work
 from rlvr_probe.report.stuck import lay_out_stuck, stuck_document
 from tests.journals import BOOT
 

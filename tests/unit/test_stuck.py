@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.files import list_files
+from rlvr_probe.recording.follow.activity import Activity
+from rlvr_probe.recording.follow.member import Member, Past
 from rlvr_probe.recording.load import load
-from rlvr_probe.recording.member import Member, Past
-from rlvr_probe.recording.pulse import Pulse
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 from tests.stuck_members import NOW, member, said, times, verdicts, work
 
@@ -298,7 +299,7 @@ def run(folder: Path, *, packed: bool = False) -> None:
 def test_what_is_open_is_what_the_whole_reader_finds(tmp_path: Path, packed: bool) -> None:
     run(tmp_path / "run", packed=packed)
     machine = fake_proc(tmp_path / "proc")
-    pulse = Pulse(tmp_path / "run", machine)
+    pulse = Activity(tmp_path / "run", machine)
     [one] = pulse.read()
     pulse.close()
     trace = read_run(tmp_path / "run", machine=machine)
@@ -336,7 +337,7 @@ def test_who_trained_is_who_the_whole_reader_says(
         )  # fmt: skip
     journal.close()
     machine = fake_proc(tmp_path / "proc")
-    pulse = Pulse(tmp_path / "run", machine)
+    pulse = Activity(tmp_path / "run", machine)
     [one] = pulse.read()
     pulse.close()
     [whole] = load(list_files(tmp_path / "run"), machine).recorded
@@ -354,8 +355,8 @@ def test_a_span_that_ended_builds_no_object_but_the_first_of_its_kind(
         return built[-1]
 
     run(tmp_path / "run")
-    monkeypatch.setattr("rlvr_probe.recording.pulse.Past", build)
-    pulse = Pulse(tmp_path / "run")
+    monkeypatch.setattr("rlvr_probe.recording.follow.activity.Past", build)
+    pulse = Activity(tmp_path / "run")
     [one] = pulse.read()
     pulse.close()
     assert sum(past.count for past in one.past.values()) == 61
@@ -368,12 +369,13 @@ def test_reading_on_finds_what_reading_at_once_does(tmp_path: Path) -> None:
     data = path.read_bytes()
     folder = tmp_path / "grows"
     folder.mkdir()
-    pulse = Pulse(folder)
+    pulse = Activity(folder)
     for end in (*range(300, len(data), 700), len(data)):
         (folder / path.name).write_bytes(data[:end])
         pulse.read()
     [one] = pulse.read()
-    [whole] = Pulse(tmp_path / "whole").read()
+    with closing(Activity(tmp_path / "whole")) as activity:
+        [whole] = activity.read()
     pulse.close()
     assert one.past.keys() == whole.past.keys()
     assert {key: past.count for key, past in one.past.items()} == {
@@ -399,7 +401,7 @@ def test_ranks_that_crashed_are_past_once_the_run_is_resumed(tmp_path: Path) -> 
         machine = fake_proc(
             tmp_path / "-".join(("proc", *alive)), BOOT, **dict.fromkeys(alive, ("S", 77))
         )
-        pulse = Pulse(tmp_path / "run", machine)
+        pulse = Activity(tmp_path / "run", machine)
         members = pulse.read()
         pulse.close()
         now_ns = max(one.heartbeat_ns for one in members)
@@ -428,7 +430,7 @@ def test_of_a_damaged_file_the_chunks_that_are_sound_are_used(tmp_path: Path) ->
     found = list[tuple[int, ...]]()
     for at in range(2, len(lines)):
         path.write_bytes(b"".join([*lines[:at], DAMAGE, *lines[at + 1 :]]))
-        pulse = Pulse(tmp_path / "run")
+        pulse = Activity(tmp_path / "run")
         [one] = pulse.read()
         pulse.close()
         found.append(
@@ -446,7 +448,7 @@ def test_a_row_that_means_nothing_costs_no_other(tmp_path: Path) -> None:
     journal.rows += [b"[0,0,-1,5,0]", b"[0,1e400,1,5,0]", b'["open"]', b'["def",{}]', b"\xff"]
     journal.span(names.TURN, 1, 3)
     journal.close()
-    pulse = Pulse(tmp_path / "run")
+    pulse = Activity(tmp_path / "run")
     [one] = pulse.read()
     pulse.close()
     assert (one.past["turn", ""].count, one.past["turn", ""].longest_ns) == (2, 2 * SECOND)
@@ -483,7 +485,7 @@ def test_the_command_exits_with_1_if_something_is_stuck(
 def test_a_process_of_this_machine_is_open_until_now(tmp_path: Path) -> None:
     run(tmp_path / "run")
     machine = fake_proc(tmp_path / "proc", p1001=("S", 77))
-    pulse = Pulse(tmp_path / "run", machine)
+    pulse = Activity(tmp_path / "run", machine)
     [one] = pulse.read()
     pulse.close()
     assert one.state == "running"

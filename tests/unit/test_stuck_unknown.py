@@ -18,8 +18,8 @@ from rlvr_probe.cli import stuck
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model import names, schema
 from rlvr_probe.recording.between import AFTER, BEFORE, BETWEEN, UNSEEN
-from rlvr_probe.recording.member import Member
-from rlvr_probe.recording.pulse import Pulse
+from rlvr_probe.recording.follow.activity import Activity
+from rlvr_probe.recording.follow.member import Member
 from rlvr_probe.report.stuck import lay_out_stuck
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 from tests.stuck_members import NOW, member, said, times, verdicts, work
@@ -172,7 +172,7 @@ def test_what_a_trainer_does_between_two_steps_is_open(
     tmp_path: Path, steps: int, since_s: float, verdict: str
 ) -> None:
     recorded(tmp_path / "run", steps=steps, since_s=since_s)
-    pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    pulse = Activity(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
     [one] = pulse.read()
     pulse.close()
     [found] = examine([one], BOOT, one.heartbeat_ns)
@@ -195,7 +195,7 @@ def test_a_stage_between_two_steps_is_none_of_what_lies_around_it(tmp_path: Path
     journal.span(names.CHECKPOINT, 10.0, 11.0, parent=mine)
     journal.close(end=False)
     journal.open_table((mine, 0.5, "user", "main"), (99, 12.0, "user", "upload"), beat_s=15.0)
-    pulse = Pulse(tmp_path / "run")
+    pulse = Activity(tmp_path / "run")
     [one] = pulse.read()
     pulse.close()
     past = one.past[BETWEEN, ""]
@@ -213,7 +213,7 @@ def test_a_training_that_returned_is_not_between_two_steps(tmp_path: Path) -> No
     training.evaluate(1)
     journal.close(end=False)
     journal.open_table(beat_s=5_000.0)
-    pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    pulse = Activity(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
     [one] = pulse.read()
     pulse.close()
     assert (one.returned, [work.name for work in one.work]) == (True, [AFTER])
@@ -226,7 +226,7 @@ def test_who_writes_no_table_is_neither_silent_nor_between_two_steps(
     """As on a network file system without a spool: what is open is not told."""
     journal = recorded(tmp_path / "run", steps=30, since_s=0.0)
     (tmp_path / "run" / f"p{journal.header['process']}{schema.OPEN_SUFFIX}").unlink()
-    pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    pulse = Activity(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
     [one] = pulse.read()
     pulse.close()
     [found] = examine([one], BOOT, one.last_ns + round(age_s * SECOND))
@@ -376,7 +376,7 @@ def test_whom_a_driver_took_with_it_is_not_missed(tmp_path: Path) -> None:
         journal.event(names.PROCESS, 0.0, role="TaskRunner", actor="", node="")
         journal.close(end=False)
         journal.open_table((1, 30.0, "rpc", "update"), beat_s=beat_s)
-    pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT))
+    pulse = Activity(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT))
     members = pulse.read()
     pulse.close()
     found = examine(members, BOOT, NOW)
@@ -412,7 +412,7 @@ def test_a_process_of_a_container_that_gives_signs_of_life_is_not_dead(
     """Its pid is that of nobody, or of another process, where it is looked at from."""
     journal = recorded(tmp_path / "run", steps=3, since_s=1.0)
     machine = fake_proc(tmp_path / "proc", BOOT)
-    pulse = Pulse(tmp_path / "run", machine)
+    pulse = Activity(tmp_path / "run", machine)
     [one] = pulse.read()
     assert (one.state, one.hidden) == ("died", False)
     seen_ns = one.heartbeat_ns
@@ -463,7 +463,9 @@ def sifted(
     journal.close(end=False)
     slots = (step, 100.0 * steps, "step", ""), (900, 100.0 * steps + 300.0, "rollout", "")
     journal.open_table(*slots, beat_s=100.0 * steps + 700.0, step=steps + 1)
-    pulse = Pulse(folder, fake_proc(folder.parent / f"proc-{folder.name}", BOOT, p1001=("S", 77)))
+    pulse = Activity(
+        folder, fake_proc(folder.parent / f"proc-{folder.name}", BOOT, p1001=("S", 77))
+    )
     [found] = pulse.read()
     pulse.close()
     [around, inner] = found.work
@@ -531,7 +533,7 @@ def test_a_generator_whose_groups_for_a_queue_are_all_thrown_away_is_starved(
         journal.event(names.SELECTED, 3.0, batch=10 + number, discarded=["c"], reason="filter")
     journal.close(end=False)
     journal.open_table((900, 2.5, "rollout", ""), beat_s=700.0)
-    pulse = Pulse(tmp_path / "generator", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    pulse = Activity(tmp_path / "generator", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
     [generator] = pulse.read()
     pulse.close()
     trainer = member(None, job="job-1", begun_s=generator.header.mono_ns / SECOND)
@@ -604,7 +606,7 @@ def after(
             second.event(names.SESSION_END, over_s, session=0, step=1)
         second.close(end=False)
         second.open_table(beat_s=over_s + since_s)
-    pulse = Pulse(folder / "run", proc)
+    pulse = Activity(folder / "run", proc)
     members = pulse.read()
     pulse.close()
     now_ns = members[0].heartbeat_ns
@@ -658,7 +660,7 @@ def test_a_training_that_goes_on_after_it_returned_is_not_over(tmp_path: Path) -
     training.step(2)
     journal.close(end=False)
     journal.open_table(beat_s=training.now_s + 30)
-    pulse = Pulse(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
+    pulse = Activity(tmp_path / "run", fake_proc(tmp_path / "proc", BOOT, p1001=("S", 77)))
     [one] = pulse.read()
     pulse.close()
     assert [work.name for work in one.work] == [BETWEEN]

@@ -17,9 +17,9 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import find_run, read_run, segment
 from rlvr_probe.recording.files import list_files
+from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import load
-from rlvr_probe.recording.window import Window
 from tests.actors import Job
 from tests.journals import JournalFile, Training, key, simple_run, summed
 
@@ -340,8 +340,9 @@ def test_what_has_no_sum_for_long_is_given_up_in_bounded_memory(
     path = tmp_path / "file"
     path.write_bytes(summed([b"a"], 1) + endless + summed([b"b"], 1))
     with path.open("rb") as file:
-        chunks = segment.Chunks(file, path.stat().st_size)
-        assert list(chunks) == [b"a\n"]
+        chunks = segment.Chunks()
+        found = segment.read_chunks(file, path.stat().st_size, chunks)
+        assert [chunk.body for chunk in found] == [b"a\n"]
         assert file.tell() < 1_000
     assert (chunks.given_up, chunks.lines, chunks.torn) == (True, 1, 0)
 
@@ -350,7 +351,8 @@ def test_what_is_written_after_the_size_was_taken_is_left_for_later(tmp_path: Pa
     path = tmp_path / "file"
     path.write_bytes(summed([b"a", b"b"], 1))
     with path.open("rb") as file:
-        assert list(segment.Chunks(file, len(summed([b"a"], 1)))) == [b"a\n"]
+        found = segment.read_chunks(file, len(summed([b"a"], 1)), segment.Chunks())
+        assert [chunk.body for chunk in found] == [b"a\n"]
 
 
 def test_spans_without_a_step_inherit_it_from_what_is_around_them(tmp_path: Path) -> None:

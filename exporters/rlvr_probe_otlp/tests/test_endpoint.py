@@ -29,7 +29,7 @@ from rlvr_probe.doctor.settings import examine_settings
 from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording.window import Window
+from rlvr_probe.recording.follow.window import Window
 from tests import today
 from tests.jobs import wait_for
 

@@ -21,7 +21,7 @@ from rlvr_probe_otlp.tests.recordings import MADE, dead, gpus, read
 
 from rlvr_probe.model import schema
 from rlvr_probe.model.trace import Step
-from rlvr_probe.recording.window import Over, Window
+from rlvr_probe.recording.follow.window import Over, Window
 from tests import today
 from tests.actors import SECOND, Job
 from tests.growing import Growing

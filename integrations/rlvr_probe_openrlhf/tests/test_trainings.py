@@ -13,7 +13,7 @@ from rlvr_probe_openrlhf.tests import pretend
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import find_run, read_run
-from rlvr_probe.recording.pulse import Pulse
+from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.report import summarize
 from tests.surroundings import surroundings
 
@@ -120,7 +120,7 @@ def test_what_a_filter_throws_away_is_there_while_nothing_passes(tmp_path: Path)
     assert lengths_by_group(batch) == [[3, 4], [9, 9]]
     assert (batch.kept, batch.used, batch.whole) == (frozenset(), None, True)
     assert "unjoined_prompts" not in trace.lost
-    pulse = Pulse(find_run(tmp_path / "out"))
+    pulse = Activity(find_run(tmp_path / "out"))
     [member] = pulse.read()
     pulse.close()
     assert (member.sifting.discarded, member.sifting.passed) == (2, 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rlvr_probe.analysis.limits import Limit
-from rlvr_probe.recording.member import Member, Work
+from rlvr_probe.recording.follow.member import Member, Work
 
 __all__ = ["WRONG", "Finding", "Verdict"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlvr_probe.recording.attempts import job_launches
 from rlvr_probe.recording.endings import DRIVER, is_taken
-from rlvr_probe.recording.member import Member
+from rlvr_probe.recording.follow.member import Member
 
 __all__ = ["Launch", "launches"]
 

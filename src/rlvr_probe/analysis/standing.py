@@ -9,7 +9,7 @@ from typing import Literal
 
 from rlvr_probe.analysis.finding import WRONG, Finding
 from rlvr_probe.analysis.launched import launches
-from rlvr_probe.recording.member import Member
+from rlvr_probe.recording.follow.member import Member
 
 __all__ = ["Outcome", "Standing", "standing_of"]
 

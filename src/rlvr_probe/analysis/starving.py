@@ -6,7 +6,7 @@ from typing import Final
 
 from rlvr_probe.analysis.launched import Launch
 from rlvr_probe.model import names
-from rlvr_probe.recording.member import Member, Work
+from rlvr_probe.recording.follow.member import Member, Work
 
 __all__ = ["is_starving", "step_of"]
 

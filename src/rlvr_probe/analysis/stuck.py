@@ -28,7 +28,7 @@ from rlvr_probe.analysis.usual import NO_TIMES, Times, Usual
 from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN
-from rlvr_probe.recording.member import Member, Work
+from rlvr_probe.recording.follow.member import Member, Work
 
 __all__ = ["examine", "is_stuck"]
 

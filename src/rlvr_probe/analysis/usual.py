@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from rlvr_probe.analysis.quantiles import quantile
-from rlvr_probe.recording.member import Member, Past, Work
+from rlvr_probe.recording.follow.member import Member, Past, Work
 
 __all__ = ["LEAST", "NO_TIMES", "Times", "Usual"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rlvr_probe.analysis.finding import Finding
     from rlvr_probe.analysis.limits import Fallback
-    from rlvr_probe.recording.pulse import Pulse
+    from rlvr_probe.recording.follow.activity import Activity
 
 __all__ = ["add_parser", "execute"]
 
@@ -90,9 +90,9 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.recording.pulse import Pulse
+    from rlvr_probe.recording.follow.activity import Activity
 
-    pulse = Pulse(choose_run(args.run))
+    pulse = Activity(choose_run(args.run))
     fallback = Fallback(args.unknown_after, args.unknown_times)
     try:
         while True:
@@ -104,7 +104,7 @@ def execute(args: argparse.Namespace) -> int:
         pulse.close()
 
 
-def _look(pulse: Pulse, args: argparse.Namespace, fallback: Fallback) -> list[Finding]:
+def _look(pulse: Activity, args: argparse.Namespace, fallback: Fallback) -> list[Finding]:
     from rlvr_probe.analysis.standing import standing_of
     from rlvr_probe.analysis.stuck import examine
     from rlvr_probe.cli.stacks import stacks_of

@@ -1,36 +1,15 @@
-"""Rows of one process's journal, decoded and checked; whatever is unsound is counted, not guessed.
-
-Times leave here as CLOCK_MONOTONIC of the machine the process ran on, ns.
-"""
+"""Lines of one process's journal, decoded by the definitions among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
-from rlvr_probe.model import names
-from rlvr_probe.recording.checks import BadRow, checked_hex, checked_id, checked_text, name_list
-from rlvr_probe.recording.devicerows import DEVICE_EVENTS, used
-from rlvr_probe.recording.fine.rows import FineRows, Sink
-from rlvr_probe.recording.generated import rewards, trajectories
-from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.rows import (
-    RpcRow,
-    SessionRow,
-    SpanRow,
-    belongs_nowhere,
-    rpc,
-    selected,
-    trained,
-)
+from rlvr_probe.recording.checks import BadRow, checked_id
 from rlvr_probe.recording.types import (
     ATTRIBUTES_MAX,
-    FINE,
     UNSOUND,
     Definition,
     decode_row,
@@ -38,86 +17,68 @@ from rlvr_probe.recording.types import (
     definition,
 )
 
-__all__ = ["RowDecoder"]
-
-_KEPT: Final = frozenset(
-    {
-        *names.STAGES,
-        names.STEP.name,
-        names.EXPERIENCE.name,
-        names.REWARD_FN.name,
-        names.OPTIMIZER_STEP.name,
-        names.USER.name,
-        names.RPC.name,
-    }
-)
-"""Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are columns."""
-
-_TIME_MAX: Final = 1 << 62
-_POOL: Final = 4_096
+__all__ = ["RowDecoder", "attributes_of"]
 
 
 class RowDecoder:
-    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments."""
+    """Hands on each row; definitions outlive segments.
 
-    def __init__(
-        self,
-        mono_ns: int,
-        watched: frozenset[int] = frozenset(),
-        sink: Sink | None = None,
-        process: int = 0,
-    ) -> None:
-        """Start with no definitions.
+    A subclass says who takes rows of a definition (:meth:`taker`), takes the other rows
+    (:meth:`service`), and counts what is unsound (:meth:`refuse`).
+    """
 
-        Args:
-            mono_ns: Time 0 of its rows, CLOCK_MONOTONIC.
-            watched: Span ids of the open-span table: whether they finish is noted.
-            sink: Gets the fine rows; without one they are only checked and counted.
-            process: Number of the process there.
-        """
-        self.journal = Journal()
-        self._watched = watched
-        self._fine = FineRows(self.journal, mono_ns, watched, sink, process)
-        self._definitions: dict[int, Definition] = {}
-        self._take: dict[type[msgspec.Struct], Callable[[Any], object]] = {}
+    def __init__(self) -> None:
+        """Know no definition."""
+        self.definitions: dict[int, Definition] = {}
+        self._takers: dict[type[msgspec.Struct], Callable[[Any], object]] = {}
         self._typed: msgspec.json.Decoder[Any] | None = None
-        self._last: dict[tuple[str, ...], dict[str, Any]] = {}
-        self._pool: dict[tuple[object, ...], Mapping[str, object]] = {}
-        self._mono_ns = mono_ns
-        self._service: dict[str, Callable[[list[Any]], None]] = {
-            "def": self._define,
-            "open": self._open,
-            "lost": self._lost,
-            "fault": self._fault,
-            "level": self._level,
-            "muted": self._mute,
-            "own": self._own,
-            "end": self._end,
-        }
+
+    def taker(self, known: Definition) -> Callable[[Any], object]:
+        """What to call with each row of a definition; what it raises ends the reading."""
+        raise NotImplementedError
+
+    def service(self, row: list[Any]) -> None:
+        """Take a row that a text begins, a definition included.
+
+        Raises:
+            UNSOUND: It is none.
+        """
+        raise NotImplementedError
+
+    def refuse(self, reason: str) -> None:
+        """Count a line that cannot be used."""
+
+    def guarded(
+        self, take: Callable[[Definition, Any], object], known: Definition
+    ) -> Callable[[Any], object]:
+        """A taker of rows of ``known`` that may raise :data:`~.types.UNSOUND`: it is refused."""
+
+        def guard(row: Any) -> None:
+            try:
+                take(known, row)
+            except UNSOUND:
+                self.refuse("bad_row")
+
+        return guard
 
     def rows(self, lines: bytes) -> None:
-        """Decode whole lines; count those that are unsound."""
-        if not self._decoded(lines):
-            begin = 0
-            while begin < len(lines):
-                service = lines.startswith(b'["', begin)
-                end = lines.find(b"\n" if service else b'\n["', begin) + 1 or len(lines)
-                some = lines[begin:end]
-                if service or not self._decoded(some):
-                    for line in some.removesuffix(b"\n").split(b"\n"):
-                        self._line(line)
-                begin = end
-        self._fine.flush()
-
-    def finish(self) -> Journal:
-        """What there was, once all lines are decoded."""
-        self._fine.flush(1)
-        return self.journal
+        """Decode whole lines."""
+        if self._decoded(lines):
+            return
+        begin = 0
+        while begin < len(lines):
+            service = lines.startswith(b'["', begin)
+            end = lines.find(b"\n" if service else b'\n["', begin) + 1 or len(lines)
+            some = lines[begin:end]
+            if service or not self._decoded(some):
+                for line in some.removesuffix(b"\n").split(b"\n"):
+                    self._line(line)
+            begin = end
 
     def _decoded(self, lines: bytes) -> bool:
         """Decode rows of spans and events by their definitions, if all of these are sound."""
-        if self._typed is None and self._definitions:
-            known = sorted(self._definitions.items())
+        if self._typed is None and self.definitions:
+            known = sorted(self.definitions.items())
             self._typed = decoder_of(tuple(found.type for _, found in known))
         if self._typed is None or lines.startswith(b'["') or b"\n\n" in lines:
             return False
@@ -125,9 +86,9 @@ class RowDecoder:
             rows = self._typed.decode_lines(lines)
         except UNSOUND:
             return False
-        take = self._take
+        takers = self._takers
         for row in rows:
-            take[type(row)](row)
+            takers[type(row)](row)
         return True
 
     def _line(self, line: bytes) -> None:
@@ -138,119 +99,25 @@ class RowDecoder:
         except UNSOUND:
             tag = row = None
         if row is None or tag is None:
-            self.journal.skipped["bad_line"] += 1
-        elif type(tag) is not str and (type(tag) is not int or tag not in self._definitions):
-            self.journal.skipped["unknown_definition"] += 1
+            self.refuse("bad_line")
+        elif type(tag) is not str and (type(tag) is not int or tag not in self.definitions):
+            self.refuse("unknown_definition")
         else:
             try:
                 if type(tag) is str:
-                    self._service[tag](row)
+                    self.service(row)
                 else:
-                    known = self._definitions[int(tag)]
-                    self._take[known.type](_row_of(known, line))
+                    known = self.definitions[int(tag)]
+                    self._takers[known.type](_row_of(known, line))
             except UNSOUND:
-                self.journal.skipped["bad_row"] += 1
+                self.refuse("bad_row")
 
-    def _span(self, definition: Definition, row: Any) -> None:
-        start, duration, span, parent, error, *values = astuple(row)
-        start_ns = self._mono_ns + start
-        end_ns = start_ns + duration
-        if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
-            raise BadRow("duration")
-        attributes = _attributes(definition, values)
-        journal = self.journal
-        journal.last_ns = max(journal.last_ns, end_ns)
-        if journal.opened:
-            journal.opened.pop(span, None)
-        if span in self._watched:
-            journal.finished.add(span)
-        if definition.name == names.RPC.name:
-            journal.spans.append(self._same(rpc(start_ns, end_ns, span, parent, error, attributes)))
-        elif definition.name in _KEPT and not belongs_nowhere(definition.name, parent, attributes):
-            journal.spans.append(
-                SpanRow(
-                    definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
-                )
-            )
-        else:
-            if definition.name == names.REWARD_FN.name:
-                journal.elsewhere.add(start_ns, duration, error, attributes)
-            count, total = journal.totals.get(definition.name, (0, 0))
-            journal.totals[definition.name] = (count + 1, total + duration)
+    def define(self, row: list[Any]) -> Definition:
+        """Take a row that tells what rows of a number are.
 
-    def _same(self, row: RpcRow) -> RpcRow:
-        """``row`` with the one dict of all calls that say the same: they alternate in a step."""
-        given = row.attributes
-        key = tuple((name, type(value), value) for name, value in given.items())
-        if len(self._pool) >= _POOL:
-            self._pool.clear()
-        return replace(row, attributes=self._pool.setdefault(key, given))
-
-    def _event(self, definition: Definition, row: Any) -> None:
-        time, parent, *given = astuple(row)
-        time_ns = self._mono_ns + time
-        values = _attributes(definition, given)
-        journal = self.journal
-        if definition.name in DEVICE_EVENTS:
-            journal.devices.event(definition.name, time_ns, values)
-        elif definition.name == names.TRAJECTORIES.name:
-            found = trajectories(time_ns, parent, values, self._fine.keys)
-            (journal.trajectories if found.queue_group is None else journal.queued).append(found)
-        elif definition.name == names.TRAINED.name:
-            journal.taken.append(trained(time_ns, values))
-        elif definition.name == names.REWARDS.name:
-            journal.rewards.append(rewards(parent, values))
-        elif definition.name == names.SELECTED.name:
-            chosen = selected(time_ns, values)
-            (journal.selected if chosen.batch is None else journal.sifted).append(chosen)
-        elif definition.name == names.PROCESS.name:
-            role, actor = values.get("role", ""), values.get("actor", "")
-            if not journal.role:
-                # The first: a process may make the class of another actor later.
-                journal.role, journal.actor = checked_text(role), checked_text(actor)
-                journal.given = tuple(name_list(values.get("accelerators")) or ())
-            journal.model_type = checked_text(values.get("model_type", journal.model_type))
-            every_s = values.get("spool_s")
-            if isinstance(every_s, float) and 0 < every_s < 1e6:
-                journal.spool_s = every_s
-        elif definition.name == names.STARTED.name:
-            journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
-        elif definition.name == names.LEFT.name:
-            since_s = values.get("since_s", 0)
-            if not isinstance(since_s, (int, float)) or not 0 <= since_s < 60:
-                raise BadRow("since_s")
-            journal.left_ns = time_ns - round(since_s * 1e9)
-        elif definition.name == names.DEVICES_USED.name:
-            journal.used = used(values)
-        elif definition.name == names.SESSION.name:
-            journal.sessions.append(SessionRow(time_ns, values))
-            journal.over_ns = 0
-        elif definition.name == names.APPLICATION_SPAN.name:
-            ids = checked_hex(values["trace"], 32), checked_hex(values["span"], 16)
-            journal.applications[checked_id(parent)] = ids
-        elif definition.name == names.SESSION_END.name:
-            journal.returned = True
-            journal.over_ns = time_ns
-        journal.last_ns = max(journal.last_ns, time_ns)
-
-    def _shared(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """The one dict of all spans in a row that say the same: most of a step's do."""
-        last = self._last.setdefault(tuple(attributes), attributes)
-        # True and 1.0 equal 1.
-        if last == attributes and list(map(type, last.values())) == list(
-            map(type, attributes.values())
-        ):
-            return last
-        self._last[tuple(attributes)] = attributes
-        return attributes
-
-    def _time(self, value: object) -> int:
-        # A span may have begun before the journal did.
-        if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
-            raise BadRow("time")
-        return self._mono_ns + value
-
-    def _define(self, row: list[Any]) -> None:
+        Raises:
+            UNSOUND: It is none.
+        """
         _, number, kind, name, attributes = row
         checked_id(number, 0)
         if kind not in ("span", "event") or type(name) is not str or type(attributes) is not list:
@@ -259,67 +126,17 @@ class RowDecoder:
             raise BadRow("def")
         if len(attributes) > ATTRIBUTES_MAX:
             raise BadRow("def")
-        found = definition(number, kind, name, tuple(attributes))
-        self._definitions[number] = found
+        known = definition(number, kind, name, tuple(attributes))
+        self.definitions[number] = known
+        self._takers[known.type] = self.taker(known)
         self._typed = None
-        if not found.event and name in FINE:
-            self._take[found.type] = self._fine.waiting(found).append
-        else:
-            self._take[found.type] = partial(self._counted, found)
+        return known
 
-    def _counted(self, known: Definition, row: Any) -> None:
-        """Take a coarse row, or count it as unsound."""
-        try:
-            (self._event if known.event else self._span)(known, row)
-        except UNSOUND:
-            self.journal.skipped["bad_row"] += 1
 
-    def _open(self, row: list[Any]) -> None:
-        _, number, start, span, parent = row
-        start_ns = self._time(start)
-        checked_id(parent, 0)
-        known = self._definitions.get(number) if type(number) is int else None
-        if known is None:
-            self.journal.skipped["unknown_definition"] += 1
-            return
-        # Only a damaged file has two rows of a span: then the later begin, whatever their order.
-        told = start_ns, known.name, parent
-        name, before_ns, above = self.journal.opened.get(checked_id(span), ("", start_ns, -1))
-        start_ns, name, parent = max(told, (before_ns, name, above))
-        self.journal.opened[span] = (name, start_ns, parent)
-        self.journal.last_ns = max(self.journal.last_ns, start_ns)
-
-    def _lost(self, row: list[Any]) -> None:
-        _, time, reason, total = row
-        self._seen(time)
-        self.journal.reported[checked_text(reason)] = checked_id(total, 0)
-
-    def _fault(self, row: list[Any]) -> None:
-        _, time, place, error, total = row
-        self._seen(time)
-        self.journal.faults[f"{checked_text(place)}: {checked_text(error)}"] = checked_id(total, 0)
-
-    def _level(self, row: list[Any]) -> None:
-        _, time, level, reason = row
-        self._seen(time)
-        self.journal.level, self.journal.level_reason = checked_text(level), checked_text(reason)
-
-    def _mute(self, row: list[Any]) -> None:
-        _, time, place, reason = row
-        self._seen(time)
-        self.journal.muted[checked_text(place)] = checked_text(reason)
-
-    def _own(self, row: list[Any]) -> None:
-        _, time, total = row
-        self._seen(time)
-        self.journal.own_ns = checked_id(total, 0)
-
-    def _end(self, row: list[Any]) -> None:
-        self._seen(row[1])
-        self.journal.ended = True
-
-    def _seen(self, time: object) -> None:
-        self.journal.last_ns = max(self.journal.last_ns, self._time(time))
+def attributes_of(known: Definition, values: Sequence[Any]) -> dict[str, Any]:
+    """Attributes that are known, by name."""
+    pairs = zip(known.attributes, values, strict=True)
+    return {name: value for name, value in pairs if value is not None}
 
 
 def _row_of(known: Definition, line: bytes) -> Any:
@@ -332,9 +149,3 @@ def _row_of(known: Definition, line: bytes) -> Any:
         return decoder_of((known.type,)).decode(line)
     except msgspec.ValidationError:
         return known.whole(decoder_of((known.bare,)).decode(line))
-
-
-def _attributes(known: Definition, values: Sequence[Any]) -> dict[str, Any]:
-    """Attributes that are known, by name."""
-    pairs = zip(known.attributes, values, strict=True)
-    return {name: value for name, value in pairs if value is not None}

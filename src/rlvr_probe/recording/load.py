@@ -15,14 +15,14 @@ from typing import Final
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
-from rlvr_probe.recording.decode import RowDecoder
 from rlvr_probe.recording.files import RunFiles, Segment
 from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal
+from rlvr_probe.recording.journal_decoder import JournalDecoder
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.segment import Chunks
+from rlvr_probe.recording.segment import Chunks, read_chunks
 
 __all__ = [
     "Loaded",
@@ -244,13 +244,13 @@ def read_beginning(path: Path) -> tuple[Header | None, str]:
     header = _header(data, path.name)
     if header is None:
         return None, ""
-    decoder = RowDecoder(header.mono_ns)
-    for chunk in Chunks(io.BytesIO(data), len(data)):
-        decoder.rows(chunk)
+    decoder = JournalDecoder(header.mono_ns)
+    for chunk in read_chunks(io.BytesIO(data), len(data), Chunks()):
+        decoder.rows(chunk.body)
     return header, decoder.journal.role
 
 
-def _decode(decoder: RowDecoder, parts: Sequence[Segment]) -> tuple[Journal, int]:
+def _decode(decoder: JournalDecoder, parts: Sequence[Segment]) -> tuple[Journal, int]:
     """All rows of a process, and how many lines its files held, as far as can be told."""
     seen = 0
     for part in parts:
@@ -271,7 +271,7 @@ def _process(
     watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
     sink = None if fine is None else fine.sink
     number = 0 if fine is None else fine.number(header.process)
-    journal, seen = _decode(RowDecoder(header.mono_ns, watched, sink, number), parts)
+    journal, seen = _decode(JournalDecoder(header.mono_ns, watched, sink, number), parts)
     ended = journal.ended or (table is not None and table.ended)
     state = machine.state(header, ended)
     if state == "running":
@@ -297,13 +297,13 @@ def _growing(parts: list[Segment]) -> bool:
         return False
 
 
-def _read_segment(decoder: RowDecoder, part: Segment) -> int:
+def _read_segment(decoder: JournalDecoder, part: Segment) -> int:
     """Decode one file, whose header was read before; lines that it held, as far as can be told."""
+    chunks = Chunks()
     with part.open() as file:
-        chunks = Chunks(file, file.size_b)
-        for chunk in chunks:
-            if chunks.lines > 1:
-                decoder.rows(chunk)
+        for chunk in read_chunks(file, file.size_b, chunks):
+            if chunk.lines > 1:
+                decoder.rows(chunk.body)
     decoder.journal.skipped.update(
         damaged_rows=chunks.damaged,
         repeated_rows=chunks.repeated,
@@ -315,10 +315,11 @@ def _read_segment(decoder: RowDecoder, part: Segment) -> int:
 
 def _count_lines(part: Segment) -> int:
     """Rows of a file that nobody can be told to have written; at least 1."""
+    chunks = Chunks()
     try:
         with part.open() as file:
-            chunks = Chunks(file, file.size_b)
-            rows = sum(chunk.count(b"\n") for chunk in chunks)
+            found = read_chunks(file, file.size_b, chunks)
+            rows = sum(chunk.body.count(b"\n") for chunk in found)
             rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.given_up
             return max(1, rows - 1)
     except OSError:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rlvr_probe.model import schema
 
-__all__ = ["CHUNK_LIMIT_B", "Chunks", "lines_up_to", "whole_chunks"]
+__all__ = ["CHUNK_LIMIT_B", "Chunk", "Chunks", "read_chunks"]
 
 CHUNK_LIMIT_B: Final = 64 * 1024 * 1024 + schema.CHUNK_B
 """What takes more memory without a sum is no journal of ours: a row of 1,000 trajectories takes
@@ -35,67 +36,92 @@ class Readable(Protocol):
         ...
 
 
-class Chunks:
-    """Iterates over the chunks of a file that are whole, as bytes, once.
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Lines whose sum fits; the first one of a sound file is the header alone.
 
-    The first one of a sound file is the header alone.
+    Attributes:
+        body: Its lines.
+        lines: How many there were up to its end, sums left out.
+        begin, end: Where it and its sum lie in the file, bytes, before that is compressed.
+    """
+
+    body: bytes
+    lines: int
+    begin: int
+    end: int
+
+
+class Chunks:
+    """Cuts the bytes of one file into chunks as they are read.
 
     Attributes:
         lines: Lines that were written up to the last sum that fits, sums left out.
-        seen: The same up to the end of the file, as far as can be told.
-        damaged: Lines of chunks whose sum does not fit, or that are missing.
         repeated: Lines of chunks that were there before.
-        torn: Lines behind the last sum, the last of them perhaps without its end.
-        given_up: There is no sum for so long that the rest of the file was not read.
+        given_up: There is no sum for so long that the rest of the file is not to be read.
     """
 
-    def __init__(self, file: Readable, size_b: int) -> None:
-        """Read ``file`` from where it stands.
-
-        Args:
-            file: What to read.
-            size_b: How much of it exists now, bytes: what a live process adds meanwhile is left
-                for the next reading.
-        """
-        self.lines = 0
-        self.seen = 0
-        self.damaged = 0
-        self.repeated = 0
-        self.torn = 0
+    def __init__(self) -> None:
+        """Stand at the beginning of a file."""
+        self.lines = self.repeated = 0
         self.given_up = False
-        self._file = file
-        self._left_b = size_b
+        self._missing = self._doubtful = 0
+        self._rest = b""
+        self._rest_begin = 0
 
-    def __iter__(self) -> Iterator[bytes]:
-        rest, doubtful = b"", 0
-        while self._left_b > 0:
-            block = self._file.read(min(_BLOCK_B, self._left_b))
-            if not block:
-                break
-            self._left_b -= len(block)
-            data, end = rest + block, 0
-            for begin, middle, end in whole_chunks(data):
-                body = data[begin:middle]
-                count = body.count(b"\n")
-                total = lines_up_to(body, count, data[middle:end])
-                if total is None:
-                    doubtful += count
-                elif total - count < self.lines:
-                    self.repeated += count
-                else:
-                    self.damaged += total - count - self.lines
-                    self.lines, doubtful = total, 0
-                    yield body
-            rest = data[end:]
-            if len(rest) + _LINE_B * rest.count(b"\n") > CHUNK_LIMIT_B:
-                self.given_up, rest = True, b""
-                break
-        self.damaged += doubtful
-        self.torn = rest.count(b"\n") + (bool(rest) and not rest.endswith(b"\n"))
-        self.seen = self.lines + doubtful + self.torn
+    def feed(self, data: bytes) -> Iterator[Chunk]:
+        """The chunks that are whole with the next bytes of the file."""
+        data, end = self._rest + data, 0
+        for begin, middle, end in _whole(data):
+            body = data[begin:middle]
+            count = body.count(b"\n")
+            total = _lines_up_to(body, count, data[middle:end])
+            if total is None:
+                self._doubtful += count
+            elif total - count < self.lines:
+                self.repeated += count
+            else:
+                self._missing += total - count - self.lines
+                self.lines, self._doubtful = total, 0
+                yield Chunk(body, total, self._rest_begin + begin, self._rest_begin + end)
+        self._rest_begin += end
+        self._rest = data[end:]
+        size = len(self._rest)
+        if size * (1 + _LINE_B) > CHUNK_LIMIT_B:
+            self.given_up = size + _LINE_B * self._rest.count(b"\n") > CHUNK_LIMIT_B
+            self._rest = b"" if self.given_up else self._rest
+
+    @property
+    def torn(self) -> int:
+        """Lines behind the last sum, the last of them perhaps without its end."""
+        return self._rest.count(b"\n") + (bool(self._rest) and not self._rest.endswith(b"\n"))
+
+    @property
+    def damaged(self) -> int:
+        """Lines of chunks whose sum does not fit, or that are missing."""
+        return self._missing + self._doubtful
+
+    @property
+    def seen(self) -> int:
+        """Lines that were written up to the end of the file, as far as can be told."""
+        return self.lines + self._doubtful + self.torn
 
 
-def whole_chunks(data: bytes) -> Iterator[tuple[int, int, int]]:
+def read_chunks(file: Readable, size_b: int, chunks: Chunks) -> Iterator[Chunk]:
+    """Every chunk of a file that is whole.
+
+    Args:
+        file: Stands at its beginning.
+        size_b: How much of it exists now, bytes: what a live process adds meanwhile is left for the
+            next reading.
+        chunks: Counts what is not.
+    """
+    while size_b > 0 and not chunks.given_up and (data := file.read(min(_BLOCK_B, size_b))):
+        size_b -= len(data)
+        yield from chunks.feed(data)
+
+
+def _whole(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Begin, begin of its sum, and end of every chunk that ``data`` holds whole, sound or not."""
     begin = 0
     while True:
@@ -111,7 +137,7 @@ def whole_chunks(data: bytes) -> Iterator[tuple[int, int, int]]:
         begin = end
 
 
-def lines_up_to(body: bytes, count: int, last: bytes) -> int | None:
+def _lines_up_to(body: bytes, count: int, last: bytes) -> int | None:
     """Lines of the file up to the sum ``last``, if it fits ``body``, ``count`` lines before it."""
     found = _SUM.fullmatch(last)
     total = 0 if found is None else int(found[1])

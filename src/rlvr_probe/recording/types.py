@@ -148,6 +148,12 @@ class Definition:
             for fields in ([*head, *own], head)
         )
 
+    def value(self, row: Any, attribute: str) -> Any:
+        """An attribute of a row; None where it is unknown."""
+        if attribute not in self.attributes:
+            return None
+        return getattr(row, f"a{self.attributes.index(attribute)}")
+
     def whole(self, bare: Any) -> Any:
         """A row whose attributes are all unknown."""
         return self.type(*msgspec.structs.astuple(bare), *(None for _ in self.attributes))

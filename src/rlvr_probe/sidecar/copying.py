@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.access import PRIVATE, Access
-from rlvr_probe.recording.segment import Chunks
+from rlvr_probe.recording.segment import Chunks, read_chunks
 
 __all__ = ["SLICE_B", "Copy", "place", "sync_folder"]
 
@@ -215,4 +215,5 @@ def _common(one: int, other: int) -> int:
 def _sound(path: Path) -> int:
     """Lines of whole chunks in a segment."""
     with path.open("rb") as file:
-        return sum(chunk.count(b"\n") for chunk in Chunks(file, path.stat().st_size))
+        found = read_chunks(file, path.stat().st_size, Chunks())
+        return sum(chunk.body.count(b"\n") for chunk in found)

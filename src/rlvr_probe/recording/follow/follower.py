@@ -6,22 +6,25 @@ where chunks lie is remembered; their rows are read again from the file when the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.decode import RowDecoder
 from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.recording.follow.growing import GrowingJournal
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.onwards import Chunk, Onwards
-from rlvr_probe.recording.packed import Source
-from rlvr_probe.recording.segment import whole_chunks
-from rlvr_probe.recording.types import UNSOUND, decode_row
+from rlvr_probe.recording.journal_decoder import JournalDecoder
+from rlvr_probe.recording.segment import Chunk, Chunks, read_chunks
+from rlvr_probe.recording.types import Definition
 
-__all__ = ["Tail"]
+__all__ = ["Follower"]
 
 _KEPT: Final = frozenset(
     name.name
@@ -37,6 +40,7 @@ _TOGETHER_NS: Final = 2_000_000_000
 """Chunks of so long a time are one piece of a window."""
 
 _TIME_MAX: Final = 1 << 62
+_line: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class _Piece:
     kept: list[bytes] = field(default_factory=list)
 
 
-class Tail:
+class Follower(RowDecoder):
     """One process's journal.
 
     Attributes:
@@ -73,30 +77,32 @@ class Tail:
 
     def __init__(self, process: str) -> None:
         """Read nothing yet."""
+        super().__init__()
         self.last_ns = 0
         self.at_end = self.ended = self.is_sidecar = False
         self.steps: list[int] = []
         self.hz = 1.0
-        self._onwards = Onwards(process, _SLICE_B)
+        self._growing = GrowingJournal(process, _SLICE_B)
         self._pieces: list[_Piece] = []
         self._kept: list[bytes] = []
+        self._new: list[bytes] = []
+        self._last: deque[Any] = deque(maxlen=1)
         self._defined: dict[int, bytes] = {}
-        self._names: dict[bytes, tuple[str, tuple[str, ...]]] = {}
         self._lost: dict[str, bytes] = {}
 
     @property
     def header(self) -> Header | None:
         """Its header, once it was read."""
-        return self._onwards.header
+        return self._growing.header
 
     @property
     def lines(self) -> int:
         """How many were read, as the process counts them."""
-        return self._onwards.lines
+        return self._growing.lines
 
     def close(self) -> None:
         """Close the file."""
-        self._onwards.close()
+        self._growing.close()
 
     def read(self, parts: Mapping[int, Segment]) -> int:
         """Read on by 256 KiB at most; how many bytes.
@@ -108,94 +114,67 @@ class Tail:
             OSError: A file cannot be read.
             RecordingError: The header is of another format than this version's.
         """
-        size, chunks = self._onwards.read(parts)
+        size, chunks = self._growing.read(parts)
         self.at_end = not size
         for chunk in chunks:
-            self._rows(chunk)
+            self._chunk(chunk)
         return size
 
-    def _rows(self, chunk: Chunk) -> None:
-        lines = chunk.body.split(b"\n")
-        lines.pop()
-        first_ns = self.last_ns
-        kept = list[bytes]()
-        known = self._names
-        for line in lines:
-            if line.startswith(b'["'):
-                self._service(line)
-                continue
-            told = known.get(line[1 : line.find(b",")])
-            if told is not None:
-                self._special(line, *told, kept)
-        self._pass(lines[-1])
+    def taker(self, known: Definition) -> Callable[[Any], object]:
+        """Ends of steps are noted, what tells of the process is kept, of others the last is."""
+        if known.event and known.name in _KEPT:
+            return self.guarded(self._keep, known)
+        if not known.event and known.name == names.STEP.name:
+            return self._step
+        return self._last.append
+
+    def service(self, row: list[Any]) -> None:
+        """Keep definitions and what was lost."""
+        if row[0] == "def":
+            self.define(row)
+            self._defined[row[1]] = _line(row)
+            return
+        if row[0] == "lost":
+            self._lost[str(row[2])] = _line(row)
+        elif row[0] == "end":
+            self.ended = True
+        self._note(row[2] if row[0] == "open" else row[1])
+
+    def _chunk(self, chunk: Chunk) -> None:
+        first_ns, segment = self.last_ns, self._growing.segment
+        self.rows(chunk.body)
+        while self._last:  # rows are written as they end
+            self._note(_end(self._last.pop()))
         piece = self._pieces[-1] if self._pieces else None
         if (
-            piece is not None
-            and (piece.segment, piece.end) == (chunk.segment, chunk.begin)
-            and self.last_ns - piece.first_ns < _TOGETHER_NS
+            piece is None
+            or (piece.segment, piece.end) != (segment, chunk.begin)
+            or self.last_ns - piece.first_ns >= _TOGETHER_NS
         ):
-            piece.end, piece.last_ns = chunk.end, self.last_ns
-            piece.kept += kept
-        else:
-            self._pieces.append(
-                _Piece(chunk.segment, chunk.begin, chunk.end, first_ns, self.last_ns, kept)
-            )
+            piece = _Piece(segment, chunk.begin, chunk.end, first_ns, self.last_ns)
+            self._pieces.append(piece)
+        piece.end, piece.last_ns = chunk.end, self.last_ns
+        piece.kept += self._new
+        self._new.clear()
 
-    def _service(self, line: bytes) -> None:
-        if line.startswith((b'["def",', b'["lost",', b'["end",')):
-            try:
-                row = decode_row(line)
-                if row[0] == "def":
-                    _, number, _, name, attributes = row
-                    self._defined[int(number)] = line
-                    if name in _KEPT or name == names.STEP.name:
-                        self._names[b"%d" % number] = (name, tuple(attributes))
-                elif row[0] == "lost":
-                    self._lost[str(row[2])] = line
-                else:
-                    self.ended = True
-            except UNSOUND:
-                pass
+    def _step(self, row: Any) -> None:
+        self._last.append(row)
+        if self.header is not None:
+            self.steps.append(self.header.mono_ns + _end(row))
 
-    def _special(
-        self, line: bytes, name: str, attributes: tuple[str, ...], kept: list[bytes]
-    ) -> None:
-        if name == names.STEP.name:
-            end_ns = self._end(line)
-            if end_ns is not None:
-                self.steps.append(end_ns)
-            return
-        kept.append(line)
-        try:
-            values = dict(zip(attributes, decode_row(line)[3:], strict=False))
-        except UNSOUND:
-            return
-        if name == names.PROCESS.name:
-            self.is_sidecar = self.is_sidecar or values.get("role") == names.SIDECAR
-        elif name == names.DEVICE.name:
-            hz = values.get("hz")
+    def _keep(self, known: Definition, row: Any) -> None:
+        self._last.append(row)
+        self._new.append(_line(row))
+        if known.name == names.PROCESS.name:
+            self.is_sidecar = self.is_sidecar or known.value(row, "role") == names.SIDECAR
+        elif known.name == names.DEVICE.name:
+            hz = known.value(row, "hz")
             self.hz = hz if isinstance(hz, float | int) and 0.01 <= hz <= 100 else self.hz
 
-    def _pass(self, line: bytes) -> None:
-        """Take note of the time of the last row of a chunk: they are written as they end."""
-        end_ns = self._end(line)
-        if end_ns is not None:
-            self.last_ns = max(self.last_ns, end_ns)
-
-    def _end(self, line: bytes) -> int | None:
-        """When what a row tells of ended, CLOCK_MONOTONIC; None if it does not say."""
-        try:
-            row = decode_row(line)
-            if self.header is None or row[0] == "def":
-                return None
-            time_ns = row[2] if row[0] == "open" else row[1]
-            # A span has its length where an event has its parent.
-            if type(row[0]) is int and b'"span"' in self._defined.get(row[0], b"")[:24]:
-                time_ns += row[2]
-            found = self.header.mono_ns + int(time_ns)
-            return found if 0 <= found < _TIME_MAX else None
-        except UNSOUND:
-            return None
+    def _note(self, time_ns: Any) -> None:
+        """Take note of a time since the header was written."""
+        if self.header is not None and type(time_ns) is int and abs(time_ns) < _TIME_MAX:
+            self.last_ns = max(self.last_ns, self.header.mono_ns + time_ns)
 
     # ---------------------------------------------------------------- the window
 
@@ -230,17 +209,17 @@ class Tail:
         mono_ns, number = 0, 0
         if self.header is not None:
             mono_ns, number = self.header.mono_ns, store.number(self.header.process)
-        decoder = RowDecoder(mono_ns, watched, store.sink, number)
+        decoder = JournalDecoder(mono_ns, watched, store.sink, number)
         known = [*self._defined.values(), *self._lost.values(), *self._kept]
         known += (line for piece in self._pieces if piece.last_ns < since_ns for line in piece.kept)
         decoder.rows(b"".join(line + b"\n" for line in known))
-        for lines in self._lines_of(parts, since_ns):
-            decoder.rows(lines)
+        for chunk in self._chunks_of(parts, since_ns):
+            decoder.rows(chunk.body)
         journal = decoder.finish()
         journal.last_ns = max(journal.last_ns, self.last_ns)
         return journal
 
-    def _lines_of(self, parts: Mapping[int, Segment], since_ns: int) -> Iterator[bytes]:
+    def _chunks_of(self, parts: Mapping[int, Segment], since_ns: int) -> Iterator[Chunk]:
         by_segment = dict[int, list[_Piece]]()
         for piece in self._pieces:
             if piece.last_ns >= since_ns:
@@ -252,15 +231,11 @@ class Tail:
                 at = 0
                 for piece in pieces:
                     source.skip(piece.begin - at)
-                    data = _exactly(source, piece.end - piece.begin)
                     at = piece.end
-                    for begin, middle, _ in whole_chunks(data):
-                        yield data[begin:middle]
+                    yield from read_chunks(source, piece.end - piece.begin, Chunks())
 
 
-def _exactly(source: Source, size: int) -> bytes:
-    parts = list[bytes]()
-    while size > 0 and (data := source.read(min(size, _SLICE_B))):
-        parts.append(data)
-        size -= len(data)
-    return b"".join(parts)
+def _end(row: Any) -> int:
+    """When a row ended, ns since the header was written."""
+    time_ns: int = row.time if hasattr(row, "time") else row.start + row.duration
+    return time_ns

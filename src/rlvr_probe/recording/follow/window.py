@@ -19,13 +19,13 @@ from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, ProcessState, Step, Trace
 from rlvr_probe.recording.files import RunFiles, Segment, list_files
 from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.recording.follow.follower import Follower
+from rlvr_probe.recording.follow.lookback import Lookback
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.reach import Reach
 from rlvr_probe.recording.reading import read_loaded
-from rlvr_probe.recording.tail import Tail
 
 __all__ = ["Over", "Window"]
 
@@ -58,7 +58,7 @@ class _Process:
         trained: It took part in the training, at whatever time.
     """
 
-    tail: Tail
+    journal: Follower
     parts: Mapping[int, Segment] = field(default_factory=dict)
     table: Table | None = None
     state: ProcessState = "unknown"
@@ -109,7 +109,7 @@ class Window:
         """Ends of steps that were not handed over, by wall clock, ns, and when they were seen."""
         self._handed: dict[int, tuple[int, int, int]] = {}
         """By attempt, the last step that was handed over: session, life, number."""
-        self._reach = Reach()
+        self._lookback = Lookback()
         self._finished = False
 
     @property
@@ -127,7 +127,7 @@ class Window:
     def close(self) -> None:
         """Close every file."""
         for one in self._processes.values():
-            one.tail.close()
+            one.journal.close()
 
     def finish(self) -> None:
         """Take it that no process of this machine writes any more."""
@@ -148,24 +148,24 @@ class Window:
         behind = [
             (self._reached(one), process)
             for process, one in self._processes.items()
-            if not one.tail.at_end
+            if not one.journal.at_end
         ]
         heapq.heapify(behind)
         while left > 0 and behind:
             _, process = heapq.heappop(behind)
             one = self._processes[process]
             try:
-                size = one.tail.read(one.parts)
+                size = one.journal.read(one.parts)
                 self.read_b += size
                 left -= size or 1
             except (OSError, RecordingError):
-                one.tail.at_end = True
-            self._note_steps(one.tail)
-            if not one.tail.at_end:
+                one.journal.at_end = True
+            self._note_steps(one.journal)
+            if not one.journal.at_end:
                 heapq.heappush(behind, (self._reached(one), process))
         for one in self._processes.values():
             one.known_ns = self._known(one)
-        return any(not one.tail.at_end for one in self._processes.values())
+        return any(not one.journal.at_end for one in self._processes.values())
 
     def over(self, *, devices: bool = False) -> Over | None:
         """Steps that are over and were not given yet; None if there are none.
@@ -181,7 +181,7 @@ class Window:
             steps = list(self._steps_over(trace, until_ns))
             if steps:
                 return Over(trace, steps, self._devices_until() - trace.epoch_ns)
-        if not devices or not any(one.tail.is_sidecar for one in self._processes.values()):
+        if not devices or not any(one.journal.is_sidecar for one in self._processes.values()):
             return None
         trace = self._trace(rows=False)
         return Over(trace, [], self._devices_until() - trace.epoch_ns)
@@ -191,43 +191,43 @@ class Window:
         epoch_ns = over.window.epoch_ns
         for step in over.steps:
             self._handed[step.attempt] = _place(step)
-            self._reach.note(step, epoch_ns)
-        cut_ns = self._reach.begin_ns
+            self._lookback.note(step, epoch_ns)
+        cut_ns = self._lookback.begin_ns
         if cut_ns is None:
             return
         offsets = self._offsets()
         for one in self._processes.values():
-            if one.tail.header is None:
+            if one.journal.header is None:
                 continue
-            offset = offsets[one.tail.header.clock]
+            offset = offsets[one.journal.header.clock]
             for slot in () if one.table is None else one.table.slots:
                 if slot.name not in (names.USER.name, names.STEP.name):
-                    cut_ns = min(cut_ns, max(self._reach.least_ns, slot.start_ns + offset))
+                    cut_ns = min(cut_ns, max(self._lookback.least_ns, slot.start_ns + offset))
         for one in self._processes.values():
-            tail = one.tail
-            if tail.header is not None:
-                before_ns = cut_ns - offsets[tail.header.clock]
-                if tail.is_sidecar:
-                    before_ns = min(before_ns, tail.last_ns - _DEVICES_NS)
-                tail.forget(before_ns)
+            journal = one.journal
+            if journal.header is not None:
+                before_ns = cut_ns - offsets[journal.header.clock]
+                if journal.is_sidecar:
+                    before_ns = min(before_ns, journal.last_ns - _DEVICES_NS)
+                journal.forget(before_ns)
 
     # ---------------------------------------------------------------- what is there
 
     def _headers(self) -> Iterator[Header | None]:
-        return (one.tail.header for one in self._processes.values())
+        return (one.journal.header for one in self._processes.values())
 
     def _look(self, files: RunFiles) -> None:
         for process, parts in files.segments.items():
             one = self._processes.get(process)
             if one is None:
-                one = self._processes[process] = _Process(Tail(process))
+                one = self._processes[process] = _Process(Follower(process))
             one.parts = {part.number: part for part in parts}
             # Its end is where it was last seen; it may have grown since.
-            one.tail.at_end = False
+            one.journal.at_end = False
             path = files.tables.get(process)
             one.table = None if path is None else read_table(path, process)
-            if one.tail.header is not None:
-                one.state = self._state(one, one.tail.header)
+            if one.journal.header is not None:
+                one.state = self._state(one, one.journal.header)
 
     def _offsets(self) -> dict[str, int]:
         """Wall clock at CLOCK_MONOTONIC 0 by clock, as its first process had it, ns since 1970."""
@@ -240,50 +240,50 @@ class Window:
 
     def _reached(self, one: _Process) -> int:
         """How far a journal was read, by its wall clock, ns since 1970."""
-        header = one.tail.header
+        header = one.journal.header
         if header is None:
             return 0
-        return max(one.tail.last_ns, header.mono_ns) + header.epoch_ns - header.mono_ns
+        return max(one.journal.last_ns, header.mono_ns) + header.epoch_ns - header.mono_ns
 
-    def _note_steps(self, tail: Tail) -> None:
-        header = tail.header
-        if header is not None and tail.steps:
+    def _note_steps(self, journal: Follower) -> None:
+        header = journal.header
+        if header is not None and journal.steps:
             offset, seen_s = header.epoch_ns - header.mono_ns, self._clock_s()
-            self._ended += ((end_ns + offset, seen_s) for end_ns in tail.steps)
-            tail.steps.clear()
+            self._ended += ((end_ns + offset, seen_s) for end_ns in journal.steps)
+            journal.steps.clear()
 
     def _state(self, one: _Process, header: Header) -> ProcessState:
-        ended = one.tail.ended or (one.table is not None and one.table.ended)
+        ended = one.journal.ended or (one.table is not None and one.table.ended)
         return self._machine.state(header, ended)
 
     def _known(self, one: _Process) -> int:
-        tail, header = one.tail, one.tail.header
+        journal, header = one.journal, one.journal.header
         if header is None:
-            return _FOREVER if tail.at_end else -1
-        if not tail.at_end:
-            return tail.last_ns
+            return _FOREVER if journal.at_end else -1
+        if not journal.at_end:
+            return journal.last_ns
         if self._finished and self._machine.is_home_of(header):
             return _FOREVER
         table = one.table
-        whole = table is None or tail.lines >= table.written
-        if tail.ended or one.state not in ("running", "unknown"):
-            return _FOREVER if whole or tail.ended else tail.last_ns
-        if tail.is_sidecar:
-            return tail.last_ns - round(_READINGS * _S * max(1.0, 1 / tail.hz))
+        whole = table is None or journal.lines >= table.written
+        if journal.ended or one.state not in ("running", "unknown"):
+            return _FOREVER if whole or journal.ended else journal.last_ns
+        if journal.is_sidecar:
+            return journal.last_ns - round(_READINGS * _S * max(1.0, 1 / journal.hz))
         if table is None or not whole:
-            return tail.last_ns
-        return max(tail.last_ns, table.heartbeat_ns)
+            return journal.last_ns
+        return max(journal.last_ns, table.heartbeat_ns)
 
     def _devices_until(self) -> int:
         """The same of what sidecars read: a process that hangs does not hold them back."""
-        return self._all_until([one for one in self._processes.values() if one.tail.is_sidecar])
+        return self._all_until([one for one in self._processes.values() if one.journal.is_sidecar])
 
     def _all_until(self, processes: Iterable[_Process]) -> int:
         offsets = self._offsets()
         until_ns = _FOREVER
         for one in processes:
             if one.known_ns < _FOREVER:
-                header = one.tail.header
+                header = one.journal.header
                 until_ns = min(
                     until_ns, one.known_ns + (0 if header is None else offsets[header.clock])
                 )
@@ -292,7 +292,7 @@ class Window:
     def _until(self) -> int:
         """By wall clock, before when everything is known that will be, ns since 1970."""
         until_ns = self._all_until(self._processes.values())
-        behind = any(not one.tail.at_end for one in self._processes.values())
+        behind = any(not one.journal.at_end for one in self._processes.values())
         late = [end_ns for end_ns, seen_s in self._ended if self._clock_s() - seen_s > _PATIENCE_S]
         if late and not behind:
             until_ns = max(until_ns, max(late) + _SETTLED_NS)
@@ -311,22 +311,22 @@ class Window:
         loaded = Loaded()
         offsets = self._offsets()
         for one in self._processes.values():
-            header = one.tail.header
+            header = one.journal.header
             if header is None or header.clock not in offsets:
                 continue
             loaded.run = loaded.run or header.run
             table = one.table
             watched = frozenset(() if table is None else (slot.span for slot in table.slots))
             try:
-                since_ns = 0 if rows else one.tail.last_ns - _DEVICES_NS
-                if not rows and not one.tail.is_sidecar:
+                since_ns = 0 if rows else one.journal.last_ns - _DEVICES_NS
+                if not rows and not one.journal.is_sidecar:
                     since_ns = _FOREVER
-                journal = one.tail.journal(one.parts, watched, store, since_ns)
+                journal = one.journal.journal(one.parts, watched, store, since_ns)
             except OSError:  # deleted, and with it what is lost to this export
                 continue
             recorded = Recorded(header, journal, table, one.state)
             one.trained = recorded.trained = one.trained or recorded.trained
-            self._reach.queued = self._reach.queued or bool(journal.queued)
+            self._lookback.queued = self._lookback.queued or bool(journal.queued)
             loaded.recorded.append(recorded)
         loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
         return loaded

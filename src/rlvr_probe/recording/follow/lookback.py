@@ -8,7 +8,7 @@ from typing import Final
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step
 
-__all__ = ["Reach"]
+__all__ = ["Lookback"]
 
 _FIRST: Final = 4
 """Steps from which it is learnt how far back one reaches; until then it may be two."""
@@ -17,7 +17,7 @@ _UNKNOWN: Final = 2
 _MOST: Final = 8
 
 
-class Reach:
+class Lookback:
     """Where the rows begin that the next step of a run may need; times as given, ns.
 
     Attributes:

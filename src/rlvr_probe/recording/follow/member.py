@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.follow.sifting import Sifting
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.sifting import Sifting
 
 __all__ = ["Member", "Past", "Work"]
 

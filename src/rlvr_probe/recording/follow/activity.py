@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
+from rlvr_probe.recording.decode import RowDecoder
 from rlvr_probe.recording.endings import DRIVER
 from rlvr_probe.recording.files import Segment, list_files
+from rlvr_probe.recording.follow.growing import GrowingJournal
+from rlvr_probe.recording.follow.member import Member, Past, Work
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.member import Member, Past, Work
-from rlvr_probe.recording.onwards import Onwards
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.types import UNSOUND, decode_row
+from rlvr_probe.recording.types import FINE, Definition
 
-__all__ = ["Pulse"]
+__all__ = ["Activity"]
 
 _SLICE_B: Final = 1024 * 1024
 _DETAILS: Final = ("function", "method", "tool", "label")
@@ -38,13 +40,9 @@ _JUST_NS: Final = 2_000_000_000
 _BEATS_S: Final = 0.5
 """A sign of life is due every 0.1 s: who gave none for so long after one is as dead as it seems."""
 _ASIDE: Final = (names.EVAL.name, names.CHECKPOINT.name)
-_FINE: Final = frozenset(
-    name.name
-    for name in (names.TRAJECTORY, names.TURN, names.TOOL_CALL, names.VERIFY, names.REQUEST)
-)
 
 
-class Pulse:
+class Activity:
     """A run that is looked at again and again. One thread.
 
     Attributes:
@@ -115,14 +113,22 @@ class Pulse:
         return member
 
 
-class _Journal:
+class _Journal(RowDecoder):
     """The journal of one process, read onwards."""
 
     def __init__(self, process: str) -> None:
+        super().__init__()
         self.member: Member | None = None
         self.ended = self.trained = self.queued = False
-        self._onwards = Onwards(process, _SLICE_B)
-        self._definitions: dict[int, tuple[str, bool, Mapping[str, int]]] = {}
+        self._growing = GrowingJournal(process, _SLICE_B)
+        self._events = {
+            names.LEFT.name: self._left,
+            names.PROCESS.name: self._process,
+            names.TRAJECTORIES.name: self._trajectories,
+            names.SESSION.name: self._session,
+            names.SESSION_END.name: self._session_end,
+            names.SELECTED.name: self._selected,
+        }
         self._opened: dict[int, tuple[str, int, int]] = {}
         self._watched = frozenset[int]()
         self._finished = set[int]()
@@ -131,7 +137,7 @@ class _Journal:
         self._between = Between()
 
     def close(self) -> None:
-        self._onwards.close()
+        self._growing.close()
 
     def open(self, table: Table | None) -> Iterator[Work]:
         """Spans that have not ended: of the table, and finer ones that were journaled as open."""
@@ -189,94 +195,103 @@ class _Journal:
         by_number = {part.number: part for part in parts}
         size = 1
         while size:
-            size, chunks = self._onwards.read(by_number)
-            header = self._onwards.header
+            size, chunks = self._growing.read(by_number)
+            header = self._growing.header
             if self.member is None and header is not None:
                 self.member = Member(header, rank=header.rank)
             for chunk in chunks:
-                self._rows(chunk.body)
+                self.rows(chunk.body)
 
-    def _rows(self, body: bytes) -> None:
-        assert self.member is not None  # noqa: S101 - there are no chunks before the header
-        for line in body.split(b"\n")[:-1]:
-            try:
-                self._row(decode_row(line), self.member)
-            except UNSOUND:
-                pass
+    def taker(self, known: Definition) -> Callable[[Any], object]:
+        """Spans are all taken; of events those that tell of the process."""
+        if not known.event:
+            return self.guarded(self._span, known)
+        take = self._events.get(known.name)
+        return _pass if take is None else self.guarded(take, known)
 
-    def _row(self, row: list[Any], member: Member) -> None:
-        tag = row[0]
-        if tag == "def":
-            _, number, kind, name, attributes = row
-            begin = 6 if kind == "span" else 3
-            places = {str(one): at for at, one in enumerate(attributes, begin)}
-            self._definitions[number] = (str(name), kind == "span", places)
-        elif tag == "open":
+    def service(self, row: list[Any]) -> None:
+        """Take definitions, spans that are open, and the end."""
+        if row[0] == "def":
+            self.define(row)
+        elif row[0] == "open":
             _, number, start, span, parent = row
-            name = self._definitions[number][0]
-            self._opened[span] = (name, _time(start, member), parent)
-        elif tag == "end":
+            self._opened[span] = (self.definitions[number].name, self._ns(start), parent)
+        elif row[0] == "end":
             self.ended = True
-            if member.role == DRIVER and not member.left_ns:
-                member.left_ns = _time(row[1], member)
-        elif type(tag) is int:
-            name, is_span, where = self._definitions[tag]
-            if is_span:
-                self._span(row, name, where, member)
-            elif name == names.LEFT.name:
-                member.left_ns = _time(row[1], member) - round(row[where["since_s"]] * 1e9)
-            elif name == names.PROCESS.name and not member.role:
-                member.role = str(row[where["role"]]).rpartition(".")[2]
-            elif name == names.TRAJECTORIES.name:
-                self.trained = True
-                if "queue_group" in where and row[where["queue_group"]] is not None:
-                    self.queued = True
-            elif name == names.SESSION_END.name:
-                member.returned = True
-                self._between.end(_time(row[1], member))
-            elif name == names.SESSION.name:
-                self.trained, member.returned = True, False
-                self._between.begin(_time(row[1], member))
-                if "group_size" in where and type(size := row[where["group_size"]]) is int:
-                    member.group_size = size
-                if "filters" in where and type(filters := row[where["filters"]]) is int:
-                    member.filters = filters
-                if "rank" in where and type(rank := row[where["rank"]]) is int:
-                    member.rank = rank
-            elif name == names.SELECTED.name:
-                member.sifting.selected(lambda key: row[where[key]] if key in where else None)
+            if self._known.role == DRIVER and not self._known.left_ns:
+                self._known.left_ns = self._ns(row[1])
 
-    def _span(self, row: list[Any], name: str, places: Mapping[str, int], member: Member) -> None:
-        start, duration, span, parent = row[1:5]
-        if type(duration) is not int or not 0 <= duration < _TIME_MAX:
-            return
-        end_ns = _time(start, member) + duration
+    @property
+    def _known(self) -> Member:
+        assert self.member is not None  # noqa: S101 - there are no rows before the header
+        return self.member
+
+    def _ns(self, value: Any) -> int:
+        if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
+            raise ValueError("time")
+        return self._known.header.mono_ns + value
+
+    def _left(self, known: Definition, row: Any) -> None:
+        self._known.left_ns = self._ns(row.time) - round(known.value(row, "since_s") * 1e9)
+
+    def _process(self, known: Definition, row: Any) -> None:
+        if not self._known.role:
+            self._known.role = str(known.value(row, "role")).rpartition(".")[2]
+
+    def _trajectories(self, known: Definition, row: Any) -> None:
+        self.trained = True
+        self.queued = self.queued or known.value(row, "queue_group") is not None
+
+    def _session(self, known: Definition, row: Any) -> None:
+        self.trained, self._known.returned = True, False
+        self._between.begin(self._ns(row.time))
+        for name in ("group_size", "filters", "rank"):
+            value = known.value(row, name)
+            if type(value) is int:
+                setattr(self._known, name, value)
+
+    def _session_end(self, _: Definition, row: Any) -> None:
+        self._known.returned = True
+        self._between.end(self._ns(row.time))
+
+    def _selected(self, known: Definition, row: Any) -> None:
+        self._known.sifting.selected(partial(known.value, row))
+
+    def _span(self, known: Definition, row: Any) -> None:
+        member, name, duration = self._known, known.name, row.duration
+        end_ns = member.header.mono_ns + row.start + duration
         member.last_ns = max(member.last_ns, end_ns)
-        self._opened.pop(span, None)
-        if span in self._watched:
-            self._finished.add(span)
-        self._turns.pop(span, None)
-        self._aside_ns.pop(span, None)
+        self._opened.pop(row.span, None)
+        if row.span in self._watched:
+            self._finished.add(row.span)
+        self._turns.pop(row.span, None)
+        self._aside_ns.pop(row.span, None)
         if name == names.STEP.name:
             self.trained, member.returned = True, False
         elif name == names.TURN.name:
             if len(self._turns) >= _TURNS:
                 self._turns.clear()
-            self._turns[row[places["batch"]] if "batch" in places else parent] += 1
-        elif name in _ASIDE and parent in self._watched:
-            self._aside_ns[parent] += duration
-        if name in _FINE:
+            batch = known.value(row, "batch") if "batch" in known.attributes else row.parent
+            self._turns[batch] += 1
+        elif name in _ASIDE and row.parent in self._watched:
+            self._aside_ns[row.parent] += duration
+        if name in FINE:
             member.active_ns = max(member.active_ns, end_ns)
             if name == names.TRAJECTORY.name:
                 member.trajectories.append(end_ns)
         elif name in AROUND:
-            member.sifting.span(name, lambda key: row[places[key]] if key in places else None)
+            member.sifting.span(name, partial(known.value, row))
             for gap in self._between.add(name, end_ns - duration, end_ns):
                 _add(member, (BETWEEN, ""), gap)
-        detail = next((row[places[one]] for one in _DETAILS if one in places), None)
         _add(member, (name, ""), duration)
-        if type(detail) is str and detail:
-            _add(member, (name, _cut(detail)), duration)
+        detail = next((one for one in _DETAILS if one in known.attributes), None)
+        text = None if detail is None else known.value(row, detail)
+        if type(text) is str and text:
+            _add(member, (name, _cut(text)), duration)
+
+
+def _pass(row: Any) -> None:
+    """Leave a row out."""
 
 
 def _add(member: Member, key: tuple[str, str], duration: int) -> None:
@@ -284,12 +299,6 @@ def _add(member: Member, key: tuple[str, str], duration: int) -> None:
     if past is None:
         past = member.past[key] = Past()
     past.add(duration)
-
-
-def _time(value: Any, member: Member) -> int:
-    if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
-        raise ValueError("time")
-    return member.header.mono_ns + value
 
 
 def _cut(detail: str) -> str:
