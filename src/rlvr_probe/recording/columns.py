@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
 
-__all__ = ["Column", "Table"]
+__all__ = ["Column", "Table", "tables_of"]
+
+_TABLE: Final = re.compile(
+    r"^((?:-- .*\n)+)CREATE TABLE (\w+) \(\n((?:    .*\n)+)\);$", re.MULTILINE
+)
+_COLUMN: Final = re.compile(
+    r'"?(\w+)"? ([A-Z]+(?:\[\])?)(?:,|$| )(?: *-- (?:\[(.*?)\] )?(.*))?', re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +57,20 @@ class Table:
         """The statement that makes it."""
         columns = ", ".join(f'"{column.name}" {column.type}' for column in self.columns)
         return f"CREATE TABLE {self.name} ({columns})"
+
+
+def tables_of(package: str, file: str) -> Mapping[str, Table]:
+    """The tables that a file of ``CREATE TABLE`` makes, by name, in its order.
+
+    A comment in front of one says what a row is. One behind a column says what that is, after its
+    unit in brackets.
+    """
+    text = files(package).joinpath(file).read_text(encoding="utf-8")
+    return {
+        name: Table(
+            name,
+            " ".join(line.removeprefix("-- ") for line in meaning.splitlines()),
+            [Column(one, kind, what, unit) for one, kind, unit, what in _COLUMN.findall(columns)],
+        )
+        for meaning, name, columns in _TABLE.findall(text)
+    }

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Attempt, Step
 from rlvr_probe.recording.bulk import Bulk, real
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.columns import Column, Table
 from rlvr_probe.recording.fine import columns
 from rlvr_probe.recording.fine.statements import statements
 from rlvr_probe.recording.fine.store import FineStore
@@ -59,38 +58,6 @@ class Counts:
         """Count what is lost."""
         for attempt, count in by_attempt.items():
             self.skipped.setdefault(attempt, Counter())[reason] += count
-
-
-def _table(name: str, **columns: str) -> Table:
-    return Table(name, "", tuple(Column(one, kind, "") for one, kind in columns.items()))
-
-
-_MEMBER: Final = _table(
-    "q_member",
-    p="INTEGER",
-    process="INTEGER",
-    attempt="INTEGER",
-    clock="VARCHAR",
-    shift_ns="BIGINT",
-)
-_SERVE: Final = _table("q_serve", client="INTEGER", scheduler="INTEGER", timed="BOOLEAN")
-_PART: Final = _table(
-    "q_part", n="INTEGER", attempt="INTEGER", size="INTEGER", p="INTEGER", clock="VARCHAR",
-    told_ns="BIGINT", begun_ns="BIGINT", batch="BIGINT", k="INTEGER",
-)  # fmt: skip
-_ROW: Final = _table(
-    "q_batch_row", n="INTEGER", local="INTEGER", prompt="BIGINT", response="BIGINT", cut="BIGINT",
-    engine="BIGINT", grp="BIGINT", loss="BIGINT", span="BIGINT",
-)  # fmt: skip
-_SHARD: Final = _table(
-    "q_shard", n="INTEGER", first="INTEGER", batch_id="INTEGER", step_id="INTEGER", mode="VARCHAR",
-    process="INTEGER", base="BIGINT", size="INTEGER", group_size="BIGINT", policy_version="BIGINT",
-    start_ns="BIGINT", end_ns="BIGINT", grouped="BOOLEAN", engines="BOOLEAN", masked="BOOLEAN",
-    cuts="BOOLEAN", spans="BOOLEAN", told="INTEGER", timed="BOOLEAN",
-)  # fmt: skip
-_REWARD: Final = _table(
-    "q_reward", n="INTEGER", function="VARCHAR", fn="BIGINT", given="DOUBLE[]", times="DOUBLE[]"
-)
 
 
 def numbered(attempts: Sequence[Attempt]) -> list[Step]:
@@ -140,7 +107,6 @@ def join(
         clock: Of the run.
     """
     sql, bulk = store.open()
-    sql.execute("; ".join(table.ddl for table in (_MEMBER, _SERVE, _PART, _ROW, _SHARD, _REWARD)))
     _add_members(bulk, store, attempts, processes, clock)
     _add_parts(bulk, store, parts, clock)
     _add_shards(bulk, attempts, parts)
@@ -196,14 +162,14 @@ def _add_members(
         if index in attempt_of
     ]
     bulk.add(
-        _MEMBER,
+        columns.MEMBER,
         (
             (p, index, attempt, process.header.clock, clock.at(process, process.header.mono_ns))
             for p, index, attempt, process in members
         ),
     )
     bulk.add(
-        _SERVE,
+        columns.SERVE,
         (
             (p, other, process.header.clock == scheduler.header.clock)
             for p, _, attempt, process in members
@@ -226,7 +192,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
     for number, part in enumerate(parts):
         row, size = part.row, len(part.row.response_tokens)
         bulk.add(
-            _PART,
+            columns.PART,
             [
                 (
                     number, part.attempt, size, store.number(part.recorded.header.process),
@@ -235,7 +201,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
                 )
             ],
         )  # fmt: skip
-        columns: dict[str, Sequence[Any] | None] = {
+        values: dict[str, Sequence[Any] | None] = {
             "n": [number] * size,
             "local": list(range(size)),
             "prompt": list(row.prompt_tokens),
@@ -246,7 +212,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
             "loss": None if row.loss_runs is None else [sum(runs[::2]) for runs in row.loss_runs],
             "span": None if row.spans is None else list(row.spans),
         }
-        bulk.add_columns(_ROW, columns)
+        bulk.add_columns(columns.BATCH_ROW, values)
 
 
 def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:
@@ -258,7 +224,7 @@ def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) 
             row, told = parts[n].row, shard.rewards
             timed = any(column.verify_s is not None for column in told)
             bulk.add(
-                _SHARD,
+                columns.SHARD,
                 [
                     (
                         n, first, batch_id, step_id, batch.mode, shard.process, shard.offset, size,
@@ -269,7 +235,7 @@ def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) 
                 ],
             )  # fmt: skip
             bulk.add(
-                _REWARD,
+                columns.REWARD,
                 (
                     (
                         n, column.function, column.index, list(map(real, column.values)),

@@ -90,7 +90,7 @@ class FineStore:
             sql = self._stack.enter_context(
                 connect_tables(self._threads, whole=self.whole, signals=self._signals)
             )
-            sql.execute("; ".join(table.ddl for table in columns.ALL))
+            sql.execute(columns.DDL)
             self._sql, self._bulk = sql, Bulk(sql)
             self._stack.callback(self._bulk.close)
         return self._sql, self._bulk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
 from rlvr_probe.model.given import GivenBatch
@@ -12,7 +12,7 @@ from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.turns import Turn
 from rlvr_probe.recording.bulk import Bulk, real
-from rlvr_probe.recording.columns import Column, Table
+from rlvr_probe.recording.fine.columns import CHOSEN
 from rlvr_probe.recording.fine.join import all_batches
 from rlvr_probe.recording.fine.statements import statements
 from rlvr_probe.recording.tables.lasting_rows import Durations, seconds_between
@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Numbers", "fill_batch", "fill_batches"]
 
 _Row = Sequence[Any]
-
-_CHOSEN: Final = Table(
-    "q_chosen",
-    "groups of which is known whether they were kept or used; of a batch where they are NULL",
-    (
-        Column("batch_id", "INTEGER", ""),
-        Column("grp", "BIGINT", ""),
-        Column("kept", "BOOLEAN", ""),
-        Column("used", "BOOLEAN", ""),
-    ),
-)
 
 
 @dataclass(slots=True)
@@ -53,10 +42,9 @@ def fill_batches(sql: duckdb.DuckDBPyConnection, bulk: Bulk, trace: Trace) -> No
         bulk: Brings rows there.
         trace: Of the run.
     """
-    sql.execute(_CHOSEN.ddl)
     for number, (step, batch) in enumerate(all_batches(trace.attempts)):
         bulk.add(BY_NAME["batch"], [_batch_row(number, step, batch)])
-        bulk.add(_CHOSEN, _chosen(number, batch))
+        bulk.add(CHOSEN, _chosen(number, batch))
         for shard in batch.shards:
             bulk.add(BY_NAME["reward_call"], _call_rows(shard, number))
     _fill_engines(bulk, trace)

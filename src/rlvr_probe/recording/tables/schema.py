@@ -1,4 +1,4 @@
-"""Every table that the analysis asks its questions of, each column with a sentence and a unit.
+"""Every table that the analysis asks its questions of: ``tables.sql`` says what each column is.
 
 Times are ns on the clock of the run: 0 is the start of its first process. Unknown is NULL, never 0.
 Steps that were thrown away are in the tables; the views of :data:`VIEWS` leave them out.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.recording.columns import Table
-from rlvr_probe.recording.tables.device_tables import DEVICE_TABLES
-from rlvr_probe.recording.tables.generated_tables import GENERATED_TABLES
-from rlvr_probe.recording.tables.run_tables import RUN_TABLES
+from rlvr_probe.recording.columns import tables_of
 
 __all__ = ["BY_NAME", "TABLES", "VIEWS"]
 
-TABLES: Final[tuple[Table, ...]] = (*RUN_TABLES, *GENERATED_TABLES, *DEVICE_TABLES)
-"""In the order of the documentation."""
+BY_NAME: Final = tables_of("rlvr_probe.recording.tables", "tables.sql")
 
-BY_NAME: Final = {table.name: table for table in TABLES}
+TABLES: Final = tuple(BY_NAME.values())
+"""In the order of the documentation."""
 
 _GONE = "SELECT step_id FROM step WHERE superseded_by IS NOT NULL"
 
