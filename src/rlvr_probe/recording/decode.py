@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,9 @@ from rlvr_probe.recording.types import (
 )
 
 __all__ = ["RowDecoder", "attributes_of"]
+
+_TOGETHER: Final = 1_024
+"""Definitions whose rows are decoded together; no journal of ours has a tenth of that."""
 
 
 class RowDecoder:
@@ -77,9 +80,10 @@ class RowDecoder:
 
     def _decoded(self, lines: bytes) -> bool:
         """Decode rows of spans and events by their definitions, if all of these are sound."""
-        if self._typed is None and self.definitions:
-            known = sorted(self.definitions.items())
-            self._typed = decoder_of(tuple(found.type for _, found in known))
+        if self._typed is None and 0 < len(self.definitions) <= _TOGETHER:
+            every = [known for _, known in sorted(self.definitions.items())]
+            self._takers |= {known.row_type: self._taker_of(known) for known in every}
+            self._typed = decoder_of(tuple(known.row_type for known in every))
         if self._typed is None or lines.startswith(b'["') or b"\n\n" in lines:
             return False
         try:
@@ -108,7 +112,7 @@ class RowDecoder:
                     self.service(row)
                 else:
                     known = self.definitions[int(tag)]
-                    self._takers[known.type](_row_of(known, line))
+                    self._taker_of(known)(_row_of(known, line))
             except UNSOUND:
                 self.refuse("bad_row")
 
@@ -128,9 +132,14 @@ class RowDecoder:
             raise BadRow("def")
         known = definition(number, kind, name, tuple(attributes))
         self.definitions[number] = known
-        self._takers[known.type] = self.taker(known)
         self._typed = None
         return known
+
+    def _taker_of(self, known: Definition) -> Callable[[Any], object]:
+        take = self._takers.get(known.row_type)
+        if take is None:
+            take = self._takers[known.row_type] = self.taker(known)
+        return take
 
 
 def attributes_of(known: Definition, values: Sequence[Any]) -> dict[str, Any]:
@@ -146,6 +155,6 @@ def _row_of(known: Definition, line: bytes) -> Any:
         msgspec.DecodeError: It is no row of this definition.
     """
     try:
-        return decoder_of((known.type,)).decode(line)
+        return decoder_of((known.row_type,)).decode(line)
     except msgspec.ValidationError:
         return known.whole(decoder_of((known.bare,)).decode(line))

@@ -6,8 +6,8 @@ are taken as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Union
 
 import msgspec
@@ -119,34 +119,34 @@ FINE: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 class Definition:
-    """What rows of one number are.
-
-    Attributes:
-        event: An event; else a span.
-        type: Of its rows: the columns that all spans, or all events, have, and the attributes as
-            ``a0``, ``a1`` and so on.
-        bare: Of a row without its attributes: the reading of a hook failed.
-    """
-
-    __slots__ = ("attributes", "bare", "event", "name", "type")
+    """What rows of one number are."""
 
     def __init__(self, number: int, kind: str, name: str, attributes: Sequence[str]) -> None:
-        """Make the types."""
+        """Take the four parts of a ``def`` row; ``event`` is whether it is no span."""
+        self.number = number
+        self.event = kind == "event"
         self.name = name
         self.attributes = tuple(attributes)
-        self.event = kind == "event"
-        known = {} if self.event else FINE.get(name, {})
-        own = [
+
+    @cached_property
+    def row_type(self) -> type[msgspec.Struct]:
+        """What spans, or events, have, then their attributes as ``a0``, ``a1`` and so on."""
+        known = {} if self.event else FINE.get(self.name, {})
+        return self._made(
             (f"a{at}", known[attribute] | None if attribute in known else Any)
-            for at, attribute in enumerate(attributes)
-        ]
-        head = _EVENT if self.event else _SPAN
-        self.type, self.bare = (
-            msgspec.defstruct(
-                "Row", fields, array_like=True, tag=number, gc=False, forbid_unknown_fields=True
-            )
-            for fields in ([*head, *own], head)
+            for at, attribute in enumerate(self.attributes)
         )
+
+    @cached_property
+    def bare(self) -> type[msgspec.Struct]:
+        """A row without its attributes: the reading of a hook failed."""
+        return self._made(())
+
+    def _made(self, own: Iterable[tuple[str, Any]]) -> type[msgspec.Struct]:
+        return msgspec.defstruct(
+            "Row", [*(_EVENT if self.event else _SPAN), *own], array_like=True, tag=self.number,
+            gc=False, forbid_unknown_fields=True,
+        )  # fmt: skip
 
     def value(self, row: Any, attribute: str) -> Any:
         """An attribute of a row; None where it is unknown."""
@@ -156,7 +156,7 @@ class Definition:
 
     def whole(self, bare: Any) -> Any:
         """A row whose attributes are all unknown."""
-        return self.type(*msgspec.structs.astuple(bare), *(None for _ in self.attributes))
+        return self.row_type(*msgspec.structs.astuple(bare), *(None for _ in self.attributes))
 
 
 definition = lru_cache(maxsize=4_096)(Definition)
