@@ -7,9 +7,9 @@ from typing import Final
 from rlvr_probe.recording.columns import tables_of
 
 __all__ = [
+    "ALL",
     "BATCH_ROW",
     "CHOSEN",
-    "DDL",
     "KEY",
     "MEMBER",
     "PART",
@@ -39,4 +39,4 @@ SHARD: Final = _TABLES["q_shard"]
 REWARD: Final = _TABLES["q_reward"]
 CHOSEN: Final = _TABLES["q_chosen"]
 
-DDL: Final = "; ".join(table.ddl for table in _TABLES.values())
+ALL: Final = tuple(_TABLES.values())

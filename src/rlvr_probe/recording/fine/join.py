@@ -6,10 +6,11 @@ together; this says in which order they are asked, and what was counted.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Attempt, Step
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     import duckdb
 
 __all__ = ["Counts", "Part", "all_batches", "join", "numbered", "tidy"]
+
+
+_MADE: Final = re.compile(r"CREATE (?:OR REPLACE )?(TABLE|VIEW) (q_\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def join(
     ask.run("trajectories", *(["samples"] if ragged else []))
     if store.rows[columns.TURN.name] or store.rows[columns.TOOL.name]:
         _join_turns(ask, counts, store.rows)
-    _join_requests(_Asking(sql, "requests.sql"), counts, store.rows)
+    store.has_requests = _join_requests(_Asking(sql, "requests.sql"), counts, store.rows)
     rewards = _Asking(sql, "rewards.sql")
     if store.rows[columns.VERIFICATION.name]:
         _join_rewards(rewards)
@@ -270,13 +274,15 @@ def _join_turns(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
             counts.skip("unjoined_turns", ask.by_attempt(f"wrong_{kind}"))
 
 
-def _join_requests(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
+def _join_requests(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> bool:
+    """Join requests with turns; whether there are any."""
     if not rows[columns.REQUEST.name] and not (rows[columns.TURN.name] and ask.run("any_told")):
-        return
+        return False
     ask.run("sides", "asked", "pairs", "found")
     counts.loose["requests"] += sum(ask.by_attempt("unserved").values())
     ask.run("placed", "by_parent", "by_name", "matched", "told", "told_found", "told_matched")
     ask.run("requests", "served")
+    return True
 
 
 def _join_rewards(ask: _Asking) -> None:
@@ -295,10 +301,9 @@ def _join_rewards(ask: _Asking) -> None:
 
 def tidy(sql: duckdb.DuckDBPyConnection) -> None:
     """Drop what only the joining needed."""
-    sql.execute("ALTER TABLE turn DROP COLUMN number")
-    views = sql.execute("SELECT view_name FROM duckdb_views() WHERE starts_with(view_name, 'q_')")
-    for (name,) in views.fetchall():
-        sql.execute(f"DROP VIEW {name}")
-    made = sql.execute("SELECT table_name FROM duckdb_tables() WHERE starts_with(table_name, 'q_')")
-    for (name,) in made.fetchall():
-        sql.execute(f"DROP TABLE {name}")
+    made = {table.name: "TABLE" for table in columns.ALL}
+    for file in ("join.sql", "requests.sql", "rewards.sql"):
+        for text in statements("rlvr_probe.recording.fine", file).values():
+            made |= {name: kind for kind, name in _MADE.findall(text)}
+    drops = [f"DROP {kind} IF EXISTS {name}" for name, kind in made.items()]
+    sql.execute("; ".join([*sorted(drops, reverse=True), "ALTER TABLE turn DROP COLUMN number"]))

@@ -54,7 +54,7 @@ def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]
             array("I", values.astype(np.uint32).tobytes()),
             array("Q", ends.astype(np.uint64).tobytes()),
         )
-    requests = _give_requests(sql, attempts)
+    requests = _give_requests(sql, attempts) if store.has_requests else ()
     turns = "turns_of_requests" if requests else "turns"
     for n, found in _by_number(sql, turns) if rows[columns.TURN.name] else ():
         parts[n].shard.turns = TurnColumns(requests, **_packed(found))
@@ -151,9 +151,6 @@ def _give_requests(
     sql: duckdb.DuckDBPyConnection, attempts: Sequence[Attempt]
 ) -> Sequence[Request]:
     """The requests of all attempts; each is given its own."""
-    made = sql.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'q_found'").fetchall()
-    if not made:
-        return ()
     every = RequestColumns()
     own = {attempt.index: RequestColumns() for attempt in attempts}
     query = statements("rlvr_probe.recording.fine", "restore.sql")["requests"]

@@ -28,6 +28,7 @@ class FineStore:
         missing: Libraries without which nothing is taken, and that are not installed.
         numbers: Of each process, by its key.
         rows: How many were taken, by table.
+        has_requests: Requests of engines were joined.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class FineStore:
         self._strict = strict
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
+        self.has_requests = False
         self._threads, self._signals = threads, signals
         self._batches = 0
         self._stack = ExitStack()
@@ -90,7 +92,7 @@ class FineStore:
             sql = self._stack.enter_context(
                 connect_tables(self._threads, whole=self.whole, signals=self._signals)
             )
-            sql.execute(columns.DDL)
+            sql.execute("; ".join(table.ddl for table in columns.ALL))
             self._sql, self._bulk = sql, Bulk(sql)
             self._stack.callback(self._bulk.close)
         return self._sql, self._bulk
