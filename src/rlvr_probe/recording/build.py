@@ -103,7 +103,7 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
             *remarks.not_reached(unreached),
             *remarks.untrained(untrained),
             *remarks.loose(loose),
-            *remarks.left_out(processes, store.missing if store.sink is None else ()),
+            *(remarks.left_out(processes) if store.sink is None else ()),
             *remarks.reduced(processes),
             *remarks.overflows(processes),
             *unread(sidecars),

@@ -63,12 +63,12 @@ def loose(loose: Counter[str]) -> list[str]:
     return notes
 
 
-def left_out(processes: Sequence[Recorded], missing: Sequence[str]) -> list[str]:
-    """That single trajectories are not told of where a library is missing that joins them."""
-    if not missing or not any(FINE.keys() & process.journal.totals for process in processes):
+def left_out(processes: Sequence[Recorded]) -> list[str]:
+    """That single trajectories are not told of where DuckDB is missing, which joins them."""
+    if not any(FINE.keys() & process.journal.totals for process in processes):
         return []
     return [
-        f"turns, tool calls and verifications are left out: {' and '.join(missing)} not installed;"
+        "turns, tool calls and verifications are left out: duckdb not installed;"
         " pip install 'rlvr-probe[cli]'"
     ]
 

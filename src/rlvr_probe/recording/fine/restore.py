@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, chain, groupby
+from math import nan
+from operator import itemgetter
+from typing import Any, Final
 
-import numpy as np
+import msgspec
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn, PairColumn, RaggedColumn, SparseColumn
@@ -26,13 +29,12 @@ from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.fine.statements import statements
 from rlvr_probe.recording.fine.store import FineStore
 
-if TYPE_CHECKING:
-    import duckdb
-
 __all__ = ["restore"]
 
-_Column = Any
-"""An array of numpy, masked where values are unknown."""
+_TURN: Final = (
+    "rows", "turns", "start_ns", "end_ns", "prompt_tokens", "response_tokens", "cached_tokens",
+    "request",
+)  # fmt: skip
 
 
 def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:
@@ -43,118 +45,115 @@ def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]
         attempts: Of the run.
         parts: Their places are their numbers.
     """
-    sql, _ = store.open()
     rows = store.rows
-    for n, found in _by_number(sql, "trajectories"):
-        _give_trajectories(parts[n].shard, parts[n].row.spans is not None, found)
-    for n, found in _by_number(sql, "masks"):
-        lists = found["runs"].tolist()
-        ends, values = np.cumsum(list(map(len, lists))), np.concatenate(lists)
+    for n, text in _ask(store, "trajectories"):
+        _give_trajectories(parts[n].shard, parts[n].row.spans is not None, text)
+    for n, text in _ask(store, "masks"):
+        masks = msgspec.json.decode(text)
         parts[n].shard.loss_runs = RaggedColumn.of(
-            array("I", values.astype(np.uint32).tobytes()),
-            array("Q", ends.astype(np.uint64).tobytes()),
+            array("I", chain.from_iterable(masks)), array("Q", accumulate(map(len, masks)))
         )
-    requests = _give_requests(sql, attempts) if store.has_requests else ()
-    turns = "turns_of_requests" if requests else "turns"
-    for n, found in _by_number(sql, turns) if rows[columns.TURN.name] else ():
-        parts[n].shard.turns = TurnColumns(requests, **_packed(found))
-    for n, found in _by_number(sql, "tools") if rows[columns.TOOL.name] else ():
-        tools = ToolColumns()
-        for values in _rows(found):
-            tools.add(values[0], ToolCall(*values[1:]))
-        parts[n].shard.tool_calls = tools
-    verified = rows[columns.VERIFICATION.name]
-    for n, found in _by_number(sql, "verifications") if verified else ():
-        functions = found.pop("function").tolist()
-        calls = RewardCallColumns.of(functions, **_packed(found))
-        for told in parts[n].shard.calls:
-            calls.append(told)
-        parts[n].shard.calls = calls.by_start()
-    for n, found in _by_number(sql, "rewards") if verified else ():
-        _give_rewards(parts[n].shard, found)
-    for index, found in _by_number(sql, "calls") if rows[columns.TURN.name] else ():
-        loose = attempts[index].loose_calls = LooseCallColumns(attempts[index].loose_calls)
-        for values in _rows(found):
-            loose.append(LooseCall(*values))
+    requests = _give_requests(store, attempts) if store.has_requests else ()
+    if rows[columns.TURN.name]:
+        for n, text in _ask(store, "turns_of_requests" if requests else "turns"):
+            values = map(_numbers, _columns(text, len(_TURN)))
+            parts[n].shard.turns = TurnColumns(requests, **dict(zip(_TURN, values, strict=True)))
+        for index, calls in groupby(_ask(store, "calls"), itemgetter(0)):
+            loose = attempts[index].loose_calls = LooseCallColumns(attempts[index].loose_calls)
+            for _, *call in calls:
+                loose.append(LooseCall(*call))
+    if rows[columns.TOOL.name]:
+        for n, calls in groupby(_ask(store, "tools"), itemgetter(0)):
+            tools = parts[n].shard.tool_calls = ToolColumns()
+            for _, row, *call in calls:
+                tools.add(row, ToolCall(*call))
+    if rows[columns.VERIFICATION.name]:
+        for n, functions in groupby(_ask(store, "verifications"), itemgetter(0)):
+            _give_verifications(parts[n].shard, {name: text for _, name, text in functions})
+        _give_rewards(store, parts)
 
 
-def _by_number(
-    sql: duckdb.DuckDBPyConnection, name: str
-) -> Iterator[tuple[int, dict[str, _Column]]]:
-    """The columns that a statement gives, for each number in the first, which is ordered."""
-    query = statements("rlvr_probe.recording.fine", "restore.sql")[name]
-    numbers, *columns = (found := sql.execute(query).fetchnumpy()).values()
-    names = list(found)[1:]
-    every, begins = np.unique(numbers, return_index=True)
-    ends = [*begins.tolist(), len(numbers)][1:]
-    for number, begin, end in zip(every.tolist(), begins.tolist(), ends, strict=True):
-        slices = (column[begin:end] for column in columns)
-        yield number, dict(zip(names, slices, strict=True))
+def _ask(store: FineStore, name: str) -> list[tuple[Any, ...]]:
+    sql, _ = store.open()
+    return sql.execute(statements("rlvr_probe.recording.fine", "restore.sql")[name]).fetchall()
 
 
-def _numbers(column: _Column, unknown: int = -1) -> array[int]:
-    packed = array("q")
-    packed.frombytes(np.ma.filled(column.astype(np.int64), unknown).tobytes())
-    return packed
+def _columns(text: str, count: int) -> list[list[Any]]:
+    """Columns of rows that stand one after the other; None is unknown."""
+    values = msgspec.json.decode(text)
+    return [values[place::count] for place in range(count)]
 
 
-def _packed(columns: Mapping[str, _Column]) -> dict[str, array[int]]:
-    return {name: _numbers(column) for name, column in columns.items()}
+def _numbers(column: list[Any], unknown: int = -1) -> array[int]:
+    if None in column:
+        column = [unknown if value is None else value for value in column]
+    return array("q", column)
 
 
-def _pairs(first: _Column, second: _Column) -> PairColumn:
+def _pairs(first: list[Any], second: list[Any]) -> PairColumn:
     return PairColumn(_numbers(first, 0), _numbers(second, -1))
 
 
-def _measures(column: _Column) -> MeasureColumn:
-    values, unknown = np.ma.getdata(column), np.ma.getmaskarray(column)
-    packed = array("d")
-    packed.frombytes(np.where(unknown, np.nan, values).astype(np.float64).tobytes())
-    return MeasureColumn(packed, np.flatnonzero(~unknown & np.isnan(values)).tolist())
+def _measures(column: list[Any], odd: Sequence[int] = ()) -> MeasureColumn:
+    return MeasureColumn(array("d", [nan if value is None else value for value in column]), odd)
 
 
-def _rows(columns: Mapping[str, _Column]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.tolist() for column in columns.values()), strict=True)
-
-
-def _give_trajectories(
-    shard: BatchShard, is_told_by_span: bool, found: Mapping[str, _Column]
-) -> None:
-    shard.times_ns = _pairs(found["start_ns"], found["end_ns"])
+def _give_trajectories(shard: BatchShard, is_told_by_span: bool, text: str) -> None:
+    _, starts, ends, engines, oldest, newest, truncated = _columns(text, 7)
+    shard.times_ns = _pairs(starts, ends)
     if is_told_by_span:
         return
-    if np.ma.count(found["newest"]):
-        shard.policy_versions = _pairs(found["oldest"], found["newest"])
-    if shard.engines is None and np.ma.count(found["engine"]):
-        shard.engines = SparseColumn.of(_numbers(found["engine"]))
-    if shard.truncated is None and not np.ma.is_masked(found["truncated"]):
-        shard.truncated = bytes(found["truncated"].tolist())
+    if newest.count(None) < len(newest):
+        shard.policy_versions = _pairs(oldest, newest)
+    if shard.engines is None and engines.count(None) < len(engines):
+        shard.engines = SparseColumn.of(_numbers(engines))
+    if shard.truncated is None and None not in truncated:
+        shard.truncated = bytes(truncated)
 
 
-def _give_rewards(shard: BatchShard, found: Mapping[str, _Column]) -> None:
+def _give_verifications(shard: BatchShard, rows_of: Mapping[str, str]) -> None:
+    """Calls of reward functions, by name: their rows."""
+    functions, columns = list[str](), [list[Any]() for _ in range(6)]
+    for function, text in rows_of.items():
+        for column, values in zip(columns, _columns(text, 6), strict=True):
+            column += values
+        functions += [function] * (len(columns[0]) - len(functions))
+    if len(rows_of) > 1:
+        rows = sorted(zip(*columns[:3], range(len(functions)), strict=True))
+        order = [place for *_, place in rows]
+        functions = [functions[place] for place in order]
+        columns = [[column[place] for place in order] for column in columns]
+    starts, process, own, ends, attempts, timeouts = map(_numbers, columns)
+    calls = RewardCallColumns.of(
+        functions, process=process, start_ns=starts, end_ns=ends, rows=own, attempts=attempts,
+        timeouts=timeouts, samples=array("q", [1]) * len(functions),
+    )  # fmt: skip
+    for call in shard.calls:
+        calls.append(call)
+    shard.calls = calls.by_start()
+
+
+def _give_rewards(store: FineStore, parts: Sequence[Part]) -> None:
     """Rewards where the trainer told none; else the times of their verification."""
-    size = len(shard.response_tokens)
-    columns = list[RewardColumn]()
-    for begin in range(0, len(found["fn"]), size):
-        mine = {name: column[begin : begin + size] for name, column in found.items()}
-        index, function = int(mine["fn"][0]), str(mine["function"][0])
-        values, times = _measures(mine["value"]), _measures(mine["verify_s"])
-        columns.append(RewardColumn(function, index, values, times))
-    if not shard.rewards:
-        shard.rewards = columns
-    elif len(columns) == 1:
-        [told] = shard.rewards
-        shard.rewards = [replace(told, verify_s=columns[0].verify_s)]
+    given = dict[int, list[RewardColumn]]()
+    for n, index, function, *texts in _ask(store, "rewards"):
+        values, odd, times = (msgspec.json.decode(text or "[]") for text in texts)
+        column = RewardColumn(function, index, _measures(values, odd), _measures(times))
+        given.setdefault(n, []).append(column)
+    for n, found in given.items():
+        shard = parts[n].shard
+        if not shard.rewards:
+            shard.rewards = found
+        elif len(found) == 1:
+            [told] = shard.rewards
+            shard.rewards = [replace(told, verify_s=found[0].verify_s)]
 
 
-def _give_requests(
-    sql: duckdb.DuckDBPyConnection, attempts: Sequence[Attempt]
-) -> Sequence[Request]:
+def _give_requests(store: FineStore, attempts: Sequence[Attempt]) -> Sequence[Request]:
     """The requests of all attempts; each is given its own."""
     every = RequestColumns()
     own = {attempt.index: RequestColumns() for attempt in attempts}
-    query = statements("rlvr_probe.recording.fine", "restore.sql")["requests"]
-    for index, joined, *values in sql.execute(query).fetchall():
+    for index, joined, *values in _ask(store, "requests"):
         request = Request(*values)
         every.append(request)
         own[index].append(request)

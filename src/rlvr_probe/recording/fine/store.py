@@ -25,7 +25,7 @@ class FineStore:
 
     Attributes:
         whole: Every table of the run is to be filled, and not only what a trace takes.
-        missing: Libraries without which nothing is taken, and that are not installed.
+        is_missing: DuckDB, without which no row is taken, is not installed.
         numbers: Of each process, by its key.
         rows: How many were taken, by table.
         has_requests: Requests of engines were joined.
@@ -45,10 +45,10 @@ class FineStore:
             threads: Of DuckDB; by default one for each core.
             whole: See above.
             signals: Whether Ctrl-C, and a handled SIGTERM, end queries.
-            strict: Whether a missing library raises once there is a row; else no row is taken.
+            strict: Whether a row raises where DuckDB is missing; else none is taken.
         """
         self.whole = whole
-        self.missing = [name for name in ("duckdb", "numpy") if find_spec(name) is None]
+        self.is_missing = find_spec("duckdb") is None
         self._strict = strict
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
@@ -67,7 +67,7 @@ class FineStore:
     @property
     def sink(self) -> FineStore | None:
         """What takes the rows: this, or nothing."""
-        return None if self.missing and not self._strict else self
+        return None if self.is_missing and not self._strict else self
 
     def number(self, process: str) -> int:
         """The number of a process."""
@@ -77,14 +77,13 @@ class FineStore:
         """The database with all tables, and what brings rows there, until :meth:`close`.
 
         Raises:
-            ProbeError: What it needs is not installed.
+            ProbeError: DuckDB is not installed.
         """
         if self._sql is None or self._bulk is None:
-            if self.missing:
+            if self.is_missing:
                 raise ProbeError(
-                    "this recording tells of single trajectories, which are joined with"
-                    f" {' and '.join(self.missing)}, not installed here; install with"
-                    " pip install 'rlvr-probe[cli]'"
+                    "this recording tells of single trajectories, which are joined with duckdb, not"
+                    " installed here; install with pip install 'rlvr-probe[cli]'"
                 )
             from rlvr_probe.recording.bulk import Bulk
             from rlvr_probe.recording.tables.opened import connect_tables
