@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.recording.attempts import life_at
 from rlvr_probe.recording.clock import RunClock
+from rlvr_probe.recording.coarse import SpanRow
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.load import Recorded
-from rlvr_probe.recording.rows import SpanRow
 from rlvr_probe.recording.selection import mark_selected
 
 __all__ = ["Beside", "Member", "ancestors", "join_batches"]
@@ -114,7 +116,7 @@ def _batch(mode: str, step: int, ordinal: int, parts: list[Part], skipped: Count
     parts.sort(key=lambda part: (part.row.offset, part.shard.process))
     if any(part.row.grows for part in parts):  # one process tells it, piece by piece
         whole = max(part.row.total for part in parts)
-        parts = [replace(part, row=replace(part.row, total=whole)) for part in parts]
+        parts = [replace(part, row=structs.replace(part.row, total=whole)) for part in parts]
     shape = Counter((part.row.total, part.row.group_size) for part in parts).most_common(1)[0][0]
     versions = set[int | None]()
     shards = list[BatchShard]()

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 from rlvr_probe.model import names
+from rlvr_probe.recording.coarse import RpcRow
 from rlvr_probe.recording.load import Recorded
-from rlvr_probe.recording.rows import RpcRow
 
 __all__ = ["RunClock", "align"]
 

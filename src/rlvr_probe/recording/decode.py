@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rlvr_probe.recording.checks import BadRow, checked_id
 from rlvr_probe.recording.types import (
-    ATTRIBUTES_MAX,
+    DEFINITION,
     UNSOUND,
     Definition,
     decode_row,
@@ -122,14 +121,7 @@ class RowDecoder:
         Raises:
             UNSOUND: It is none.
         """
-        _, number, kind, name, attributes = row
-        checked_id(number, 0)
-        if kind not in ("span", "event") or type(name) is not str or type(attributes) is not list:
-            raise BadRow("def")
-        if not all(type(attribute) is str for attribute in attributes):
-            raise BadRow("def")
-        if len(attributes) > ATTRIBUTES_MAX:
-            raise BadRow("def")
+        _, number, kind, name, attributes = msgspec.convert(row, DEFINITION)
         known = definition(number, kind, name, tuple(attributes))
         self.definitions[number] = known
         self._typed = None

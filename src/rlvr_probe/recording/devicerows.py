@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct, convert
 
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import BY_NAME, Pace
 from rlvr_probe.model.devices import PERIOD_NS, DeviceFacts, DeviceFault
 from rlvr_probe.model.readings import Readings
-from rlvr_probe.recording.checks import BadRow, checked_id, checked_text, name_list
+from rlvr_probe.recording.types import Number
 
-__all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice", "UsedRow", "used"]
+__all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice"]
 
 DEVICE_EVENTS: Final = frozenset(
     name.name
@@ -26,7 +28,6 @@ _PACES: Final[Mapping[str, tuple[Pace, ...]]] = {
     names.DEVICE_SAMPLE.name: ("fast",),
     names.DEVICE_STATE.name: ("slow", "rare"),
 }
-_HOWS: Final = ("torch", "visible")
 _KINDS: Final = ("gpu", "host")
 _COUNTERS: Final[Mapping[Pace, frozenset[str]]] = {
     pace: frozenset(name for name, one in BY_NAME.items() if one.pace == pace) for pace in PERIOD_NS
@@ -34,6 +35,28 @@ _COUNTERS: Final[Mapping[Pace, frozenset[str]]] = {
 _NUMBERS: Final = frozenset({int, float})
 _MAX: Final = 1e30
 _TIME_MAX: Final = 1 << 61
+
+
+class _Device(Struct):
+    """A ``device`` event."""
+
+    device: Number
+    uuid: str
+    kind: str = ""
+    vendor: str = ""
+    model: str = ""
+    driver: str = ""
+    parent: str | None = None
+    memory_limit_b: Number | None = None
+    hz: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
+    absent: Sequence[str] = ()
+
+
+class _Fault(Struct):
+    """A ``device_fault`` event."""
+
+    what: str
+    code: Number | None = None
 
 
 @dataclass(slots=True)
@@ -85,31 +108,27 @@ class DeviceRows:
         """Take an event whose name is in :data:`DEVICE_EVENTS`.
 
         Raises:
-            BadRow, or what a column of other values raises: It breaks the schema.
+            UNSOUND: It breaks the schema.
         """
         if name == names.DEVICE_NOTE.name:
-            self.notes.append(checked_text(values["text"]))
+            self.notes.append(convert(values["text"], str))
             return
-        number = values.pop("device")
         if name == names.DEVICE.name:
-            self._tell(checked_id(number, 0), values)
+            self._tell(convert(values, _Device))
             return
-        device = self._by_number.get(number) if type(number) is int else None
-        if device is None:
-            raise BadRow("device")
+        device = self._by_number[convert(values.pop("device"), int)]
         if name == names.DEVICE_FAULT.name:
-            code = values.get("code")
-            code = None if code is None else checked_id(code, 0)
-            device.faults.append(DeviceFault(time_ns, checked_text(values["what"]), code))
+            fault = convert(values, _Fault)
+            device.faults.append(DeviceFault(time_ns, fault.what, fault.code))
             return
         window_s = values.pop("window_s", None)
         numbers = values.values()
         if not _NUMBERS.issuperset(map(type, numbers)):
-            raise BadRow("counter")
+            raise ValueError("counter")
         if numbers and not -_MAX < min(numbers) <= max(numbers) < _MAX:
-            raise BadRow("counter")
+            raise ValueError("counter")
         if not 0 <= time_ns < _TIME_MAX:
-            raise BadRow("time")
+            raise ValueError("time")
         window_ns = None if window_s is None else round(window_s * 1e9)
         fast, *others = _PACES[name]
         if not others:
@@ -120,30 +139,24 @@ class DeviceRows:
             if known:
                 device.of_pace(pace).add(time_ns, known)
 
-    def _tell(self, number: int, values: Mapping[str, Any]) -> None:
-        uuid = checked_text(values["uuid"])
-        kind = checked_text(values.get("kind", ""))
-        hz, limit = values.get("hz"), values.get("memory_limit_b")
-        if hz is not None and (type(hz) not in (int, float) or not 1e-3 <= hz <= 1e3):
-            raise BadRow("hz")
-        parent = values.get("parent")
+    def _tell(self, told: _Device) -> None:
         facts = DeviceFacts(
-            uuid=uuid,
-            kind=kind if kind in _KINDS else "",
-            vendor=checked_text(values.get("vendor", "")),
-            model=checked_text(values.get("model", "")),
-            driver=checked_text(values.get("driver", "")),
-            parent=None if parent is None else checked_text(parent),
-            memory_limit_b=None if limit is None else checked_id(limit, 0),
-            hz=None if hz is None else float(hz),
-            absent=_reasons(name_list(values.get("absent")) or ()),
-            number=number,
+            uuid=told.uuid,
+            kind=told.kind if told.kind in _KINDS else "",
+            vendor=told.vendor,
+            model=told.model,
+            driver=told.driver,
+            parent=told.parent,
+            memory_limit_b=told.memory_limit_b,
+            hz=told.hz,
+            absent=_reasons(told.absent),
+            number=told.device,
         )
-        device = self._by_uuid.get(uuid)
+        device = self._by_uuid.get(told.uuid)
         if device is None:
-            device = self._by_uuid[uuid] = ReadDevice(facts)
+            device = self._by_uuid[told.uuid] = ReadDevice(facts)
         device.facts = facts
-        self._by_number[number] = device
+        self._by_number[told.device] = device
         for pace, readings in device.readings.items():
             readings.pace(device.period_ns(pace))
 
@@ -160,23 +173,3 @@ def _reasons(told: Sequence[str]) -> dict[str, str]:
     """Reasons by counter, of texts ``counter: reason``."""
     pairs = (one.partition(": ") for one in told)
     return {counter: reason for counter, _, reason in pairs}
-
-
-@dataclass(frozen=True, slots=True)
-class UsedRow:
-    """A ``devices_used`` event, as the process knew it: names, beginnings of names, or numbers."""
-
-    uuids: Sequence[str]
-    how: str
-
-
-def used(values: Mapping[str, Any]) -> UsedRow:
-    """The devices that a process works on.
-
-    Raises:
-        BadRow: It breaks the schema.
-    """
-    uuids, how = name_list(values["uuids"]), checked_text(values["how"])
-    if uuids is None or how not in _HOWS:
-        raise BadRow("devices_used")
-    return UsedRow(uuids, how)

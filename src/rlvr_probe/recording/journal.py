@@ -9,10 +9,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.turns import LooseCallColumns
-from rlvr_probe.recording.devicerows import DeviceRows, UsedRow
+from rlvr_probe.recording.coarse import (
+    RewardRow,
+    SelectedRow,
+    SessionRow,
+    SpanRow,
+    TrainedRow,
+    TrajectoryRow,
+    UsedRow,
+)
+from rlvr_probe.recording.devicerows import DeviceRows
 from rlvr_probe.recording.elsewhere import WorkForOthers
-from rlvr_probe.recording.generated import RewardRow, TrajectoryRow
-from rlvr_probe.recording.rows import SelectedRow, SessionRow, SpanRow, TrainedRow
 
 __all__ = ["Journal"]
 

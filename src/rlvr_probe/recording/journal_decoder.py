@@ -9,25 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import convert
 from msgspec.structs import astuple
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.checks import BadRow, checked_hex, checked_id, checked_text, name_list
+from rlvr_probe.recording import coarse
 from rlvr_probe.recording.decode import RowDecoder, attributes_of
-from rlvr_probe.recording.devicerows import DEVICE_EVENTS, used
+from rlvr_probe.recording.devicerows import DEVICE_EVENTS
 from rlvr_probe.recording.fine.rows import FineRows, Sink
-from rlvr_probe.recording.generated import rewards, trajectories
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.rows import (
-    RpcRow,
-    SessionRow,
-    SpanRow,
-    belongs_nowhere,
-    rpc,
-    selected,
-    trained,
-)
-from rlvr_probe.recording.types import FINE, Definition
+from rlvr_probe.recording.types import FINE, Definition, Id, Number, Time
 
 __all__ = ["JournalDecoder"]
 
@@ -113,7 +104,7 @@ class JournalDecoder(RowDecoder):
         start_ns = self._mono_ns + start
         end_ns = start_ns + duration
         if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
-            raise BadRow("duration")
+            raise ValueError("duration")
         attributes = attributes_of(definition, values)
         journal = self.journal
         journal.last_ns = max(journal.last_ns, end_ns)
@@ -122,10 +113,12 @@ class JournalDecoder(RowDecoder):
         if span in self._watched:
             journal.finished.add(span)
         if definition.name == names.RPC.name:
-            journal.spans.append(self._same(rpc(start_ns, end_ns, span, parent, error, attributes)))
-        elif definition.name in _KEPT and not belongs_nowhere(definition.name, parent, attributes):
             journal.spans.append(
-                SpanRow(
+                self._same(coarse.rpc(start_ns, end_ns, span, parent, error, attributes))
+            )
+        elif definition.name in _KEPT and not _belongs_nowhere(definition.name, parent, attributes):
+            journal.spans.append(
+                coarse.SpanRow(
                     definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
                 )
             )
@@ -135,7 +128,7 @@ class JournalDecoder(RowDecoder):
             count, total = journal.totals.get(definition.name, (0, 0))
             journal.totals[definition.name] = (count + 1, total + duration)
 
-    def _same(self, row: RpcRow) -> RpcRow:
+    def _same(self, row: coarse.RpcRow) -> coarse.RpcRow:
         """``row`` with the one dict of all calls that say the same: they alternate in a step."""
         given = row.attributes
         key = tuple((name, type(value), value) for name, value in given.items())
@@ -151,44 +144,47 @@ class JournalDecoder(RowDecoder):
         if definition.name in DEVICE_EVENTS:
             journal.devices.event(definition.name, time_ns, values)
         elif definition.name == names.TRAJECTORIES.name:
-            found = trajectories(time_ns, parent, values, self._fine.keys)
-            (journal.trajectories if found.queue_group is None else journal.queued).append(found)
+            row = coarse.trajectories(time_ns, parent, values)
+            if row.keys is not None:
+                row.k, row.keys = self._fine.keys(row.keys), None
+            (journal.trajectories if row.queue_group is None else journal.queued).append(row)
         elif definition.name == names.TRAINED.name:
-            journal.taken.append(trained(time_ns, values))
+            journal.taken.append(coarse.trained(time_ns, values))
         elif definition.name == names.REWARDS.name:
-            journal.rewards.append(rewards(parent, values))
+            journal.rewards.append(coarse.rewards(parent, values))
         elif definition.name == names.SELECTED.name:
-            chosen = selected(time_ns, values)
+            chosen = coarse.selected(time_ns, values)
             (journal.selected if chosen.batch is None else journal.sifted).append(chosen)
         elif definition.name == names.PROCESS.name:
-            role, actor = values.get("role", ""), values.get("actor", "")
-            if not journal.role:
-                # The first: a process may make the class of another actor later.
-                journal.role, journal.actor = checked_text(role), checked_text(actor)
-                journal.given = tuple(name_list(values.get("accelerators")) or ())
-            journal.model_type = checked_text(values.get("model_type", journal.model_type))
-            every_s = values.get("spool_s")
-            if isinstance(every_s, float) and 0 < every_s < 1e6:
-                journal.spool_s = every_s
+            self._process(convert(values, coarse.ProcessRow))
         elif definition.name == names.STARTED.name:
-            journal.started[checked_text(values["actor"])] = checked_text(values.get("role", ""))
+            started = convert(values, coarse.StartedRow)
+            journal.started[started.actor] = started.role
         elif definition.name == names.LEFT.name:
-            since_s = values.get("since_s", 0)
-            if not isinstance(since_s, (int, float)) or not 0 <= since_s < 60:
-                raise BadRow("since_s")
+            since_s = convert(values, coarse.LeftRow).since_s
             journal.left_ns = time_ns - round(since_s * 1e9)
         elif definition.name == names.DEVICES_USED.name:
-            journal.used = used(values)
+            journal.used = convert(values, coarse.UsedRow)
         elif definition.name == names.SESSION.name:
-            journal.sessions.append(SessionRow(time_ns, values))
+            journal.sessions.append(coarse.SessionRow(time_ns, values))
             journal.over_ns = 0
         elif definition.name == names.APPLICATION_SPAN.name:
-            ids = checked_hex(values["trace"], 32), checked_hex(values["span"], 16)
-            journal.applications[checked_id(parent)] = ids
+            around = convert({**values, "parent": parent}, coarse.ApplicationRow)
+            journal.applications[around.parent] = around.trace, around.span
         elif definition.name == names.SESSION_END.name:
             journal.returned = True
             journal.over_ns = time_ns
         journal.last_ns = max(journal.last_ns, time_ns)
+
+    def _process(self, row: coarse.ProcessRow) -> None:
+        journal = self.journal
+        if not journal.role:
+            # The first: a process may make the class of another actor later.
+            journal.role, journal.actor = row.role, row.actor
+            journal.given = tuple(row.accelerators)
+        journal.model_type = journal.model_type if row.model_type is None else row.model_type
+        if isinstance(row.spool_s, float) and 0 < row.spool_s < 1e6:
+            journal.spool_s = row.spool_s
 
     def _shared(self, attributes: dict[str, Any]) -> dict[str, Any]:
         """The one dict of all spans in a row that say the same: most of a step's do."""
@@ -201,55 +197,61 @@ class JournalDecoder(RowDecoder):
         self._last[tuple(attributes)] = attributes
         return attributes
 
-    def _time(self, value: object) -> int:
-        # A span may have begun before the journal did.
-        if type(value) is not int or not -_TIME_MAX < value < _TIME_MAX:
-            raise BadRow("time")
-        return self._mono_ns + value
-
     def _open(self, row: list[Any]) -> None:
-        _, number, start, span, parent = row
-        start_ns = self._time(start)
-        checked_id(parent, 0)
+        _, number, time, span, parent = convert(row, tuple[str, Any, Time, Id, Number])
+        start_ns = self._mono_ns + time
         known = self.definitions.get(number) if type(number) is int else None
         if known is None:
-            self.journal.skipped["unknown_definition"] += 1
+            self.refuse("unknown_definition")
             return
         # Only a damaged file has two rows of a span: then the later begin, whatever their order.
         told = start_ns, known.name, parent
-        name, before_ns, above = self.journal.opened.get(checked_id(span), ("", start_ns, -1))
+        name, before_ns, above = self.journal.opened.get(span, ("", start_ns, -1))
         start_ns, name, parent = max(told, (before_ns, name, above))
         self.journal.opened[span] = (name, start_ns, parent)
-        self.journal.last_ns = max(self.journal.last_ns, start_ns)
+        self._seen(start_ns - self._mono_ns)
 
     def _lost(self, row: list[Any]) -> None:
-        _, time, reason, total = row
+        _, time, reason, total = convert(row, tuple[str, Time, str, Number])
         self._seen(time)
-        self.journal.reported[checked_text(reason)] = checked_id(total, 0)
+        self.journal.reported[reason] = total
 
     def _fault(self, row: list[Any]) -> None:
-        _, time, place, error, total = row
+        _, time, place, error, total = convert(row, tuple[str, Time, str, str, Number])
         self._seen(time)
-        self.journal.faults[f"{checked_text(place)}: {checked_text(error)}"] = checked_id(total, 0)
+        self.journal.faults[f"{place}: {error}"] = total
 
     def _level(self, row: list[Any]) -> None:
-        _, time, level, reason = row
+        _, time, level, reason = convert(row, tuple[str, Time, str, str])
         self._seen(time)
-        self.journal.level, self.journal.level_reason = checked_text(level), checked_text(reason)
+        self.journal.level, self.journal.level_reason = level, reason
 
     def _mute(self, row: list[Any]) -> None:
-        _, time, place, reason = row
+        _, time, place, reason = convert(row, tuple[str, Time, str, str])
         self._seen(time)
-        self.journal.muted[checked_text(place)] = checked_text(reason)
+        self.journal.muted[place] = reason
 
     def _own(self, row: list[Any]) -> None:
-        _, time, total = row
+        _, time, total = convert(row, tuple[str, Time, Number])
         self._seen(time)
-        self.journal.own_ns = checked_id(total, 0)
+        self.journal.own_ns = total
 
     def _end(self, row: list[Any]) -> None:
-        self._seen(row[1])
+        self._seen(convert(row[1], Time))
         self.journal.ended = True
 
-    def _seen(self, time: object) -> None:
-        self.journal.last_ns = max(self.journal.last_ns, self._time(time))
+    def _seen(self, time: int) -> None:
+        self.journal.last_ns = max(self.journal.last_ns, self._mono_ns + time)
+
+
+def _belongs_nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether a call of a reward function belongs to no batch of its process.
+
+    Where a process verifies for others, one by one, there can be a million.
+    """
+    return (
+        name == names.REWARD_FN.name
+        and not parent
+        and "batch" not in attributes
+        and "step" not in attributes
+    )

@@ -7,12 +7,13 @@ says which numbers it took. Numbers begin anew with each process that generates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.batches import Member
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.generated import TrajectoryRow
+from rlvr_probe.recording.coarse import TrajectoryRow
 
 __all__ = ["place_queued"]
 

@@ -16,18 +16,19 @@ from msgspec import Meta
 from rlvr_probe.model import names
 
 __all__ = [
-    "ATTRIBUTES_MAX",
     "COUNT_MAX",
+    "DEFINITION",
     "FINE",
     "UNSOUND",
+    "Count",
     "Definition",
+    "Id",
+    "Number",
+    "Time",
     "decode_row",
     "decoder_of",
     "definition",
 ]
-
-ATTRIBUTES_MAX: Final = 256
-"""What a definition has at most; no row of ours has half of that."""
 
 COUNT_MAX: Final = (1 << 32) - 1
 """Tokens of one trajectory."""
@@ -48,11 +49,16 @@ decode_row: Final = msgspec.json.Decoder().decode
 Time = Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Id = Annotated[int, Meta(ge=1, lt=1 << 62)]
-_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 _Seconds = Annotated[float, Meta(ge=0)]
 _Digest = Annotated[str, Meta(min_length=16, max_length=16)]
-_Counts = Number | list[_Count]
+_Counts = Number | list[Count]
 _Flag = Literal[0, 1] | bool
+
+DEFINITION = tuple[
+    str, Number, Literal["span", "event"], str, Annotated[list[str], Meta(max_length=256)]
+]
+"""A ``def`` row; no row of ours has half as many attributes."""
 
 _SPAN: Final = (
     ("start", Time), ("duration", Number), ("span", Id), ("parent", Number),
@@ -61,11 +67,11 @@ _SPAN: Final = (
 _EVENT: Final = (("time", Time), ("parent", Number))
 
 _SERVED: Final[Mapping[str, Any]] = {
-    "cached_tokens": _Count,
+    "cached_tokens": Count,
     "queue_s": _Seconds,
     "prefill_s": _Seconds,
     "decode_s": _Seconds,
-    "preemptions": _Count,
+    "preemptions": Count,
     "finish": Literal[names.FINISHES],
 }
 
@@ -75,9 +81,9 @@ FINE: Final[Mapping[str, Mapping[str, Any]]] = {
         "engine": Number,
         "policy_version_min": Number,
         "policy_version_max": Number,
-        "prompt_tokens": _Count,
-        "response_tokens": _Count,
-        "loss_runs": _Count | list[_Count],
+        "prompt_tokens": Count,
+        "response_tokens": Count,
+        "loss_runs": Count | list[Count],
         "truncated": _Flag,
     },
     names.TURN.name: {
@@ -111,8 +117,8 @@ FINE: Final[Mapping[str, Mapping[str, Any]]] = {
         "told_by": Literal[names.TELLERS],
         "key": _Digest,
         "request": _Digest,
-        "prompt_tokens": _Count,
-        "response_tokens": _Count,
+        "prompt_tokens": Count,
+        "response_tokens": Count,
     },
 }
 """Spans of which there can be millions, and what their attributes are where they are known."""

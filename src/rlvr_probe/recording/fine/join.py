@@ -16,10 +16,10 @@ from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Attempt, Step
 from rlvr_probe.recording.bulk import Bulk, real
 from rlvr_probe.recording.clock import RunClock
+from rlvr_probe.recording.coarse import TrajectoryRow
 from rlvr_probe.recording.fine import columns
 from rlvr_probe.recording.fine.statements import statements
 from rlvr_probe.recording.fine.store import FineStore
-from rlvr_probe.recording.generated import TrajectoryRow
 from rlvr_probe.recording.load import Recorded
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
                 (
                     number, part.attempt, size, store.number(part.recorded.header.process),
                     part.recorded.header.clock, clock.at(part.recorded, row.time_ns),
-                    part.begun_ns, row.batch, row.keys,
+                    part.begun_ns, row.batch, row.k,
                 )
             ],
         )  # fmt: skip
