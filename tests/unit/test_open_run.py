@@ -247,6 +247,29 @@ def test_a_program_that_ends_with_an_open_run_leaves_nothing(folder: Path, tmp_p
     assert (done.stdout, done.stderr, list(left.iterdir())) == ("3\n", "", [])
 
 
+@pytest.mark.parametrize("child", ["del run", "run.close()", "", "print(len(run.steps))"])
+def test_a_forked_child_leaves_the_run_to_its_parent(folder: Path, child: str) -> None:
+    program = f"""
+import os, sys, rlvr_probe
+run = rlvr_probe.open_run({str(folder)!r})
+pid = os.fork()
+if not pid:
+    try:
+        {child or "pass"}
+    except rlvr_probe.exceptions.ProbeError as error:
+        print(error, flush=True)
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+print(len(run.trajectories))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    *said, count = done.stdout.splitlines()
+    assert (done.returncode, int(count) > 0) == (0, True)
+    assert ["was opened by another process" in line for line in said] == [True] * ("print" in child)
+
+
 def test_a_run_may_be_closed_by_another_thread(folder: Path) -> None:
     run = rlvr_probe.open_run(folder)
     thread = threading.Thread(target=run.close)

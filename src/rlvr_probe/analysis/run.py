@@ -6,6 +6,7 @@ can still import all of it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -124,7 +125,7 @@ class Run:
     """The tables of one recording, until it is closed.
 
     As a context it is closed at the end of the block; one that nobody holds closes itself. Several
-    may be open at a time. The recording is only read.
+    may be open at a time. The recording is only read. A forked child opens it anew.
 
     Attributes:
         source: The run id.
@@ -139,7 +140,8 @@ class Run:
         self.notes = (*notes, *tables.notes)
         self._sql = tables.sql
         self._lock = threading.RLock()
-        self._closing = weakref.finalize(self, stack.close)
+        self._pid = os.getpid()
+        self._closing = weakref.finalize(self, _close, stack, self._sql, self._pid)
         for name in _RELATIONS:
             rows = fill(statements(__name__)[name], names=STAGES)
             self._sql.execute(f'CREATE VIEW "{name}" AS {rows}')
@@ -238,9 +240,10 @@ class Run:
 
         # A connection is not closed while a query of its cursors runs, but refuses.
         with self._lock:
-            if not self._closing.alive:
+            if not self._closing.alive or os.getpid() != self._pid:
+                state = "opened by another process" if self._closing.alive else "closed"
                 raise ProbeError(
-                    f"run {self.source} was closed; rlvr_probe.open_run() opens a recording again"
+                    f"run {self.source} was {state}; rlvr_probe.open_run() opens a recording again"
                 )
             try:
                 if sql is None:
@@ -288,6 +291,15 @@ def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
         ]
         tables = stack.enter_context(open_tables(runs, signals=False))
         return Run(tables, stack.pop_all(), notes)
+
+
+def _close(stack: ExitStack, sql: duckdb.DuckDBPyConnection, pid: int) -> None:
+    """Close what the process ``pid`` opened; in a child of it DuckDB's threads are not there."""
+    if os.getpid() == pid:
+        stack.close()
+    else:  # not even at the end of the program: to drop it would wait for those threads
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(sql))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stack))
 
 
 def _table(
