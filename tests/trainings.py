@@ -15,9 +15,10 @@ from typing import Generic, TypeVar
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exporter import WorkloadExporter, Written
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 
 __all__ = ["Runner", "not_shown", "polytrace", "write_workload"]

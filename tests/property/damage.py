@@ -18,11 +18,12 @@ from typing import Any
 
 from rlvr_probe_polytrace import PolyTraceExporter
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, Training
 

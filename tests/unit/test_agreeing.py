@@ -14,8 +14,8 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.quantiles import SHARES, distribution, quantile
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import summarize
 from tests import today
 from tests.agreeing import disagreements, of_characterize, of_show
 from tests.simulated import FILTERED, SMALL, TRAINED, Corpus

@@ -13,10 +13,11 @@ import pytest
 
 from rlvr_probe.analysis import Attribution, StageDevices, stage_devices
 from rlvr_probe.analysis.chapters.devices import devices
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from tests.by_hand import tables_of
 from tests.journals import JournalFile, Training
 from tests.truth import Phase, Truth, tell

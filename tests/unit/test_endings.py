@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from tests.journals import BOOT, JournalFile, fake_proc, key
 
 DRIVER, CONTROLLER = "driver", "TaskRunner"

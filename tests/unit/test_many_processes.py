@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 from tests.actors import SECOND, Job
 from tests.journals import JournalFile, key, simple_run

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from rlvr_probe.analysis.chapters.rewards import rewards as chapter
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import MeasureColumn
 from rlvr_probe.reading import reward, rewards
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import open_tables
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from tests.chaptered import said
 from tests.journals import JournalFile
 

@@ -16,12 +16,13 @@ import pytest
 import rlvr_probe
 from rlvr_probe import guard, hooks
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
 from rlvr_probe.model import names
 from rlvr_probe.recorder import FULL, OFF, STAGES, Recorder, bookkeeping, owntime
 from rlvr_probe.recorder.owntime import CAP_NS, SAMPLE, Account, before, culprits
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from tests.jobs import wait_for
 from tests.unit.test_recorder import rows
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from rlvr_probe.report.document import clean, duration, seconds
 from tests.actors import Job
 from tests.journals import BOOT, MONO_NS, JournalFile, Training, fake_proc, simple_run

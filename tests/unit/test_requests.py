@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.reading import digest
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from tests.journals import BOOT, SECOND, JournalFile
 
 NUMBERS = ("prompt_tokens", "response_tokens", "cached_tokens", "queue_s", "prefill_s", "decode_s")

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import Tables
-from rlvr_probe.report import summarize
 from tests.simulated import Corpus, brief
 from tests.simulator import KINDS, Costs, Scenario, Truth, scenario, simulate
 from tests.simulator.books import CATEGORIES, Books

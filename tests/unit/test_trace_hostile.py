@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names, schema
 from rlvr_probe.recorder import Recorder
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.window import Window
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, Training, fake_proc, key, simple_run, summed
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import ToolCall
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from rlvr_probe.report.turns import turns_line
 from tests.journals import JournalFile, Training
 

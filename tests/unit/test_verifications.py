@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import open_tables
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 from tests import today
 from tests.by_hand import tables_of
 from tests.journals import SECOND, JournalFile

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model import names
 from rlvr_probe.model.workload import LeftOut, Workload
 from rlvr_probe.recording import read_run
-from rlvr_probe.report.summary import summarize
 from rlvr_probe.workload import build, build_workload
 from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
 from rlvr_probe.workload.reasons import REASONS, why_nothing

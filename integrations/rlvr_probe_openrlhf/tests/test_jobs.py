@@ -20,8 +20,8 @@ from rlvr_probe_openrlhf.tests.runs import (
 )
 from rlvr_probe_openrlhf.tests.service import PATIENCE_S
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch, Trajectory, Turn
-from rlvr_probe.report import summarize
 from tests import trainings
 from tests.planted import characterized
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rlvr_probe_openrlhf.tests import pretend
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.recording.follow.activity import Activity
-from rlvr_probe.report import summarize
 from tests.surroundings import surroundings
 
 

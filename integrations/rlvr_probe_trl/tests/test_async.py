@@ -13,11 +13,11 @@ from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_async import GROUP
 from rlvr_probe_trl.tests.train_tools import CANARY
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import summarize
 from rlvr_probe.workload import build_workload
 from tests.trainings import polytrace
 

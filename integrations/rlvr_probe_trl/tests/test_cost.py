@@ -10,8 +10,9 @@ import pytest
 from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.truth import read_truth
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.recording import read_run
-from rlvr_probe.report import render, summarize
+from rlvr_probe.report import render
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 

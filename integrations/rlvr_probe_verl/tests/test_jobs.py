@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rlvr_probe_verl.tests.runs import FULL, PROMPTS, SCENARIOS, Finished, Runner
 
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Step
-from rlvr_probe.report.summary import summarize
 from tests import trainings
 from tests.planted import characterized
 from tests.watched import GPUS, check_what_is_told_of_it, planned, received

@@ -10,9 +10,9 @@ from rlvr_probe_verl.tests.runs import OUTPUTS, PROMPTS, Finished, Runner
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.chapters.rewards import rewards as chapter
+from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.recording.tables import open_tables
-from rlvr_probe.report import summarize
 from tests.chaptered import said
 
 # It takes a minute on two cores.

@@ -1,6 +1,9 @@
-"""Says what a recorded run did: as JSON, as tables on a terminal, as plain text in a pipe."""
+"""Lays out what was found of a run: for a terminal, as plain text for a pipe, as a page.
+
+Nothing is computed here: figures, and what of them stands out, come from
+:mod:`rlvr_probe.analysis`.
+"""
 
 from rlvr_probe.report.render import render
-from rlvr_probe.report.summary import SHOW_SCHEMA_VERSION, summarize
 
-__all__ = ["SHOW_SCHEMA_VERSION", "render", "summarize"]
+__all__ = ["render"]

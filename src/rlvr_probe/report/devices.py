@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
-from rlvr_probe.analysis import StageDevices, stage_devices
 from rlvr_probe.model import names
-from rlvr_probe.model.devices import DeviceSeries
-from rlvr_probe.model.trace import Trace
 from rlvr_probe.report.document import Block, Column, Line, clean, duration, grid, seconds
 
-__all__ = ["device_alarms", "device_table", "devices"]
+__all__ = ["device_alarms", "device_table"]
 
 _GIB: Final = 1 << 30
 _BEHIND: Final = 0.1
@@ -25,61 +21,6 @@ _REASONS: Final = 6
 
 _THROTTLED: Final = 0.01
 """Share of step time from which it is said that clocks were held down."""
-
-
-def devices(trace: Trace) -> dict[str, Any] | None:
-    """Devices that were read, who read them, and what they did by stage; None if there are none."""
-    if not trace.devices and not trace.sidecars:
-        return None
-    return {
-        "list": [_device(trace, one) for one in trace.devices],
-        "sidecars": [
-            {
-                "process": one.key,
-                "host": one.host,
-                "pid": one.pid,
-                "state": one.state,
-                "start_s": one.start_ns / 1e9,
-                "last_seen_s": one.last_seen_ns / 1e9,
-                "lost": dict(one.lost),
-                "faults": dict(one.faults),
-            }
-            for one in trace.sidecars
-        ],
-        "stages": [_stage(one) for one in stage_devices(trace)],
-    }
-
-
-def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
-    facts = one.facts
-    users = [process for process in trace.processes if one.uuid in process.works_on]
-    times = [readings.times_ns for readings in one.readings.values() if len(readings)]
-    return {
-        "uuid": facts.uuid,
-        "kind": facts.kind,
-        "vendor": facts.vendor,
-        "model": facts.model,
-        "driver": facts.driver,
-        "parent": facts.parent,
-        "host": facts.host,
-        "memory_limit_b": facts.memory_limit_b,
-        "hz": facts.hz,
-        "samples": one.samples,
-        "from_s": min((moments[0] for moments in times), default=0) / 1e9 if times else None,
-        "to_s": max((moments[-1] for moments in times), default=0) / 1e9 if times else None,
-        "counters": [counter.name for counter in one.counters()],
-        "absent": dict(facts.absent),
-        "faults": [
-            {"time_s": fault.time_ns / 1e9, "what": fault.what, "code": fault.code}
-            for fault in one.faults
-        ],
-        "processes": [process.index for process in users],
-        "ranks": [process.rank for process in users if process.rank is not None],
-    }
-
-
-def _stage(one: StageDevices) -> dict[str, Any]:
-    return asdict(one)
 
 
 def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:

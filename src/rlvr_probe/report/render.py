@@ -23,7 +23,7 @@ def render(summary: Mapping[str, Any], file: TextIO, *, color: bool | None = Non
     """Write the report on a summary to ``file``, at most 100 columns wide.
 
     Args:
-        summary: From :func:`~rlvr_probe.report.summarize`.
+        summary: From :func:`~rlvr_probe.analysis.summary.summarize`.
         file: Where to; a stream that cannot say a character gets a question mark.
         color: Draw with rich; by default if ``file`` is a terminal and rich is installed.
     """

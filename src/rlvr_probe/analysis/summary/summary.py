@@ -1,0 +1,114 @@
+"""What ``rlvr-probe show --json`` prints: docs/reference/show-json.md names every key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rlvr_probe.analysis.summary.devices import devices
+from rlvr_probe.analysis.summary.job import roles, rpcs, selection, staleness
+from rlvr_probe.analysis.summary.lengths import counted, counts, lengths
+from rlvr_probe.analysis.summary.processes import (
+    attempt_entry,
+    open_spans,
+    process_entry,
+    user_spans,
+)
+from rlvr_probe.analysis.summary.requests import requests
+from rlvr_probe.analysis.summary.rewards import rewards
+from rlvr_probe.analysis.summary.steps import stages, step_entry
+from rlvr_probe.analysis.summary.turns import tool_use, turn_counts
+from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.recording.remarks import cut
+from rlvr_probe.recording.training import FACTS, last_training
+
+__all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
+
+SHOW_SCHEMA_VERSION: Final = 1
+"""Version of the JSON; a removed or redefined key raises it."""
+
+
+def summarize(trace: Trace) -> dict[str, Any]:
+    """Counts and figures of a run, ready for JSON.
+
+    Top-level counts are of training, each step once: steps thrown away by a resume are under
+    ``redone``, evaluation is under ``evaluation``. ``trajectories`` and tokens include those of
+    steps that were not finished; what is said of their lengths, turns, tools and rewards is of
+    batches that are whole, if any is.
+    """
+    standing = list(trace.steps())
+    started = [step for step in standing if step.started]
+    batches = [batch for step in standing for batch in step.batches]
+    whole = any(batch.whole for batch in batches)
+    sample = counted(batches, whole=whole)
+    redone = trace.redone
+    return {
+        "schema_version": SHOW_SCHEMA_VERSION,
+        "run": trace.run,
+        "processes": len(trace.processes),
+        "attempts": len(trace.attempts),
+        "steps": sum(step.done for step in started),
+        "unfinished_steps": sum(not step.done for step in started),
+        "redone_steps": len(redone),
+        **counts(batches),
+        "open_spans": len(trace.open_spans),
+        "lost_records": sum(trace.lost.values()),
+        "duration_s": max((one.last_seen_ns for one in trace.processes), default=0) / 1e9,
+        "training": _training(trace),
+        "lengths": lengths(sample),
+        "stages": stages(trace, standing),
+        "rewards": rewards(sample),
+        "turns": turn_counts(sample),
+        "tools": tool_use(sample),
+        "requests": requests(trace),
+        "roles": roles(trace),
+        "unreached": trace.unreached,
+        "rpcs": rpcs(trace, standing),
+        "selection": selection(sample),
+        "staleness": staleness(sample),
+        "devices": devices(trace),
+        "user_spans": user_spans(trace),
+        "step_list": [step_entry(step, whole) for step in started],
+        "attempt_list": [attempt_entry(trace, attempt) for attempt in trace.attempts],
+        "process_list": [process_entry(trace, one) for one in trace.processes],
+        "open_span_list": open_spans(trace),
+        "redone": [
+            {
+                "attempt": step.attempt,
+                "session": step.session,
+                "step": step.number,
+                "superseded_by": step.superseded_by,
+                "trajectories": sum(batch.rows for batch in step.batches),
+            }
+            for step in redone
+        ],
+        "evaluation": _evaluation(standing),
+        "finer_spans": {
+            name: {"count": count, "total_s": total_s}
+            for name, (count, total_s) in trace.totals.items()
+        },
+        "lost": trace.lost,
+        "faults": dict(sum((Counter(one.faults) for one in trace.processes), Counter[str]())),
+        "notes": [*trace.notes, *_cut(batches)],
+    }
+
+
+def _training(trace: Trace) -> dict[str, Any] | None:
+    facts = last_training(trace.attempts)
+    return {name: facts.get(name) for name in FACTS} if facts else None
+
+
+def _cut(batches: Sequence[Batch]) -> list[str]:
+    rows = [batch.rows for batch in batches if not batch.whole]
+    return cut(len(batches) - len(rows), len(rows), sum(rows))
+
+
+def _evaluation(steps: Sequence[Step]) -> dict[str, Any]:
+    batches = [batch for step in steps for batch in step.evaluations]
+    return {
+        "steps": sorted({step.number for step in steps if step.evaluations}),
+        **counts(batches),
+        "lengths": lengths(batches),
+    }
