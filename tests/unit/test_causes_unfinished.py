@@ -10,13 +10,13 @@ import pytest
 from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
+from rlvr_probe.analysis.unexplained import NO_CAUSE
 from rlvr_probe.model import names
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report.characterize import lay_out_characterization
 from rlvr_probe.report.document import Line
 from rlvr_probe.report.page.headline import headline
-from rlvr_probe.report.unexplained import NO_CAUSE
 from tests import today
 from tests.journals import MONO_NS, SECOND, JournalFile, fake_proc
 from tests.unit.test_ledger_by_hand import Job, fake_machine

@@ -7,7 +7,7 @@ from typing import Final
 from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.ledger import Ledger
-from rlvr_probe.report.unexplained import NO_CAUSE, unexplained
+from rlvr_probe.analysis.unexplained import NO_CAUSE, unexplained
 
 __all__ = ["FAMILIES", "families", "headline"]
 
