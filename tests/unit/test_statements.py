@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import analysis
+from rlvr_probe import analysis, report
 from rlvr_probe.analysis.statements import Statements, fill, statements
 
-ANALYSIS = Path(analysis.__path__[0])
+ANALYSIS, REPORT = Path(analysis.__path__[0]), Path(report.__path__[0])
 FILES = sorted(ANALYSIS.rglob("*.sql"))
 QUERY = re.compile(r"\bSELECT\b[^.]*\bFROM\b|\bFROM\b[^.]*\bWHERE\b|\bUPDATE\b[^.]*\bSET\b")
 
@@ -29,7 +29,8 @@ def strings(module: Path) -> Iterator[str]:
 def test_no_module_has_a_query_in_it() -> None:
     found = [
         (module.name, text)
-        for module in sorted(ANALYSIS.rglob("*.py"))
+        for package in (ANALYSIS, REPORT)
+        for module in sorted(package.rglob("*.py"))
         for text in strings(module)
         if QUERY.search(text)
     ]

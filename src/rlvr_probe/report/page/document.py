@@ -9,11 +9,12 @@ from typing import Any
 from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series
+from rlvr_probe.analysis.page.references import referred
+from rlvr_probe.analysis.page.source import hosts, lost
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.headline import FAMILIES, headline
 from rlvr_probe.report.page.ledgers import ledger_of
 from rlvr_probe.report.page.plain import cleaned, drawn
-from rlvr_probe.report.page.referred import referred
 from rlvr_probe.report.page.shapes import lengths_of
 from rlvr_probe.report.page.shares import unit_of
 from rlvr_probe.report.page.tracks import timeline_of
@@ -74,7 +75,7 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
         "lengths": lengths_of(tables),
         "chapters": [_chapter(one, shared) for one in told.chapters],
         "notes": list(dict.fromkeys(told.notes)),
-        "lost": _lost(tables),
+        "lost": [list(row) for row in lost(tables)],
     }
     if found["ledger"]:
         for row in (*found["ledger"]["who"], *found["ledger"]["worst"]):
@@ -90,20 +91,9 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
 def _run(tables: Tables, told: Characterization) -> dict[str, Any]:
     facts = {name: told.facts[name] for name in _RUN}
     [counts] = told.counts.dicts
-    [[hosts]] = tables.sql.execute(
-        "SELECT count(DISTINCT host) FROM process WHERE host <> ''"
-    ).fetchall()
     facts |= {name: counts[name] for name in ("trajectories", "steps", "processes")}
-    facts |= {"tokens": counts["response_tokens"], "hosts": hosts}
+    facts |= {"tokens": counts["response_tokens"], "hosts": hosts(tables)}
     return {name: value for name, value in facts.items() if value not in (None, "")}
-
-
-def _lost(tables: Tables) -> list[list[Any]]:
-    rows = tables.sql.execute(
-        "SELECT reason, sum(rows)::BIGINT AS rows FROM lost GROUP BY reason HAVING sum(rows) > 0"
-        " ORDER BY rows DESC"
-    ).fetchall()
-    return [list(row) for row in rows]
 
 
 def _evidence(evidence: dict[str, Evidence], shared: _Shared) -> dict[str, Any]:

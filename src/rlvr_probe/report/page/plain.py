@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["clean", "cleaned", "drawn", "embedded", "sampled"]
+__all__ = ["clean", "cleaned", "drawn", "embedded"]
 
 _LONGEST: Final = 20_000
 """Characters of one text; the longest that is meant is a query."""
@@ -58,8 +58,3 @@ def embedded(text: str) -> str:
     for one in "<>&\u2028\u2029":
         text = text.replace(one, f"\\u{ord(one):04x}")
     return text
-
-
-def sampled(count: int, most: int) -> int:
-    """Of ``count`` things, how many are taken together so that there are at most ``most``."""
-    return max(1, -(-count // most))

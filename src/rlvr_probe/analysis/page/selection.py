@@ -6,15 +6,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rlvr_probe.analysis.causes import Cause
+from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["GPUS", "chosen_gpus", "chosen_steps"]
+__all__ = ["GPUS", "chosen_gpus", "chosen_steps", "together"]
+
+_SQL: Final = statements(__name__)
 
 GPUS: Final = 48
 """GPUs that are drawn; all are counted."""
 
 _ENDS: Final = 8
 """Of these, so many that waited least, and most."""
+
+
+def together(count: int, most: int) -> int:
+    """Of ``count`` things, how many make one so that there are at most ``most``."""
+    return max(1, -(-count // most))
 
 
 def _even(of: Sequence[int], count: int) -> Iterator[int]:
@@ -40,9 +48,7 @@ def _first(count: int, *some: Iterable[int]) -> list[int]:
 
 def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
     """Numbers of the GPUs that are drawn, in order, and how many there are for which reason."""
-    places = tables.sql.execute(
-        "SELECT gpu, process, device, rank FROM gpu ORDER BY gpu"
-    ).fetchall()
+    places = tables.sql.execute(_SQL["gpus"]).fetchall()
     every = [gpu for gpu, *_ in places]
     if len(every) <= GPUS:
         return every, {}
@@ -56,13 +62,7 @@ def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dic
             here = rank is not None and rank == cause.where.get("rank")
             if here or process in processes or device in devices:
                 named[gpu] = None
-    waited = [
-        gpu
-        for gpu, _ in tables.sql.execute(
-            "SELECT gpu, sum(ns) FILTER (starts_with(category, 'wait.')) AS waited FROM ledger"
-            " GROUP BY gpu ORDER BY waited, gpu"
-        ).fetchall()
-    ]
+    waited = [gpu for gpu, _ in tables.sql.execute(_SQL["waited"]).fetchall()]
     causing = _first(GPUS // 2, named)
     ends = _first(len(causing) + 2 * _ENDS, causing, waited[:_ENDS], waited[::-1][:_ENDS])
     chosen = _first(GPUS, ends, _even(every, GPUS), every)
@@ -83,9 +83,7 @@ def chosen_steps(
         cost: By step_id, what it takes to draw it.
         most: What all of them may take.
     """
-    steps = tables.sql.execute(
-        "SELECT step_id, end_ns - start_ns FROM step WHERE number >= 1 ORDER BY start_ns, step_id"
-    ).fetchall()
+    steps = tables.sql.execute(_SQL["steps"]).fetchall()
     order = [step for step, _ in steps if step in cost]
     took = dict(steps)
     longest = sorted(order, key=lambda step: -took[step])
