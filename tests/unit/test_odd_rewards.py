@@ -15,7 +15,7 @@ import pytest
 from rlvr_probe.analysis.chapters.rewards import rewards as chapter
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
-from rlvr_probe.model.columns import MeasureColumn
+from rlvr_probe.model.columns import MeasureColumn, finite_of, unknown_in
 from rlvr_probe.reading import reward, rewards
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import open_tables
@@ -135,6 +135,23 @@ def test_a_verification_that_contradicts_itself_is_no_row(
     journal.span(names.VERIFY, 5, 25, batch=9, function="f", **given)
     journal.close()
     assert read_run(tmp_path).lost["bad_row"] == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "odd", "finite", "unknown"),
+    [
+        ([1.5, -2.0], [], [1.5, -2.0], 0),
+        ([nan, nan, 1.5, inf, -inf], [0], [1.5], 1),
+        ([1e308, 1e308], [], [1e308, 1e308], 0),
+        ([], [], [], 0),
+    ],
+)
+def test_a_column_knows_which_of_its_values_are_numbers(
+    values: list[float], odd: list[int], finite: list[float], unknown: int
+) -> None:
+    column = MeasureColumn(array("d", values), odd)
+    assert list(finite_of(column)) == list(finite_of(list(column))) == finite
+    assert unknown_in(column) == unknown_in(list(column)) == unknown
 
 
 def test_a_column_tells_no_number_from_none() -> None:

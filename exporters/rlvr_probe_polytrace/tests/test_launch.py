@@ -21,7 +21,7 @@ from rlvr_probe_polytrace.tests.workloads import (
     write,
 )
 
-from rlvr_probe.model.turns import RewardCallColumns
+from rlvr_probe.model.verifications import RewardCallColumns
 from rlvr_probe.model.workload import Iteration, Workload
 
 

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from rlvr_probe.model.turns import RewardCall, RewardCallColumns, ToolCall, Turn
+from rlvr_probe.model.columns import RaggedColumn
+from rlvr_probe.model.turns import ToolCall, Turn
+from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 
 __all__ = [
     "Batch",
@@ -140,6 +142,13 @@ class BatchShard:
     """What names the prompt of each group of the shard, in every process."""
     policy_versions: Sequence[tuple[int, int] | None] | None = None
     """Trainer steps that the oldest and the newest weights had done which each row saw."""
+
+    @property
+    def loss_tokens(self) -> int | None:
+        """Those of all its rows, as of a :class:`Trajectory`."""
+        if isinstance(self.loss_runs, RaggedColumn):
+            return self.loss_runs.alternate_sum()
+        return None if self.loss_runs is None else sum(sum(runs[::2]) for runs in self.loss_runs)
 
 
 @dataclass(slots=True)

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from math import isnan
+from itertools import chain, pairwise
+from math import isfinite, isnan
+from operator import lt, ne
 from typing import overload
 
-__all__ = ["MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn", "lengths_of"]
+__all__ = [
+    "MeasureColumn",
+    "PairColumn",
+    "RaggedColumn",
+    "RowIndex",
+    "SparseColumn",
+    "finite_of",
+    "firsts_of",
+    "lengths_of",
+    "unknown_in",
+]
 
 
 class RaggedColumn(Sequence[Sequence[int]]):
@@ -56,6 +68,14 @@ class RaggedColumn(Sequence[Sequence[int]]):
     def __len__(self) -> int:
         return len(self._ends)
 
+    def alternate_sum(self) -> int:
+        """Sum of the first, third, fifth and so on number of every list."""
+        values = self._values
+        if len(values) == len(self._ends) and all(map(lt, chain((0,), self._ends), self._ends)):
+            return sum(values)
+        ends = pairwise(chain((0,), self._ends))
+        return sum(sum(values[begin:end:2]) for begin, end in ends)
+
 
 class SparseColumn(Sequence["int | None"]):
     """Numbers from 0 of which some are unknown."""
@@ -92,6 +112,10 @@ class SparseColumn(Sequence["int | None"]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def unknown(self) -> int:
+        """How many are unknown."""
+        return self._values.count(-1)
+
 
 class MeasureColumn(Sequence["float | None"]):
     """Values of which some are unknown, and some no number."""
@@ -118,6 +142,18 @@ class MeasureColumn(Sequence["float | None"]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def unknown(self) -> int:
+        """How many are unknown."""
+        nans: int = sum(map(ne, self._values, self._values))
+        return nans - len(self._odd)
+
+    def finite(self) -> Sequence[float]:
+        """Those that are known, and numbers, in their order."""
+        # NaN and infinity show in the sum.
+        if isfinite(sum(self._values)):
+            return self._values
+        return array("d", filter(isfinite, self._values))
 
 
 class PairColumn(Sequence["tuple[int, int] | None"]):
@@ -149,8 +185,26 @@ class PairColumn(Sequence["tuple[int, int] | None"]):
         pairs = zip(self._first, self._second, strict=True)
         return [None if second < first else second - first for first, second in pairs]
 
+    def firsts(self) -> Sequence[int]:
+        """The first number of each pair that is known."""
+        if not self.unknown():
+            return self._first
+        pairs = zip(self._first, self._second, strict=True)
+        return [first for first, second in pairs if first <= second]
+
     def __len__(self) -> int:
         return len(self._first)
+
+    def unknown(self) -> int:
+        """How many are unknown."""
+        return sum(map(lt, self._second, self._first))
+
+
+def unknown_in(column: Sequence[object]) -> int:
+    """How many of its values are None."""
+    if isinstance(column, (SparseColumn, MeasureColumn, PairColumn)):
+        return column.unknown()
+    return sum(value is None for value in column)
 
 
 def lengths_of(pairs: Sequence[tuple[int, int] | None]) -> list[int | None]:
@@ -158,6 +212,20 @@ def lengths_of(pairs: Sequence[tuple[int, int] | None]) -> list[int | None]:
     if isinstance(pairs, PairColumn):
         return pairs.lengths()
     return [None if pair is None else pair[1] - pair[0] for pair in pairs]
+
+
+def firsts_of(pairs: Sequence[tuple[int, int] | None]) -> Sequence[int]:
+    """The first number of each pair that is known."""
+    if isinstance(pairs, PairColumn):
+        return pairs.firsts()
+    return [pair[0] for pair in pairs if pair is not None]
+
+
+def finite_of(values: Sequence[float | None]) -> Sequence[float]:
+    """Those that are known, and numbers, in their order."""
+    if isinstance(values, MeasureColumn):
+        return values.finite()
+    return [value for value in values if value is not None and isfinite(value)]
 
 
 class RowIndex:
@@ -186,11 +254,6 @@ class RowIndex:
         if not 0 <= row < len(self._first) - 1:
             return ()
         return self.order[self._first[row] : self._first[row + 1]]
-
-    def counts(self) -> Iterator[int]:
-        """How many entries each row has, of those that have any."""
-        first = self._first
-        return (count for at in range(len(first) - 1) if (count := first[at + 1] - first[at]))
 
     def __iter__(self) -> Iterator[int]:
         """The rows that have entries, ascending."""

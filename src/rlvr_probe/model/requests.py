@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from operator import eq
@@ -43,14 +44,16 @@ class Request:
 class RequestColumns(Sequence[Request]):
     """Requests; one is made when it is asked for."""
 
-    def __init__(self) -> None:
-        """Hold none."""
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        """Take ``requests``."""
         self._process = array("I")
         self._start, self._end = array("q"), array("q")
         self._tokens = (SparseColumn(), SparseColumn(), SparseColumn())
         self._seconds = (array("d"), array("d"), array("d"))
         self._preemptions = SparseColumn()
         self._finish = array("b")
+        for request in requests:
+            self.append(request)
 
     def append(self, request: Request) -> None:
         """Take a request."""
@@ -95,6 +98,34 @@ class RequestColumns(Sequence[Request]):
 
     def __len__(self) -> int:
         return len(self._start)
+
+    def times(self) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
+        """How long each waited, was prefilled and decoded, s, where that is known."""
+        queue, prefill, decode = (
+            [value for value in column if not isnan(value)] for column in self._seconds
+        )
+        return queue, prefill, decode
+
+    def finishes(self) -> Counter[str | None]:
+        """How many ended in which way."""
+        found = Counter(self._finish)
+        return Counter(
+            {None if one < 0 else names.FINISHES[one]: count for one, count in found.items()}
+        )
+
+    def preempted(self) -> Counter[int]:
+        """How many lost their place in the engine's cache how often, of those that tell."""
+        return Counter(times for times in self._preemptions if times is not None)
+
+    def cached(self) -> tuple[int, int]:
+        """Tokens of prompts, and how many of them were cached, of those of which both are known."""
+        prompt, _, cached = self._tokens
+        known = [
+            (sent, found)
+            for sent, found in zip(prompt, cached, strict=True)
+            if sent is not None and found is not None
+        ]
+        return sum(sent for sent, _ in known), sum(found for _, found in known)
 
     def __eq__(self, other: object) -> bool:
         """Whether they hold the same requests in the same order."""

@@ -1,11 +1,11 @@
-"""Turns, tool calls and verifications of trajectories, kept in columns: a run can have millions."""
+"""Turns and tool calls of trajectories, kept in columns: a run can have millions."""
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import eq
 from typing import overload
 
@@ -15,12 +15,11 @@ from rlvr_probe.model.requests import Request
 __all__ = [
     "LooseCall",
     "LooseCallColumns",
-    "RewardCall",
-    "RewardCallColumns",
     "ToolCall",
     "ToolColumns",
     "Turn",
     "TurnColumns",
+    "tool_times",
     "turn_counts",
     "turn_seconds",
 ]
@@ -63,23 +62,6 @@ class ToolCall:
     def latency_s(self) -> float:
         """How long it took, s; calls of one turn may overlap."""
         return (self.end_ns - self.start_ns) / 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class RewardCall:
-    """One call of one reward function in one process."""
-
-    process: int
-    function: str
-    start_ns: int
-    end_ns: int
-    samples: int | None
-    row: int | None = None
-    """Row in the shard, where it verified one trajectory."""
-    attempts: int | None = None
-    """Requests that it took, where it asked a service."""
-    timeouts: int | None = None
-    """Of those, that nobody answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +170,11 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         return iter(self._by_row())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(set(self._rows))
 
-    def counts(self) -> Iterator[int]:
-        """How many turns each row has, of those that have any; makes none of them."""
-        return self._by_row().counts()
+    def counts(self) -> Iterable[int]:
+        """How many turns each row has, of those that have any, in no order; makes none of them."""
+        return Counter(self._rows).values()
 
     def seconds(self) -> Iterator[float]:
         """How long each turn took, s, in the order in which they were told."""
@@ -217,8 +199,8 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         )
 
 
-def turn_counts(turns: Mapping[int, tuple[Turn, ...]]) -> Iterator[int]:
-    """How many turns each row has, of those that have any."""
+def turn_counts(turns: Mapping[int, tuple[Turn, ...]]) -> Iterable[int]:
+    """How many turns each row has, of those that have any, in no order."""
     return turns.counts() if isinstance(turns, TurnColumns) else map(len, turns.values())
 
 
@@ -289,100 +271,21 @@ class ToolColumns(Mapping[int, tuple[ToolCall, ...]]):
     def __len__(self) -> int:
         return len(set(self._rows))
 
+    def times(self) -> Iterator[tuple[str | None, str | None, str | None, float]]:
+        """Tool, status, error and latency, s, of each call, in no order; makes none of them."""
+        words = map(self._known.__getitem__, self._words)
+        calls = zip(words, self._start, self._end, strict=True)
+        return ((*told, (end_ns - start_ns) / 1e9) for told, start_ns, end_ns in calls)
 
-class RewardCallColumns(Sequence[RewardCall]):
-    """Calls of reward functions; one is made when it is asked for."""
 
-    def __init__(self) -> None:
-        """Hold none."""
-        self._process, self._words = array("I"), array("I")
-        self._samples, self._rows = SparseColumn(), SparseColumn()
-        self._attempts, self._timeouts = SparseColumn(), SparseColumn()
-        self._start, self._end = array("q"), array("q")
-        self._numbers = dict[str, int]()
-        self._names = list[str]()
-
-    @classmethod
-    def of(
-        cls,
-        functions: Sequence[str],
-        *,
-        process: array[int],
-        start_ns: array[int],
-        end_ns: array[int],
-        samples: array[int],
-        rows: array[int],
-        attempts: array[int],
-        timeouts: array[int],
-    ) -> RewardCallColumns:
-        """Calls in columns; -1 is unknown."""
-        found = cls()
-        found._names = list(dict.fromkeys(functions))
-        found._numbers = {name: number for number, name in enumerate(found._names)}
-        found._process = array("I", process)
-        found._words = array("I", map(found._numbers.__getitem__, functions))
-        found._start, found._end = start_ns, end_ns
-        found._samples, found._rows = SparseColumn.of(samples), SparseColumn.of(rows)
-        found._attempts, found._timeouts = SparseColumn.of(attempts), SparseColumn.of(timeouts)
-        return found
-
-    def seconds(self) -> Iterator[tuple[str, float]]:
-        """Function and length of each call, s."""
-        words = map(self._names.__getitem__, self._words)
-        times = zip(words, self._start, self._end, strict=True)
-        return ((function, (end_ns - start_ns) / 1e9) for function, start_ns, end_ns in times)
-
-    def asked(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
-        """Function, row, attempts and timeouts of each call."""
-        words = map(self._names.__getitem__, self._words)
-        return zip(words, self._rows, self._attempts, self._timeouts, strict=True)
-
-    def append(self, call: RewardCall) -> None:
-        """Take a call."""
-        number = self._numbers.setdefault(call.function, len(self._names))
-        if number == len(self._names):
-            self._names.append(call.function)
-        self._process.append(call.process)
-        self._words.append(number)
-        self._samples.append(call.samples)
-        self._rows.append(call.row)
-        self._attempts.append(call.attempts)
-        self._timeouts.append(call.timeouts)
-        self._start.append(call.start_ns)
-        self._end.append(call.end_ns)
-
-    def by_start(self) -> RewardCallColumns:
-        """The same calls in the order of their start."""
-        if all(before <= start for before, start in pairwise(self._start)):
-            return self
-        order = sorted(range(len(self)), key=self._start.__getitem__)
-        found = RewardCallColumns()
-        found._names, found._numbers = self._names, self._numbers
-        for name in ("_process", "_words", "_start", "_end"):
-            column = getattr(self, name)
-            setattr(found, name, array(column.typecode, map(column.__getitem__, order)))
-        for name in ("_samples", "_rows", "_attempts", "_timeouts"):
-            setattr(found, name, SparseColumn(map(getattr(self, name).__getitem__, order)))
-        return found
-
-    @overload
-    def __getitem__(self, at: int) -> RewardCall: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[RewardCall]: ...
-    def __getitem__(self, at: int | slice) -> RewardCall | Sequence[RewardCall]:
-        """The call at ``at``, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
-        return RewardCall(
-            self._process[at],
-            self._names[self._words[at]],
-            self._start[at],
-            self._end[at],
-            self._samples[at],
-            self._rows[at],
-            self._attempts[at],
-            self._timeouts[at],
-        )
-
-    def __len__(self) -> int:
-        return len(self._start)
+def tool_times(
+    calls: Mapping[int, tuple[ToolCall, ...]],
+) -> Iterator[tuple[str | None, str | None, str | None, float]]:
+    """Tool, status, error and latency, s, of each call, in no order."""
+    if isinstance(calls, ToolColumns):
+        return calls.times()
+    return (
+        (call.tool, call.status, call.error, call.latency_s)
+        for told in calls.values()
+        for call in told
+    )

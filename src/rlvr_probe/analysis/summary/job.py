@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.quantiles import distribution
+from rlvr_probe.analysis.quantiles import distribution_of
 from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.columns import firsts_of
 from rlvr_probe.model.trace import Step, Trace
 
 __all__ = ["roles", "rpcs", "selection", "staleness"]
@@ -99,16 +99,15 @@ def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
 
     Of the oldest weights that it saw; None where no trajectory tells.
     """
-    lag = array("q")
+    lag = Counter[int]()
     for batch in batches:
         for shard in batch.shards:
-            lag.extend(
-                batch.step - 1 - pair[0] for pair in shard.policy_versions or () if pair is not None
-            )
+            for version, count in Counter(firsts_of(shard.policy_versions or ())).items():
+                lag[batch.step - 1 - version] += count
     if not lag:
         return None
     return {
-        "trajectories": len(lag),
-        "stale": sum(steps > 0 for steps in lag),
-        "steps": distribution(array("q", sorted(lag))),
+        "trajectories": lag.total(),
+        "stale": sum(count for steps, count in lag.items() if steps > 0),
+        "steps": distribution_of(lag),
     }

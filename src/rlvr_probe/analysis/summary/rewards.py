@@ -8,6 +8,8 @@ from math import isfinite
 from typing import Any
 
 from rlvr_probe.model.batch import Batch
+from rlvr_probe.model.columns import finite_of, unknown_in
+from rlvr_probe.model.verifications import RewardCalls
 
 __all__ = ["rewards"]
 
@@ -21,41 +23,45 @@ def rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     """
     values = dict[str, tuple[int, float]]()
     odd, missing = Counter[str](), Counter[str]()
-    calls = dict[str, tuple[int, float]]()
-    asked = dict[str, tuple[int, int]]()
-    waited = set[str]()
+    calls = dict[str, RewardCalls]()
     for shard in (shard for batch in batches for shard in batch.shards):
         for column in shard.rewards:
-            given = [value for value in column.values if value is not None]
-            known = [value for value in given if isfinite(value)]
-            odd[column.function] += len(given) - len(known)
-            missing[column.function] += len(column.values) - len(given)
-            count, total = values.get(column.function, (0, 0.0))
-            values[column.function] = (count + len(known), total + sum(known))
-        for function, seconds in shard.calls.seconds():
-            count, total = calls.get(function, (0, 0.0))
-            calls[function] = (count + 1, total + seconds)
-        for function, row, attempts, timeouts in shard.calls.asked():
-            if row is not None:
-                waited.add(function)
-            if attempts is not None:
-                again, late = asked.get(function, (0, 0))
-                asked[function] = (again + max(0, attempts - 1), late + (timeouts or 0))
+            name, known = column.function, finite_of(column.values)
+            unknown = unknown_in(column.values)
+            missing[name] += unknown
+            odd[name] += len(column.values) - unknown - len(known)
+            count, total = values.get(name, (0, 0.0))
+            values[name] = (count + len(known), total + sum(known))
+        for name, told in shard.calls.by_function().items():
+            calls[name] = calls[name] + told if name in calls else told
     return [
-        {
-            "function": function,
-            "values": values[function][0] if function in values else None,
-            "mean": _mean(*values[function]) if function in values else None,
-            "not_finite": odd[function] if function in values else None,
-            "missing": missing[function] if function in values else None,
-            "calls": calls[function][0] if function in calls else None,
-            "total_s": calls[function][1] if function in calls else None,
-            "waited": function in waited if function in calls else None,
-            "retries": asked[function][0] if function in asked else None,
-            "timeouts": asked[function][1] if function in asked else None,
-        }
+        _entry(
+            function, values.get(function), odd[function], missing[function], calls.get(function)
+        )
         for function in dict.fromkeys((*values, *calls))
-    ]  # fmt: skip
+    ]
+
+
+def _entry(
+    function: str,
+    values: tuple[int, float] | None,
+    odd: int,
+    missing: int,
+    calls: RewardCalls | None,
+) -> dict[str, Any]:
+    asked = calls if calls is not None and calls.asked else None
+    return {
+        "function": function,
+        "values": None if values is None else values[0],
+        "mean": None if values is None else _mean(*values),
+        "not_finite": None if values is None else odd,
+        "missing": None if values is None else missing,
+        "calls": None if calls is None else calls.calls,
+        "total_s": None if calls is None else calls.ns / 1e9,
+        "waited": None if calls is None else calls.waited,
+        "retries": None if asked is None else asked.retries,
+        "timeouts": None if asked is None else asked.timeouts,
+    }
 
 
 def _mean(count: int, total: float) -> float | None:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_probe.analysis.summary.job import selection
-from rlvr_probe.analysis.summary.lengths import counted, counts, lengths
+from rlvr_probe.analysis.summary.lengths import Lengths, counts
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step, Trace
 
 __all__ = ["stages", "step_entry"]
 
 
-def step_entry(step: Step, whole: bool) -> dict[str, Any]:
-    """One step; ``whole`` as for :func:`~rlvr_probe.analysis.summary.lengths.counted`."""
+def step_entry(step: Step, lengths: Lengths) -> dict[str, Any]:
+    """One step, with the lengths of those of its trajectories that are counted."""
     return {
         "attempt": step.attempt,
         "session": step.session,
@@ -23,7 +23,7 @@ def step_entry(step: Step, whole: bool) -> dict[str, Any]:
         "ranks_done": step.ranks_done,
         "ranks": step.ranks,
         **counts(step.batches),
-        "lengths": lengths(counted(step.batches, whole=whole)),
+        "lengths": lengths.figures(),
         "policy_version": next((batch.policy_version for batch in step.batches), None),
         "selection": selection(step.batches) if step.batches else None,
         # Seconds of the slowest rank.

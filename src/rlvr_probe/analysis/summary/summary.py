@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.summary.devices import devices
 from rlvr_probe.analysis.summary.job import roles, rpcs, selection, staleness
-from rlvr_probe.analysis.summary.lengths import counted, counts, lengths
+from rlvr_probe.analysis.summary.lengths import Lengths, counted, counts
 from rlvr_probe.analysis.summary.processes import (
     attempt_entry,
     open_spans,
@@ -18,7 +18,7 @@ from rlvr_probe.analysis.summary.processes import (
 from rlvr_probe.analysis.summary.requests import requests
 from rlvr_probe.analysis.summary.rewards import rewards
 from rlvr_probe.analysis.summary.steps import stages, step_entry
-from rlvr_probe.analysis.summary.turns import tool_use, turn_counts
+from rlvr_probe.analysis.summary.turns import tool_use, turns
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.recording.remarks import cut
@@ -43,6 +43,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
     batches = [batch for step in standing for batch in step.batches]
     whole = any(batch.whole for batch in batches)
     sample = counted(batches, whole=whole)
+    own = [Lengths.of(counted(step.batches, whole=whole)) for step in standing]
     redone = trace.redone
     return {
         "schema_version": SHOW_SCHEMA_VERSION,
@@ -57,10 +58,10 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "lost_records": sum(trace.lost.values()),
         "duration_s": max((one.last_seen_ns for one in trace.processes), default=0) / 1e9,
         "training": _training(trace),
-        "lengths": lengths(sample),
+        "lengths": _sum(own).figures(),
         "stages": stages(trace, standing),
         "rewards": rewards(sample),
-        "turns": turn_counts(sample),
+        "turns": turns(sample),
         "tools": tool_use(sample),
         "requests": requests(trace),
         "roles": roles(trace),
@@ -70,7 +71,11 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "staleness": staleness(sample),
         "devices": devices(trace),
         "user_spans": user_spans(trace),
-        "step_list": [step_entry(step, whole) for step in started],
+        "step_list": [
+            step_entry(step, lengths)
+            for step, lengths in zip(standing, own, strict=True)
+            if step.started
+        ],
         "attempt_list": [attempt_entry(trace, attempt) for attempt in trace.attempts],
         "process_list": [process_entry(trace, one) for one in trace.processes],
         "open_span_list": open_spans(trace),
@@ -95,6 +100,13 @@ def summarize(trace: Trace) -> dict[str, Any]:
     }
 
 
+def _sum(parts: Iterable[Lengths]) -> Lengths:
+    found = Lengths()
+    for one in parts:
+        found.add(one)
+    return found
+
+
 def _training(trace: Trace) -> dict[str, Any] | None:
     facts = last_training(trace.attempts)
     return {name: facts.get(name) for name in FACTS} if facts else None
@@ -110,5 +122,5 @@ def _evaluation(steps: Sequence[Step]) -> dict[str, Any]:
     return {
         "steps": sorted({step.number for step in steps if step.evaluations}),
         **counts(batches),
-        "lengths": lengths(batches),
+        "lengths": Lengths.of(batches).figures(),
     }

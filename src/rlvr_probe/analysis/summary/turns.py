@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.quantiles import distribution
+from rlvr_probe.analysis.quantiles import distribution, distribution_of
 from rlvr_probe.model.batch import Batch, BatchShard
-from rlvr_probe.model.turns import TurnColumns
+from rlvr_probe.model.turns import tool_times, turn_counts
 
-__all__ = ["tool_use", "turn_counts"]
+__all__ = ["tool_use", "turns"]
 
 
 @dataclass(slots=True)
@@ -22,33 +22,31 @@ class _Tool:
     errors: Counter[str] = field(default_factory=Counter)
 
 
-def turn_counts(batches: Sequence[Batch]) -> dict[str, Any] | None:
+def turns(batches: Sequence[Batch]) -> dict[str, Any] | None:
     """How many turns trajectories had; None where turns were not recorded one by one."""
     shards = [shard for batch in batches for shard in batch.shards]
-    counts = array("I", sorted(count for shard in shards for count in _counts(shard)))
+    counts = Counter[int]()
+    for shard in shards:
+        counts.update(turn_counts(shard.turns))
     if not counts:
         return None
     return {
-        "trajectories": len(counts),
-        "unknown": sum(batch.rows for batch in batches) - len(counts),
-        "turns": sum(counts),
-        "several_turns": sum(count > 1 for count in counts),
-        "per_trajectory": distribution(counts),
+        "trajectories": counts.total(),
+        "unknown": sum(batch.rows for batch in batches) - counts.total(),
+        "turns": sum(turns * count for turns, count in counts.items()),
+        "several_turns": sum(count for turns, count in counts.items() if turns > 1),
+        "per_trajectory": distribution_of(counts),
         "loss_tokens": _loss_tokens(shards),
     }
-
-
-def _counts(shard: BatchShard) -> Iterable[int]:
-    turns = shard.turns
-    return turns.counts() if isinstance(turns, TurnColumns) else map(len, turns.values())
 
 
 def _loss_tokens(shards: Iterable[BatchShard]) -> int | None:
     """Response tokens in the loss where every shard with turns says so."""
     total = 0
     for shard in shards:
-        if shard.loss_runs is not None:
-            total += sum(sum(runs[::2]) for runs in shard.loss_runs)
+        tokens = shard.loss_tokens
+        if tokens is not None:
+            total += tokens
         elif shard.turns:
             return None
     return total
@@ -59,13 +57,12 @@ def tool_use(batches: Iterable[Batch]) -> list[dict[str, Any]]:
     tools = dict[str | None, _Tool]()
     for batch in batches:
         for shard in batch.shards:
-            for calls in shard.tool_calls.values():
-                for call in calls:
-                    tool = tools.setdefault(call.tool, _Tool())
-                    tool.latency_s.append(call.latency_s)
-                    tool.statuses[call.status or "unknown"] += 1
-                    if call.error is not None:
-                        tool.errors[call.error] += 1
+            for name, status, error, latency_s in tool_times(shard.tool_calls):
+                tool = tools.setdefault(name, _Tool())
+                tool.latency_s.append(latency_s)
+                tool.statuses[status or "unknown"] += 1
+                if error is not None:
+                    tool.errors[error] += 1
     return [
         {
             "tool": name,

@@ -19,11 +19,11 @@ from rlvr_probe.model.trace import Attempt
 from rlvr_probe.model.turns import (
     LooseCall,
     LooseCallColumns,
-    RewardCallColumns,
     ToolCall,
     ToolColumns,
     TurnColumns,
 )
+from rlvr_probe.model.verifications import RewardCallColumns
 from rlvr_probe.recording.fine import columns
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.fine.statements import statements

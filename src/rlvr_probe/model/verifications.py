@@ -1,0 +1,172 @@
+"""Calls of reward functions, kept in columns: a run can have millions."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, pairwise
+from typing import overload
+
+from rlvr_probe.model.columns import SparseColumn
+
+__all__ = ["RewardCall", "RewardCallColumns", "RewardCalls"]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCall:
+    """One call of one reward function in one process."""
+
+    process: int
+    function: str
+    start_ns: int
+    end_ns: int
+    samples: int | None
+    row: int | None = None
+    """Row in the shard, where it verified one trajectory."""
+    attempts: int | None = None
+    """Requests that it took, where it asked a service."""
+    timeouts: int | None = None
+    """Of those, that nobody answered in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCalls:
+    """Calls of one reward function, all together."""
+
+    calls: int
+    ns: int
+    """Sum of their durations."""
+    waited: bool
+    """Whether any of them verified one trajectory."""
+    asked: int
+    """Of how many it is known how often they asked a service."""
+    retries: int
+    """How often these asked again."""
+    timeouts: int
+    """How often nobody answered them in time."""
+
+    def __add__(self, other: RewardCalls) -> RewardCalls:
+        """Both."""
+        return RewardCalls(
+            self.calls + other.calls,
+            self.ns + other.ns,
+            self.waited or other.waited,
+            self.asked + other.asked,
+            self.retries + other.retries,
+            self.timeouts + other.timeouts,
+        )
+
+
+class RewardCallColumns(Sequence[RewardCall]):
+    """Calls of reward functions; one is made when it is asked for."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self._process, self._words = array("I"), array("I")
+        self._samples, self._rows = SparseColumn(), SparseColumn()
+        self._attempts, self._timeouts = SparseColumn(), SparseColumn()
+        self._start, self._end = array("q"), array("q")
+        self._numbers = dict[str, int]()
+        self._names = list[str]()
+
+    @classmethod
+    def of(
+        cls,
+        functions: Sequence[str],
+        *,
+        process: array[int],
+        start_ns: array[int],
+        end_ns: array[int],
+        samples: array[int],
+        rows: array[int],
+        attempts: array[int],
+        timeouts: array[int],
+    ) -> RewardCallColumns:
+        """Calls in columns; -1 is unknown."""
+        found = cls()
+        found._names = list(dict.fromkeys(functions))
+        found._numbers = {name: number for number, name in enumerate(found._names)}
+        found._process = array("I", process)
+        found._words = array("I", map(found._numbers.__getitem__, functions))
+        found._start, found._end = start_ns, end_ns
+        found._samples, found._rows = SparseColumn.of(samples), SparseColumn.of(rows)
+        found._attempts, found._timeouts = SparseColumn.of(attempts), SparseColumn.of(timeouts)
+        return found
+
+    def seconds(self) -> Iterator[tuple[str, float]]:
+        """Function and length of each call, s."""
+        words = map(self._names.__getitem__, self._words)
+        times = zip(words, self._start, self._end, strict=True)
+        return ((function, (end_ns - start_ns) / 1e9) for function, start_ns, end_ns in times)
+
+    def by_function(self) -> dict[str, RewardCalls]:
+        """The calls of each function, the one that was called first first; makes none of them."""
+        return {
+            self._names[number]: self._of_function(number) for number in dict.fromkeys(self._words)
+        }
+
+    def _of_function(self, number: int) -> RewardCalls:
+        calls = self._words.count(number)
+        chosen = [True] * calls if calls == len(self) else [one == number for one in self._words]
+        asked = retries = timeouts = 0
+        if self._attempts.unknown() < len(self):
+            services = zip(self._attempts, self._timeouts, strict=True)
+            for attempts, late in compress(services, chosen):
+                if attempts is not None:
+                    asked += 1
+                    retries += max(0, attempts - 1)
+                    timeouts += late or 0
+        waited = any(row is not None for row in compress(self._rows, chosen))
+        ns = sum(compress(self._end, chosen)) - sum(compress(self._start, chosen))
+        return RewardCalls(calls, ns, waited, asked, retries, timeouts)
+
+    def append(self, call: RewardCall) -> None:
+        """Take a call."""
+        number = self._numbers.setdefault(call.function, len(self._names))
+        if number == len(self._names):
+            self._names.append(call.function)
+        self._process.append(call.process)
+        self._words.append(number)
+        self._samples.append(call.samples)
+        self._rows.append(call.row)
+        self._attempts.append(call.attempts)
+        self._timeouts.append(call.timeouts)
+        self._start.append(call.start_ns)
+        self._end.append(call.end_ns)
+
+    def by_start(self) -> RewardCallColumns:
+        """The same calls in the order of their start."""
+        if all(before <= start for before, start in pairwise(self._start)):
+            return self
+        order = sorted(range(len(self)), key=self._start.__getitem__)
+        found = RewardCallColumns()
+        found._names, found._numbers = self._names, self._numbers
+        for name in ("_process", "_words", "_start", "_end"):
+            column = getattr(self, name)
+            setattr(found, name, array(column.typecode, map(column.__getitem__, order)))
+        for name in ("_samples", "_rows", "_attempts", "_timeouts"):
+            setattr(found, name, SparseColumn(map(getattr(self, name).__getitem__, order)))
+        return found
+
+    @overload
+    def __getitem__(self, at: int) -> RewardCall: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[RewardCall]: ...
+    def __getitem__(self, at: int | slice) -> RewardCall | Sequence[RewardCall]:
+        """The call at ``at``, or those of a slice."""
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        return RewardCall(
+            self._process[at],
+            self._names[self._words[at]],
+            self._start[at],
+            self._end[at],
+            self._samples[at],
+            self._rows[at],
+            self._attempts[at],
+            self._timeouts[at],
+        )
+
+    def __len__(self) -> int:
+        return len(self._start)

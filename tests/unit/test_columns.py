@@ -1,0 +1,87 @@
+"""What columns say of all their values is what the values say one by one."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import pytest
+
+from rlvr_probe.analysis.quantiles import distribution, distribution_of
+from rlvr_probe.model.columns import (
+    PairColumn,
+    RaggedColumn,
+    SparseColumn,
+    firsts_of,
+    unknown_in,
+)
+from rlvr_probe.model.turns import ToolCall, ToolColumns, tool_times
+from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
+
+
+@pytest.mark.parametrize(
+    "lists", [[], [[3], [4], [1]], [[3], [], [4, 3, 2]], [[2, 5, 3, 8, 2], [7, 1], [9]]]
+)
+def test_tokens_in_the_loss(lists: list[list[int]]) -> None:
+    column = RaggedColumn(lists)
+    assert column.alternate_sum() == sum(sum(one[::2]) for one in lists)
+
+
+@pytest.mark.parametrize("pairs", [[], [(3, 3), (0, 4)], [(3, 3), None, (0, 4)]])
+def test_first_numbers_of_pairs(pairs: list[tuple[int, int] | None]) -> None:
+    column = PairColumn(
+        array("q", (0 if one is None else one[0] for one in pairs)),
+        array("q", (-1 if one is None else one[1] for one in pairs)),
+    )
+    assert list(column) == pairs
+    assert list(firsts_of(column)) == list(firsts_of(pairs))
+    assert unknown_in(column) == unknown_in(pairs) == pairs.count(None)
+
+
+def test_numbers_that_are_unknown() -> None:
+    assert unknown_in(SparseColumn([0, None, 3, None])) == 2
+
+
+@pytest.mark.parametrize("functions", ["aaa", "abab", "ba"])
+def test_calls_of_reward_functions(functions: str) -> None:
+    told = [
+        RewardCall(0, name, 10 * at, 11 * at + 1, 1, *known)
+        for at, (name, known) in enumerate(
+            zip(functions, [(0, 1, 0), (None, None, None), (2, 3, 1), (3, 0, None)], strict=False)
+        )
+    ]
+    columns = RewardCallColumns()
+    for one in reversed(told):
+        columns.append(one)
+    found = columns.by_start().by_function()
+    assert list(found) == list(dict.fromkeys(functions))
+    for name, together in found.items():
+        own = [one for one in told if one.function == name]
+        asked = [one for one in own if one.attempts is not None]
+        assert together.calls == len(own)
+        assert together.ns == sum(one.end_ns - one.start_ns for one in own)
+        assert together.waited == any(one.row is not None for one in own)
+        assert together.asked == len(asked)
+        assert together.retries == sum(max(0, (one.attempts or 0) - 1) for one in asked)
+        assert together.timeouts == sum(one.timeouts or 0 for one in asked)
+    assert sum(one.calls for one in found.values()) == len(told)
+
+
+def test_times_of_tool_calls() -> None:
+    calls = [
+        (1, ToolCall(0, "search", "ok", None, 10, 30)),
+        (0, ToolCall(1, None, "not_found", None, 5, 5)),
+        (1, ToolCall(1, "run", "error", "KeyError", 7, 9)),
+    ]
+    columns = ToolColumns()
+    for row, call in calls:
+        columns.add(row, call)
+    one_by_one = {row: columns[row] for row in columns}
+    assert sorted(map(repr, tool_times(columns))) == sorted(map(repr, tool_times(one_by_one)))
+    assert len(list(tool_times(columns))) == 3
+
+
+@pytest.mark.parametrize("values", [[], [7], [1, 1, 2, 9, 9, 9], [-3, 0, 5, 5]])
+def test_a_distribution_of_counts_is_that_of_the_values(values: Sequence[int]) -> None:
+    counts = {value: list(values).count(value) for value in values}
+    assert distribution_of(counts) == distribution(sorted(values))
