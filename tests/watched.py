@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rlvr_probe_otlp.tests.receiver import Receiver, attributes, identifier, receiver
 
-from rlvr_probe.analysis import stage_devices
 from rlvr_probe.analysis.summary import summarize
+from rlvr_probe.analysis.summary.stage_devices import stage_devices
 from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.model.trace import Trace
 from tests.jobs import wait_for

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from rlvr_probe.analysis import stage_devices
 from rlvr_probe.analysis.chapters import make_chapters
 from rlvr_probe.analysis.chapters.occupancy import occupancy
+from rlvr_probe.analysis.summary.stage_devices import stage_devices
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis import Attribution, StageDevices, stage_devices
 from rlvr_probe.analysis.chapters.devices import devices
 from rlvr_probe.analysis.summary import summarize
+from rlvr_probe.analysis.summary.attribution import Attribution
+from rlvr_probe.analysis.summary.stage_devices import StageDevices, stage_devices
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
@@ -157,10 +158,12 @@ def test_two_ranks_on_one_gpu_share_it_and_its_energy_counts_once(tmp_path: Path
     true_j = ROLLOUT.watts * ROLLOUT.seconds
     assert one.per_step["energy_j"] == pytest.approx(true_j, rel=0.06)
     rollout = next(s for step in trace.steps() for s in step.spans if s.name == "rollout")
-    use = Attribution(trace).of(rollout)
-    assert use is not None
-    assert (use.scope, use.rank, set(use.shared)) == ("process", 0, {gpu(0)})
-    assert use.uses[0].total("energy_j") == pytest.approx(true_j, rel=0.06)
+    attribution = Attribution(trace)
+    scope, [device] = attribution.devices(rollout.process)
+    assert (scope, device.uuid) == ("process", gpu(0))
+    assert attribution.is_shared(rollout, gpu(0))
+    energy_j = device.over(rollout.start_ns, rollout.end_ns).total("energy_j")
+    assert energy_j == pytest.approx(true_j, rel=0.06)
     assert "shared: other processes worked on these GPUs" in text(tmp_path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rlvr_probe.analysis.stage_devices import stage_devices
+from rlvr_probe.analysis.summary.stage_devices import stage_devices
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Trace
 

@@ -1,4 +1,9 @@
-"""What devices did in each stage of the steps: one row per stage and kind of device."""
+"""What devices did in each stage of the steps: one row per stage and kind of device.
+
+In Python: of every run hosts are read, and to load what SQL takes longer than all of this. Figures
+of GPUs are those of the chapter ``devices``, which is asked of runs of any size; tests hold one
+against the other, counter by counter.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlvr_probe.analysis.device_use import (
+from rlvr_probe.analysis.summary.attribution import (
     Attribution,
     Interval,
     Scope,
@@ -35,7 +40,7 @@ class StageDevices:
     Attributes:
         stage: Its name, or ``step``.
         kind: ``gpu`` or ``host``.
-        scope: Where the devices were found, see :mod:`rlvr_probe.analysis.device_use`.
+        scope: Where the devices were found, see :mod:`rlvr_probe.analysis.summary.attribution`.
         devices: How many.
         steps: Steps in which the stage was seen.
         seconds: Time of it, summed over devices; spans of one device at the same time count once.

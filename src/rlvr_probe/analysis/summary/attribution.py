@@ -1,4 +1,4 @@
-"""What the devices did during a span: whose they are, and who else worked on them meanwhile.
+"""Whose devices a span is on, and who else worked on them meanwhile.
 
 A driver has the stages and no GPU, its workers have the GPUs. So a span looks for devices in three
 places, and says where it found them:
@@ -16,32 +16,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from rlvr_probe.model import names
-from rlvr_probe.model.devices import DeviceSeries, DeviceUse
+from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Process, Span, Trace
 
-__all__ = ["Attribution", "Interval", "Scope", "SpanUse", "merged", "of_node", "stage_spans"]
+__all__ = ["Attribution", "Interval", "Scope", "merged", "of_node", "stage_spans"]
 
 Scope = Literal["process", "job", "node"]
 Interval = tuple[int, int]
 
 _LEAVES: Final = frozenset(names.STAGES) - {names.WAIT.name}
 """A wait lies inside another stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpanUse:
-    """What every device of a span did during it."""
-
-    span: Span
-    rank: int | None
-    scope: Scope
-    uses: tuple[DeviceUse, ...]
-    shared: frozenset[str]
-    """UUIDs of those on which spans of others were open at the same time."""
 
 
 class Attribution:
@@ -67,19 +54,6 @@ class Attribution:
     def devices(self, process: int) -> tuple[Scope, Sequence[DeviceSeries]]:
         """Devices of the spans of a process, and where they were found."""
         return self._found[process]
-
-    def of(self, span: Span) -> SpanUse | None:
-        """What the devices of a span did during it; None if it has none that were read."""
-        scope, devices = self._found[span.process]
-        if not devices:
-            return None
-        return SpanUse(
-            span,
-            self._trace.processes[span.process].rank,
-            scope,
-            tuple(one.over(span.start_ns, span.end_ns) for one in devices),
-            frozenset(one.uuid for one in devices if self.is_shared(span, one.uuid)),
-        )
 
     def is_shared(self, span: Span, uuid: str) -> bool:
         """Whether stages of others were open on a device during a span.
