@@ -13,7 +13,16 @@ Figures = dict[tuple[str, ...], Any]
 
 _COUNTS = ("steps", "groups", "trajectories", "prompt_tokens", "response_tokens", "processes")
 _SPREAD = ("mean", "p50", "p90", "p99", "max")
-_USE = ("watts", "energy", "power_w", "sm_active", "gpus", "seconds")
+_RATES = {
+    "watts": "energy_j",
+    "throttle_thermal": "throttle_thermal_s",
+    "throttle_power": "throttle_power_s",
+}
+_MEANS = (
+    "engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "utilization",
+    "memory_b", "power_w", "sm_clock_hz", "temperature_c",
+)  # fmt: skip
+_USE = ("gpus", "seconds", "energy", *_RATES, *_MEANS)
 _FACTS = (
     "framework", "framework_version", "algorithm", "engine", "rollout_tp", "accelerators",
     "group_size", "max_prompt_tokens", "max_response_tokens",
@@ -69,9 +78,9 @@ def of_show(found: Mapping[str, Any]) -> Figures:
     for stage in (found["devices"] or {"stages": ()})["stages"]:
         if stage["kind"] == "gpu" and stage["stage"] != "wait":
             told = {
-                "watts": stage["per_second"].get("energy_j"),
                 "energy": stage["per_step"].get("energy_j"),
-                **{name: stage["means"].get(name) for name in ("power_w", "sm_active")},
+                **{name: stage["per_second"].get(of) for name, of in _RATES.items()},
+                **{name: stage["means"].get(name) for name in _MEANS},
                 "gpus": stage["devices"],
                 "seconds": stage["seconds"],
             }
