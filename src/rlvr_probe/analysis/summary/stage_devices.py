@@ -183,11 +183,19 @@ def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dic
     found, seconds = dict[str, float](), sum(use.seconds for use in uses)
     counters = {one for use in uses for one in series[use.uuid].counters() if one.kind == "total"}
     for name in (one.name for one in counters):
-        told = [series[use.uuid].rise(name, use.start_ns, use.end_ns) for use in uses]
+        told = [_rise(name, use, series[use.uuid]) for use in uses]
         known_s = sum(one[1] for one in told if one is not None)
         if known_s and known_s >= _KNOWN * seconds:
             found[name] = sum(one[0] for one in told if one is not None) / known_s
     return found
+
+
+def _rise(name: str, use: DeviceUse, series: DeviceSeries) -> tuple[float, float] | None:
+    """Of what is known of the whole span, that; else as far as it was read."""
+    total = use.total(name)
+    if total is None:
+        return series.rise(name, use.start_ns, use.end_ns)
+    return total, use.seconds
 
 
 def _totals(
