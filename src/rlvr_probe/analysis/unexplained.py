@@ -50,11 +50,10 @@ def unexplained(found: Characterization) -> Unexplained | None:
     what was open when the recording ended.
     """
     ledger, causes = found.ledger, found.causes
-    whole = 0 if ledger is None else sum(ledger.ns.values())
-    if ledger is None or not whole or any(cause.kind == "unfinished" for cause in causes):
+    if ledger is None or not ledger.gpu_s or any(cause.kind == "unfinished" for cause in causes):
         return None
     lost = {
-        name: sum(ledger.ns.get(category, 0) for category in parts) / whole
+        name: ledger.share(*parts)
         for name, parts in LOST.items()
         if not (causes and name.startswith(_WAITED))
     }

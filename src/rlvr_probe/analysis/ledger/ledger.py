@@ -50,6 +50,25 @@ class Ledger:
     ns: dict[str, int]
     notes: tuple[str, ...]
 
+    @property
+    def wall_s(self) -> float:
+        """From its begin to its end, s."""
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU time of all categories, s."""
+        return sum(self.ns.values()) / 1e9
+
+    def share(self, *categories: str) -> float:
+        """GPU time of these categories of that of all, 0..1; 0 where there is none."""
+        whole = sum(self.ns.values())
+        return sum(self.ns.get(name, 0) for name in categories) / whole if whole else 0.0
+
+    def share_of_family(self, name: str) -> float:
+        """The same of the categories whose names begin with that word, for example ``wait``."""
+        return self.share(*(one for one in self.ns if one.partition(".")[0] == name))
+
 
 def make_ledger(tables: Tables) -> Ledger | None:
     """The ledger; None of a recording without steps, or of a workload, which has no clock.

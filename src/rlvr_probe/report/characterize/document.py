@@ -32,13 +32,12 @@ def to_document(found: Characterization) -> dict[str, Any]:
 
 
 def _ledger(found: Characterization, ledger: Ledger) -> dict[str, Any]:
-    whole_ns = sum(ledger.ns.values())
     return {
         "unit": found.unit.name,
         "gpus": [_plain(gpu) for gpu in ledger.gpus],
         "begin_s": ledger.begin_ns / 1e9,
         "end_s": ledger.end_ns / 1e9,
-        "gpu_s": whole_ns / 1e9,
+        "gpu_s": ledger.gpu_s,
         "query": LEDGER_QUERY,
         "inputs": ["ledger"],
         "categories": [
@@ -46,7 +45,7 @@ def _ledger(found: Characterization, ledger: Ledger) -> dict[str, Any]:
                 "category": category,
                 "meaning": MEANING[category],
                 "gpu_s": ns / 1e9,
-                "share": ns / whole_ns if whole_ns else None,
+                "share": ledger.share(category) if ledger.gpu_s else None,
             }
             for category, ns in ledger.ns.items()
         ],

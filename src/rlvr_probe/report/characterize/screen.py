@@ -85,9 +85,8 @@ def _counts(found: Characterization) -> str:
         text += f", {counts['response_tokens']:,} tokens in responses"
     ledger = found.ledger
     if ledger is not None:
-        wall_s = (ledger.end_ns - ledger.begin_ns) / 1e9
         hours = _Hours.of(found)
-        text += f"; {duration(wall_s)}, {hours.text(sum(ledger.ns.values()) / 1e9)}"
+        text += f"; {duration(ledger.wall_s)}, {hours.text(ledger.gpu_s)}"
     return text
 
 
@@ -111,8 +110,7 @@ class _Hours:
     @classmethod
     def of(cls, found: Characterization) -> _Hours:
         """As large as the run."""
-        whole_s = 0.0 if found.ledger is None else sum(found.ledger.ns.values()) / 1e9
-        long = whole_s >= 3600
+        long = found.ledger is not None and found.ledger.gpu_s >= 3600
         name = found.unit.say("GPU-hours" if long else "GPU-seconds")
         return cls(name, 3600.0 if long else 1.0)
 
@@ -127,22 +125,20 @@ class _Hours:
 
 
 def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
-    whole = sum(ledger.ns.values())
     hours = _Hours.of(found)
     rows = []
     for name, categories in _ROWS.items():
-        parts = {one: ledger.ns.get(one, 0) for one in categories}
-        ns = sum(parts.values())
-        share = ns / whole if whole else 0.0
+        share = ledger.share(*categories)
         if share < _LEAST and name != "unaccounted":
             continue
+        parts = {one: ledger.share(one) for one in categories}
         of = [
-            f"{one.partition('.')[2] or one} {part / whole:.1%}"
+            f"{one.partition('.')[2] or one} {part:.1%}"
             for one, part in sorted(parts.items(), key=lambda item: -item[1])
-            if whole and part / whole >= _LEAST
+            if part >= _LEAST
         ]
         rows.append(
-            [name, f"{ns / 1e9 / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
+            [name, f"{share * ledger.gpu_s / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
              clean(", ".join(of), 32) if len(categories) > 1 else ""]
         )  # fmt: skip
     columns = (

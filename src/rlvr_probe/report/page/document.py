@@ -59,7 +59,7 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     """
     shared = _Shared()
     ledger, causes = told.ledger, told.causes
-    if ledger is not None and not sum(ledger.ns.values()):
+    if ledger is not None and not ledger.gpu_s:
         # Steps that took no time at all.
         ledger = None
     first, second = headline(told, ledger)

@@ -9,7 +9,7 @@ from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.ledger import Ledger
 from rlvr_probe.analysis.unexplained import NO_CAUSE, unexplained
 
-__all__ = ["FAMILIES", "families", "headline"]
+__all__ = ["FAMILIES", "headline"]
 
 FAMILIES: Final = {
     "work": "work",
@@ -31,19 +31,10 @@ _WAITED: Final = {
 }
 
 
-def families(ledger: Ledger) -> dict[str, float]:
-    """Share of GPU time of each family."""
-    total = sum(ledger.ns.values())
-    found = dict.fromkeys(FAMILIES, 0.0)
-    for name, ns in ledger.ns.items():
-        found[name.partition(".")[0]] += ns / total if total else 0.0
-    return found
-
-
 def headline(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
     """What became of the GPU time, and what to look at first: two sentences."""
     causes, kind = told.causes, told.kind
-    if ledger is None or not sum(ledger.ns.values()):
+    if ledger is None or not ledger.gpu_s:
         if kind == "workload":
             return (
                 "A workload has lengths and durations, but no clock:"
@@ -51,11 +42,10 @@ def headline(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
                 "",
             )
         return "No training step was recorded: there is nothing to account for.", ""
-    shares = families(ledger)
-    total = sum(ledger.ns.values())
+    shares = {name: ledger.share_of_family(name) for name in FAMILIES}
     text = f"{told.unit.say('GPUs')} worked {_percent(shares['work'])} of the time and waited"
     text += f" {_percent(shares['wait'])}"
-    waits = {name: ledger.ns[name] / total for name in _WAITED}
+    waits = {name: ledger.share(name) for name in _WAITED}
     most = max(waits, key=lambda name: waits[name])
     if waits[most] >= 0.005:
         whole = waits[most] > 0.95 * shares["wait"]

@@ -30,7 +30,7 @@ def ledger_of(tables: Tables, ledger: Ledger | None, unit: Unit) -> dict[str, An
         "categories": [[name, MEANING[name]] for name in CATEGORIES],
         "gpus": count,
         "count": unit.count(count),
-        "wall_s": (ledger.end_ns - ledger.begin_ns) / 1e9,
+        "wall_s": ledger.wall_s,
         "begin_ns": ledger.begin_ns,
         "gpu_s": [ledger.ns[name] / 1e9 for name in CATEGORIES],
         "query": LEDGER_QUERY,
