@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.summary.devices import held_down, least_busy
 from rlvr_probe.model import names
 from rlvr_probe.report.document import Block, Column, Line, clean, duration, grid, seconds
 
 __all__ = ["device_alarms", "device_table"]
 
 _GIB: Final = 1 << 30
-_BEHIND: Final = 0.1
-"""By how much less than the mean a GPU has to be busy in a stage to be named."""
-
 _COUNTERS: Final = 7
 _REASONS: Final = 6
 """Counters of a reason, and reasons, that are said."""
 
-_THROTTLED: Final = 0.01
-"""Share of step time from which it is said that clocks were held down."""
+_HOLDS: Final = {"throttle_power_s": "their power cap", "throttle_thermal_s": "heat"}
+"""What holds clocks down, by its counter."""
 
 
 def device_alarms(found: Mapping[str, Any] | None) -> list[Block]:
@@ -161,38 +159,18 @@ def _absent(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _findings(found: Mapping[str, Any]) -> list[str]:
     """What stands out."""
-    lines = _least_busy(found)
-    step = next((one for one in found["stages"] if one["stage"] == names.STEP.name), None)
-    for name, why in (("throttle_power_s", "their power cap"), ("throttle_thermal_s", "heat")):
-        share = 0.0 if step is None else step["per_second"].get(name, 0.0)
-        if share >= _THROTTLED:
-            lines.append(f"GPUs were held down by {why} {share:.1%} of the time of steps")
+    lines = list[str]()
+    least = least_busy(found)
+    if least is not None:
+        facts = next(one for one in found["list"] if one["uuid"] == least.uuid)
+        what = "SM" if least.counter == "sm_active" else "any kernel"
+        lines.append(
+            f"least busy: {_short(least.uuid)} ({_where(facts)}): {what} {_percent(least.share)} in"
+            f" {clean(least.stage)}, where the mean is {_percent(least.mean)}"
+        )
+    for name, share in held_down(found).items():
+        lines.append(f"GPUs were held down by {_HOLDS[name]} {share:.1%} of the time of steps")
     return lines
-
-
-def _least_busy(found: Mapping[str, Any]) -> list[str]:
-    """The GPU that is furthest behind the others in some stage, if it is far."""
-    worst: tuple[float, str] | None = None
-    facts = {one["uuid"]: one for one in found["list"]}
-    for stage in found["stages"]:
-        name = next((n for n in ("sm_active", "utilization") if n in stage["means"]), None)
-        if stage["kind"] != "gpu" or stage["stage"] == names.STEP.name or name is None:
-            continue
-        told = {uuid: own[name] for uuid, own in stage["by_device"].items() if name in own}
-        if not told:
-            continue
-        uuid = min(told, key=told.__getitem__)
-        behind = stage["means"][name] - told[uuid]
-        if stage["quality"] == "ok" and behind >= _BEHIND:
-            what = "SM" if name == "sm_active" else "any kernel"
-            said = (
-                f"least busy: {_short(uuid)} ({_where(facts[uuid])}): {what}"
-                f" {_percent(told[uuid])} in {clean(stage['stage'])}, where the mean is"
-                f" {_percent(stage['means'][name])}"
-            )
-            lost_s = behind * stage["seconds"]
-            worst = max(worst or (0.0, ""), (lost_s, said))
-    return [] if worst is None else [worst[1]]
 
 
 def _where(one: Mapping[str, Any]) -> str:

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from rlvr_probe.analysis.summary.stage_devices import stage_devices
+from rlvr_probe.model import names
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Trace
 
-__all__ = ["devices"]
+__all__ = ["LeastBusy", "devices", "held_down", "least_busy"]
+
+_BEHIND: Final = 0.1
+"""By how much less than the mean a GPU has to be busy in a stage to be named."""
+
+_THROTTLED: Final = 0.01
+"""Share of step time from which it is said that clocks were held down."""
+
+_THROTTLES: Final = ("throttle_power_s", "throttle_thermal_s")
+
+
+@dataclass(frozen=True, slots=True)
+class LeastBusy:
+    """A GPU that is far less busy than the others in some stage.
+
+    Attributes:
+        uuid: Its name.
+        stage: Where.
+        counter: By which counter.
+        share, mean: How busy it is, and how busy all are, 0..1.
+    """
+
+    uuid: str
+    stage: str
+    counter: str
+    share: float
+    mean: float
 
 
 def devices(trace: Trace) -> dict[str, Any] | None:
@@ -61,3 +89,32 @@ def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
         "processes": [process.index for process in users],
         "ranks": [process.rank for process in users if process.rank is not None],
     }
+
+
+def least_busy(found: Mapping[str, Any]) -> LeastBusy | None:
+    """Of what :func:`devices` found, the GPU that is furthest behind the others, if it is far.
+
+    By the time that this costs, over all stages.
+    """
+    worst = dict[tuple[float, str, str], LeastBusy]()
+    for stage in found["stages"]:
+        name = next((n for n in ("sm_active", "utilization") if n in stage["means"]), None)
+        if stage["kind"] != "gpu" or stage["stage"] == names.STEP.name or name is None:
+            continue
+        told = {uuid: own[name] for uuid, own in stage["by_device"].items() if name in own}
+        if not told:
+            continue
+        uuid = min(told, key=told.__getitem__)
+        behind = stage["means"][name] - told[uuid]
+        if stage["quality"] == "ok" and behind >= _BEHIND:
+            lost_s = behind * stage["seconds"]
+            one = LeastBusy(uuid, stage["stage"], name, told[uuid], stage["means"][name])
+            worst[lost_s, uuid, one.stage] = one
+    return worst[max(worst)] if worst else None
+
+
+def held_down(found: Mapping[str, Any]) -> dict[str, float]:
+    """Share of the time of steps in which clocks were held down, by counter, where it is much."""
+    step = next((one for one in found["stages"] if one["stage"] == names.STEP.name), None)
+    told = {} if step is None else step["per_second"]
+    return {name: told[name] for name in _THROTTLES if told.get(name, 0.0) >= _THROTTLED}
