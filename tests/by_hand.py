@@ -42,6 +42,10 @@ def tables_of(trace: Trace, *, threads: int | None = 1) -> Iterator[Tables]:
 
 
 def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:
+    for shard in batch.shards:
+        for name in ("prompt_tokens", "truncated", "loss_runs", "engines", "groups", "times_ns"):
+            column = getattr(shard, name)
+            assert column is None or len(column) == len(shard.response_tokens), name
     shards = [shard for shard in batch.shards for _ in shard.response_tokens]
     at = first
     for group in batch.groups():

@@ -56,8 +56,8 @@ def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]
     requests = _give_requests(store, attempts) if store.has_requests else ()
     if rows[columns.TURN.name]:
         for n, text in _ask(store, "turns_of_requests" if requests else "turns"):
-            values = map(_numbers, _columns(text, len(_TURN)))
-            parts[n].shard.turns = TurnColumns(requests, **dict(zip(_TURN, values, strict=True)))
+            values = dict(zip(_TURN, _columns(text, len(_TURN)), strict=True))
+            parts[n].shard.turns = TurnColumns(requests, **values)
         for index, calls in groupby(_ask(store, "calls"), itemgetter(0)):
             loose = attempts[index].loose_calls = LooseCallColumns(attempts[index].loose_calls)
             for _, *call in calls:
@@ -78,20 +78,10 @@ def _ask(store: FineStore, name: str) -> list[tuple[Any, ...]]:
     return sql.execute(statements("rlvr_probe.recording.fine", "restore.sql")[name]).fetchall()
 
 
-def _columns(text: str, count: int) -> list[list[Any]]:
-    """Columns of rows that stand one after the other; None is unknown."""
-    values = msgspec.json.decode(text)
+def _columns(text: str, count: int) -> list[array[int]]:
+    """Columns of rows that stand one after the other."""
+    values = array("q", msgspec.json.decode(text))
     return [values[place::count] for place in range(count)]
-
-
-def _numbers(column: list[Any], unknown: int = -1) -> array[int]:
-    if None in column:
-        column = [unknown if value is None else value for value in column]
-    return array("q", column)
-
-
-def _pairs(first: list[Any], second: list[Any]) -> PairColumn:
-    return PairColumn(_numbers(first, 0), _numbers(second, -1))
 
 
 def _measures(column: list[Any], odd: Sequence[int] = ()) -> MeasureColumn:
@@ -100,20 +90,20 @@ def _measures(column: list[Any], odd: Sequence[int] = ()) -> MeasureColumn:
 
 def _give_trajectories(shard: BatchShard, is_told_by_span: bool, text: str) -> None:
     _, starts, ends, engines, oldest, newest, truncated = _columns(text, 7)
-    shard.times_ns = _pairs(starts, ends)
+    shard.times_ns = PairColumn(starts, ends)
     if is_told_by_span:
         return
-    if newest.count(None) < len(newest):
-        shard.policy_versions = _pairs(oldest, newest)
-    if shard.engines is None and engines.count(None) < len(engines):
-        shard.engines = SparseColumn.of(_numbers(engines))
-    if shard.truncated is None and None not in truncated:
-        shard.truncated = bytes(truncated)
+    if max(newest) >= 0:
+        shard.policy_versions = PairColumn(oldest, newest)
+    if shard.engines is None and max(engines) >= 0:
+        shard.engines = SparseColumn.of(engines)
+    if shard.truncated is None and min(truncated) >= 0:
+        shard.truncated = bytes(truncated.tolist())
 
 
 def _give_verifications(shard: BatchShard, rows_of: Mapping[str, str]) -> None:
     """Calls of reward functions, by name: their rows."""
-    functions, columns = list[str](), [list[Any]() for _ in range(6)]
+    functions, columns = list[str](), [array("q") for _ in range(6)]
     for function, text in rows_of.items():
         for column, values in zip(columns, _columns(text, 6), strict=True):
             column += values
@@ -122,8 +112,8 @@ def _give_verifications(shard: BatchShard, rows_of: Mapping[str, str]) -> None:
         rows = sorted(zip(*columns[:3], range(len(functions)), strict=True))
         order = [place for *_, place in rows]
         functions = [functions[place] for place in order]
-        columns = [[column[place] for place in order] for column in columns]
-    starts, process, own, ends, attempts, timeouts = map(_numbers, columns)
+        columns = [array("q", map(column.__getitem__, order)) for column in columns]
+    starts, process, own, ends, attempts, timeouts = columns
     calls = RewardCallColumns.of(
         functions, process=process, start_ns=starts, end_ns=ends, rows=own, attempts=attempts,
         timeouts=timeouts, samples=array("q", [1]) * len(functions),

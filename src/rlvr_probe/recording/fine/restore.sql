@@ -1,12 +1,13 @@
 -- What is joined, as a trace takes it, by number of event or of attempt.
 --
 -- What there is much of comes as one list of numbers in JSON, row after row: DuckDB sorts it and hands it over
--- in less time than values one by one.
+-- in less time than values one by one. -1 is unknown there.
 
 -- name: trajectories
 SELECT n, to_json(flatten(list_sort(list([
-    t.trajectory_id, t.start_ns, t.end_ns, CASE WHEN NOT engines THEN engine END, policy_version_min,
-    policy_version_max, CASE WHEN NOT cuts THEN truncated::BIGINT END
+    t.trajectory_id, coalesce(t.start_ns, 0), coalesce(t.end_ns, -1), CASE WHEN engines THEN -1 ELSE coalesce(engine, -1) END,
+    coalesce(policy_version_min, 0), coalesce(policy_version_max, -1),
+    CASE WHEN cuts THEN -1 ELSE coalesce(truncated::BIGINT, -1) END
 ]))))
 FROM trajectory t
 JOIN q_shard i ON t.trajectory_id BETWEEN i.first AND i.first + i.size - 1
@@ -23,13 +24,14 @@ FROM q_found f LEFT JOIN q_match m ON m.request = f.number ORDER BY f.number
 
 -- name: turns
 SELECT n, to_json(flatten(list_sort(list([
-    t.trajectory_id - first, turn, t.start_ns, t.end_ns, prompt_tokens, response_tokens, cached_tokens, NULL
+    t.trajectory_id - first, turn, t.start_ns, t.end_ns, prompt_tokens, response_tokens, coalesce(cached_tokens, -1), -1
 ]))))
 FROM turn t JOIN q_shard i ON t.trajectory_id BETWEEN i.first AND i.first + i.size - 1 GROUP BY n ORDER BY n
 
 -- name: turns_of_requests
 SELECT n, to_json(flatten(list_sort(list([
-    t.trajectory_id - first, t.turn, t.start_ns, t.end_ns, prompt_tokens, response_tokens, cached_tokens, m.request
+    t.trajectory_id - first, t.turn, t.start_ns, t.end_ns, prompt_tokens, response_tokens, coalesce(cached_tokens, -1),
+    coalesce(m.request, -1)
 ]))))
 FROM turn t JOIN q_shard i ON t.trajectory_id BETWEEN i.first AND i.first + i.size - 1
 LEFT JOIN q_match m ON m.turn = t.number GROUP BY n ORDER BY n
@@ -41,7 +43,7 @@ ORDER BY n, local, c.start_ns, c.end_ns
 
 -- name: verifications
 SELECT n, function, to_json(flatten(list_sort(list([
-    v.start_ns, v.process, v.trajectory_id - first, v.end_ns, attempts, timeouts
+    v.start_ns, v.process, v.trajectory_id - first, v.end_ns, coalesce(attempts, -1), coalesce(timeouts, -1)
 ]))))
 FROM verification v JOIN q_shard i ON v.trajectory_id BETWEEN i.first AND i.first + i.size - 1
 GROUP BY n, function ORDER BY n, function
