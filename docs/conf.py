@@ -33,7 +33,7 @@ nitpick_ignore_regex = [
     # Attributes that a class describes in its own docstring have no entry of their own.
     (r"py:attr", r"folder|frameworks|Trace\.processes"),
     # The type variable of a decorator.
-    (r"py:class", r"rlvr_probe\.spans\._F"),
+    (r"py:class", r"rlvr_probe\.probe\.spans\._F"),
 ]
 
 

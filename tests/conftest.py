@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import rlvr_probe
-from rlvr_probe import guard, hooks
+from rlvr_probe import guard
 from rlvr_probe.config import Config
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.recorder import Recorder
 from tests import today
 from tests.surroundings import ROOMY
 

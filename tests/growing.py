@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe import identity
 from rlvr_probe.model import schema
+from rlvr_probe.probe import identity
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.liveness import Machine
 from tests.journals import BOOT, fake_proc, summed

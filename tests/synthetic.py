@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe.journal import JournalWriter
-from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
+from rlvr_probe.probe.journal import JournalWriter
+from rlvr_probe.probe.journal.header import build_header
 
 __all__ = ["BOOT", "SECOND", "STEP_NS", "Process", "Written", "write_recording"]
 

@@ -16,8 +16,8 @@ from rlvr_probe_otlp.tests.receiver import Receiver, attributes, identifier, rec
 
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.analysis.summary.stage_devices import stage_devices
-from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from tests.jobs import wait_for
 from tests.nvml import Nvml, gpu_uuid
 

@@ -15,10 +15,10 @@ what :func:`open_run` opens.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from rlvr_probe._attach import Attachment, attach, detach
     from rlvr_probe.analysis.run import Relation, Run, open_run
     from rlvr_probe.config import Config
-    from rlvr_probe.spans import span
+    from rlvr_probe.probe.attach import Attachment, attach, detach
+    from rlvr_probe.probe.spans import span
 
 __all__ = [
     "Attachment",
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Attachment": "_attach",
+    "Attachment": "probe.attach",
     "Config": "config",
     "Relation": "analysis.run",
     "Run": "analysis.run",
-    "attach": "_attach",
-    "detach": "_attach",
+    "attach": "probe.attach",
+    "detach": "probe.attach",
     "open_run": "analysis.run",
-    "span": "spans",
+    "span": "probe.spans",
 }
 
 

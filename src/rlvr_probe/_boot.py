@@ -103,8 +103,8 @@ def arm_late() -> None:
 
 
 def _arm() -> None:
-    from rlvr_probe._attach import arm
     from rlvr_probe.config import Config
+    from rlvr_probe.probe.attach import arm
 
     arm(Config.from_environ())
 

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from rlvr_probe.recorder import FULL, OFF
+from rlvr_probe.probe.recorder import FULL, OFF
 from tests.bench.report import main, table
 from tests.bench.variants import COUNTS, Variant, hooked, others, recording, work
 

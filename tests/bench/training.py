@@ -26,10 +26,10 @@ from typing import Any
 import psutil
 
 import rlvr_probe
-from rlvr_probe import hooks
 from rlvr_probe.config import Config
-from rlvr_probe.election import holder, lock_path, open_lock
-from rlvr_probe.recorder import FULL, OFF, Recorder
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.election import holder, lock_path, open_lock
+from rlvr_probe.probe.recorder import FULL, OFF, Recorder
 
 _RECIPE = Path(__file__).parents[2] / "integrations" / "rlvr_probe_trl" / "recipe" / "grpo.py"
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe import hooks
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.config import Config
-from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
 from rlvr_probe.model.names import Attribute, Name
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.hooks import Hook, HookProbe, Patches, wrap
+from rlvr_probe.probe.recorder import Recorder
 
 __all__ = ["COUNTS", "Recording", "Variant", "hooked", "others", "recording", "work"]
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from rlvr_probe import identity
 from rlvr_probe.model import names
+from rlvr_probe.probe import identity
 
 __all__ = ["BOOT", "CHECKOUT", "HOST", "RELEASE", "told"]
 

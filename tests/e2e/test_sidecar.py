@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.model import names
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from rlvr_probe.recording import read_run
 from tests.jobs import wait_for
 

@@ -26,7 +26,7 @@ del ENVIRON["RLVR_PROBE_FREE_B"]  # these are the tests of it
 
 MAKE = """
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks import Hook, wrap
+from rlvr_probe.probe.hooks import Hook, wrap
 from rlvr_probe.model import names
 
 def recorded(name, attributes, values):
@@ -43,7 +43,7 @@ def lengths():
         "prompt_tokens": [100] * 500, "response_tokens": [200] * 500})
 
 def hooks_probe():
-    from rlvr_probe.hooks import calls
+    from rlvr_probe.probe.hooks import calls
     return calls._probe
 
 def steps(count, turns=500, samples=False):

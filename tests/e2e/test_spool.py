@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.election import holder, lock_path, open_lock
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.spool import find, home
 from tests.fuse import mounted
@@ -46,10 +46,10 @@ def work(seconds=0.002):
 
 
 # It waits for what it wrote to be moved, however busy the machine is.
-PATIENT = "from rlvr_probe import election\nelection._HAND_OVER_NS = 60_000_000_000\n"
+PATIENT = "from rlvr_probe.probe import election\nelection._HAND_OVER_NS = 60_000_000_000\n"
 
 # It waits for that in vain, and need not wait for long.
-HASTY = "from rlvr_probe import election\nelection._HAND_OVER_NS = 200_000_000\n"
+HASTY = "from rlvr_probe.probe import election\nelection._HAND_OVER_NS = 200_000_000\n"
 
 
 class Run:

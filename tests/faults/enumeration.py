@@ -1,8 +1,8 @@
 """Every function of ours that runs inside a user's process, found in the source.
 
-That is what is below the line in the layers of ``pyproject.toml``: all that a process loads which
-attaches, and the folders of integrations. The launcher, the reports and the exporters run in
-processes of their own, where an error is an error.
+That is the start-up hook, ``rlvr_probe.probe`` with what it imports, and the folders of
+integrations. The launcher, the reports and the exporters run in processes of their own, where an
+error is an error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ __all__ = ["ROOT", "Function", "adapter_modules", "core_modules", "functions_of"
 ROOT = Path(__file__).parents[2]
 
 _ONLINE = (
-    "_attach", "_boot", "access", "adapter", "clock", "config", "election", "exceptions",
-    "filesystem", "guard", "handover", "hooks", "identity", "imports", "journal",
+    "_boot", "access", "adapter", "config", "exceptions", "filesystem", "guard",
     "model/__init__", "model/counters", "model/names", "model/processes", "model/schema",
-    "model/serving", "model/vocabulary", "notices", "plugins", "reading", "recorder", "registry",
-    "releases", "spans", "spool",
+    "model/serving", "model/vocabulary", "plugins", "probe", "probe/hooks", "probe/journal",
+    "probe/recorder", "reading", "registry", "releases", "spool",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

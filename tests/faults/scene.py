@@ -144,8 +144,8 @@ class Program:
     def too_slow(self, toyrl: Any) -> None:
         """From here on it is too slow, step by step down to nothing."""
         from rlvr_probe import span
-        from rlvr_probe.hooks import calls
-        from rlvr_probe.recorder import bookkeeping
+        from rlvr_probe.probe.hooks import calls
+        from rlvr_probe.probe.recorder import bookkeeping
 
         bookkeeping.WINDOW_NS = 1
         recorder = calls._recorder
@@ -315,10 +315,10 @@ def warm_up() -> None:
     import rlvr_probe_toyrl  # type: ignore[import-not-found]
     import wrapt
 
-    import rlvr_probe._attach
-    import rlvr_probe.spans
+    import rlvr_probe.probe.attach
+    import rlvr_probe.probe.spans
 
-    del rlvr_probe._attach, rlvr_probe_toyrl, wrapt
+    del rlvr_probe.probe.attach, rlvr_probe_toyrl, wrapt
     for name in LOADED_BY_A_RUN:
         importlib.import_module(name)
     sys.modules.pop("toyrl")
@@ -432,8 +432,8 @@ def main() -> None:
     logging.captureWarnings(False)
     sys.path.insert(0, str(folder / "site"))
     warm_up()
-    from rlvr_probe import election
-    from rlvr_probe.recorder import bookkeeping
+    from rlvr_probe.probe import election
+    from rlvr_probe.probe.recorder import bookkeeping
 
     bookkeeping.OPEN_AFTER_NS = 10_000_000
     election.LOOK_NS = 1_000_000

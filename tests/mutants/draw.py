@@ -14,9 +14,9 @@ from tests.mutants.lines import Lines
 __all__ = ["AREAS", "Mutant", "changes", "draw"]
 
 AREAS: Final = (
-    "src/rlvr_probe/hooks",
-    "src/rlvr_probe/recorder",
-    "src/rlvr_probe/journal",
+    "src/rlvr_probe/probe/hooks",
+    "src/rlvr_probe/probe/recorder",
+    "src/rlvr_probe/probe/journal",
     "src/rlvr_probe/recording",
     "src/rlvr_probe/analysis",
     "src/rlvr_probe",

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import identity
-from rlvr_probe.journal import JournalWriter, OpenTable
-from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import schema
+from rlvr_probe.probe import identity
+from rlvr_probe.probe.journal import JournalWriter, OpenTable
+from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.packed import open_source

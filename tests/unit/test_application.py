@@ -14,7 +14,7 @@ import rlvr_probe
 from rlvr_probe import guard
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recorder import Recorder, application
+from rlvr_probe.probe.recorder import Recorder, application
 from rlvr_probe.recording import read_run
 from tests.journals import JournalFile, Training
 

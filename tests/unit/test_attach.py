@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import rlvr_probe
-from rlvr_probe import _attach, exceptions, guard, hooks, registry
+from rlvr_probe import exceptions, guard, registry
 from rlvr_probe.config import Config
+from rlvr_probe.probe import attach, hooks
 from rlvr_probe.registry import inside
 from tests import toy
 from tests.unit.test_recorder import rows
@@ -292,11 +293,11 @@ def test_a_fork_while_another_thread_attaches_or_detaches_leaves_a_child_that_ca
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with _attach._lock:
-            _attach._attaching = True
+        with attach._lock:
+            attach._attaching = True
             held.set()
             go.wait(60)
-            _attach._attaching = False
+            attach._attaching = False
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -306,7 +307,7 @@ def test_a_fork_while_another_thread_attaches_or_detaches_leaves_a_child_that_ca
         signal.alarm(5)  # ends a child that hangs
         try:
             rlvr_probe.detach()
-            _attach.arm(Config.from_environ({}, out=installed))
+            attach.arm(Config.from_environ({}, out=installed))
             os._exit(0 if hooks.recorder() is not None else 1)
         finally:
             os._exit(2)
@@ -317,12 +318,12 @@ def test_a_fork_while_another_thread_attaches_or_detaches_leaves_a_child_that_ca
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_inside_an_attach_keeps_the_lock_of_its_own_thread(installed: Path) -> None:
-    with _attach._lock:
+    with attach._lock:
         pid = os.fork()
         if pid == 0:
             signal.alarm(5)
             free: list[bool] = []
-            thread = threading.Thread(target=lambda: free.append(_attach._lock.acquire(False)))
+            thread = threading.Thread(target=lambda: free.append(attach._lock.acquire(False)))
             thread.start()
             thread.join()
             os._exit(0 if free == [False] else 1)

@@ -23,8 +23,8 @@ import pytest
 from rlvr_probe import cli
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.journal.header import build_header
 from rlvr_probe.model.trace import Span, Trace
+from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.report.processes import short_state

@@ -506,7 +506,7 @@ def test_without_psutil_a_host_is_a_device_that_tells_nothing(
 def test_a_kernel_that_hides_its_boot_id_has_no_host_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rlvr_probe.identity.boot_id", lambda: None)
+    monkeypatch.setattr("rlvr_probe.probe.identity.boot_id", lambda: None)
     backend = HostBackend()
     assert (backend.devices(), backend.why) == ((), "the kernel does not tell its boot id")
 

@@ -11,11 +11,12 @@ from typing import get_args
 import pytest
 
 from docs import tables
-from rlvr_probe import cli, identity, launch
+from rlvr_probe import cli, launch
 from rlvr_probe.analysis.finding import Verdict
 from rlvr_probe.analysis.standing import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.config import Config
+from rlvr_probe.probe import identity
 from rlvr_probe.recording.follow.member import Member, Work
 from rlvr_probe.recording.header import Header
 from rlvr_probe.report.stuck import Stacks, stuck_document
@@ -211,8 +212,8 @@ def test_every_id_that_is_taken_from_the_environment_is_documented() -> None:
 @pytest.mark.parametrize(
     ("page", "source", "counter"),
     [
-        ("journal.md", "journal", "lost"),
-        ("journal.md", "recorder", "lost"),
+        ("journal.md", "probe/journal", "lost"),
+        ("journal.md", "probe/recorder", "lost"),
         ("show-json.md", "recording", "skipped"),
     ],
 )

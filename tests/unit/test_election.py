@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import election, guard
+from rlvr_probe import guard
 from rlvr_probe.config import Config
-from rlvr_probe.election import (
+from rlvr_probe.probe import election
+from rlvr_probe.probe.election import (
     FIRST,
     LATER,
     RECORD,
@@ -32,7 +33,7 @@ SECOND = 1_000_000_000
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rlvr_probe import election
+from rlvr_probe.probe import election
 election.PLACES = (sys.argv[1],)
 from rlvr_probe.sidecar.lock import Lock
 print(type(Lock.take(Path(sys.argv[2]))).__name__, flush=True)

@@ -25,12 +25,13 @@ import cloudpickle
 import pytest
 import wrapt
 
-from rlvr_probe import guard, hooks
+from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
-from rlvr_probe.hooks.wrapping import find_hook
 from rlvr_probe.model import names
-from rlvr_probe.recorder import CURRENT, OFF, STAGES, Recorder
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.hooks import Hook, HookProbe, Patches, wrap
+from rlvr_probe.probe.hooks.wrapping import find_hook
+from rlvr_probe.probe.recorder import CURRENT, OFF, STAGES, Recorder
 
 Make = Callable[..., Recorder]
 

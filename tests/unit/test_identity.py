@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import identity
 from rlvr_probe.config import Config
+from rlvr_probe.probe import identity
 
 DERIVED = Config()
 RANDOM = r"\d{8}-\d{6}-[0-9a-f]{6}"
@@ -97,7 +97,7 @@ def test_foreign_ids_that_look_alike_as_folder_names_stay_apart() -> None:
 
 def in_child(expression: str, environ: dict[str, str]) -> str:
     script = (
-        "from rlvr_probe import identity; from rlvr_probe.config import Config; "
+        "from rlvr_probe.probe import identity; from rlvr_probe.config import Config; "
         f"print({expression}, end='')"
     )
     run = [sys.executable, "-c", script]
@@ -119,7 +119,7 @@ def test_two_launchers_on_one_node_never_share_run_or_launch(expression: str) ->
     # A shell that stays is the parent of the rank, as torchrun would be.
     script = f"{sys.executable} -c " + '"$0"; true'
     code = (
-        "from rlvr_probe import identity; from rlvr_probe.config import Config; "
+        "from rlvr_probe.probe import identity; from rlvr_probe.config import Config; "
         f"print({expression.format(environ={'WORLD_SIZE': '2'})})"
     )
     jobs = [

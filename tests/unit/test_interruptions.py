@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import guard, hooks, spans
+from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
-from rlvr_probe.hooks.calls import _running
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import CURRENT, Recorder
+from rlvr_probe.probe import hooks, spans
+from rlvr_probe.probe.hooks import Hook, HookProbe, Patches, wrap
+from rlvr_probe.probe.hooks.calls import _running
+from rlvr_probe.probe.recorder import CURRENT, Recorder
 
-PACKAGE = str(Path(hooks.__file__).parents[1])
+PACKAGE = str(Path(hooks.__file__).parents[2])
 
 
 class TooSlow(Exception):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rlvr_probe import filesystem
-from rlvr_probe.journal import JournalWriter, OpenTable
-from rlvr_probe.journal import writer as writer_module
 from rlvr_probe.model import schema
+from rlvr_probe.probe.journal import JournalWriter, OpenTable
+from rlvr_probe.probe.journal import writer as writer_module
 from rlvr_probe.recording.segment import Chunks, read_chunks
 
 HEADER: dict[str, Any] = {"journal": "rlvr-probe"}

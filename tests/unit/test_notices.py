@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import notices
 from rlvr_probe.launch import _listening
-from rlvr_probe.notices import NOTICES, Notice, read, tell
+from rlvr_probe.probe import notices
+from rlvr_probe.probe.notices import NOTICES, Notice, read, tell
 
 
 @pytest.fixture(autouse=True)

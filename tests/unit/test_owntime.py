@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 import rlvr_probe
-from rlvr_probe import guard, hooks
+from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.hooks import Hook, HookProbe, Patches, wrap
 from rlvr_probe.model import names
-from rlvr_probe.recorder import FULL, OFF, STAGES, Recorder, bookkeeping, owntime
-from rlvr_probe.recorder.owntime import CAP_NS, SAMPLE, Account, before, culprits
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.hooks import Hook, HookProbe, Patches, wrap
+from rlvr_probe.probe.recorder import FULL, OFF, STAGES, Recorder, bookkeeping, owntime
+from rlvr_probe.probe.recorder.owntime import CAP_NS, SAMPLE, Account, before, culprits
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
 from tests.jobs import wait_for
@@ -351,7 +352,7 @@ def test_spans_of_the_user_are_accounted_for_by_block_and_by_decorator_alike(
         with rlvr_probe.span("block"):
             pass
     [place] = recorder.accounts
-    assert place == "rlvr_probe.spans:user"
+    assert place == "rlvr_probe.probe.spans:user"
     assert recorder.own_ns > 200 * MS
     recorder.accounts[place].muted = True
     written = recorder.next_id()

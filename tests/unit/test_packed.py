@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.journal import JournalWriter
 from rlvr_probe.launch.recorded import processes
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe.journal import JournalWriter
+from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.recording import find_run, packed, read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.sidecar.compress import compress, delete_unfinished, is_open_for_writing

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from rlvr_probe import guard
-from rlvr_probe.clock import monotonic_ns
-from rlvr_probe.journal.header import build_header
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause, recording
+from rlvr_probe.probe.clock import monotonic_ns
+from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause, recording
 from rlvr_probe.recording import read_run
 from tests.jobs import wait_for
 
@@ -307,7 +307,7 @@ def test_too_much_own_time_records_less_then_nothing(
 
 
 def test_a_forked_child_writes_a_file_of_its_own_and_leaves_the_parents_alone(record: Make) -> None:
-    from rlvr_probe import hooks
+    from rlvr_probe.probe import hooks
 
     recorder = record()
     hooks.activate(recorder)

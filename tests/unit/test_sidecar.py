@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import election, guard, identity
+from rlvr_probe import guard
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
+from rlvr_probe.probe import election, identity
 from rlvr_probe.recording import read_run
 from rlvr_probe.sidecar import loop
 from rlvr_probe.sidecar import writers as writers_module

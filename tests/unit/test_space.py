@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import identity
-from rlvr_probe.clock import monotonic_ns
-from rlvr_probe.journal import space as space_module
-from rlvr_probe.journal.space import FINE, SAMPLES, Space
 from rlvr_probe.model import names
-from rlvr_probe.recorder import Recorder, bookkeeping
+from rlvr_probe.probe import identity
+from rlvr_probe.probe.clock import monotonic_ns
+from rlvr_probe.probe.journal import space as space_module
+from rlvr_probe.probe.journal.space import FINE, SAMPLES, Space
+from rlvr_probe.probe.recorder import Recorder, bookkeeping
 from rlvr_probe.recording import read_run
 from tests.unit.test_recorder import rows
 

@@ -12,8 +12,8 @@ import cloudpickle
 import pytest
 
 import rlvr_probe
-from rlvr_probe import hooks
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.recorder import Recorder
 from tests.unit.test_recorder import rows
 
 

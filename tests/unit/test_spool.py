@@ -14,10 +14,10 @@ from rlvr_probe.config import Config
 from rlvr_probe.doctor.storage import examine_spool, examine_storage
 from rlvr_probe.exceptions import ConfigError, RecordingError
 from rlvr_probe.filesystem import reach
-from rlvr_probe.journal import Space
-from rlvr_probe.journal.space import FINE, SAMPLES, Room, write_room
 from rlvr_probe.model import names
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe.journal import Space
+from rlvr_probe.probe.journal.space import FINE, SAMPLES, Room, write_room
+from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.sidecar.copying import Copy, place

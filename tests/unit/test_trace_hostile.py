@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.clock import monotonic_ns
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names, schema
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe.clock import monotonic_ns
+from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.report import render

@@ -19,7 +19,7 @@ from rlvr_probe_otlp.tests.test_live import check_whole, once
 from rlvr_probe_otlp.tests.test_sending import expected
 
 from rlvr_probe import cli
-from rlvr_probe.election import holder, lock_path, open_lock
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from rlvr_probe.recording import find_run, read_run
 from tests.jobs import Job, wait_for
 from tests.surroundings import surroundings

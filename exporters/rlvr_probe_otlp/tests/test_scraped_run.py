@@ -17,7 +17,7 @@ import psutil
 import pytest
 from rlvr_probe_otlp.prometheus import VARIABLE
 
-from rlvr_probe.election import holder, lock_path, open_lock
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from tests.jobs import wait_for
 from tests.surroundings import surroundings
 

@@ -17,7 +17,7 @@ HEAD = """
 import asyncio, sys, threading
 from types import SimpleNamespace as NS
 import rlvr_probe
-from rlvr_probe.hooks import calls
+from rlvr_probe.probe.hooks import calls
 rlvr_probe.attach(out="out")
 from rlvr_probe_openrlhf import agents
 

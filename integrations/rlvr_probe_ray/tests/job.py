@@ -207,7 +207,7 @@ def elsewhere(folder: Path, address: str) -> tuple[list[Any], Any]:
     bare = {"py_executable": os.environ["BARE_PYTHON"]}
     counter = remote(Counter).options(runtime_env=bare).remote(1)
     from rlvr_probe.adapter import HookPoint
-    from rlvr_probe.hooks import Hook, wrap
+    from rlvr_probe.probe.hooks import Hook, wrap
 
     # As an integration hooks a class that goes by value.
     hooked = type("Hooked", (Counter,), {"add": wrap(Counter.add, Hook(HookPoint("add")))})

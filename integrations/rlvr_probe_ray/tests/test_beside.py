@@ -22,7 +22,7 @@ from rlvr_probe_ray.tests.runs import (
     temporary,
 )
 
-from rlvr_probe.election import holder, lock_path, open_lock
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from rlvr_probe.recording import find_run, read_run
 from tests.jobs import wait_for
 

@@ -21,7 +21,7 @@ from rlvr_probe_trl.tests import train as real
 
 import rlvr_probe
 from rlvr_probe import guard
-from rlvr_probe.hooks.wrapping import find_hook
+from rlvr_probe.probe.hooks.wrapping import find_hook
 
 
 def chosen(out: Path) -> argparse.Namespace:

@@ -20,10 +20,10 @@ import rlvr_probe_trl.rewards
 from rlvr_probe_trl.steps import Steps
 from rlvr_probe_trl.tests import train
 
-from rlvr_probe import hooks
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks import Hook
-from rlvr_probe.recorder import OFF
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.hooks import Hook
+from rlvr_probe.probe.recorder import OFF
 
 SLEEP_S = 0.05
 

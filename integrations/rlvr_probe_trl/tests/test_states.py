@@ -21,12 +21,13 @@ from rlvr_probe_trl.rollouts import GENERATE
 from rlvr_probe_trl.tools import TOOL_LOOP
 from rlvr_probe_trl.training import BATCH, Batch, Training
 
-from rlvr_probe import guard, hooks
+from rlvr_probe import guard
 from rlvr_probe.adapter import Call
 from rlvr_probe.config import Config
-from rlvr_probe.hooks import HookProbe, Patches
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.hooks import HookProbe, Patches
+from rlvr_probe.probe.recorder import STAGES, Recorder
 from rlvr_probe.reading import attribute
-from rlvr_probe.recorder import STAGES, Recorder
 
 
 class Attached:

@@ -34,8 +34,8 @@ from verl.protocol import DataProto
 
 import rlvr_probe
 from rlvr_probe import guard
-from rlvr_probe.hooks.wrapping import find_hook
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe.hooks.wrapping import find_hook
+from rlvr_probe.probe.recorder import Recorder
 
 FOLDER = Path(sys.argv[1])
 VERSION = tuple(int(part) for part in verl.__version__.split(".")[:2])

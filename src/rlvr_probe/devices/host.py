@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlvr_probe import identity
 from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.devices.standing import Standing
 from rlvr_probe.model.counters import Pace
+from rlvr_probe.probe import identity
 
 __all__ = ["HostBackend"]
 

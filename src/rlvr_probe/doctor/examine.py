@@ -17,7 +17,7 @@ from rlvr_probe.doctor.paths import tilde
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
 from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, left_out
-from rlvr_probe.election import lock_path
+from rlvr_probe.probe.election import lock_path
 
 __all__ = ["SCHEMA_VERSION", "Examination", "examine"]
 

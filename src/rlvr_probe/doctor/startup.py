@@ -19,7 +19,7 @@ _FILE = "rlvr_probe_boot.pth"
 _CODE = """
 armed = any(type(finder).__module__ == "rlvr_probe._boot" for finder in sys.meta_path)
 try:
-    import rlvr_probe._attach
+    import rlvr_probe.probe.attach
     failed = ""
 except BaseException as error:
     failed = f"{type(error).__name__} {getattr(error, 'name', None) or ''}".strip()

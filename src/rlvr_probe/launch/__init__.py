@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 
-from rlvr_probe import identity
 from rlvr_probe.config import DISABLED, Config, place_note
 from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.launch import foreground
 from rlvr_probe.launch.ending import nothing_recorded, recorded
 from rlvr_probe.launch.recorded import losses, processes
-from rlvr_probe.notices import NOTICES, Notice, make, read
+from rlvr_probe.probe import identity
+from rlvr_probe.probe.notices import NOTICES, Notice, make, read
 
 __all__ = ["launch"]
 

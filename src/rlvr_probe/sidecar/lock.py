@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rlvr_probe.election import RECORD, holder, lock_path, open_lock, read_record
+from rlvr_probe.probe.election import RECORD, holder, lock_path, open_lock, read_record
 
 __all__ = ["Lock"]
 

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rlvr_probe import guard, identity
+from rlvr_probe import guard
 from rlvr_probe.access import Access
-from rlvr_probe.clock import epoch_pair
 from rlvr_probe.config import Config
-from rlvr_probe.journal import JournalWriter, Space
-from rlvr_probe.journal.header import build_header
-from rlvr_probe.journal.space import FINE
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
-from rlvr_probe.recorder import definitions
+from rlvr_probe.probe import identity
+from rlvr_probe.probe.clock import epoch_pair
+from rlvr_probe.probe.journal import JournalWriter, Space
+from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.space import FINE
+from rlvr_probe.probe.recorder import definitions
 from rlvr_probe.sidecar.count import Count
 from rlvr_probe.spool import ROUND_S
 

@@ -14,8 +14,8 @@ from rlvr_probe import guard
 from rlvr_probe.config import Config
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
-from rlvr_probe.election import BURST
 from rlvr_probe.model import schema
+from rlvr_probe.probe.election import BURST
 from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.compress import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.live import ASKED_S

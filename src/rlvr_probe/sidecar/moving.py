@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.access import PRIVATE, Access
-from rlvr_probe.identity import NODE_DIGITS
-from rlvr_probe.journal.space import Room, write_room
-from rlvr_probe.journal.writer import ignore
 from rlvr_probe.model import schema
+from rlvr_probe.probe.identity import NODE_DIGITS
+from rlvr_probe.probe.journal.space import Room, write_room
+from rlvr_probe.probe.journal.writer import ignore
 from rlvr_probe.recording.opentable import parse_table
 from rlvr_probe.sidecar.compress import LEAST_B, is_open_for_writing
 from rlvr_probe.sidecar.copying import Copy, place, sync_folder

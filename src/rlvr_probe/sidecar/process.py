@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rlvr_probe import handover
 from rlvr_probe.config import Config
-from rlvr_probe.election import FIRST, gives_way
+from rlvr_probe.probe import handover
+from rlvr_probe.probe.election import FIRST, gives_way
 from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.spool import choose
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.config import Config
-from rlvr_probe.election import holder, lock_path, open_lock
+from rlvr_probe.probe.election import holder, lock_path, open_lock
 from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, ROUND_S, Target, every, read_target, write_target
 

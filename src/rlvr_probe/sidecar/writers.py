@@ -13,8 +13,8 @@ from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.filesystem import file_system, is_network
-from rlvr_probe.identity import NODE_DIGITS
 from rlvr_probe.model import names, schema
+from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.liveness import Machine

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rlvr_probe.journal.space import ALWAYS, FINE, SAMPLES
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
+from rlvr_probe.probe.journal.space import ALWAYS, FINE, SAMPLES
 
 __all__ = ["define", "since", "worth"]
 

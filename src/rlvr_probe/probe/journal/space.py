@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
-from rlvr_probe.identity import NODE_DIGITS
+from rlvr_probe.probe.identity import NODE_DIGITS
 
 __all__ = ["ALWAYS", "FINE", "SAMPLES", "Room", "Space", "read_room", "write_room"]
 

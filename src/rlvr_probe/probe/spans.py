@@ -8,13 +8,14 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rlvr_probe import guard, hooks
+from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.clock import monotonic_ns
-from rlvr_probe.hooks import Hook, wrap
 from rlvr_probe.model.names import USER
-from rlvr_probe.recorder import CURRENT, OFF, Recorder
-from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
+from rlvr_probe.probe import hooks
+from rlvr_probe.probe.clock import monotonic_ns
+from rlvr_probe.probe.hooks import Hook, wrap
+from rlvr_probe.probe.recorder import CURRENT, OFF, Recorder
+from rlvr_probe.probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = ["span"]
 

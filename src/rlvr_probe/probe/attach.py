@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
-from rlvr_probe import guard, handover, hooks, identity, notices
+from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.config import OWNER, Config, place_note
 from rlvr_probe.exceptions import ConfigError, NotAttachable
-from rlvr_probe.hooks import HookProbe, Patches
-from rlvr_probe.imports import when_imported
-from rlvr_probe.recorder import Recorder
+from rlvr_probe.probe import handover, hooks, identity, notices
+from rlvr_probe.probe.hooks import HookProbe, Patches
+from rlvr_probe.probe.imports import when_imported
+from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.registry import Framework, discover
 
 __all__ = ["Attachment", "arm", "attach", "detach"]

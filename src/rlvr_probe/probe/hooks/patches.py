@@ -11,8 +11,8 @@ from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks.calls import Hook
-from rlvr_probe.hooks.wrapping import has_hook, wrap
+from rlvr_probe.probe.hooks.calls import Hook
+from rlvr_probe.probe.hooks.wrapping import has_hook, wrap
 
 __all__ = ["Patches"]
 

@@ -3,8 +3,8 @@
 The shape is :mod:`rlvr_probe.model.schema`; reading it is :mod:`rlvr_probe.recording`.
 """
 
-from rlvr_probe.journal.opentable import OpenTable
-from rlvr_probe.journal.space import Space
-from rlvr_probe.journal.writer import JournalWriter
+from rlvr_probe.probe.journal.opentable import OpenTable
+from rlvr_probe.probe.journal.space import Space
+from rlvr_probe.probe.journal.writer import JournalWriter
 
 __all__ = ["JournalWriter", "OpenTable", "Space"]

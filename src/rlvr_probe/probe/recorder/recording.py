@@ -1,9 +1,9 @@
 """The hot path: clock, id, tuple, queue. No I/O, no lock held across user code, no SDK.
 
 Rows wait in a bounded queue. A daemon thread, started with the first row, encodes and writes them
-in chunks (:mod:`rlvr_probe.journal`). It also journals what has been open for more than a second,
-running totals of losses and faults, watches the recorder's own time, and sees to it that the run
-has a sidecar on this node.
+in chunks (:mod:`rlvr_probe.probe.journal`). It also journals what has been open for more than a
+second, running totals of losses and faults, watches the recorder's own time, and sees to it that
+the run has a sidecar on this node.
 
 One recorder lives per process. A forked child starts over: new process key, new files, empty queue.
 """
@@ -21,20 +21,21 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe import guard, identity
-from rlvr_probe.clock import epoch_pair, monotonic_ns
+from rlvr_probe import guard
 from rlvr_probe.config import OWNER, Config
-from rlvr_probe.election import Keeper
-from rlvr_probe.journal import JournalWriter, OpenTable
-from rlvr_probe.journal.header import build_header
-from rlvr_probe.journal.space import FINE
 from rlvr_probe.model.names import Name
-from rlvr_probe.recorder import application, definitions
-from rlvr_probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
-from rlvr_probe.recorder.devicesused import DevicesUsed
-from rlvr_probe.recorder.owntime import SAMPLE, Account
-from rlvr_probe.recorder.pause import Pause
-from rlvr_probe.recorder.place import Place
+from rlvr_probe.probe import identity
+from rlvr_probe.probe.clock import epoch_pair, monotonic_ns
+from rlvr_probe.probe.election import Keeper
+from rlvr_probe.probe.journal import JournalWriter, OpenTable
+from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.space import FINE
+from rlvr_probe.probe.recorder import application, definitions
+from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
+from rlvr_probe.probe.recorder.devicesused import DevicesUsed
+from rlvr_probe.probe.recorder.owntime import SAMPLE, Account
+from rlvr_probe.probe.recorder.pause import Pause
+from rlvr_probe.probe.recorder.place import Place
 
 __all__ = ["CURRENT", "Recorder"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr_probe import guard
-from rlvr_probe.journal.space import FINE, SAMPLES
-from rlvr_probe.recorder.owntime import Account, culprits
-from rlvr_probe.recorder.place import Place
+from rlvr_probe.probe.journal.space import FINE, SAMPLES
+from rlvr_probe.probe.recorder.owntime import Account, culprits
+from rlvr_probe.probe.recorder.place import Place
 
 __all__ = ["FULL", "OFF", "STAGES", "Bookkeeping"]
 

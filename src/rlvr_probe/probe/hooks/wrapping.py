@@ -2,8 +2,8 @@
 
 Wrappers are plain closures: Ray silently drops wrapt proxies of classes pickled by value, and a
 closure that carries only a :class:`Hook` travels. The recorder is found at call time, through
-:mod:`rlvr_probe.hooks.calls`, never through a cell. All that a wrapper uses of this package it
-reaches through :data:`CALLS`, so that it can also be loaded where there is none. Each kind of
+:mod:`rlvr_probe.probe.hooks.calls`, never through a cell. All that a wrapper uses of this package
+it reaches through :data:`CALLS`, so that it can also be loaded where there is none. Each kind of
 callable keeps its kind: sync, async, generator, async generator, context manager; signature,
 result, exception and laziness pass through.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.hooks.calls import (
+from rlvr_probe.probe.hooks.calls import (
     REBUILD,
     Hook,
     Keywords,
@@ -30,7 +30,7 @@ from rlvr_probe.hooks.calls import (
     keywords,
     leave,
 )
-from rlvr_probe.hooks.standins import AsyncStandIn, StandIn
+from rlvr_probe.probe.hooks.standins import AsyncStandIn, StandIn
 
 __all__ = ["CALLS", "find_hook", "has_hook", "wrap"]
 
@@ -243,7 +243,7 @@ def _made(hook: Hook, call: LiveCall, result: Any) -> _Made | None:
 
 _THERE = """
 try:
-    from rlvr_probe.hooks.wrapping import CALLS as found
+    from rlvr_probe.probe.hooks.wrapping import CALLS as found
 except Exception:
     from types import SimpleNamespace
     found = SimpleNamespace(enter=lambda *_: None, recorded=lambda coroutine, *_: coroutine)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe import guard, notices, spool
+from rlvr_probe import guard, spool
 from rlvr_probe.access import PRIVATE
 from rlvr_probe.config import Config
-from rlvr_probe.election import Keeper
-from rlvr_probe.identity import rank
-from rlvr_probe.journal import JournalWriter, OpenTable, Space
 from rlvr_probe.model import schema
+from rlvr_probe.probe import notices
+from rlvr_probe.probe.election import Keeper
+from rlvr_probe.probe.identity import rank
+from rlvr_probe.probe.journal import JournalWriter, OpenTable, Space
 
 __all__ = ["Place"]
 

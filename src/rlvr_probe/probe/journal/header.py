@@ -7,8 +7,8 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from rlvr_probe import identity
 from rlvr_probe.model import names, schema
+from rlvr_probe.probe import identity
 
 __all__ = ["build_header"]
 

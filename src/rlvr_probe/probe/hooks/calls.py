@@ -16,9 +16,9 @@ from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.clock import monotonic_ns
-from rlvr_probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
-from rlvr_probe.recorder.owntime import LONG_NS, SAMPLE, before
+from rlvr_probe.probe.clock import monotonic_ns
+from rlvr_probe.probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
+from rlvr_probe.probe.recorder.owntime import LONG_NS, SAMPLE, before
 
 __all__ = [
     "REBUILD",
@@ -34,7 +34,7 @@ __all__ = [
     "recorder",
 ]
 
-_WRAPPING = "rlvr_probe.hooks.wrapping"
+_WRAPPING = "rlvr_probe.probe.hooks.wrapping"
 _NOTHING = object()
 
 _recorder: Recorder | None = None
@@ -62,7 +62,7 @@ statements that leave the object in ``found`` and raise nothing, ``values`` name
 
 _LOADED = """
 try:
-    from rlvr_probe.hooks.calls import rebuilt
+    from rlvr_probe.probe.hooks.calls import rebuilt
     found = rebuilt(data)
 except Exception:
     found = None

@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from rlvr_probe import guard, handover, identity
+from rlvr_probe import guard
 from rlvr_probe.access import is_private
 from rlvr_probe.config import ARM, OWNER, Config
 from rlvr_probe.filesystem import file_system, is_network, reach
+from rlvr_probe.probe import handover, identity
 from rlvr_probe.spool import LEAVING_SUFFIX
 
 __all__ = [
@@ -304,7 +305,7 @@ def _start(folder: Path, config: Config, role: str) -> int:
     environ = {**os.environ, **config.to_environ()}
     for name in (ARM, OWNER):
         environ.pop(name, None)
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     return os.posix_spawn(
         sys.executable,
