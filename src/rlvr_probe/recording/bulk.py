@@ -58,14 +58,21 @@ class Bulk:
             if len(waiting) == _ROWS:
                 self._transpose(table)
 
-    def add_columns(self, table: Table, values: Mapping[str, Sequence[Any] | None]) -> None:
-        """Take columns of equal length; those that are missing or None are unknown."""
+    def add_columns(self, table: Table, values: Mapping[str, Any], **same: int) -> None:
+        """Take rows in columns.
+
+        Args:
+            table: What they are rows of.
+            values: Columns of equal length; those that are missing or None are unknown.
+            **same: What all of them have; a column that is once given so always is.
+        """
         known = {name: column for name, column in values.items() if column is not None}
         file = self._file(table)
+        file.same |= same.keys()
         size = max(map(len, known.values()))
         for begin in range(0, size, _ROWS):
             slices = {name: column[begin : begin + _ROWS] for name, column in known.items()}
-            file.write(self._line(slices))
+            file.write(self._line({**same, **slices}), (*same, *slices))
         if file.size_b > _TOGETHER_B:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "rlvr-probe-tables")
@@ -105,14 +112,18 @@ class Bulk:
     def _transpose(self, table: Table) -> None:
         waiting = self._waiting[table.name]
         columns = dict(zip(table.names, zip(*waiting, strict=True), strict=True))
-        self._files[table.name].write(self._line(columns))
+        self._files[table.name].write(self._line(columns), columns)
         waiting.clear()
 
-    def _line(self, columns: Mapping[str, Sequence[Any]]) -> bytes:
+    def _line(self, columns: Mapping[str, Any]) -> bytes:
         try:
             return self._encode(columns)
         except UnicodeEncodeError:
-            return self._encode({name: list(map(_sound, one)) for name, one in columns.items()})
+            sound = {
+                name: list(map(_sound, one)) if isinstance(one, Sequence) else one
+                for name, one in columns.items()
+            }
+            return self._encode(sound)
 
     def _load_beside(self, statement: str, file: IO[bytes]) -> None:
         with self._sql.cursor() as sql:
@@ -130,21 +141,25 @@ class _File:
     """Columns of one table that are not loaded yet.
 
     Attributes:
+        same: Names of those of which a line has one value.
         size_b: How much they take, bytes.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.size_b = 0
+        self.same = set[str]()
         self._longest_b = 0
+        self._names = dict[str, None]()
         self._file: IO[bytes] | None = None
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, names: Iterable[str]) -> None:
         if self._file is None:
             self._file = _opened()
         self._file.write(line + b"\n")
         self.size_b += len(line)
         self._longest_b = max(self._longest_b, len(line))
+        self._names.update(dict.fromkeys(names))
 
     def take(self) -> tuple[str, IO[bytes]]:
         """The statement that loads what was written, and the file that it takes."""
@@ -152,12 +167,20 @@ class _File:
         if file is None:
             raise ValueError(f"no row of {self.table.name} was written")
         file.flush()
-        types = ", ".join(f"\"{column.name}\": '{column.type}[]'" for column in self.table.columns)
-        columns = ", ".join(f'unnest("{name}")' for name in self.table.names)
+        known = [column for column in self.table.columns if column.name in self._names]
+        types = ", ".join(
+            f"\"{column.name}\": '{column.type}{'' if column.name in self.same else '[]'}'"
+            for column in known
+        )
+        names = ", ".join(f'"{column.name}"' for column in known)
+        values = ", ".join(
+            f'"{column.name}"' if column.name in self.same else f'unnest("{column.name}")'
+            for column in known
+        )
         size_b = max(_LEAST_B, self._longest_b + 1_024)
         self.size_b = self._longest_b = 0
         return (
-            f"INSERT INTO {self.table.name} SELECT {columns} FROM read_json(?, format ="
+            f"INSERT INTO {self.table.name} ({names}) SELECT {values} FROM read_json(?, format ="
             f" 'newline_delimited', columns = {{{types}}}, maximum_object_size = {size_b})"
         ), file
 

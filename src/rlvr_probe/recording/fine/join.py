@@ -211,7 +211,6 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
             ],
         )  # fmt: skip
         values: dict[str, Sequence[Any] | None] = {
-            "n": [number] * size,
             "local": list(range(size)),
             "prompt": list(row.prompt_tokens),
             "response": list(row.response_tokens),
@@ -221,7 +220,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
             "loss": None if row.loss_runs is None else [sum(runs[::2]) for runs in row.loss_runs],
             "span": None if row.spans is None else list(row.spans),
         }
-        bulk.add_columns(columns.BATCH_ROW, values)
+        bulk.add_columns(columns.BATCH_ROW, values, n=number)
 
 
 def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:

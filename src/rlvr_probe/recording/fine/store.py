@@ -100,16 +100,14 @@ class FineStore:
         """Take the keys of the rows of a batch; their number in ``q_key``."""
         number, self._batches = self._batches, self._batches + 1
         _, bulk = self.open()
-        rows = list(range(len(keys)))
-        bulk.add_columns(columns.KEY, {"k": [number] * len(keys), "local": rows, "key": keys})
+        bulk.add_columns(columns.KEY, {"local": list(range(len(keys))), "key": keys}, k=number)
         return number
 
     def add(self, table: Table, process: int, values: dict[str, Sequence[Any] | None]) -> None:
         """Take rows of a table of :mod:`~rlvr_probe.recording.fine.columns`."""
         _, bulk = self.open()
-        size = len(values["start"] or ())
-        self.rows[table.name] += size
-        bulk.add_columns(table, {"p": [process] * size, **values})
+        self.rows[table.name] += len(values["start"] or ())
+        bulk.add_columns(table, values, p=process)
 
     def close(self) -> None:
         """Drop everything."""
