@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import compress
 from typing import overload
 
 from rlvr_probe.model.columns import SparseColumn
@@ -137,7 +137,7 @@ class RewardCallColumns(Sequence[RewardCall]):
 
     def by_start(self) -> RewardCallColumns:
         """The same calls in the order of their start."""
-        if all(before <= start for before, start in pairwise(self._start)):
+        if self._start == array("q", sorted(self._start)):
             return self
         order = sorted(range(len(self)), key=self._start.__getitem__)
         found = RewardCallColumns()
