@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain, compress, count, pairwise, repeat
-from operator import add, attrgetter
+from operator import add, attrgetter, le
 from typing import Any, Final, Protocol
 
 from rlvr_probe.model import names
@@ -46,6 +46,7 @@ class _Rows:
     def __init__(self, definition: Definition, rows: Sequence[Any]) -> None:
         self.rows = rows
         self._definition = definition
+        self._heads: dict[str, list[Any]] = {}
         self._columns: dict[str, list[Any] | None] = {}
 
     def where(self, keep: Sequence[object]) -> _Rows:
@@ -56,7 +57,9 @@ class _Rows:
 
     def head(self, name: str) -> list[Any]:
         """What every span has."""
-        return list(map(attrgetter(name), self.rows))
+        if name not in self._heads:
+            self._heads[name] = list(map(attrgetter(name), self.rows))
+        return self._heads[name]
 
     def of(self, name: str) -> list[Any] | None:
         """The attribute ``name``; None where it is unknown of all."""
@@ -68,7 +71,7 @@ class _Rows:
         known = self._definition.attributes
         if name not in known or not self.rows:
             return None
-        values = self.head(f"a{known.index(name)}")
+        values = list(map(attrgetter(f"a{known.index(name)}"), self.rows))
         return None if values[0] is None and values.count(None) == len(values) else values
 
     def each(self, *names_of: str) -> Iterator[tuple[Any, ...]]:
@@ -152,7 +155,8 @@ class FineRows:
         journal.skipped["bad_row"] += len(decoded) - len(sound)
         if sound:
             calls, total = journal.totals.get(definition.name, (0, 0))
-            total += sum(map(attrgetter("duration"), sound))
+            whole = len(sound) == len(rows.rows)
+            total += sum(rows.head("duration") if whole else map(attrgetter("duration"), sound))
             journal.totals[definition.name] = (calls + len(sound), total)
 
     def _note_ends(self, rows: _Rows) -> None:
@@ -171,7 +175,8 @@ class FineRows:
 
     def _trajectories(self, rows: _Rows) -> Sequence[Any]:
         told = ("policy_version_min", "policy_version_max")
-        if any(rows.of(name) is not None for name in told):
+        versions = [rows.of(name) for name in told]
+        if versions != [None, None] and not _are_ordered(*versions):
             rows = rows.where(
                 [
                     (oldest is None) == (newest is None) and (oldest or 0) <= (newest or 0)
@@ -186,7 +191,8 @@ class FineRows:
         values["span"] = rows.head("span")
         cut = rows.of("truncated")
         if cut is not None:
-            values["truncated"] = [stopped if stopped is None else stopped == 1 for stopped in cut]
+            known = set(map(type, cut)) == {int}
+            values["truncated"] = list(map(bool, cut)) if known else [_flag(one) for one in cut]
         if masks is not None:
             values["runs"] = masks
             values["loss"] = [
@@ -298,6 +304,21 @@ _ENTRY: Final = (
     "start", "duration", "span", "batch", "call", "entries", "last", "whole", "turn", "prompt",
     "response", "cached", "local",
 )  # fmt: skip
+
+
+def _are_ordered(first: list[Any] | None, second: list[Any] | None) -> bool:
+    """Whether two columns, without an unknown value, are told of each row in their order."""
+    return (
+        first is not None
+        and second is not None
+        and None not in first
+        and None not in second
+        and all(map(le, first, second))
+    )
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else value == 1
 
 
 def _are_alone(rows: _Rows) -> bool:
