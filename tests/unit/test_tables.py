@@ -7,15 +7,19 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
+from rlvr_probe.recording.columns import tables_of
 from rlvr_probe.recording.tables import (
     TABLES,
     VIEWS,
@@ -315,3 +319,16 @@ def test_the_documented_query_of_saved_tables_works(tmp_path: Path) -> None:
     line = ["bash", "-c", f"{sys.executable} {command}"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "count_star()" in done.stdout
+
+
+@pytest.mark.parametrize("package", ["rlvr_probe.recording.tables", "rlvr_probe.recording.fine"])
+def test_tables_are_what_their_sql_file_makes(package: str) -> None:
+    text = files(package).joinpath("tables.sql").read_text(encoding="utf-8")
+    with closing(duckdb.connect()) as sql:
+        sql.execute(text)
+        query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+        made = sql.execute(query).fetchall()
+    tables = tables_of(package, "tables.sql").values()
+    known = [(t.name, column.name, column.type) for t in tables for column in t.columns]
+    assert sorted(made) == sorted(known)
+    assert all(table.meaning for table in tables)
