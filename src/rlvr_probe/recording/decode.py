@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,44 +24,45 @@ _TOGETHER: Final = 1_024
 """Definitions whose rows are decoded together; no journal of ours has a tenth of that."""
 
 
-class RowDecoder:
+class RowDecoder(ABC):
     """Hands on each row; definitions outlive segments.
 
-    A subclass says who takes rows of a definition (:meth:`taker`), takes the other rows
-    (:meth:`service`), and counts what is unsound (:meth:`refuse`).
+    A subclass says who takes rows of a definition (:meth:`taker`), and takes the other rows
+    (:meth:`service`).
+
+    Attributes:
+        refused: Lines that could not be used, by reason.
     """
 
     def __init__(self) -> None:
         """Know no definition."""
         self.definitions: dict[int, Definition] = {}
+        self.refused = Counter[str]()
         self._takers: dict[type[msgspec.Struct], Callable[[Any], object]] = {}
         self._typed: msgspec.json.Decoder[Any] | None = None
 
+    @abstractmethod
     def taker(self, known: Definition) -> Callable[[Any], object]:
         """What to call with each row of a definition; what it raises ends the reading."""
-        raise NotImplementedError
 
+    @abstractmethod
     def service(self, row: list[Any]) -> None:
         """Take a row that a text begins, a definition included.
 
         Raises:
             UNSOUND: It is none.
         """
-        raise NotImplementedError
-
-    def refuse(self, reason: str) -> None:
-        """Count a line that cannot be used."""
 
     def guarded(
         self, take: Callable[[Definition, Any], object], known: Definition
     ) -> Callable[[Any], object]:
-        """A taker of rows of ``known`` that may raise :data:`~.types.UNSOUND`: it is refused."""
+        """A taker of rows of ``known`` that may raise what is in ``UNSOUND``: it is refused."""
 
         def guard(row: Any) -> None:
             try:
                 take(known, row)
             except UNSOUND:
-                self.refuse("bad_row")
+                self.refused["bad_row"] += 1
 
         return guard
 
@@ -102,9 +105,9 @@ class RowDecoder:
         except UNSOUND:
             tag = row = None
         if row is None or tag is None:
-            self.refuse("bad_line")
+            self.refused["bad_line"] += 1
         elif type(tag) is not str and (type(tag) is not int or tag not in self.definitions):
-            self.refuse("unknown_definition")
+            self.refused["unknown_definition"] += 1
         else:
             try:
                 if type(tag) is str:
@@ -113,7 +116,7 @@ class RowDecoder:
                     known = self.definitions[int(tag)]
                     self._taker_of(known)(_row_of(known, line))
             except UNSOUND:
-                self.refuse("bad_row")
+                self.refused["bad_row"] += 1
 
     def define(self, row: list[Any]) -> Definition:
         """Take a row that tells what rows of a number are.

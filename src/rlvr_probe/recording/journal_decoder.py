@@ -59,6 +59,7 @@ class JournalDecoder(RowDecoder):
         """
         super().__init__()
         self.journal = Journal()
+        self.refused = self.journal.skipped
         self._watched = watched
         self._fine = FineRows(self.journal, mono_ns, watched, sink, process)
         self._last: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -94,10 +95,6 @@ class JournalDecoder(RowDecoder):
     def service(self, row: list[Any]) -> None:
         """Take a definition, a span that is open, or what the process tells of its recording."""
         self._service[row[0]](row)
-
-    def refuse(self, reason: str) -> None:
-        """Count a line that cannot be used."""
-        self.journal.skipped[reason] += 1
 
     def _span(self, definition: Definition, row: Any) -> None:
         start, duration, span, parent, error, *values = astuple(row)
@@ -202,7 +199,7 @@ class JournalDecoder(RowDecoder):
         start_ns = self._mono_ns + time
         known = self.definitions.get(number) if type(number) is int else None
         if known is None:
-            self.refuse("unknown_definition")
+            self.refused["unknown_definition"] += 1
             return
         # Only a damaged file has two rows of a span: then the later begin, whatever their order.
         told = start_ns, known.name, parent
