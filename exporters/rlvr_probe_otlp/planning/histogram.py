@@ -31,7 +31,7 @@ class ExponentialHistogram:
 
     def extend(self, values: Sequence[float]) -> None:
         """Count values, at least one; a negative one counts as 0: a clock was set."""
-        counted = [max(value, 0.0) for value in values]
+        counted = values if min(values) >= 0.0 else [max(value, 0.0) for value in values]
         for value in counted:
             self._sum += value
         self._values += len(counted)

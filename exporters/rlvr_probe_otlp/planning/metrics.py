@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard
-from rlvr_probe.model.columns import lengths_of
+from rlvr_probe.model.columns import finite_of, lengths_of, unknown_in
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts, turn_seconds
 from rlvr_probe_otlp.planning.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
@@ -234,17 +233,14 @@ def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> Non
     seconds, rewards = dict[str, list[float]](), dict[str, list[float]]()
     odd = dict[str, int]()
     for shard in batch.shards:
-        for function, length in shard.calls.seconds():
-            seconds.setdefault(function, []).append(length)
+        for function, lengths in shard.calls.seconds().items():
+            seconds.setdefault(function, []).extend(lengths)
         for given in shard.rewards:
-            finite = (allowed(value) for value in given.values)
-            rewards.setdefault(given.function, []).extend(
-                float(value) for value in finite if isinstance(value, (int, float))
-            )
-            known_values = [value for value in given.values if value is not None]
-            if known_values:
-                amount = sum(not math.isfinite(value) for value in known_values)
-                odd[given.function] = odd.get(given.function, 0) + amount
+            finite = finite_of(given.values)
+            rewards.setdefault(given.function, []).extend(finite)
+            told = len(given.values) - unknown_in(given.values)
+            if told:
+                odd[given.function] = odd.get(given.function, 0) + told - len(finite)
     for function, lengths in sorted(seconds.items()):
         named = known({"rlvr__reward__fn": function or None})
         meter.observe("rlvr.verify.duration", sorted(lengths), **named, **mode)

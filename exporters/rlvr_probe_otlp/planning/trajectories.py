@@ -48,12 +48,13 @@ def link_to(context: Context, step: Step, one: Candidate) -> Link:
 
 def _calls(kept: Mapping[Candidate, Sequence[str]]) -> dict[tuple[int, int], list[RewardCall]]:
     """Verifications by shard and row; a shard may hold a million of them."""
-    shards = {id(one.shard): one.shard for one in kept}
-    wanted = {(id(one.shard), one.local) for one in kept}
+    wanted = dict[int, tuple[BatchShard, set[int | None]]]()
+    for one in kept:
+        wanted.setdefault(id(one.shard), (one.shard, set()))[1].add(one.local)
     found = dict[tuple[int, int], list[RewardCall]]()
-    for key, shard in shards.items():
-        for call in shard.calls:
-            if call.row is not None and (key, call.row) in wanted:
+    for key, (shard, rows) in wanted.items():
+        for call in shard.calls.of_rows(rows):
+            if call.row is not None:
                 found.setdefault((key, call.row), []).append(call)
     return found
 

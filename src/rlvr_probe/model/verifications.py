@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import sub
 from typing import overload
 
 from rlvr_probe.model.columns import SparseColumn
@@ -94,11 +95,20 @@ class RewardCallColumns(Sequence[RewardCall]):
         found._attempts, found._timeouts = SparseColumn.of(attempts), SparseColumn.of(timeouts)
         return found
 
-    def seconds(self) -> Iterator[tuple[str, float]]:
-        """Function and length of each call, s."""
-        words = map(self._names.__getitem__, self._words)
-        times = zip(words, self._start, self._end, strict=True)
-        return ((function, (end_ns - start_ns) / 1e9) for function, start_ns, end_ns in times)
+    def seconds(self) -> dict[str, list[float]]:
+        """Length of each call by function, s."""
+        lengths = [ns / 1e9 for ns in map(sub, self._end, self._start)]
+        numbers = dict.fromkeys(self._words)
+        if len(numbers) == 1:
+            return {self._names[number]: lengths for number in numbers}
+        return {
+            self._names[number]: list(compress(lengths, map(number.__eq__, self._words)))
+            for number in numbers
+        }
+
+    def of_rows(self, rows: Container[int | None]) -> Iterator[RewardCall]:
+        """The calls that each verified one of ``rows``; makes none of the others."""
+        return (self[at] for at, row in enumerate(self._rows) if row is not None and row in rows)
 
     def by_function(self) -> dict[str, RewardCalls]:
         """The calls of each function, the one that was called first first; makes none of them."""

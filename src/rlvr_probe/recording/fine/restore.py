@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, zip_longest
 from math import nan
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,6 +30,9 @@ from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.fine.statements import statements
 from rlvr_probe.recording.fine.store import FineStore
 
+if TYPE_CHECKING:
+    import duckdb
+
 __all__ = ["restore"]
 
 _TURN: Final = (
@@ -46,36 +50,106 @@ def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]
         parts: Their places are their numbers.
     """
     rows = store.rows
-    for n, text in _ask(store, "trajectories"):
-        _give_trajectories(parts[n].shard, parts[n].row.spans is not None, text)
-    for n, text in _ask(store, "masks"):
-        masks = msgspec.json.decode(text)
-        parts[n].shard.loss_runs = RaggedColumn.of(
-            array("I", chain.from_iterable(masks)), array("Q", accumulate(map(len, masks)))
-        )
-    requests = _give_requests(store, attempts) if store.has_requests else ()
+    asked = ["trajectories", "masks"]
+    if store.has_requests:
+        asked.append("requests")
     if rows[columns.TURN.name]:
-        for n, text in _ask(store, "turns_of_requests" if requests else "turns"):
+        asked += ["turns_of_requests" if store.has_requests else "turns", "calls"]
+    if rows[columns.TOOL.name]:
+        asked.append("tools")
+    if rows[columns.VERIFICATION.name]:
+        asked += ["verifications", "rewards"]
+    restoring = _Restoring(attempts, parts)
+    for name, answer in _answers(store, asked):
+        getattr(restoring, name.partition("_of_")[0])(answer)
+
+
+def _answers(store: FineStore, names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """What queries answer, by name; the next one is asked while an answer is used."""
+    sql, _ = store.open()
+    texts = statements("rlvr_probe.recording.fine", "restore.sql")
+    with ThreadPoolExecutor(1, "rlvr-probe-restore") as beside:
+        coming = beside.submit(_ask, sql, texts[names[0]])
+        for name, following in zip_longest(names, names[1:]):
+            answer = coming.result()
+            if following is not None:
+                coming = beside.submit(_ask, sql, texts[following])
+            yield name, answer
+
+
+def _ask(sql: duckdb.DuckDBPyConnection, text: str) -> list[Any]:
+    return sql.execute(text).fetchall()
+
+
+class _Restoring:
+    """Gives what each query of ``restore.sql`` answers to the trace."""
+
+    def __init__(self, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:
+        self._attempts, self._parts = attempts, parts
+        self._requests: Sequence[Request] = ()
+
+    def trajectories(self, rows: Sequence[Any]) -> None:
+        for n, text in rows:
+            part = self._parts[n]
+            _give_trajectories(part.shard, part.row.spans is not None, text)
+
+    def masks(self, rows: Sequence[Any]) -> None:
+        for n, text in rows:
+            masks = msgspec.json.decode(text)
+            self._parts[n].shard.loss_runs = RaggedColumn.of(
+                array("I", chain.from_iterable(masks)), array("Q", accumulate(map(len, masks)))
+            )
+
+    def requests(self, rows: Sequence[Any]) -> None:
+        """Give the requests of all attempts; each is given its own."""
+        every = RequestColumns()
+        own = {attempt.index: RequestColumns() for attempt in self._attempts}
+        for index, joined, *values in rows:
+            request = Request(*values)
+            every.append(request)
+            own[index].append(request)
+            self._attempts[index].unjoined_requests += not joined
+        for attempt in self._attempts:
+            attempt.requests = own[attempt.index]
+        self._requests = every
+
+    def turns(self, rows: Sequence[Any]) -> None:
+        for n, text in rows:
             values = dict(zip(_TURN, _columns(text, len(_TURN)), strict=True))
-            parts[n].shard.turns = TurnColumns(requests, **values)
-        for index, calls in groupby(_ask(store, "calls"), itemgetter(0)):
-            loose = attempts[index].loose_calls = LooseCallColumns(attempts[index].loose_calls)
+            self._parts[n].shard.turns = TurnColumns(self._requests, **values)
+
+    def calls(self, rows: Sequence[Any]) -> None:
+        for index, calls in groupby(rows, itemgetter(0)):
+            attempt = self._attempts[index]
+            loose = attempt.loose_calls = LooseCallColumns(attempt.loose_calls)
             for _, *call in calls:
                 loose.append(LooseCall(*call))
-    if rows[columns.TOOL.name]:
-        for n, calls in groupby(_ask(store, "tools"), itemgetter(0)):
-            tools = parts[n].shard.tool_calls = ToolColumns()
+
+    def tools(self, rows: Sequence[Any]) -> None:
+        for n, calls in groupby(rows, itemgetter(0)):
+            tools = self._parts[n].shard.tool_calls = ToolColumns()
             for _, row, *call in calls:
                 tools.add(row, ToolCall(*call))
-    if rows[columns.VERIFICATION.name]:
-        for n, functions in groupby(_ask(store, "verifications"), itemgetter(0)):
-            _give_verifications(parts[n].shard, {name: text for _, name, text in functions})
-        _give_rewards(store, parts)
 
+    def verifications(self, rows: Sequence[Any]) -> None:
+        for n, functions in groupby(rows, itemgetter(0)):
+            texts = {name: text for _, name, text in functions}
+            _give_verifications(self._parts[n].shard, texts)
 
-def _ask(store: FineStore, name: str) -> list[tuple[Any, ...]]:
-    sql, _ = store.open()
-    return sql.execute(statements("rlvr_probe.recording.fine", "restore.sql")[name]).fetchall()
+    def rewards(self, rows: Sequence[Any]) -> None:
+        """Give rewards where the trainer told none; else the times of their verification."""
+        given = dict[int, list[RewardColumn]]()
+        for n, index, function, *texts in rows:
+            values, odd, times = (msgspec.json.decode(text or "[]") for text in texts)
+            column = RewardColumn(function, index, _measures(values, odd), _measures(times))
+            given.setdefault(n, []).append(column)
+        for n, found in given.items():
+            shard = self._parts[n].shard
+            if not shard.rewards:
+                shard.rewards = found
+            elif len(found) == 1:
+                [told] = shard.rewards
+                shard.rewards = [replace(told, verify_s=found[0].verify_s)]
 
 
 def _columns(text: str, count: int) -> list[array[int]]:
@@ -121,33 +195,3 @@ def _give_verifications(shard: BatchShard, rows_of: Mapping[str, str]) -> None:
     for call in shard.calls:
         calls.append(call)
     shard.calls = calls.by_start()
-
-
-def _give_rewards(store: FineStore, parts: Sequence[Part]) -> None:
-    """Rewards where the trainer told none; else the times of their verification."""
-    given = dict[int, list[RewardColumn]]()
-    for n, index, function, *texts in _ask(store, "rewards"):
-        values, odd, times = (msgspec.json.decode(text or "[]") for text in texts)
-        column = RewardColumn(function, index, _measures(values, odd), _measures(times))
-        given.setdefault(n, []).append(column)
-    for n, found in given.items():
-        shard = parts[n].shard
-        if not shard.rewards:
-            shard.rewards = found
-        elif len(found) == 1:
-            [told] = shard.rewards
-            shard.rewards = [replace(told, verify_s=found[0].verify_s)]
-
-
-def _give_requests(store: FineStore, attempts: Sequence[Attempt]) -> Sequence[Request]:
-    """The requests of all attempts; each is given its own."""
-    every = RequestColumns()
-    own = {attempt.index: RequestColumns() for attempt in attempts}
-    for index, joined, *values in _ask(store, "requests"):
-        request = Request(*values)
-        every.append(request)
-        own[index].append(request)
-        attempts[index].unjoined_requests += not joined
-    for attempt in attempts:
-        attempt.requests = own[attempt.index]
-    return every
