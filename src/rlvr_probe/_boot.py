@@ -89,11 +89,11 @@ def arm_late() -> None:
     """
     # The broad catch as in find_spec: this is inside the framework's start.
     try:
-        watching = [one for one in list[object](sys.meta_path) if isinstance(one, Watcher)]
+        watching = [finder for finder in list[object](sys.meta_path) if isinstance(finder, Watcher)]
         # Without one it has armed, and may have been detached since: that is the user's word.
         if watching and wanted():
-            for one in watching:
-                sys.meta_path.remove(one)  # type: ignore[arg-type]
+            for finder in watching:
+                sys.meta_path.remove(finder)  # type: ignore[arg-type]
             _arm()
     except Exception as error:  # noqa: BLE001
         try:

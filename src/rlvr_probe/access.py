@@ -88,15 +88,15 @@ class Access:
             try:
                 os.mkdir(folder, 0o700)
             except FileNotFoundError:
-                made += [one for one in folder.parents if not one.exists()]
+                made += [parent for parent in folder.parents if not parent.exists()]
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 os.mkdir(folder, 0o700)
         except FileExistsError:
             if not is_safe(folder):
                 return
         if self.group:
-            for one in made:
-                _share(one)
+            for path in made:
+                _share(path)
 
 
 PRIVATE: Final = Access()

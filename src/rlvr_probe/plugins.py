@@ -41,7 +41,7 @@ def entries(group: str) -> list[metadata.EntryPoint]:
     try:
         for distribution in metadata.distributions():
             try:
-                points = [one for one in distribution.entry_points if one.group == group]
+                points = [point for point in distribution.entry_points if point.group == group]
                 # The first on the path is the one that is imported; others are hidden by it.
                 if points:
                     found.setdefault(distribution.metadata["Name"], points)

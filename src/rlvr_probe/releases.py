@@ -55,4 +55,4 @@ class Dated:
 
 def points_of(dated: Iterable[Dated], at: Release) -> tuple[HookPoint, ...]:
     """The hook points of ``dated`` that belong to release ``at``, in their order."""
-    return tuple(one.point for one in dated if one.holds(at))
+    return tuple(change.point for change in dated if change.holds(at))

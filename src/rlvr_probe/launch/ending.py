@@ -53,7 +53,7 @@ def nothing_recorded(
         return f"nothing was recorded: {'; '.join(failed)}; rlvr-probe doctor looks all of it up"
     imported = _texts(told, "imported")
     if imported:
-        count = len({one.pid for one in told})
+        count = len({notice.pid for notice in told})
         end = f"ended with status {status}" if status else "ended"
         return (
             f"nothing was recorded: {_processes(count)} imported {' and '.join(imported)}, and the"
@@ -72,7 +72,7 @@ def _refused(told: Sequence[Notice]) -> str:
     codes = _texts(told, "refused")
     if not codes:
         return ""
-    count = len({one.pid for one in told if one.kind == "refused"})
+    count = len({notice.pid for notice in told if notice.kind == "refused"})
     return f"{_processes(count)} could not write there ({', '.join(map(_explain, codes))})"
 
 
@@ -84,7 +84,7 @@ def _explain(code: str) -> str:
 
 
 def _texts(told: Sequence[Notice], kind: str) -> list[str]:
-    return list(dict.fromkeys(one.text for one in told if one.kind == kind))
+    return list(dict.fromkeys(notice.text for notice in told if notice.kind == kind))
 
 
 def _processes(count: int) -> str:

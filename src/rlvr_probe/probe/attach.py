@@ -266,7 +266,7 @@ def _warn(config: Config, frameworks: Mapping[str, Framework]) -> None:
     texts = [place_note(config, os.environ)]
     if os.environ.get("RLVR_PROBE_FRAMEWORKS"):
         known = (frameworks[name] for name in config.frameworks or ())
-        texts += [f"unrecorded: {one}" for one in known if one.state == "failed"]
+        texts += [f"unrecorded: {outcome}" for outcome in known if outcome.state == "failed"]
     for text in texts:
         if text:
             _log.warning(str(text))

@@ -282,7 +282,7 @@ def gives_way(pid: int, environ: Mapping[str, str]) -> bool:
         return False
     if LATER.encode() not in started[-2:]:
         return False
-    pairs = (os.fsdecode(one).partition("=") for one in inherited)
+    pairs = (os.fsdecode(entry).partition("=") for entry in inherited)
     theirs = {name: text for name, _, text in pairs}
     return handover.effective(theirs) != handover.effective(environ)
 

@@ -169,7 +169,7 @@ class span:
         if recorder.is_inside(CURRENT.get(), opened):
             CURRENT.set(parent)
         recorder.drop(opened)
-        _entered.set(tuple(one for one in _entered.get() if one != (id(self), opened)))
+        _entered.set(tuple(entry for entry in _entered.get() if entry != (id(self), opened)))
         self._open.pop(opened, None)
 
     def _innermost(self) -> int:

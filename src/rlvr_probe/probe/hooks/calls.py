@@ -111,7 +111,7 @@ class Hook:
         point = self.point
         functions = (point.read, point.after, point.before, point.detail, point.arguments)
         # Of a partial, what it calls.
-        given = next((getattr(one, "func", one) for one in functions if one is not None), None)
+        given = next((getattr(value, "func", value) for value in functions if value is not None), None)
         module = getattr(given, "__module__", "")
         return point.target if ":" in point.target or not module else f"{module}:{point.target}"
 

@@ -276,7 +276,7 @@ def _plain(value: Any, depth: int = 4) -> bool:
     """Whether any process can read ``value`` from a pickle."""
     if isinstance(value, (tuple, list, dict)) and depth:
         items = [*value, *value.values()] if isinstance(value, dict) else value
-        return type(value) in (tuple, list, dict) and all(_plain(one, depth - 1) for one in items)
+        return type(value) in (tuple, list, dict) and all(_plain(item, depth - 1) for item in items)
     return value is None or type(value) in (str, int, float, bool)
 
 

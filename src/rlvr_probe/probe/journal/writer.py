@@ -178,10 +178,10 @@ class JournalWriter:
 
     def _count_deleted(self) -> None:
         """Count the rows of closed segments that are gone."""
-        gone = [one for one in self._closed if not _exists(one[0])]
+        gone = [segment for segment in self._closed if not _exists(segment[0])]
         if gone:
             self.lost["deleted"] += sum(rows for _, rows, _ in gone)
-            self._closed = [one for one in self._closed if one not in gone]
+            self._closed = [segment for segment in self._closed if segment not in gone]
 
     def _open(self) -> bool:
         if self._wait:
