@@ -26,7 +26,7 @@ _COMPARISON: Final = (
 )
 RULES: Final = {
     r"\ba training\b|\btrainings\b": "run",
-    r"\b(begins?|began|begun|beginnings?)\b": "start",
+    r"\b(begins?|began|begun|beginnings?)\b(?!:)": "start",
     r"\btells?\b(?! apart)|\btold\b(?! apart)|\btelling\b(?! apart)": "record, report or say",
     r"\bon one side only\b": "unmatched",
     r"\b(left|leaves?|leaving) out\b": "omit or drop",

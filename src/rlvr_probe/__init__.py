@@ -7,8 +7,8 @@
     rlvr_probe.attach()
 
 records rollout generation, reward verification and trainer steps of unmodified frameworks, at a
-cost nobody notices. What comes of a recording is the command ``rlvr-probe``, and its tables are
-what :func:`open_run` opens.
+cost too small to notice. The command ``rlvr-probe`` reads a recording, and :func:`open_run` opens
+its tables.
 """
 
 # Type checkers take it for true. `typing` would cost more than all the rest here.

@@ -25,7 +25,7 @@ class Watcher:
 
     Installed integrations are read from the metadata beside the packages when the first package
     that is not part of Python is imported, and again for every new folder of ``sys.path``. That is
-    what ``importlib.metadata`` does, for a tenth of the time and memory; zip files are left out.
+    what ``importlib.metadata`` does, for a tenth of the time and memory; zip files are skipped.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def wanted() -> bool:
 
 
 def arm_late() -> None:
-    """Arm now, if the probe is wanted here and nobody armed it yet.
+    """Arm now, if the probe is wanted here and not armed yet.
 
     For the plugins of a framework, which it loads in all its processes: in one that Python started
     without its ``.pth`` files the start-up hook was not there, and this is where it gets in. Costs

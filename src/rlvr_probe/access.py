@@ -33,7 +33,7 @@ class Access:
 
     Attributes:
         group: The group of the user, and not the user alone.
-        claims: A folder has to be ours; who was told to write to one takes it as it is.
+        claims: A folder has to be ours; a folder given by a setting is taken as it is.
     """
 
     group: bool = False
@@ -106,7 +106,7 @@ PRIVATE: Final = Access()
 def is_safe(folder: Path) -> bool:
     """Whether a folder is the user's own, no link, and not for everybody to write to.
 
-    Where a file system has owners and modes of its own (a server that maps root to nobody, one
+    Where a file system has owners and modes of its own (a server that maps root to ``nobody``, one
     without modes), it is compared with a file made there.
     """
     try:
@@ -135,7 +135,7 @@ def is_private(folder: Path) -> bool:
 def barrier(path: Path) -> Path | None:
     """The uppermost folder above ``path`` that the user may not look into; None if there is none.
 
-    A folder that is not there is no barrier.
+    A missing folder does not count.
     """
     for above in reversed(path.absolute().parents):
         if not os.access(above, os.X_OK):

@@ -21,7 +21,7 @@ ARM = "RLVR_PROBE"
 """Set to 1, makes the start-up hook attach in every Python process that inherits it."""
 
 DISABLED = "RLVR_PROBE_DISABLED"
-"""Set to 1, nothing is recorded, whatever else is said."""
+"""Set to 1, nothing is recorded; it wins over every other setting."""
 
 OWNER = "RLVR_PROBE_OWNER"
 """Process key of the recording process that started this one."""
@@ -69,7 +69,7 @@ class Config:
             sidecar moves it there: ``auto``, a folder on a local disk of each node, or ``off``. A
             folder is used wherever the run folder is. ``RLVR_PROBE_SPOOL``.
         live: Whether what is asked for in the environment (a collector of OpenTelemetry, by its
-            own variables) is told of the run by that process while it goes on.
+            own variables) receives the run from that process while it goes on.
             ``RLVR_PROBE_LIVE``.
         group_readable: Whether the group of the user may read a run, too: its folder is 0750 and
             its files are 0640, and not 0700 and 0600. ``RLVR_PROBE_GROUP_READABLE``.
@@ -264,7 +264,7 @@ def _frameworks(value: object) -> tuple[str, ...]:
         names = tuple(str(name) for name in value)  # type: ignore[attr-defined]
     for name in names:
         if name in ("", _NO_FRAMEWORK) or name != name.strip() or "," in name:
-            raise ValueError(f"{name!r} is no name of an integration")
+            raise ValueError(f"{name!r} is not the name of an integration")
         _inheritable(name)
     return names
 

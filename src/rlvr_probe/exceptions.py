@@ -36,11 +36,11 @@ class ConfigError(ProbeError):
 
 
 class RecordingError(ProbeError):
-    """A path is no recording, or the recording cannot be read."""
+    """A path holds no recording, or the recording cannot be read."""
 
 
 class WorkloadError(ProbeError):
-    """A recording holds nothing that can be converted, or two jobs that cannot be told apart."""
+    """A recording holds nothing that can be converted, or two jobs that cannot be distinguished."""
 
 
 class ValidationError(ProbeError):

@@ -1,6 +1,6 @@
 """Plugins: what installed packages offer under a group of entry points.
 
-One that is broken, or whose package is, hides no other: it is a value, for whoever asks to report.
+One that is broken, or whose package is, hides no other: it is a value, for the caller to report.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def word(value: object) -> str | None:
 def digest(name: object) -> str:
     """What stands for a name: 16 hex digits, the same in every process.
 
-    Whoever guesses the name can tell that it is this one, and nobody else can read it.
+    A reader who guesses the name can verify it; without the name the digest is unreadable.
     """
     return hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -99,7 +99,7 @@ def tool_status(error: str | None) -> str:
 
 
 def mask_runs(mask: object, length: int | None) -> list[int] | None:
-    """Runs of a mask in turn, those of ones first; None if it is no mask of ``length`` tokens.
+    """Runs of a mask in turn, those of ones first; None if it is not a mask of ``length`` tokens.
 
     Args:
         mask: A list: 1 for a token of the model, 0 for one of a tool or an environment.

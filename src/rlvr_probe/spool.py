@@ -1,7 +1,7 @@
 """Where the processes of a node write a run that lies on a network file system: its spool.
 
 A folder on a local disk, one for each run, found by every process of the node by itself. The
-sidecar moves what is in it to the run folder; nobody of a training asks the server after the start.
+sidecar moves what is in it to the run folder; no process of a run asks the server after the start.
 Its place is not in the environment, which differs within a job, unless a setting names one.
 """
 
@@ -84,7 +84,7 @@ def choose(folder: Path, config: Config) -> Path:
         config: Settings.
 
     Raises:
-        OSError: There is no spool where a setting wants one. Where none does, and there is no place
+        OSError: A spool that a setting wants cannot be made. Without a setting, and without a place
             for one, as on a node without a disk, the run folder is written to.
     """
     if not wanted(folder, config):
@@ -164,7 +164,7 @@ def home(setting: str) -> Path:
         setting: Folder to make it in, or ``auto``.
 
     Raises:
-        OSError: There is no place for it.
+        OSError: No place can hold it.
     """
     places = PLACES if setting == AUTO else (setting,)
     reasons = list[str]()

@@ -183,12 +183,12 @@ def test_nothing_is_recorded_below_a_framework_that_was_not_chosen(
         (
             "import toyrl, sys; sys.exit(3)",
             "nothing was recorded: 1 process imported toyrl 1.2.3, and the command ended with"
-            " status 3 before a stage of a training began",
+            " status 3 before its first stage",
         ),
         (
             "import toyrl, subprocess, sys; subprocess.run([sys.executable, '-c', 'import toyrl'])",
-            "nothing was recorded: 2 processes imported toyrl 1.2.3, and the command ended before a"
-            " stage of a training began",
+            "nothing was recorded: 2 processes imported toyrl 1.2.3, and the command ended before"
+            " its first stage",
         ),
         (
             f"open('rlvr-probe-runs', 'w').close(); {TRAIN}",

@@ -156,7 +156,7 @@ def test_a_package_may_lie_in_several_folders_without_an_init(tmp_path: Path) ->
         ("fw:gone", "module fw has no gone"),
         ("fw:T.gone", "fw:T has no gone"),
         ("fw:T.step.gone", "fw:T.step has no gone"),
-        ("fw:T", "fw:T is no function"),
+        ("fw:T", "fw:T is not a function"),
         ("fw:size", "module fw has no size"),
         ("fw:T.shape", "fw:T.shape is a property, no function"),
         ("fw:loop", "module fw has no loop"),

@@ -51,7 +51,7 @@ def test_a_training_whose_ray_is_not_there_is_told_from_one_without_a_framework(
     assert any(line.startswith(REFUSED) for line in error), done.stderr[-6000:]
     assert re.fullmatch(
         r"rlvr-probe: nothing was recorded: 1 process imported ray [\d.]+ and verl 0\.9\.1, and the"
-        " command ended with status 1 before a stage of a training began",
+        " command ended with status 1 before its first stage",
         last,
     )
     assert done.returncode == 1

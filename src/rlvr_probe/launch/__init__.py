@@ -50,8 +50,8 @@ def launch(
         first: What to say before it, in one line; empty for nothing.
 
     Returns:
-        Exit status of the command, 128 + n after signal n; 127 if there is no such command, 126 if
-        it cannot be executed.
+        Exit status of the command, 128 + n after signal n; 127 if the command does not exist,
+        126 if it cannot be executed.
 
     Raises:
         ConfigError: An argument or ``RLVR_PROBE_*`` variable cannot be used.
@@ -122,7 +122,7 @@ def _wanted(config: Config) -> Sequence[str]:
 
 @contextmanager
 def _listening(child: dict[str, str]) -> Iterator[Callable[[], list[Notice]]]:
-    """Give the command a file to tell us something in, unless a launcher above us did."""
+    """Give the command a file to send notices in, unless an outer launcher did."""
     above = child.get(NOTICES)
     path = Path(above) if above else make()
     if path is None:
@@ -165,7 +165,7 @@ def _print(text: str) -> None:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether ``folder`` can be made, as far as can be told without making it."""
+    """Whether ``folder`` can be made, as far as is known without making it."""
     # Not by pathlib, which raises where a folder above may not be looked into.
     while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent

@@ -4,7 +4,7 @@ The command stays in our process group, so that job control works and what the t
 (Ctrl-C, Ctrl-Z, a new window size) reaches it from the kernel. Of every other signal it must get
 exactly one copy. Who sends one may mean us alone (``kill PID``, torchrun, a container runtime) and
 then it is passed on; or the whole group (a shell's ``kill %1``, ``timeout``) or every process of
-the job (Slurm, systemd), and then the command has it already. The signal itself does not tell the
+the job (Slurm, systemd), and then the command has it already. The signal itself does not name the
 two apart. So a second small process of ours, the witness, sits in the same group: what it gets
 from the same sender is not passed on.
 
@@ -82,7 +82,7 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
                 if status is not None:
                     return status if status >= 0 else 128 - status
             elif not _reached(child, caught, witness):
-                # A zombie until it is reaped above, so its pid is nobody else's.
+                # A zombie until it is reaped above, so its pid is still its own.
                 try:
                     os.kill(child, caught.number)
                 except (PermissionError, ProcessLookupError):
@@ -115,7 +115,7 @@ def _next_signal() -> _Signal:
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(watched)
         return _Signal(info.si_signo, info.si_code > 0, info.si_pid)
-    # macOS tells no sender. In the foreground, what a terminal can send is taken to come from it.
+    # macOS names no sender. In the foreground, what a terminal can send is taken to come from it.
     number = signal.sigwait(watched)
     keys = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
     return _Signal(number, number in keys and _in_foreground(), 0)
@@ -148,8 +148,8 @@ def _reap(child: int) -> int | None:
 def _stop(number: int) -> None:
     """Stop as the command did, so that the shell in front of us takes the terminal back.
 
-    Only for what a terminal causes. A command stopped by SIGSTOP is continued by whoever stopped
-    it, who knows nothing of us: we would stay stopped.
+    Only for what a terminal causes. A command stopped by SIGSTOP is continued by who stopped it,
+    and who knows nothing of us: we would stay stopped.
     """
     if number in _TERMINAL_STOPS:
         # Sent while blocked, it merges with the terminal's own if that is still pending: one stop.
@@ -164,7 +164,7 @@ def _reached(child: int, caught: _Signal, witness: _Witness | None) -> bool:
         return True
     together = os.getpgid(child) == os.getpgrp()
     if caught.from_kernel:
-        # A terminal that goes away tells its session leader alone.
+        # A terminal that goes away signals its session leader alone.
         hangup = caught.number in (signal.SIGHUP, signal.SIGCONT)
         return together and not (hangup and os.getsid(0) == os.getpid())
     if together and witness is not None and witness.saw(caught):
@@ -241,8 +241,8 @@ class _Witness:
 
     def _testify(self, lifeline: int, report: int) -> None:
         """What the witness does. Every signal it waits for is blocked since before the fork."""
-        # Whoever ends the launcher by its name must not hit this process as well: it would look
-        # as if the command had been meant too. Without another name there is no witness.
+        # A signal to all processes of the launcher's name must not hit this one as well: it would
+        # look as if the command had been meant too. Without another name, that signal is skipped.
         with open("/proc/self/comm", "wb") as comm:
             comm.write(b"signal-witness")
         with open("/proc/self/stat", "rb") as stat:

@@ -51,7 +51,7 @@ def processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
         for path in paths
         if path.name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
     }
-    # A sidecar has no table with slots; on a network file system nobody has one.
+    # A sidecar has no table with slots; on a network file system no process has one.
     tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
     return {
         process for process, path in journals.items() if process in tables or not _is_sidecar(path)
@@ -59,7 +59,7 @@ def processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
 
 
 def losses(folder: Path, environ: Mapping[str, str], of: Collection[str]) -> Losses:
-    """Records that processes lost, as far as it is told without reading all that they wrote."""
+    """Records that processes lost, as far as is known without reading all that they wrote."""
     tables, journals = dict[str, Path](), dict[str, Path]()
     for path in sorted(_paths(folder, environ), key=lambda path: path.name):
         process = path.name.partition(".")[0]
@@ -83,12 +83,12 @@ def _is_full(folder: Path) -> bool:
         disk = os.statvfs(folder)
     except OSError:
         return False
-    # A file system that does not tell has no size.
+    # A file system without a known size has none.
     return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < _CHUNK_B
 
 
 def _read_lost(table: Path | None) -> int | None:
-    """Records that a process lost, by its table of open spans; None if that does not tell."""
+    """Records that a process lost, by its table of open spans; None if that is unknown."""
     try:
         data = b"" if table is None else table.read_bytes()
     except OSError:
@@ -98,7 +98,7 @@ def _read_lost(table: Path | None) -> int | None:
 
 
 def _read_reasons(journal: Path | None) -> dict[str, int]:
-    """The last totals that the last file of a journal tells, by reason."""
+    """The last totals in the last file of a journal, by reason."""
     try:
         data = b"" if journal is None else journal.read_bytes()[-_READ_B:]
     except OSError:
@@ -128,7 +128,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _is_sidecar(path: Path) -> bool:
-    """Whether a journal tells that its process is a sidecar, which it does first of all."""
+    """Whether a journal says that its process is a sidecar, which stands in its first rows."""
     try:
         with path.open("rb") as file:
             data = file.read(_BEGINNING_B)

@@ -27,7 +27,7 @@ class Found:
     Attributes:
         file: Where it is defined; of an inherited method where its base is.
         line: Line of its ``def``, or of the assignment that makes it.
-        parameters: Names of what it takes by position, self and cls left out; None if the source
+        parameters: Names of what it takes by position, without self and cls; None if the source
             does not say, as for a function that another one returns.
         takes_args: Whether it has ``*args``.
         takes_kwargs: Whether it has ``**kwargs``.
@@ -129,7 +129,7 @@ class Sources:
                 raise self._missing(f"{where} has no {part}")
             where = f"{name}:{part}" if owner is None else f"{where}.{part}"
         if not isinstance(value, _Defined) or isinstance(value.node, ast.ClassDef):
-            raise _Missing(f"{target} is no function")
+            raise _Missing(f"{target} is not a function")
         return _found(value, owner is not None, target)
 
     def _missing(self, reason: str) -> _Missing:

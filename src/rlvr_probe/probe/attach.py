@@ -147,7 +147,7 @@ class Attachment:
 
 
 def _tell(framework: Framework, _: object = None) -> None:
-    """Tell a launcher that a framework was imported, and why it is not hooked."""
+    """Notify a launcher that a framework was imported, or why it is not hooked."""
     version = f" {framework.version}" if framework.version else ""
     if framework.state == "failed":
         notices.tell("failed", f"{framework.name}{version} cannot be hooked: {framework.reason}")
@@ -187,7 +187,7 @@ def attach(
 
     Returns:
         What was attached, with which version and how many hook points, or why not. An error of the
-        probe itself is counted and logged, and is no reason to stop a training: nothing is attached
+        probe itself is counted and logged, and does not stop a run: nothing is attached
         then.
 
     Raises:
@@ -274,7 +274,7 @@ def _warn(config: Config, frameworks: Mapping[str, Framework]) -> None:
 
 @guard.fail_open("attach.handover")
 def _hand_over(environ: dict[str, str]) -> None:
-    """Add what other nodes may know of where to send the run, if this process began the job."""
+    """Add what other nodes may know of where to send the run, if this process started the job."""
     if not os.environ.get(OWNER):
         environ.update(handover.handed_over(os.environ))
 

@@ -1,8 +1,8 @@
 """Which process is the sidecar of a run on this node, and how a recording process starts one.
 
-Whoever holds the lock of a run is its sidecar. It takes the lock itself, so that no process of a
-training ever holds it, nor a child that one forks; those only ask whether it is held. All that is
-shared lies in the lock's file: when a sidecar was last asked for, and how often in vain.
+The process that holds the lock of a run is its sidecar. It takes the lock itself, so that no
+process of a run ever holds it, nor a child that it forks; those only ask whether it is held. All
+that is shared lies in the lock's file: when a sidecar was last asked for, and how often in vain.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SEVERAL: Final = 4
 """So many of them, and the recording says that there is none."""
 
 FIRST: Final = "first"
-"""Last argument of a sidecar that was started by a process which nobody recorded started."""
+"""Last argument of a sidecar that was started by a process whose own start is unrecorded."""
 LATER: Final = "later"
 """The same of one that was started by any other process of a job."""
 
@@ -101,7 +101,7 @@ class Keeper:
 
     Attributes:
         spool: Where this process writes, if that is not the run folder.
-        first: This process began the job.
+        first: This process started the job.
     """
 
     def __init__(self, folder: Path, config: Config, *, first: bool = True) -> None:
@@ -110,7 +110,7 @@ class Keeper:
         Args:
             folder: Run folder.
             config: Its settings are the sidecar's as well.
-            first: This process began the job: where a run is to be sent is known best here.
+            first: This process started the job: where a run is to be sent is known best here.
         """
         self._folder = folder
         self._config = config
@@ -216,7 +216,7 @@ def lock_path(folder: Path) -> Path:
     """Where the lock of a run's sidecar on this node is, in a folder that is made if need be.
 
     Raises:
-        OSError: There is no place that is local, writable and nobody else's.
+        OSError: No place is local, writable and our own.
     """
     from hashlib import sha256
 
@@ -251,7 +251,7 @@ def open_lock(path: Path) -> int:
 
 
 def holder(fd: int) -> int | None:
-    """Pid of who holds the lock of an open file, 0 if it runs in another container; None: nobody.
+    """Pid of who holds the lock of an open file; 0 if in another container, None if it is free.
 
     Asks without taking: what is taken for a moment, a child may hold for good.
     """
@@ -273,7 +273,7 @@ def gives_way(pid: int, environ: Mapping[str, str]) -> bool:
 
     Args:
         pid: Of the sidecar.
-        environ: Of the process that began the job.
+        environ: Of the process that started the job.
     """
     try:
         started = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

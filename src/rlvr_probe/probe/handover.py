@@ -1,4 +1,4 @@
-"""What processes on other nodes are told of where this environment wants a run to be sent.
+"""What processes on other nodes may know of where this environment wants a run to be sent.
 
 A process inherits the environment of the one that starts it, but on a node of a Ray cluster that
 is a daemon's, and what Ray is given for it, everybody sees who may look at the cluster. So nothing
@@ -38,7 +38,7 @@ _OPEN: Final = (
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
     "OTEL_SDK_DISABLED",
 )
-"""What has no place for a secret; of endpoints those without one are told by :data:`_PLAIN`."""
+"""What has no place for a secret; endpoints without one match :data:`_PLAIN`."""
 
 _SECRET: Final = ("HEADERS", "CERTIFICATE", "CLIENT_KEY")
 
@@ -57,7 +57,7 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, str]:
     certificate, a user in a URL. To send without it would be in vain.
 
     Args:
-        environ: Of the process that began the job.
+        environ: Of the process that started the job.
     """
     said = {name: text for name, text in environ.items() if text and name.startswith("OTEL_")}
     endpoints = [said[name] for name in _ENDPOINTS if name in said]

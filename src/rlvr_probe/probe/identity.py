@@ -1,8 +1,8 @@
 """Who this process is, and which run and which launch of it the process belongs to.
 
 Nothing here writes, starts or changes anything. Two jobs must never share a run id, so an id is
-derived only from what every process of one job shares and no other job has; where there is no such
-thing a process gets an id of its own.
+derived only from what every process of one job shares and no other job has; without that, a process
+gets an id of its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def process_start_ticks(pid: int) -> int | None:
 def process_key() -> str:
     """16 hex digits for this process start: a tag of the node, then random ones.
 
-    Two nodes in 65,536 share a tag; it only tells whose files are to be looked at.
+    Two nodes in 65,536 share a tag; it only selects the files to look at.
     """
     node = zlib.crc32((boot_id() or host()).encode()) & 0xFFFF
     return f"{node:0{NODE_DIGITS}x}{os.urandom(6).hex()}"
@@ -112,7 +112,7 @@ def slurm_rank(environ: Mapping[str, str]) -> int | None:
 def ids(environ: Mapping[str, str]) -> dict[str, str]:
     """Ids other tools gave this job, by allow-list; nothing else of ``environ`` is looked at.
 
-    A value that does not look like an id is left out: it might hold anything.
+    A value that does not look like an id is dropped: it might hold anything.
     """
     found = {name: environ.get(variable, "") for name, variable in _IDS.items()}
     return {name: value for name, value in found.items() if _ID.fullmatch(value)}
@@ -189,7 +189,7 @@ def _rendezvous(environ: Mapping[str, str]) -> str | None:
 
 
 def _raylet(environ: Mapping[str, str]) -> tuple[object, ...]:
-    """What tells this Ray cluster from others, all of which count their jobs from 1: its node."""
+    """Node of this Ray cluster, which distinguishes it: all clusters count their jobs from 1."""
     raylet = _int(environ.get("RAY_RAYLET_PID"))
     return boot_id(), raylet, raylet and process_start_ticks(raylet)
 

@@ -56,8 +56,8 @@ def when_imported(module: str, action: Callable[[ModuleType], None]) -> Callable
 class _Unfinished(ModuleSpec):
     """What the spec of a module becomes while somebody waits for the end of its import.
 
-    The import system marks that end on the spec, with the lock of the module still held, and tells
-    nobody: the loader, which could be wrapped before, runs already.
+    The import system marks that end on the spec, with the lock of the module still held, and
+    without a callback: the loader, which could be wrapped before, runs already.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -65,7 +65,7 @@ class _Unfinished(ModuleSpec):
             super().__setattr__(name, value)
             return
         # Before the mark, as from then on other threads use the module without its lock; and
-        # after, for who began to wait in between.
+        # after, for who started to wait in between.
         _act(self)
         super().__setattr__(name, value)
         _act(self)

@@ -1,7 +1,7 @@
-"""What processes of a command tell the launcher that waits for it: lines in a file of its own.
+"""Notices from processes of a command to the launcher that waits for it: lines in a file.
 
 The launcher makes the file and reads it at the end, when nothing was recorded: a recording says
-more. Whoever cannot reach it, as on another node or as another user, tells nothing.
+more. A process that cannot reach it, as on another node or as another user, sends none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["NOTICES", "PLACES", "Notice", "make", "read", "tell"]
 NOTICES: Final = "RLVR_PROBE_NOTICES"
 """Path of the file."""
 
-PLACES: tuple[str, ...] = ("/dev/shm", "/tmp")  # noqa: S108 - a new file under a name nobody knows
+PLACES: tuple[str, ...] = ("/dev/shm", "/tmp")  # noqa: S108 - a new file under a random name
 """Where it is made."""
 
 Kind = Literal["imported", "failed", "refused"]
@@ -28,7 +28,7 @@ _SUFFIX: Final = ".notices"
 
 
 class Notice(NamedTuple):
-    """One line: who told what."""
+    """A line: its process, kind and text."""
 
     pid: int
     kind: str
@@ -36,7 +36,7 @@ class Notice(NamedTuple):
 
 
 def make() -> Path | None:
-    """A new file; None where there is no place for one."""
+    """A new file; None where it cannot be made."""
     own = f"rlvr-probe-{os.geteuid()}-"
     for place in PLACES:
         _clean_up(Path(place), own)
@@ -62,7 +62,7 @@ def _clean_up(place: Path, own: str) -> None:
 
 
 def tell(kind: Kind, text: str, environ: Mapping[str, str] | None = None) -> None:
-    """Tell the launcher, if there is one; what keeps that from being done is of no account."""
+    """Notify the launcher, if there is one; an error is ignored."""
     path = (os.environ if environ is None else environ).get(NOTICES)
     if not path:
         return
@@ -82,7 +82,7 @@ def tell(kind: Kind, text: str, environ: Mapping[str, str] | None = None) -> Non
 
 
 def read(path: Path) -> list[Notice]:
-    """What was told, each of it once, in the order in which it came."""
+    """The notices, each of them once, in the order in which they came."""
     try:
         with path.open("rb") as file:
             lines = file.read(_MOST_B).decode("utf-8", "replace").splitlines()

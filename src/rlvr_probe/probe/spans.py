@@ -39,7 +39,7 @@ class span:
 
     Functions, coroutines and generators are wrapped alike. Costs a few microseconds; without
     ``attach()`` it does nothing. Attribute values are recorded as given: numbers, booleans, and
-    text of which you know that it may be in a recording. Other types are left out.
+    text of which you know that it may be in a recording. Other types are dropped.
     """
 
     def __init__(self, name: str, /, **attributes: str | float | bool | None) -> None:
@@ -72,7 +72,7 @@ class span:
         return wrap(function, Hook(point, constant=self._values))
 
     def __enter__(self) -> span:
-        """Begin the stage."""
+        """Start the stage."""
         self._begin()
         return self
 
@@ -90,7 +90,7 @@ class span:
             raise
 
     async def __aenter__(self) -> span:
-        """Begin the stage."""
+        """Start the stage."""
         self._begin()
         return self
 

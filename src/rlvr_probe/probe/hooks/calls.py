@@ -1,4 +1,4 @@
-"""Beginning and ending the record of one call: the hot path of every hook.
+"""Starts and ends the record of a call: the hot path of every hook.
 
 Runs inside the user's calls, guarded; the user's own callable is never inside these functions.
 """
@@ -80,7 +80,7 @@ class Hook:
     Attributes:
         point: What to record.
         method: A call reached again on the same object through ``super()`` passes unrecorded.
-        begin: What ``call.state`` begins as: the position in a container that it was replaced in,
+        begin: What ``call.state`` starts as: the position in a container that it was replaced in,
             or what the call that returned the callable left; None for nothing.
         constant: Values of the first attributes, known beforehand and recorded even after an error.
         alone: No other hook point relies on what happens at this one.
@@ -111,7 +111,8 @@ class Hook:
         point = self.point
         functions = (point.read, point.after, point.before, point.detail, point.arguments)
         # Of a partial, what it calls.
-        given = next((getattr(value, "func", value) for value in functions if value is not None), None)
+        known = (function for function in functions if function is not None)
+        given = next((getattr(function, "func", function) for function in known), None)
         module = getattr(given, "__module__", "")
         return point.target if ":" in point.target or not module else f"{module}:{point.target}"
 
@@ -167,15 +168,15 @@ def enter(
     switch: bool,
     same_context: bool = True,
 ) -> LiveCall | None:
-    """Begin a recorded call; None if this one is to pass untouched.
+    """Start a recorded call; None if it is to pass untouched.
 
     Args:
         hook: The hook point.
         args: Positional arguments of the user's call.
         kwargs: Keyword arguments of the user's call.
-        switch: Make the span the parent of what begins inside (not for bare generators, whose
+        switch: Make the span the parent of what starts inside (not for bare generators, whose
             body shares its context with the consumer).
-        same_context: The end comes in the same context as the begin.
+        same_context: The end comes in the same context as the start.
     """
     recorder = _recorder
     if recorder is None or recorder.level == OFF:
@@ -282,7 +283,7 @@ def forget(call: LiveCall) -> None:
 def _leave_context(call: LiveCall) -> None:
     if call.key is not None and call.same_context:
         _running.set(tuple(key for key in _running.get() if key != call.key))
-    # A context manager may end in another context than it began in: leave that one alone.
+    # A context manager may end in another context than it started in: leave that one alone.
     if call.switch and (call.same_context or CURRENT.get() == call.span):
         CURRENT.set(call.parent)
 

@@ -30,7 +30,7 @@ class HookProbe:
         self._states: weakref.WeakKeyDictionary[object, dict[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
-        # Spans begun by hand: what is needed to end them. Survives a fork harmlessly.
+        # Spans started by hand: what is needed to end them. Survives a fork harmlessly.
         self._begun: dict[int, tuple[Name, int, bool]] = {}
 
     @guard.fail_open("probe.instrument", 0)

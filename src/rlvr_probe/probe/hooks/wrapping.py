@@ -71,7 +71,7 @@ def wrap(original: Any, hook: Hook) -> Any:
         hook: What to record.
 
     Raises:
-        TypeError: There is no callable to put in its place.
+        TypeError: No callable can be put in its place.
     """
     wrapped = _wrapped(original, hook)
     _require_callable(wrapped)
@@ -80,7 +80,7 @@ def wrap(original: Any, hook: Hook) -> Any:
 
 def _require_callable(value: object) -> None:
     if not callable(value):
-        raise TypeError(f"{type(value).__name__} is no wrapper")
+        raise TypeError(f"{type(value).__name__} is not a wrapper")
 
 
 def _wrapped(original: Any, hook: Hook) -> Any:

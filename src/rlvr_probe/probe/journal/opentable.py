@@ -128,7 +128,7 @@ class OpenTable:
         costs milliseconds where other threads want it.
 
         Raises:
-            OSError: There is no room; the table is not used any more.
+            OSError: The disk is full; the table is not used any more.
         """
         table = self._map
         if table is None or _identity(self._path) != self._file:

@@ -3,10 +3,10 @@
 The user's checkpoint matters more than our trace. What is recorded in numbers stops first, turns
 and tool calls; then what grows with the batch, lengths and rewards; the stages of a step never.
 
-Files of one node are known by their names, which begin with a tag of the node, so that their sizes
-are found without opening the files of ten thousand others. A process looks when it begins, so that
+Files of one node are known by their names, which start with a tag of the node, so that their sizes
+are found without opening the files of ten thousand others. A process looks when it starts, so that
 many short ones end as well, and again each time it has written a thousandth of the budget; on a
-network file system only then, since ten thousand that begin together would ask for all files each.
+network file system only then, since ten thousand that start together would ask for all files each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Space:
 
         Args:
             folder: Where this process writes: the run folder, or a spool.
-            process: Process key, which begins with the node's tag.
+            process: Process key, which starts with the node's tag.
             budget_b: What the files of this run and node may take together, bytes.
             free_b: What has to stay free; None: a tenth of the file system, 10 GiB at most.
         """
@@ -143,7 +143,7 @@ class Space:
         here = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
         target = read_room(self._folder)
         self._elsewhere_b = target.others_b
-        # A file system that does not tell has no size.
+        # A file system without a known size has none.
         rooms = [room for room in (here, (target.size_b, target.free_b)) if room[0]]
         if not rooms:
             return

@@ -73,7 +73,7 @@ class JournalWriter:
             header: Line 1 of every segment, without its ``segment`` number.
             definitions: ``definitions(n)`` gives every definition row from number n on; each file
                 carries all it needs.
-            segment_b: Size at which the next segment begins, bytes.
+            segment_b: Size at which the next segment starts, bytes.
             access: Who may read it.
         """
         self.lost: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class JournalWriter:
 
     @property
     def written(self) -> int:
-        """Lines in its files, as far as they are not known to be deleted; sums left out."""
+        """Lines in its files, as far as they are not known to be deleted; without sums."""
         return self._lines + sum(lines for _, _, lines in self._closed)
 
     def write(self, rows: Sequence[Row], *, records: bool = True) -> bool:
@@ -272,7 +272,7 @@ class JournalWriter:
         return None
 
     def _plain(self, value: object) -> object:
-        """JSON form of a value that is no plain type; what has none is absent, and counted."""
+        """JSON form of a value of no plain type; a value without one is absent, and counted."""
         for kind, plain in _PLAIN.items():
             if issubclass(type(value), kind):
                 return plain(value)
@@ -280,7 +280,7 @@ class JournalWriter:
         return None
 
     def _encode(self, lines: Sequence[Any]) -> tuple[bytes, int]:
-        """JSON Lines, and how many rows were left out because they cannot be encoded."""
+        """JSON Lines, and how many rows were dropped because they cannot be encoded."""
         before = self.lost["unencodable_value"]
         try:
             return self._encoder.encode_lines(lines), 0

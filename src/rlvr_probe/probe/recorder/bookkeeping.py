@@ -36,7 +36,7 @@ class Recording(Protocol):
     place: Place
 
     def forget_open(self) -> None:
-        """Nobody will end what is open."""
+        """What is open will not end."""
 
 
 class Bookkeeping:
@@ -45,7 +45,7 @@ class Bookkeeping:
     def __init__(
         self, mono_ns: int, level: int, *, own_share: float = 0.01, muted: Sequence[str] = ()
     ) -> None:
-        """Begin at ``mono_ns``, time 0 of the journal.
+        """Start at ``mono_ns``, time 0 of the journal.
 
         Args:
             mono_ns: CLOCK_MONOTONIC.

@@ -1,8 +1,8 @@
 """Which devices this process works on, asked of what is loaded already; nothing is initialised.
 
-torch is never imported here, and CUDA never started: a process that has not done so itself is told
-by what it may use (``CUDA_VISIBLE_DEVICES``), if that names devices and not places in an order that
-nobody knows.
+torch is never imported here, and CUDA never started: a process without CUDA is
+recorded with what it may use (``CUDA_VISIBLE_DEVICES``), if that names devices and not places in an
+unknown order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAST_B = 16 << 20
 
 
 class Recording(Protocol):
-    """Where it is told."""
+    """Where it is recorded."""
 
     def define(self, name: Name, attributes: Sequence[str]) -> int:
         """Number of the layout of rows for a name with these attributes."""
@@ -42,7 +42,7 @@ class Recording(Protocol):
 
 
 class DevicesUsed:
-    """Finds out once, and tells the journal.
+    """Finds out once, and records it.
 
     Attributes:
         wanted: There may be more to find out.
@@ -56,9 +56,9 @@ class DevicesUsed:
 
     @guard.fail_open("recorder.devices")
     def look(self, recording: Recording) -> None:
-        """Tell which devices this process works on, if that is new. Below 1 us while CUDA is off.
+        """Record which devices this process works on, if that is new. Below 1 us while CUDA is off.
 
-        Where torch has started CUDA but nothing tells its devices apart yet, it is asked again
+        Where torch has started CUDA but its devices cannot be distinguished yet, it is asked again
         after twice as many calls: asking takes 0.1 ms per device.
         """
         self._looked += 1
@@ -93,7 +93,7 @@ def _of_torch(torch: Any) -> Sequence[str] | None:
     found = list[str]()
     for place in places:
         token = tokens[place] if len(tokens) == count else ""
-        # of a part of a GPU, torch may tell the name of the whole
+        # of a part of a GPU, torch may give the name of the whole
         name = token if token.startswith("MIG-") else _uuid(torch, place) or token
         if not name:
             return None
@@ -104,7 +104,7 @@ def _of_torch(torch: Any) -> Sequence[str] | None:
 def _holding(cuda: Any, count: int) -> list[int]:
     """Places of the devices with memory of ours.
 
-    The current device says less: each thread has its own, and begins with the first.
+    The current device says less: each thread has its own, and starts with the first.
     """
     try:
         peaks = [cuda.max_memory_allocated(place) for place in range(count)]

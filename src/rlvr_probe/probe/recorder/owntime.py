@@ -52,7 +52,7 @@ else:
 
 
 def before(account: Account) -> _Before:
-    """What is to be known at the begin of a visit that is timed. 0.6 to 1 us."""
+    """What is to be known at the start of a visit that is timed. 0.6 to 1 us."""
     return time.thread_time_ns(), _switches() if account.watched else 0
 
 
@@ -85,7 +85,7 @@ class Account:
     )
 
     def __init__(self, place: str, owner: Any, first: int = 1) -> None:
-        """Begin an account.
+        """Start an account.
 
         Args:
             place: Its name.

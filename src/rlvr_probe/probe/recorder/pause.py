@@ -16,10 +16,10 @@ class Pause:
     """What the flush thread waits in, and everybody may end."""
 
     def __init__(self, longest_s: float) -> None:
-        """Begin no pause yet.
+        """Start without a pause.
 
         Args:
-            longest_s: How long a pause takes that nobody ends, s.
+            longest_s: How long a pause takes that is not ended, s.
         """
         self._longest_s = longest_s
         self._over = False
@@ -31,12 +31,12 @@ class Pause:
 
     @guard.fail_open("recorder.pause", True)
     def wait(self) -> bool:
-        """Pause; whether there is to be no other."""
+        """Pause; whether it was the last."""
         self._rest.acquire(timeout=self._longest_s)
         return self._over
 
     def hurry(self, now_ns: int) -> None:
-        """What was called here is done: whoever called may now end this process."""
+        """What was called here is done: the caller may now end this process."""
         if now_ns - self._hurried_ns >= HURRY_NS:
             self._hurried_ns = now_ns
             self.wake()

@@ -47,7 +47,7 @@ class Place:
 
     @guard.fail_open("recorder.spool")
     def settle(self, keeper: Keeper) -> None:
-        """Change to a spool if one is wanted; where there is no place for it, that is counted."""
+        """Change to a spool if one is wanted; a missing place is counted."""
         path = spool.choose(self.folder, self._config)
         if path != self.folder:
             self.access = PRIVATE
@@ -64,7 +64,7 @@ class Place:
     def begin(self, writer: JournalWriter, keeper: Keeper) -> None:
         """Write the header of a journal, and go where it could be written.
 
-        What keeps it from being written, a launcher is told.
+        A launcher is notified of what keeps it from being written.
         """
         writer.write(())
         if writer.refused:

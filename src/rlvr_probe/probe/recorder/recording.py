@@ -50,7 +50,7 @@ _TABLE_WAIT_S = 0.05
 the run more than this."""
 
 _TRIES = 3
-"""How often a recording is begun that cannot be."""
+"""How often a recording is started that cannot be."""
 
 _ids = itertools.count(1)
 """Span ids of this process, never the same for two recorders: a call may outlive a detach."""
@@ -131,7 +131,7 @@ class Recorder:
     ) -> None:
         """Open a span under an id drawn by ``next_id``.
 
-        The caller draws it, so that it can :meth:`drop` a span whose begin was interrupted.
+        The caller draws it, so that it can :meth:`drop` a span whose start was interrupted.
         """
         if name.coarse:
             if self._thread is None:
@@ -170,13 +170,13 @@ class Recorder:
         return span == ancestor
 
     def drop(self, span: int) -> None:
-        """Forget a span that was begun and will not be recorded; others are ignored."""
+        """Forget a span that was started and will not be recorded; others are ignored."""
         self.open.pop(span, None)
         if self._table is not None:
             self._table.close(span)
 
     def forget_open(self) -> None:
-        """Forget every open span: recording is off, so that nobody will end them."""
+        """Forget every open span: recording is off, so that they will not end."""
         for span in list(self.open):
             self.drop(span)
 
@@ -365,7 +365,7 @@ class Recorder:
             thread.join(timeout_s)
             if thread.is_alive():
                 return
-        # Whoever hangs in a write to a dead disk holds the lock: leave it alone.
+        # A thread that hangs in a write to a dead disk holds the lock: leave it alone.
         if self._drain_lock.acquire(timeout=0.1):
             try:
                 self._finish(reason)
