@@ -10,17 +10,18 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from rlvr_probe_otlp.views.dashboards import FOLDER
+from rlvr_probe_otlp import dashboards
 
 from tests.debian import program
 
-VIEWS = FOLDER.parents[1]
+SHARED = Path(dashboards.__path__[0])
+FOLDER = SHARED / "grafana" / "dashboards"
 OF_CONTAINERS = {"jaeger": {4317, 16686}, "prometheus": {9090}, "grafana": {3000}}
 """Ports that the images listen on."""
 
 
 def loaded(name: str) -> Any:
-    return yaml.safe_load((VIEWS / name).read_text(encoding="utf-8"))
+    return yaml.safe_load((SHARED / name).read_text(encoding="utf-8"))
 
 
 SERVICES: dict[str, dict[str, Any]] = loaded("compose.yaml")["services"]
@@ -44,7 +45,7 @@ def test_what_is_mounted_is_there() -> None:
         for volume in service.get("volumes", ()):
             source, _, rest = volume.partition(":")
             if source.startswith("."):
-                assert (VIEWS / source).exists()
+                assert (SHARED / source).exists()
                 assert rest.endswith(":ro")
             else:
                 assert source in loaded("compose.yaml")["volumes"]
@@ -80,7 +81,7 @@ def test_grafana_finds_its_sources_and_dashboards() -> None:
     [provider] = loaded("grafana/provisioning/dashboards/rlvr-probe.yaml")["providers"]
     mounted = dict(one.split(":")[:2] for one in SERVICES["grafana"]["volumes"])
     folder = {there: here for here, there in mounted.items()}[provider["options"]["path"]]
-    assert (VIEWS / folder).resolve() == FOLDER
+    assert (SHARED / folder).resolve() == FOLDER
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (FOLDER / home.name).exists()
 

@@ -1,1 +1,0 @@
-"""What people look at: dashboards, and a local set of services to look at them with."""
