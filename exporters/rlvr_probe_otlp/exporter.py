@@ -171,9 +171,9 @@ def _summary(plan: Plan) -> Iterator[str]:
     counts = Counter[str]()
     for unit in plan.units():
         counts["traces"] += len(unit.traces)
-        counts["spans"] += sum(len(one.spans) for one in unit.traces)
+        counts["spans"] += sum(len(trace.spans) for trace in unit.traces)
         counts["spans left out of traces that would be too large"] += sum(
-            one.left_out for one in unit.traces
+            trace.left_out for trace in unit.traces
         )
         counts["points of metrics"] += len(unit.points)
     counts["steps that are going on, to be sent when they are over"] = plan.waiting

@@ -97,7 +97,7 @@ def histograms(environ: Mapping[str, str]) -> Histograms:
 def exemplars(environ: Mapping[str, str], found: Sequence[Destination]) -> bool:
     """Whether points tell of spans: unless they are not wanted, or no spans are sent."""
     asked = environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "").strip().lower()
-    return asked != "always_off" and any(one.signal == "traces" for one in found)
+    return asked != "always_off" and any(destination.signal == "traces" for destination in found)
 
 
 def batch_size(environ: Mapping[str, str]) -> int:

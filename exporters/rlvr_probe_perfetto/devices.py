@@ -68,7 +68,7 @@ def draw_devices(
         where = f"node {node}" if len(nodes) > 1 else ""
         title = f"{where} {name}{model}".strip()
         named.append((node, kind == "host", len(named), title, series))
-    for *_, title, series in sorted(named, key=lambda one: one[:3]):
+    for *_, title, series in sorted(named, key=lambda entry: entry[:3]):
         drawn.count += 1
         _draw(timeline.track(title), series, most, scope, drawn)
     return drawn
@@ -118,9 +118,9 @@ def intervals(
     if readings.count(scope.start_ns, scope.end_ns) > most:
         yield from _means(series, counter, most, scope)
         return
-    for one in _each(series, counter):
-        if scope.meets(one[0], one[1]):
-            yield one
+    for reading in _each(series, counter):
+        if scope.meets(reading[0], reading[1]):
+            yield reading
 
 
 def _each(series: DeviceSeries, counter: DeviceCounter) -> Iterator[_Interval]:

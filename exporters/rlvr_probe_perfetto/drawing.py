@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
+from rlvr_probe.exporter.sampling import candidates
 from rlvr_probe.model.trace import Attempt, Step, Trace
-from rlvr_probe_perfetto.choice import candidates
 from rlvr_probe_perfetto.devices import DevicesDrawn, draw_devices
 from rlvr_probe_perfetto.order import Group, in_order
 from rlvr_probe_perfetto.processes import draw_processes, nodes_of, step_slice
@@ -59,8 +59,8 @@ def draw(
         line = "steps" if len(trace.attempts) == 1 else f"steps of attempt {attempt.index}"
         bars = ((step, step_slice(step)) for step in scope.steps(attempt))
         groups = [(bar.start_ns, partial(_step, step)) for step, bar in bars if bar is not None]
-        for one in in_order(groups):
-            run.slice(one, line)
+        for bar in in_order(groups):
+            run.slice(bar, line)
     nodes = nodes_of(trace)
     draw_processes(timeline, trace, nodes, scope)
     drawn = _Trajectories()
@@ -98,7 +98,7 @@ def _draw_trajectories(
     groups = list[Group]()
     for step in scope.steps(attempt):
         drawn.recorded += sum(batch.rows for batch in (*step.batches, *step.evaluations))
-        starts = [one.start_ns for one in candidates(step)]
+        starts = [candidate.start_ns for candidate in candidates(step)]
         drawn.timed += len(starts)
         if starts and limits.trajectories:
             drawn.drawn += min(limits.trajectories, len(starts))
@@ -109,8 +109,8 @@ def _draw_trajectories(
     if len(trace.attempts) > 1:
         title = f"attempt {attempt.index} {title}"
     track = timeline.track(title)
-    for one in in_order(groups):
-        track.slice(one, "trajectory")
+    for bar in in_order(groups):
+        track.slice(bar, "trajectory")
 
 
 def _left_out(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> Iterator[str]:
@@ -135,9 +135,9 @@ def _left_out(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> It
 def _missing(trace: Trace) -> Iterator[str]:
     for reason, count in sorted(trace.lost.items()):
         yield f"rows lost: {count:,} ({reason.replace('_', ' ')})"
-    for one in trace.sidecars:
-        if one.lost or one.faults:
-            count = sum(one.lost.values()) + sum(one.faults.values())
+    for sidecar in trace.sidecars:
+        if sidecar.lost or sidecar.faults:
+            count = sum(sidecar.lost.values()) + sum(sidecar.faults.values())
             yield f"rows lost, and errors, of a process that reads devices: {count:,}"
 
 

@@ -29,23 +29,23 @@ def in_order(groups: Iterable[Group]) -> Iterator[Slice]:
             alike = [heapq.heappop(waiting)]
             while waiting and waiting[0][:2] == alike[0][:2]:
                 alike.append(heapq.heappop(waiting))
-            yield from _parents_first([one for *_, one in alike])
+            yield from _parents_first([bar for *_, bar in alike])
 
     for start_ns, load in sorted(groups, key=lambda group: group[0]):
         yield from until(start_ns)
-        for one in load():
-            inner = one.kind != names.STEP.name
-            heapq.heappush(waiting, (one.start_ns, -one.end_ns, inner, next(numbers), one))
+        for bar in load():
+            inner = bar.kind != names.STEP.name
+            heapq.heappush(waiting, (bar.start_ns, -bar.end_ns, inner, next(numbers), bar))
     yield from until(None)
 
 
 def _parents_first(alike: list[Slice]) -> Iterator[Slice]:
     """Slices with the same start and end."""
     while len(alike) > 1:
-        known = {(one.process, one.key) for one in alike}
-        inner = [one for one in alike if (one.process, one.parent) in known]
+        known = {(bar.process, bar.key) for bar in alike}
+        inner = [bar for bar in alike if (bar.process, bar.parent) in known]
         if len(inner) == len(alike):
             break
-        yield from (one for one in alike if (one.process, one.parent) not in known)
+        yield from (bar for bar in alike if (bar.process, bar.parent) not in known)
         alike = inner
     yield from alike

@@ -40,7 +40,7 @@ class _Arrows:
 
 def nodes_of(trace: Trace) -> dict[str, int]:
     """A number for each host, from 1, in the order in which they begin."""
-    hosts = [one.host for one in (*trace.processes, *trace.sidecars)]
+    hosts = [process.host for process in (*trace.processes, *trace.sidecars)]
     hosts += [series.facts.host for series in trace.devices]
     return {host: number for number, host in enumerate(dict.fromkeys(hosts), 1)}
 
@@ -53,19 +53,26 @@ def draw_processes(
     tracks = dict[int, Track]()
     launches = len(trace.attempts) > 1
 
-    def place(one: Process) -> tuple[int, str, bool, int, int, str]:
-        attempt = attempts.get(one.index, len(trace.attempts))
-        return attempt, one.role, one.rank is None, one.rank or 0, one.start_ns, one.key
+    def place(process: Process) -> tuple[int, str, bool, int, int, str]:
+        attempt = attempts.get(process.index, len(trace.attempts))
+        return (
+            attempt,
+            process.role,
+            process.rank is None,
+            process.rank or 0,
+            process.start_ns,
+            process.key,
+        )
 
-    for one in sorted(trace.processes, key=place):
-        words = [str(shown(one.role))] if one.role else []
-        if one.rank is not None:
-            words.append(f"rank {one.rank}")
+    for process in sorted(trace.processes, key=place):
+        words = [str(shown(process.role))] if process.role else []
+        if process.rank is not None:
+            words.append(f"rank {process.rank}")
         words = words or ["process"]
-        if launches and one.index in attempts:
-            words.insert(0, f"attempt {attempts[one.index]}")
-        track = tracks[one.index] = timeline.track(" ".join(words))
-        for bar in _life(one, nodes, scope):
+        if launches and process.index in attempts:
+            words.insert(0, f"attempt {attempts[process.index]}")
+        track = tracks[process.index] = timeline.track(" ".join(words))
+        for bar in _life(process, nodes, scope):
             track.slice(bar, "process")
     arrows = _Arrows({}, {})
     for bar in in_order(_groups(trace, scope, arrows)):
@@ -96,7 +103,7 @@ def _groups(trace: Trace, scope: Scope, arrows: _Arrows) -> Iterator[Group]:
             yield chunk[0].start_ns, partial(map, slice_of, chunk)
     unfinished = list(_open(trace, scope))
     if unfinished:
-        yield min(one.start_ns for one in unfinished), lambda: unfinished
+        yield min(bar.start_ns for bar in unfinished), lambda: unfinished
 
 
 def _of_step(step: Step, arrows: _Arrows, number: int) -> Iterator[Slice]:
@@ -105,9 +112,9 @@ def _of_step(step: Step, arrows: _Arrows, number: int) -> Iterator[Slice]:
     if step.superseded_by is not None:
         more = {"thrown_away": f"attempt {step.superseded_by} resumed from before it"}
     for span in step.spans:
-        one = slice_of(span, more)
+        bar = slice_of(span, more)
         thrown = more is not None and span.name == names.STEP.name
-        yield replace(one, name=f"{one.name} (thrown away)") if thrown else one
+        yield replace(bar, name=f"{bar.name} (thrown away)") if thrown else bar
 
 
 def _open(trace: Trace, scope: Scope) -> Iterator[Slice]:
@@ -117,36 +124,36 @@ def _open(trace: Trace, scope: Scope) -> Iterator[Slice]:
             yield unfinished_slice(span, process.last_seen_ns, process.state)
 
 
-def _life(one: Process, nodes: Mapping[str, int], scope: Scope) -> Iterator[Slice]:
+def _life(process: Process, nodes: Mapping[str, int], scope: Scope) -> Iterator[Slice]:
     """The life of a process, and what is known to be missing of it, one inside the other."""
-    start_ns = max(one.start_ns, scope.start_ns)
-    end_ns = min(one.last_seen_ns, scope.end_ns)
-    if not scope.meets(one.start_ns, one.last_seen_ns):
+    start_ns = max(process.start_ns, scope.start_ns)
+    end_ns = min(process.last_seen_ns, scope.end_ns)
+    if not scope.meets(process.start_ns, process.last_seen_ns):
         return
     said = {
-        "state": one.state,
-        "node": nodes[one.host],
-        "pid": one.pid,
-        "role": one.role or None,
-        "rank": one.rank,
-        "world_size": one.world_size,
-        "level": one.level,
-        "level_reason": one.level_reason or None,
-        "own_s": one.own_s,
-        "probe": one.probe or None,
+        "state": process.state,
+        "node": nodes[process.host],
+        "pid": process.pid,
+        "role": process.role or None,
+        "rank": process.rank,
+        "world_size": process.world_size,
+        "level": process.level,
+        "level_reason": process.level_reason or None,
+        "own_s": process.own_s,
+        "probe": process.probe or None,
     }
     bars: list[tuple[str, Mapping[str, object]]] = [
-        (f"process {one.state.replace('_', ' ')}", said)
+        (f"process {process.state.replace('_', ' ')}", said)
     ]
-    if one.lost:
-        bars.append((f"lost: {_sum(one.lost)}", one.lost))
-    if one.faults:
-        bars.append((f"errors inside the probe: {_sum(one.faults)}", one.faults))
-    if one.muted:
-        bars.append(("not read any more because of its cost", one.muted))
+    if process.lost:
+        bars.append((f"lost: {_sum(process.lost)}", process.lost))
+    if process.faults:
+        bars.append((f"errors inside the probe: {_sum(process.faults)}", process.faults))
+    if process.muted:
+        bars.append(("not read any more because of its cost", process.muted))
     for number, (name, given) in enumerate(bars):
         yield Slice(
-            one.index,
+            process.index,
             number,
             None,
             name,

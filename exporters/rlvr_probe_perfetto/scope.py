@@ -32,19 +32,19 @@ class Scope:
             ProbeError: It has none of these steps.
         """
         if numbers is None:
-            starts = [0, *(one.start_ns for one in trace.processes)]
+            starts = [0, *(process.start_ns for process in trace.processes)]
             for series in trace.devices:
                 for readings in series.readings.values():
                     if len(readings):
                         starts.append(readings.times_ns[0] - readings.windows_ns[0])
-            ends = (one.last_seen_ns for one in trace.processes)
+            ends = (process.last_seen_ns for process in trace.processes)
             return cls(None, min(starts), max(ends, default=0))
-        every = [(step.number, step.spans) for one in trace.attempts for step in one.steps]
+        every = [(step.number, step.spans) for attempt in trace.attempts for step in attempt.steps]
         spans = [span for number, found in every if _in(numbers, number) for span in found]
         if not spans:
             known = sorted({number for number, found in every if found})
             said = f"from {known[0]} to {known[-1]}" if known else "none"
-            asked = "-".join(str(one) for one in dict.fromkeys(numbers))
+            asked = "-".join(str(number) for number in dict.fromkeys(numbers))
             raise ProbeError(f"the recording has no step {asked}; its steps are {said}")
         starts = [span.start_ns for span in spans]
         return cls(numbers, min(starts), max(span.end_ns for span in spans))

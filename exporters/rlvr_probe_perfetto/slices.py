@@ -112,7 +112,11 @@ def unfinished_slice(span: OpenSpan, end_ns: int, state: str) -> Slice:
 def _title(name: str, given: Mapping[str, object]) -> str:
     if name == names.STEP.name and isinstance(given.get("step"), int):
         return f"step {given['step']}"
-    words = [str(shown(given[one])) for one in _SHOWN.get(name, ()) if shown(given.get(one))]
+    words = [
+        str(shown(given[attribute]))
+        for attribute in _SHOWN.get(name, ())
+        if shown(given.get(attribute))
+    ]
     return f"{name}: {' '.join(words)}" if words else name
 
 

@@ -95,18 +95,18 @@ class Track:
         self._lanes = dict[str, Lanes]()
         self._threads = dict[tuple[str, int], int]()
 
-    def slice(self, one: Slice, line: str) -> int:
+    def slice(self, bar: Slice, line: str) -> int:
         """Draw a slice on a line of this name, or on one beside it; the thread it is on.
 
         Slices of one name of a line come by start.
         """
         lanes = self._lanes.setdefault(line, Lanes())
-        lane = lanes.place(one.start_ns, one.end_ns, one.key, one.parent, within_any=one.within_any)
+        lane = lanes.place(bar.start_ns, bar.end_ns, bar.key, bar.parent, within_any=bar.within_any)
         thread = self._thread(line, lane)
         self._timeline.counts["slices"] += 1
         self._timeline.event(
-            "X", self._number, thread, one.start_ns, dur=_us(one.end_ns - one.start_ns),
-            name=one.name, cat=one.kind, args=dict(one.arguments),
+            "X", self._number, thread, bar.start_ns, dur=_us(bar.end_ns - bar.start_ns),
+            name=bar.name, cat=bar.kind, args=dict(bar.arguments),
         )  # fmt: skip
         return thread
 

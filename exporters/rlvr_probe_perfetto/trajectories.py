@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rlvr_probe.exporter.sampling import Candidate
 from rlvr_probe.model.batch import RewardCall
 from rlvr_probe.model.trace import Step
-from rlvr_probe_perfetto.choice import Candidate, chosen
+from rlvr_probe_perfetto.choice import chosen
 from rlvr_probe_perfetto.slices import Slice, arguments
 
 __all__ = ["trajectory_slices"]
@@ -15,32 +16,33 @@ __all__ = ["trajectory_slices"]
 def trajectory_slices(step: Step, most: int) -> Iterator[Slice]:
     """The slices of at most ``most`` trajectories of a step; their ``process`` is its attempt."""
     verified = dict[int, Mapping[int, list[RewardCall]]]()
-    for one, why in chosen(step, most):
-        shard = id(one.shard)
+    for candidate, why in chosen(step, most):
+        shard = id(candidate.shard)
         if shard not in verified:
-            verified[shard] = _verified(one)
+            verified[shard] = _verified(candidate)
         # Of no rank alone, and of a step that may be repeated in another life of its attempt.
-        key = (step.session, step.life, step.number, one.batch.mode, one.batch.ordinal, one.row)
-        mode = "" if one.batch.mode == "train" else f"{one.batch.mode} "
-        name = f"{mode}trajectory {one.row}"
-        calls = verified[shard].get(one.local, ())
+        key = (step.session, step.life, step.number, *candidate.place)
+        mode = "" if candidate.batch.mode == "train" else f"{candidate.batch.mode} "
+        name = f"{mode}trajectory {candidate.row}"
+        calls = verified[shard].get(candidate.local, ())
         yield Slice(
-            step.attempt, key, None, name + (" (failed)" if one.failed else ""), "trajectory",
-            one.start_ns, max(one.start_ns, one.end_ns), _arguments(step, one, why), False,
+            step.attempt, key, None, name + (" (failed)" if candidate.failed else ""), "trajectory",
+            candidate.start_ns, max(candidate.start_ns, candidate.end_ns),
+            _arguments(step, candidate, why), False,
         )  # fmt: skip
-        for number, part in enumerate(_parts(one, list(calls))):
+        for number, part in enumerate(_parts(candidate, list(calls))):
             what, kind, start_ns, end_ns, given = part
-            given = {"step": step.number, "trajectory": one.row, **given}
+            given = {"step": step.number, "trajectory": candidate.row, **given}
             yield Slice(
                 step.attempt, (*key, number), key, what, kind, start_ns, max(start_ns, end_ns),
                 arguments(given), False,
             )  # fmt: skip
 
 
-def _verified(one: Candidate) -> Mapping[int, list[RewardCall]]:
+def _verified(candidate: Candidate) -> Mapping[int, list[RewardCall]]:
     """Verifications of single trajectories of a shard, by row in it."""
     found = dict[int, list[RewardCall]]()
-    for call in one.shard.calls:
+    for call in candidate.shard.calls:
         if call.row is not None:
             found.setdefault(call.row, []).append(call)
     return found
@@ -49,8 +51,8 @@ def _verified(one: Candidate) -> Mapping[int, list[RewardCall]]:
 _Part = tuple[str, str, int, int, dict[str, object]]
 
 
-def _parts(one: Candidate, verified: list[RewardCall]) -> Iterator[_Part]:
-    shard, local = one.shard, one.local
+def _parts(candidate: Candidate, verified: list[RewardCall]) -> Iterator[_Part]:
+    shard, local = candidate.shard, candidate.local
     for turn in shard.turns.get(local, ()):
         if turn.start_ns is not None and turn.end_ns is not None:
             yield (
@@ -71,9 +73,11 @@ def _parts(one: Candidate, verified: list[RewardCall]) -> Iterator[_Part]:
         yield name, "verify", done.start_ns, done.end_ns, {}
 
 
-def _arguments(step: Step, one: Candidate, why: str) -> dict[str, object]:
-    shard, local = one.shard, one.local
-    group = one.row // one.batch.group_size if shard.groups is None else shard.groups[local]
+def _arguments(step: Step, candidate: Candidate, why: str) -> dict[str, object]:
+    shard, local = candidate.shard, candidate.local
+    group = (
+        candidate.row // candidate.batch.group_size if shard.groups is None else shard.groups[local]
+    )
     versions = None if shard.policy_versions is None else shard.policy_versions[local]
     cut = None if shard.truncated is None else shard.truncated[local]
     rewards = {
@@ -82,9 +86,9 @@ def _arguments(step: Step, one: Candidate, why: str) -> dict[str, object]:
     return arguments(
         {
             "step": step.number,
-            "mode": one.batch.mode,
-            "batch": one.batch.ordinal,
-            "row": one.row,
+            "mode": candidate.batch.mode,
+            "batch": candidate.batch.ordinal,
+            "row": candidate.row,
             "group": group,
             "rank": shard.rank,
             "engine": None if shard.engines is None else shard.engines[local],

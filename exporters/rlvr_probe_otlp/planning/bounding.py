@@ -60,7 +60,7 @@ def keep_longest(
     if len(spans) <= limit:
         return set(spans)
     kept = set[_Key]()
-    for key in sorted(spans, key=lambda one: spans[one].start_ns - spans[one].end_ns):
+    for key in sorted(spans, key=lambda span: spans[span].start_ns - spans[span].end_ns):
         chain, at = list[_Key](), key
         while at not in kept:
             chain.append(at)

@@ -18,7 +18,7 @@ __all__ = ["BUCKET", "bucket_of"]
 BUCKET: Final = "rl.bucket"
 
 _PRODUCTIVE: Final = frozenset(
-    one.name for one in (names.ROLLOUT, names.REWARD, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
+    name.name for name in (names.ROLLOUT, names.REWARD, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
 )
 
 

@@ -3,89 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.model.batch import Batch, BatchShard
-from rlvr_probe.model.columns import lengths_of
+from rlvr_probe.exporter.sampling import FAILED, Candidate, lengths_in, shards_of
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.context import Context, Limits
 
-__all__ = ["FAILED", "Candidate", "Choice", "candidates"]
-
-FAILED = frozenset({"error", "cancelled"})
-"""What became of a tool call that makes its trajectory a failed one."""
+__all__ = ["Choice"]
 
 _ORDER = ("slowest_so_far", "slowest_of_step", "failed", "sampled")
 
 
 _Row = tuple[str, int, int]
 """Mode, ordinal and row of a trajectory in its step."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """One trajectory with times of its own, on the clock of the run, ns."""
-
-    mode: str
-    ordinal: int
-    row: int
-    start_ns: int
-    end_ns: int
-    batch: Batch
-    shard: BatchShard
-    local: int
-    """Row in the shard."""
-
-    @classmethod
-    def of(cls, batch: Batch, shard: BatchShard, local: int) -> Candidate:
-        """Row ``local`` of a shard, whose times are known."""
-        times = _times(shard, local)
-        if times is None:
-            raise ValueError(f"row {local} has no times of its own")
-        row = shard.offset + local
-        return cls(batch.mode, batch.ordinal, row, *times, batch, shard, local)
-
-    @property
-    def place(self) -> _Row:
-        """What tells it from the others of its step."""
-        return self.mode, self.ordinal, self.row
-
-
-def candidates(step: Step) -> Iterator[Candidate]:
-    """Every trajectory of a step whose own times are known, by batch and row."""
-    for batch, shard in _shards(step):
-        for local, length in enumerate(_lengths(shard)):
-            if length is not None:
-                yield Candidate.of(batch, shard, local)
-
-
-def _shards(step: Step) -> Iterator[tuple[Batch, BatchShard]]:
-    for batch in (*step.batches, *step.evaluations):
-        for shard in batch.shards:
-            yield batch, shard
-
-
-def _lengths(shard: BatchShard) -> list[int | None]:
-    """How long each trajectory took, ns."""
-    if shard.times_ns is not None:
-        return lengths_of(shard.times_ns)
-    if not shard.turns and not shard.tool_calls:
-        return []
-    return lengths_of([_times(shard, local) for local in range(len(shard.response_tokens))])
-
-
-def _times(shard: BatchShard, local: int) -> tuple[int, int] | None:
-    """Start and end of a trajectory; where rows share one generation, those of its turns."""
-    if shard.times_ns is not None:
-        return shard.times_ns[local]
-    turns, calls = shard.turns.get(local, ()), shard.tool_calls.get(local, ())
-    parts = [(call.start_ns, call.end_ns) for call in calls]
-    for turn in turns:
-        if turn.start_ns is not None and turn.end_ns is not None:
-            parts.append((turn.start_ns, turn.end_ns))
-    return (min(start for start, _ in parts), max(end for _, end in parts)) if parts else None
 
 
 _Place = tuple[int, int, int, int, str, int, int]
@@ -130,14 +61,14 @@ class Choice:
         reasons = dict[_Row, list[str]]()
         known = dict[_Row, Candidate]()
         ranked = list[tuple[int, float, _Row]]()
-        for batch, shard in _shards(step):
+        for batch, shard in shards_of(step):
             share_of = context.shares(step, batch.mode, batch.ordinal)
             failed = {
                 local
                 for local, calls in shard.tool_calls.items()
                 if any(call.status in FAILED for call in calls)
             }
-            for local, length in enumerate(_lengths(shard)):
+            for local, length in enumerate(lengths_in(shard)):
                 place = (batch.mode, batch.ordinal, shard.offset + local)
                 if length is None:
                     continue
@@ -158,7 +89,7 @@ class Choice:
 
 def _slowest(step: Step, count: int) -> list[tuple[int, _Row]]:
     """The longest trajectories of a step with their lengths, ns; of equal ones the later."""
-    shards = [(batch, shard, _lengths(shard)) for batch, shard in _shards(step)]
+    shards = [(batch, shard, lengths_in(shard)) for batch, shard in shards_of(step)]
     every = (length for *_, lengths in shards for length in lengths if length is not None)
     least = min(heapq.nlargest(count, every), default=None)
     if least is None:

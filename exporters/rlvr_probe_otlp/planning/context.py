@@ -61,10 +61,10 @@ class Context:
     @classmethod
     def of(cls, trace: Trace, limits: Limits) -> Context:
         """That of ``trace``."""
-        keys = [one.key for one in trace.processes]
-        ranks = [one.rank for one in trace.processes]
+        keys = [process.key for process in trace.processes]
+        ranks = [process.rank for process in trace.processes]
         node = node_id(sender_of(trace))
-        models = {one.index: model_of(one) for one in trace.attempts}
+        models = {attempt.index: model_of(attempt) for attempt in trace.attempts}
         return cls(
             trace.run, node, trace.epoch_ns, keys, ranks, limits, models, trace.application_spans
         )

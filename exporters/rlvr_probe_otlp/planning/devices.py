@@ -80,7 +80,10 @@ def _metric(name: str, counter: DeviceCounter) -> Metric:
 
 
 DEVICE_METRICS: Final[Mapping[str, Metric]] = {
-    name: _metric(name, one) for one in COUNTERS for name in (one.otel, one.otel_of_host) if name
+    name: _metric(name, counter)
+    for counter in COUNTERS
+    for name in (counter.otel, counter.otel_of_host)
+    if name
 }
 """Every metric of a device by its name."""
 
@@ -123,8 +126,8 @@ def use_of_spans(trace: Trace) -> Use:
     Nothing where a process works on several GPUs or shares its own: a device is never divided; and
     no counter that was read too seldom for so short a span.
     """
-    users = Counter(uuid for one in trace.processes for uuid in one.works_on)
-    series = {one.uuid: one for one in trace.devices}
+    users = Counter(uuid for process in trace.processes for uuid in process.works_on)
+    series = {device.uuid: device for device in trace.devices}
     alone = dict[int, DeviceSeries]()
     for process in trace.processes:
         told = process.works_on
@@ -136,7 +139,9 @@ def use_of_spans(trace: Trace) -> Use:
         if device is None:
             return {}
         found = device.over(start_ns, end_ns)
-        sound = {name: one for name, one in found.counters.items() if one.quality == "ok"}
+        sound = {
+            name: counter for name, counter in found.counters.items() if counter.quality == "ok"
+        }
         kept = DeviceUse(found.uuid, start_ns, end_ns, sound, found.samples, found.quality, None)
         return known({name: told(kept) for name, (_, told) in SPAN_USE.items()})
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from rlvr_probe.exporter.sampling import Candidate
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Span, Step
-from rlvr_probe_otlp.planning.choice import Candidate
 from rlvr_probe_otlp.planning.context import Context
 from rlvr_probe_otlp.planning.names import duration_metric, known
 from rlvr_probe_otlp.planning.telemetry import (
@@ -109,12 +109,12 @@ def _of_trajectories(
     context: Context, step: Step, kept: Iterable[tuple[Candidate, PlannedTrace]]
 ) -> Iterator[_Found]:
     model = context.models.get(step.attempt, {})
-    for one, trace in kept:
+    for candidate, trace in kept:
         root, *parts = trace.spans
-        shard, local = one.shard, one.local
+        shard, local = candidate.shard, candidate.local
         mode = _chosen(root.attributes, ("rlvr.mode",))
         if shard.times_ns is not None:
-            lasted_s = (one.end_ns - one.start_ns) / 1e9
+            lasted_s = (candidate.end_ns - candidate.start_ns) / 1e9
             yield _series("rlvr.trajectory.duration", mode), lasted_s, root
         if local in shard.turns:
             yield _series("rlvr.trajectory.turns", mode), len(shard.turns[local]), root

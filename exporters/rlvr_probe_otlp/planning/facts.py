@@ -23,7 +23,8 @@ _NAMES: Final = {
 def facts_of(attempt: Attempt, process: int | None = None) -> dict[str, str]:
     """By the names they go out with: as this process was told, else the first that was."""
     sessions = sorted(
-        attempt.sessions, key=lambda one: (one.process != process, one.session, one.process)
+        attempt.sessions,
+        key=lambda session: (session.process != process, session.session, session.process),
     )
     found = dict[str, str]()
     for session in reversed(sessions):

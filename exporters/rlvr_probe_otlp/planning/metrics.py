@@ -81,7 +81,7 @@ METRICS: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 """Every metric that is made of what a training did."""
 
-_BY_NAME = {one.name: one for one in METRICS}
+_BY_NAME = {metric.name: metric for metric in METRICS}
 
 _Histogram = ExponentialHistogram | ExplicitHistogram
 _Key = tuple[str, tuple[tuple[str, Value], ...]]
@@ -175,7 +175,9 @@ def count_step(meter: Meter, step: Step, model: Attributes) -> None:
         step: One that is over.
         model: Who generated, in attributes of GenAI.
     """
-    whole = sorted((one.start_ns, one.end_ns) for one in step.spans if one.name == names.STEP.name)
+    whole = sorted(
+        (span.start_ns, span.end_ns) for span in step.spans if span.name == names.STEP.name
+    )
     if step.done and whole:
         meter.observe("rl.loop.duration", [(max(end for _, end in whole) - whole[0][0]) / 1e9])
         meter.count("rl.train.steps")
@@ -210,7 +212,7 @@ def _count_batch(meter: Meter, step: Step, batch: Batch, model: Attributes) -> N
         lengths = lengths_of(shard.times_ns or ())
         seconds = (length / 1e9 for length in lengths if length is not None)
         meter.observe("rlvr.trajectory.duration", seconds, **mode)
-        versions = [one for one in shard.policy_versions or () if one is not None]
+        versions = [version for version in shard.policy_versions or () if version is not None]
         behind = (max(0, step.number - 1 - oldest) for oldest, _ in versions)
         meter.observe("rlvr.staleness", behind, **mode)
         _count_turns(meter, shard, mode)
@@ -285,4 +287,4 @@ def count_open(meter: Meter, trace: Trace) -> None:
         meter.count("rlvr.spans.open", 0)
 
 
-_NAMES = frozenset(one.name for one in names.ALL)
+_NAMES = frozenset(name.name for name in names.ALL)

@@ -40,7 +40,7 @@ VERSION: Final = 2
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """Semantic conventions that every name follows which they define; those of GenAI are of 1.42."""
 
-SPANS: Final[Mapping[str, str]] = {one.name: one.otel for one in names.ALL if one.otel}
+SPANS: Final[Mapping[str, str]] = {name.name: name.otel for name in names.ALL if name.otel}
 """Name of a span by what a recording calls it."""
 
 RANK_STEP: Final = "rlvr.rank_step"

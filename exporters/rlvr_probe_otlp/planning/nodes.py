@@ -139,13 +139,13 @@ def plan_trace(
     }
     by_key = dict[Key, Node]()
     repeated = 0
-    for node in sorted(nodes, key=lambda one: _order(context, one)):
+    for node in sorted(nodes, key=lambda node: _order(context, node)):
         if node.key == root.key:
             continue
         # Damage can make two spans of one number: ids stay unique.
         repeated += node.key in by_key
         by_key.setdefault(node.key, replace(node, parent=calls.get(node.key, node.parent)))
-    placed = {key: Placed(one.start_ns, one.end_ns, one.parent) for key, one in by_key.items()}
+    placed = {key: Placed(node.start_ns, node.end_ns, node.parent) for key, node in by_key.items()}
     parents = without_loops(placed)
     kept = keep_longest(placed, parents, context.limits.spans - 1)
     stages = [key for key, node in by_key.items() if "rlvr.stage" in node.attributes]

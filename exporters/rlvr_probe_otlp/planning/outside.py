@@ -84,7 +84,7 @@ class _Times:
     @classmethod
     def of(cls, attempt: Attempt) -> _Times:
         known = [(extent, step) for step in attempt.steps if (extent := extent_of(step))]
-        known.sort(key=lambda one: (one[0], place_of(one[1])))
+        known.sort(key=lambda entry: (entry[0], place_of(entry[1])))
         numbered = {step.number: step for step in attempt.steps}
         return cls([e[0] for e, _ in known], [(e[1], step) for e, step in known], numbered)
 

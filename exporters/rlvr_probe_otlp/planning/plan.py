@@ -69,10 +69,12 @@ class Plan:
         self._choice = Choice.of(trace, limits) if choice is None else choice
         self._beside = place(trace)
         self._use = use_of_spans(trace)
-        alive = {one.index for one in trace.processes if one.state == "running"}
-        working = {one.index for one in trace.attempts if alive.intersection(one.processes)}
+        alive = {process.index for process in trace.processes if process.state == "running"}
+        working = {
+            attempt.index for attempt in trace.attempts if alive.intersection(attempt.processes)
+        }
         steps = [step for attempt in trace.attempts for step in attempt.steps]
-        self._steps = [one for one in steps if not (one.open and one.attempt in working)]
+        self._steps = [step for step in steps if not (step.open and step.attempt in working)]
         self.waiting = len(steps) - len(self._steps)
 
     @property
@@ -93,11 +95,11 @@ class Plan:
             title = f"outside of the steps of attempt {index}"
             content = fingerprint(outside, context.keys, None)
             yield Unit(outside.spans[0].span_id, title, content, (outside,))
-        running = any(one.state == "running" for one in self.trace.processes)
+        running = any(process.state == "running" for process in self.trace.processes)
         until_ns = _LATEST_NS if running else None
         yield from DeviceUnits(self._temporality).units(context, self.trace, until_ns)
         count_losses(meter, self.trace)
-        last = max((one.last_seen_ns for one in self.trace.processes), default=0)
+        last = max((process.last_seen_ns for process in self.trace.processes), default=0)
         points = meter.points(context.at(last))
         if points:
             yield Unit(span_id(context.node, context.run, "end"), "end of the run", "", (), points)
@@ -111,7 +113,7 @@ class Plan:
         """
         context = self.context
         kept = self._choice.kept(context, step)
-        links = [link_to(context, step, one) for one in kept]
+        links = [link_to(context, step, candidate) for candidate in kept]
         whole = plan_step(context, step, self._of(step), links, self._use)
         found = [] if whole is None else plan_trajectories(context, step, kept)
         traces = [*filter(None, (whole,)), *found]

@@ -42,7 +42,9 @@ def run_resource(trace: Trace) -> Attributes:
 def process_resources(trace: Trace) -> Sequence[Attributes]:
     """The resource of every process, in the order of :attr:`Trace.processes`."""
     attempts = {index: attempt for attempt in trace.attempts for index in attempt.processes}
-    return [_resource(trace.run, one, attempts.get(one.index)) for one in trace.processes]
+    return [
+        _resource(trace.run, process, attempts.get(process.index)) for process in trace.processes
+    ]
 
 
 def _resource(run: str, process: Process, attempt: Attempt | None) -> Attributes:

@@ -21,10 +21,10 @@ _WHOLE = SPANS[names.STEP.name]
 
 def extent_of(step: Step, more: Iterable[Node] = ()) -> tuple[int, int] | None:
     """When the step began and ended, ns: as its ranks say, else by all that is known of it."""
-    own = [(one.start_ns, one.end_ns) for one in step.spans if one.name == names.STEP.name]
+    own = [(span.start_ns, span.end_ns) for span in step.spans if span.name == names.STEP.name]
     if not own:
-        own = [(one.start_ns, one.end_ns) for one in step.spans]
-        own += [(one.start_ns, one.end_ns) for one in more]
+        own = [(span.start_ns, span.end_ns) for span in step.spans]
+        own += [(span.start_ns, span.end_ns) for span in more]
     if not own:
         own = [
             (shard.recorded_ns, shard.recorded_ns)
@@ -79,7 +79,7 @@ def plan_step(
         key=None if only is None else only.key,
         links=links,
     )
-    told = (_of_rank(context, one) if one.name == _WHOLE else one for one in nodes)
+    told = (_of_rank(context, node) if node.name == _WHOLE else node for node in nodes)
     return plan_trace(context, root, told, step.rpcs, use)
 
 
@@ -93,9 +93,9 @@ def _of_rank(context: Context, whole: Node) -> Node:
 def _error(context: Context, wholes: Iterable[Node]) -> Attributes:
     """Why the step failed, by the first rank that it ended on."""
     failed = [
-        (one.end_ns, context.keys[one.key[0]], one.attributes[ERROR])
-        for one in wholes
-        if ERROR in one.attributes
+        (node.end_ns, context.keys[node.key[0]], node.attributes[ERROR])
+        for node in wholes
+        if ERROR in node.attributes
     ]
     return {ERROR: min(failed, key=itemgetter(0, 1))[2]} if failed else {}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rlvr_probe.exporter.sampling import FAILED, Candidate
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
 from rlvr_probe.model.turns import ToolCall, Turn
 from rlvr_probe_otlp.planning.bounding import Placed, keep_longest
-from rlvr_probe_otlp.planning.choice import FAILED, Candidate
 from rlvr_probe_otlp.planning.context import Context
 from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
 from rlvr_probe_otlp.planning.telemetry import (
@@ -36,21 +36,21 @@ def plan_trajectories(
     """The traces of the trajectories of a step that are kept, each linked to the step."""
     calls = _calls(kept)
     return [
-        _plan(context, step, one, why, calls.get((id(one.shard), one.local), ()))
-        for one, why in kept.items()
+        _plan(context, step, candidate, why, calls.get((id(candidate.shard), candidate.local), ()))
+        for candidate, why in kept.items()
     ]
 
 
-def link_to(context: Context, step: Step, one: Candidate) -> Link:
+def link_to(context: Context, step: Step, candidate: Candidate) -> Link:
     """What leads from the step to the trajectory."""
-    return Link(*context.trajectory(step, *one.place), {"rlvr.link.kind": "trajectory"})
+    return Link(*context.trajectory(step, *candidate.place), {"rlvr.link.kind": "trajectory"})
 
 
 def _calls(kept: Mapping[Candidate, Sequence[str]]) -> dict[tuple[int, int], list[RewardCall]]:
     """Verifications by shard and row; a shard may hold a million of them."""
     wanted = dict[int, tuple[BatchShard, set[int | None]]]()
-    for one in kept:
-        wanted.setdefault(id(one.shard), (one.shard, set()))[1].add(one.local)
+    for candidate in kept:
+        wanted.setdefault(id(candidate.shard), (candidate.shard, set()))[1].add(candidate.local)
     found = dict[tuple[int, int], list[RewardCall]]()
     for key, (shard, rows) in wanted.items():
         for call in shard.calls.of_rows(rows):
@@ -62,38 +62,39 @@ def _calls(kept: Mapping[Candidate, Sequence[str]]) -> dict[tuple[int, int], lis
 def _plan(
     context: Context,
     step: Step,
-    one: Candidate,
+    candidate: Candidate,
     why: Sequence[str],
     verified: Sequence[RewardCall],
 ) -> PlannedTrace:
-    trace, top = context.trajectory(step, *one.place)
+    trace, top = context.trajectory(step, *candidate.place)
     model = context.models.get(step.attempt, {})
-    parts = list(_parts(one.shard, one.local, verified, model))
+    parts = list(_parts(candidate.shard, candidate.local, verified, model))
     placed: dict[int, Placed[int]] = {
         at: Placed(part[3], part[4], None) for at, part in enumerate(parts)
     }
     kept = keep_longest(placed, dict.fromkeys(placed), context.limits.spans - 1)
-    attributes = {**_attributes(step, one, why), **model}
+    attributes = {**_attributes(step, candidate, why), **model}
     for at in sorted(placed.keys() - kept):
         _, name, _, start, end, *_ = parts[at]
         for what, value in (("count", 1), ("sum_s", (end - start) / 1e9)):
             key = f"rlvr.left_out.{name}.{what}"
             before = attributes.get(key, 0)
             attributes[key] = value + (before if isinstance(before, (int, float)) else 0)
-    kind = "consumed_by" if one.batch.queued else "issued_by"
+    kind = "consumed_by" if candidate.batch.queued else "issued_by"
+    start_ns = min((candidate.start_ns, *(part[3] for part in parts)))
     root = PlannedSpan(
-        trace, top, None, _WHOLE, "internal",
-        context.at(min((one.start_ns, *(part[3] for part in parts)))), context.at(one.end_ns),
-        one.shard.process, seen(_WHOLE, {**attributes, **line(attributes, OF_TRAJECTORY)}),
+        trace, top, None, _WHOLE, "internal", context.at(start_ns), context.at(candidate.end_ns),
+        candidate.shard.process, seen(_WHOLE, {**attributes, **line(attributes, OF_TRAJECTORY)}),
         (Link(*context.step(step), {"rlvr.link.kind": kind}),),
     )  # fmt: skip
     spans = [root]
     for at in sorted(kept, key=lambda at: (parts[at][3], -parts[at][4], at)):
         what, name, span_kind, start, end, process, given = parts[at]
+        _, span = context.trajectory(step, *candidate.place, *what)
         spans.append(
             PlannedSpan(
-                trace, context.trajectory(step, *one.place, *what)[1], top, title(name, given),
-                span_kind, context.at(start), context.at(end), process, seen(name, given),
+                trace, span, top, title(name, given), span_kind, context.at(start), context.at(end),
+                process, seen(name, given),
             )
         )  # fmt: skip
     return PlannedTrace(trace, spans, len(parts) - len(kept))
@@ -162,9 +163,11 @@ def _served(turn: Turn) -> Attributes:
     return known(said)
 
 
-def _attributes(step: Step, one: Candidate, why: Sequence[str]) -> dict[str, Value]:
-    shard, local = one.shard, one.local
-    group = one.row // one.batch.group_size if shard.groups is None else shard.groups[local]
+def _attributes(step: Step, candidate: Candidate, why: Sequence[str]) -> dict[str, Value]:
+    shard, local = candidate.shard, candidate.local
+    group = (
+        candidate.row // candidate.batch.group_size if shard.groups is None else shard.groups[local]
+    )
     runs = None if shard.loss_runs is None else shard.loss_runs[local]
     versions = None if shard.policy_versions is None else shard.policy_versions[local]
     cut = None if shard.truncated is None else shard.truncated[local]
@@ -174,9 +177,9 @@ def _attributes(step: Step, one: Candidate, why: Sequence[str]) -> dict[str, Val
         "rl.loop.iteration": step.number,
         "rlvr.session": step.session,
         "rlvr.attempt": step.attempt,
-        "rlvr.mode": one.mode,
-        "rlvr.batch": one.ordinal,
-        "rlvr.row": one.row,
+        "rlvr.mode": candidate.batch.mode,
+        "rlvr.batch": candidate.batch.ordinal,
+        "rlvr.row": candidate.row,
         "rlvr.group.index": group,
         "rl.sample.input_tokens": shard.prompt_tokens[local],
         "rl.sample.output_tokens": shard.response_tokens[local],
@@ -185,13 +188,13 @@ def _attributes(step: Step, one: Candidate, why: Sequence[str]) -> dict[str, Val
     more = {
         "rl.sample.turns": len(turns) or None,
         "rlvr.engine.replica": None if shard.engines is None else shard.engines[local],
-        "rlvr.policy.version": one.batch.policy_version,
+        "rlvr.policy.version": candidate.batch.policy_version,
         "rlvr.policy.version.start": None if versions is None else versions[0],
         "rlvr.policy.version.end": None if versions is None else versions[1],
         "rlvr.finish_reason": None if cut is None else ("length" if cut else "stop"),
         "rlvr.loss_tokens": None if runs is None else sum(runs[::2]),
     }
-    failed = [one for one in shard.tool_calls.get(local, ()) if one.status in FAILED]
+    failed = [call for call in shard.tool_calls.get(local, ()) if call.status in FAILED]
     error = _error(failed[0]) if failed else {}
     return {**found, **known(more), **error, **_rewards(shard, local)}
 

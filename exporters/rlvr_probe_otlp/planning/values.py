@@ -109,12 +109,12 @@ def _exemplars(point: Point) -> dict[str, Any]:
     return {
         "exemplars": [
             {
-                "value": one.value,
-                "time_unix_nano": one.time_ns,
-                "trace_id": one.trace_id,
-                "span_id": one.span_id,
+                "value": exemplar.value,
+                "time_unix_nano": exemplar.time_ns,
+                "trace_id": exemplar.trace_id,
+                "span_id": exemplar.span_id,
             }
-            for one in point.exemplars
+            for exemplar in point.exemplars
         ]
     }
 

@@ -31,7 +31,7 @@ __all__ = ["FILE", "Endpoint"]
 FILE: Final = "prometheus.reached"
 """Name of the file in a run folder that says how far what was shown had come."""
 
-_GAUGES: Final = frozenset(name for name, one in DEVICE_METRICS.items() if one.kind != "sum")
+_GAUGES: Final = frozenset(name for name, metric in DEVICE_METRICS.items() if metric.kind != "sum")
 _STALE_NS: Final = 4 * PERIOD_NS
 _PATIENCE_S: Final = 60.0
 _FOREVER: Final = 1 << 62

@@ -22,7 +22,7 @@ __all__ = ["CONTENT_TYPE", "REGISTRY", "Board", "label_name", "prometheus_name"]
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 REGISTRY: Final[Mapping[str, Metric]] = {
-    **{one.name: one for one in METRICS},
+    **{metric.name: metric for metric in METRICS},
     **DEVICE_METRICS,
 }
 """Every metric that goes out, by its name in OpenTelemetry."""
@@ -87,7 +87,7 @@ class Board:
         """The page: metrics by name, series by labels."""
         lines = list[str]()
         last = ""
-        for (name, labels), point in sorted(self._points.items(), key=lambda one: one[0]):
+        for (name, labels), point in sorted(self._points.items(), key=lambda item: item[0]):
             metric = REGISTRY[name]
             shown = prometheus_name(metric)
             if name != last:

@@ -90,7 +90,7 @@ class Destination:
         found |= {unquote(parts.password or "")}
         found |= {value.rpartition(" ")[2] for value in self.headers.values()}
         found |= {pair.partition("=")[2] for pair in parts.query.split("&")}
-        return {one for one in found if len(one) >= 4}
+        return {text for text in found if len(text) >= 4}
 
 
 def connect(

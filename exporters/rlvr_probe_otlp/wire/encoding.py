@@ -84,9 +84,10 @@ class Encoder:
         given = OTELResourceDetector().detect()
         self._run = Resource(dict(run_resource(trace)), SCHEMA_URL).merge(given)
         self._processes = [
-            Resource(dict(one), SCHEMA_URL).merge(given) for one in process_resources(trace)
+            Resource(dict(attributes), SCHEMA_URL).merge(given)
+            for attributes in process_resources(trace)
         ]
-        self.keys = [one.key for one in trace.processes]
+        self.keys = [process.key for process in trace.processes]
         self._limits = SpanLimits()
         self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
         self._temporality = _TEMPORALITIES[temporality]
@@ -158,13 +159,23 @@ class Encoder:
 
     def _pointing(self, point: Point) -> Mapping[str, Any]:
         """The spans that a point tells of, where they are sent."""
-        found = [one for one in point.exemplars if self._exemplars and self._samples(one.trace_id)]
+        found = [
+            exemplar
+            for exemplar in point.exemplars
+            if self._exemplars and self._samples(exemplar.trace_id)
+        ]
         if not found:
             return {}
         return {
             "exemplars": [
-                _EXEMPLAR({}, one.value, one.time_ns, int(one.span_id, 16), int(one.trace_id, 16))
-                for one in found
+                _EXEMPLAR(
+                    {},
+                    exemplar.value,
+                    exemplar.time_ns,
+                    int(exemplar.span_id, 16),
+                    int(exemplar.trace_id, 16),
+                )
+                for exemplar in found
             ]
         }
 

@@ -72,7 +72,7 @@ class Offsets:
             found = json.loads(line)
         except (ValueError, RecursionError):
             return
-        if not isinstance(found, list) or not all(type(one) is str for one in found[:3]):
+        if not isinstance(found, list) or not all(type(text) is str for text in found[:3]):
             return
         if len(found) == 3:
             self._learn((found[0], found[1], found[2]))

@@ -163,24 +163,24 @@ def _why(error: BaseException) -> str:
     seen = list[BaseException]()
     while error not in seen and len(seen) < 8:
         seen.append(error)
-        inner = [one for one in error.args if isinstance(one, BaseException)]
+        inner = [argument for argument in error.args if isinstance(argument, BaseException)]
         following = [*inner, getattr(error, "reason", None), error.__cause__, error.__context__]
-        error = next((one for one in following if isinstance(one, BaseException)), error)
-    for one in seen:
-        if isinstance(one, ssl.SSLError):
-            return f"TLS: {getattr(one, 'verify_message', '') or one.reason or 'no connection'}"
-    for one in seen:
-        if isinstance(one, requests.exceptions.ProxyError):
+        error = next((cause for cause in following if isinstance(cause, BaseException)), error)
+    for cause in seen:
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS: {getattr(cause, 'verify_message', '') or cause.reason or 'no connection'}"
+    for cause in seen:
+        if isinstance(cause, requests.exceptions.ProxyError):
             return "the proxy of HTTP_PROXY or HTTPS_PROXY does not answer"
-        if isinstance(one, requests.Timeout | TimeoutError):
+        if isinstance(cause, requests.Timeout | TimeoutError):
             return "no answer in time"
-    for one in reversed(seen):
+    for cause in reversed(seen):
         if (
-            isinstance(one, OSError)
-            and one.strerror
-            and not isinstance(one, requests.RequestException)
+            isinstance(cause, OSError)
+            and cause.strerror
+            and not isinstance(cause, requests.RequestException)
         ):
-            return one.strerror
+            return cause.strerror
     return f"no connection ({type(seen[-1]).__name__})"
 
 
