@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlvr_probe.analysis.chapters.rewards import rewards as chapter
+from rlvr_probe.analysis.metrics.rewards import rewards as chapter
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import MeasureColumn, finite_of, unknown_in

@@ -51,7 +51,7 @@ def test_a_module_asks_all_of_the_file_beside_it_and_nothing_else(file: Path) ->
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_of_equal_values_ids_decide_who_is_behind_a_figure(file: Path) -> None:
-    if file.parent.name == "chapters":
+    if file.parent.name == "metrics":
         text = " ".join(file.read_text("utf-8").split())
         found = re.findall(r"\barg_m\w+\(([\w.]+), \((.*?)\)(?:, \d+)?\) FILTER", text)
         assert len(found) == text.count("arg_m")
@@ -83,5 +83,5 @@ def test_what_is_missing_is_named() -> None:
         Statements("a.sql", {"one": "SELECT 1"})["two"]
     with pytest.raises(KeyError, match=r"expected \['rows'\] as well, for FROM \{rows\}"):
         fill("FROM {rows}", row="t")
-    with pytest.raises(FileNotFoundError, match=r"definitions\.sql"):
-        statements("rlvr_probe.analysis.chapters.definitions")
+    with pytest.raises(FileNotFoundError, match=r"registry\.sql"):
+        statements("rlvr_probe.analysis.metrics.registry")

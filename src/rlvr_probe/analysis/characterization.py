@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.causes.dead import dead_processes
-from rlvr_probe.analysis.chapters import make_chapters
-from rlvr_probe.analysis.figures import Answer, Chapter, query
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.metrics import make_chapters
+from rlvr_probe.analysis.results import Answer, Chapter, query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.remarks import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from rlvr_probe.analysis.quantiles import quantile
+from rlvr_probe.analysis.statistics import quantile
 from rlvr_probe.recording.follow.member import Member, Past, Work
 
 __all__ = ["LEAST", "NO_TIMES", "Times", "Usual"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rlvr_probe.analysis.figures import Evidence
+from rlvr_probe.analysis.results import Evidence
 
 __all__ = ["HAPPENED", "KINDS", "Cause", "Saving", "is_early"]
 

@@ -10,9 +10,9 @@ from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
 from rlvr_probe.analysis.causes.last import last_of
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
-from rlvr_probe.analysis.figures import Answer, Evidence, query
 from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.results import Answer, Evidence, query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
@@ -45,7 +45,7 @@ class Run:
         return cls(tables, extent, unit_of(tables), dict(rows))
 
     def ask(self, sql: str, **values: object) -> Answer:
-        """As :func:`rlvr_probe.analysis.figures.query`."""
+        """As :func:`rlvr_probe.analysis.results.query`."""
         return query(self.tables, sql, **values)
 
     def share(self, saving: Saving) -> float:

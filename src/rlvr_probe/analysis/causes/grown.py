@@ -20,7 +20,7 @@ from rlvr_probe.analysis.causes.rewards import replay_functions
 from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
 from rlvr_probe.analysis.causes.tools import replay_tool
 from rlvr_probe.analysis.causes.words import seconds, times
-from rlvr_probe.analysis.figures import Answer
+from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["grown"]

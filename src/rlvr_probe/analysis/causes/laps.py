@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.islands import covered
+from rlvr_probe.analysis.intervals import covered
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.words import seconds
-from rlvr_probe.analysis.figures import query
 from rlvr_probe.analysis.ledger.unit import Unit
+from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

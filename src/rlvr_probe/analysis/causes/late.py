@@ -14,7 +14,7 @@ from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import STAGE_MIN, STAGE_SURE, STAGE_USUAL
 from rlvr_probe.analysis.causes.words import placed, seconds
-from rlvr_probe.analysis.figures import Evidence
+from rlvr_probe.analysis.results import Evidence
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["late_ranks"]

@@ -20,7 +20,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     SYNC_USUAL_OF_CHECKPOINT,
 )
 from rlvr_probe.analysis.causes.words import seconds, times
-from rlvr_probe.analysis.figures import Answer
+from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["moved_by_step", "replay_weights", "slow_weight_sync"]

@@ -31,7 +31,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     SLOW_SIGMAS,
 )
 from rlvr_probe.analysis.causes.words import placed, times
-from rlvr_probe.analysis.figures import Answer, Evidence
+from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["slow_ranks"]

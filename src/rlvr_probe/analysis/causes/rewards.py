@@ -30,7 +30,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     SOMETIMES,
 )
 from rlvr_probe.analysis.causes.words import seconds
-from rlvr_probe.analysis.figures import Answer
+from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import fill, statements
 
 __all__ = ["replay_functions", "serial_rewards"]

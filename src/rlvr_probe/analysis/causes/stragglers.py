@@ -20,7 +20,7 @@ from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import LONG_TAIL_SHARE, RARE, TAIL
 from rlvr_probe.analysis.causes.words import seconds
-from rlvr_probe.analysis.figures import Answer, Evidence
+from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["stragglers"]

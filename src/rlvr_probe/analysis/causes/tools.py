@@ -17,7 +17,7 @@ from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.laps import WITHOUT
 from rlvr_probe.analysis.causes.thresholds import TOOL_ALIKE_NS, TOOL_RATIO, TOOL_SHARE
 from rlvr_probe.analysis.causes.words import seconds, times
-from rlvr_probe.analysis.figures import Answer, Evidence
+from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import fill, statements
 
 __all__ = ["replay_tool", "slow_tools"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.islands import islands
+from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.ledger.categories import STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases, layers
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.between import BETWEEN

@@ -7,8 +7,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rlvr_probe.analysis.characterization import LEDGER_QUERY, Characterization
-from rlvr_probe.analysis.figures import Answer
 from rlvr_probe.analysis.ledger import MEANING, Ledger
+from rlvr_probe.analysis.results import Answer
 
 __all__ = ["CHARACTERIZE_SCHEMA_VERSION", "to_document"]
 

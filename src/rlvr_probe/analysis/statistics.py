@@ -1,4 +1,7 @@
-"""How far a figure may be off: 95 % intervals that take the samples of a prompt for what they are.
+"""Quantiles, and how far a metric may be off: 95 % intervals.
+
+Quantiles are with linear interpolation between the values: what numpy does by default, and
+``quantile_cont`` of DuckDB, by which sections ask.
 
 The trajectories of a group answer one prompt and are no independent samples. Their *design effect*
 says by how much: the variance of a sum over groups, over what it would be if every trajectory were
@@ -9,15 +12,23 @@ be independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from operator import mul
+from statistics import fmean, median
+from typing import Final, Protocol
 
 __all__ = [
+    "SHARES",
     "Interval",
     "binomial_ranks",
     "design_effect",
+    "distribution",
+    "distribution_of",
     "jackknife",
     "mean_interval",
+    "quantile",
     "share_interval",
     "student",
     "theil_sen",
@@ -169,21 +180,70 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> tuple[float | None, Inte
     if not slopes:
         return None, (None, None)
     count, pairs = len(points), len(slopes)
-    middle = pairs // 2
-    median = slopes[middle] if pairs % 2 else (slopes[middle - 1] + slopes[middle]) / 2
     width = _Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     low, high = math.floor((pairs - width) / 2) - 1, math.ceil((pairs + width) / 2)
     if low < 0 or high >= pairs:
-        return median, (None, None)
-    return median, (slopes[low], slopes[high])
+        return median(slopes), (None, None)
+    return median(slopes), (slopes[low], slopes[high])
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     if len(points) <= _POINTS:
         return points
-    edges = [place * len(points) // _POINTS for place in range(_POINTS + 1)]
-    pieces = [points[edges[place] : edges[place + 1]] for place in range(_POINTS)]
-    return [
-        (sum(x for x, _ in piece) / len(piece), sum(y for _, y in piece) / len(piece))
-        for piece in pieces
-    ]
+    edges = [index * len(points) // _POINTS for index in range(_POINTS + 1)]
+    pieces = [points[start:end] for start, end in pairwise(edges)]
+    return [(fmean(x for x, _ in piece), fmean(y for _, y in piece)) for piece in pieces]
+
+
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+class _Ordered(Protocol):
+    """Values in ascending order."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, place: int, /) -> float: ...
+
+
+class _Repeated:
+    """Values in ascending order, each of them a number of times."""
+
+    def __init__(self, counts: Mapping[int, int]) -> None:
+        self._values = sorted(counts)
+        self._ends = list(accumulate(map(counts.__getitem__, self._values)))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, place: int, /) -> int:
+        return self._values[bisect_right(self._ends, place)]
+
+
+def quantile(ordered: _Ordered, share: float) -> float:
+    """The value that ``share`` of them lie below.
+
+    Args:
+        ordered: Values in ascending order, at least one.
+        share: 0..1.
+    """
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def distribution(ordered: Sequence[float]) -> dict[str, float] | None:
+    """Mean, quantiles and maximum of values in ascending order; None if there are none."""
+    return _distribution(ordered, sum(ordered)) if ordered else None
+
+
+def distribution_of(counts: Mapping[int, int]) -> dict[str, float] | None:
+    """The same of values by how often each is there; at least once."""
+    if not counts:
+        return None
+    return _distribution(_Repeated(counts), sum(map(mul, counts.keys(), counts.values())))
+
+
+def _distribution(ordered: _Ordered, total: float) -> dict[str, float]:
+    quantiles = {name: quantile(ordered, share) for name, share in SHARES.items()}
+    return {"mean": total / len(ordered), **quantiles, "max": ordered[len(ordered) - 1]}

@@ -8,7 +8,7 @@ JOIN step ON step.step_id = coalesce(
 WHERE superseded_by IS NULL
 
 -- name: lag
-SELECT lag AS value, hash(batch_id, grp) AS cluster, trajectory_id, trained AS step,
+SELECT lag AS value, cluster, trajectory_id, trained AS step,
   trained_id AS unit
 FROM ({trained})
 

@@ -7,8 +7,8 @@ WHERE mode = 'train'
   AND (whole OR NOT EXISTS (FROM kept_batch WHERE mode = 'train' AND whole))
 
 -- name: sample
--- trajectories of these batches
-SELECT trajectory.*, number, unit, workload_step FROM trajectory
+-- trajectories of these batches; those of one `cluster`, a group, are not independent
+SELECT trajectory.*, number, unit, workload_step, hash(batch_id, grp) AS cluster FROM trajectory
 JOIN (SELECT batch_id, number, unit, workload_step FROM sample_batch) USING (batch_id)
 
 -- name: whole

@@ -4,8 +4,7 @@ SELECT tool AS name, unit, number AS step, took_s AS seconds, tool_call.start_ns
 FROM tool_call JOIN sample USING (trajectory_id)
 
 -- name: trajectory_s
-SELECT coalesce(seconds, 0) AS value, hash(batch_id, grp) AS cluster, trajectory_id, number AS step,
-  unit
+SELECT coalesce(seconds, 0) AS value, cluster, trajectory_id, number AS step, unit
 FROM sample SEMI JOIN turn USING (trajectory_id)
 LEFT JOIN (
   SELECT trajectory_id, sum(took_s) AS seconds FROM tool_call GROUP BY trajectory_id
@@ -13,11 +12,11 @@ LEFT JOIN (
 WHERE EXISTS (FROM tool_call)
 
 -- name: call_s
-SELECT took_s AS value, hash(batch_id, grp) AS cluster, trajectory_id, number AS step, unit
+SELECT took_s AS value, cluster, trajectory_id, number AS step, unit
 FROM tool_call JOIN sample USING (trajectory_id)
 
 -- name: queries
-SELECT queries AS value, hash(batch_id, grp) AS cluster, trajectory_id
+SELECT queries AS value, cluster, trajectory_id
 FROM tool_call JOIN sample USING (trajectory_id)
 
 -- name: count
