@@ -15,17 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rlvr_probe.analysis.baselines import NO_TIMES, UNCOVERED_S, Fallback, Times, fineness, limit_of
 from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.dead import APART_S
 from rlvr_probe.analysis.causes.finding import Run
 from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
 from rlvr_probe.analysis.causes.words import placed, seconds, whom
 from rlvr_probe.analysis.intervals import islands
-from rlvr_probe.analysis.limits import UNCOVERED_S, Fallback, limit_of
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import fill, statements
-from rlvr_probe.analysis.usual import NO_TIMES, Times
-from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
 
 __all__ = ["unfinished"]
