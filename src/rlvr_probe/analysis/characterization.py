@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.causes.dead import dead_processes
+from rlvr_probe.analysis.causes.unfinished import dead_processes
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
-from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.analysis.results import Answer, Chapter, query
 from rlvr_probe.analysis.statements import statements

@@ -1,9 +1,9 @@
 """What a run is stuck on: what is open, against how long such things took before, and who waits.
 
 A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.baselines` allows,
-and so is what a trainer does between two steps. Where enough of its kind ended, what is around it is
-judged as well, since a step may not end though all in it does; where they are few, what ends inside
-it shows that it goes on. A call that is overdue where it was made is so where it is done.
+and so is what a trainer does between two steps. Where enough of its kind ended, what is around it
+is judged as well, since a step may not end though all in it does; where they are few, what ends
+inside it shows that it goes on. A call that is overdue where it was made is so where it is done.
 
 Calls and ranks are matched within a launch. Who died, is silent or has not come where others are
 overdue comes before those. Of overdue spans the innermost ones of a process count, and finer ones

@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
-from rlvr_probe.analysis.causes.clocks import clock_skew
-from rlvr_probe.analysis.causes.filters import aggressive_filter
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.grown import grown
-from rlvr_probe.analysis.causes.laps import make_laps
-from rlvr_probe.analysis.causes.late import late_ranks
-from rlvr_probe.analysis.causes.movement import slow_weight_sync
-from rlvr_probe.analysis.causes.queues import queues
-from rlvr_probe.analysis.causes.ranks import slow_ranks
+from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
+from rlvr_probe.analysis.causes.regressions import grown
+from rlvr_probe.analysis.causes.replay import make_laps
 from rlvr_probe.analysis.causes.rewards import serial_rewards
-from rlvr_probe.analysis.causes.stragglers import stragglers
+from rlvr_probe.analysis.causes.rollout import aggressive_filter, stragglers
 from rlvr_probe.analysis.causes.tools import slow_tools
+from rlvr_probe.analysis.causes.transfer import queues, slow_weight_sync
 from rlvr_probe.analysis.causes.unfinished import unfinished
 from rlvr_probe.analysis.ledger import find_extent
 from rlvr_probe.recording.tables import Tables

@@ -9,6 +9,17 @@ of both counts.
 What it costs is replayed: its own time is divided by that factor, and the longest rank of each lap
 is looked for again. A stage whose ranks end together is taken to be shared among them as their
 log-probabilities are.
+
+A rank may also be longer than its peers in one part of every step, and not in others: a stage, its
+generation, its tools or its reward functions. Samples of a rank may be longer by chance in some
+steps; a rank that is late in nearly all of them has a reason of its own. What it generates longer
+because it has more tokens, or the longest response, is taken off first. The replay gives it the
+mean of its peers in that part.
+
+What ranks end together, because a collective makes them, ends at the same time on every machine:
+how far apart it is on their clocks shows in every step again, and about so in the start and end of
+all else that they do. What machines do together shows it as well, as calls between them do: there
+the reading of the recording has corrected it already.
 """
 
 from __future__ import annotations
@@ -19,9 +30,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.texts import placed, seconds, times
 from rlvr_probe.analysis.causes.thresholds import (
+    CLOCKS_APART_S,
     HOT_MIN,
     HOT_NOISE,
     SLOW_IN_EACH,
@@ -29,12 +42,14 @@ from rlvr_probe.analysis.causes.thresholds import (
     SLOW_MIN,
     SLOW_MIN_OF_TWO,
     SLOW_SIGMAS,
+    STAGE_MIN,
+    STAGE_SURE,
+    STAGE_USUAL,
 )
-from rlvr_probe.analysis.causes.words import placed, times
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
-__all__ = ["slow_ranks"]
+__all__ = ["clock_skew", "late_ranks", "slow_ranks"]
 
 _SQL: Final = statements(__name__)
 
@@ -162,3 +177,43 @@ def _replay(run: Run, one: _Pace, slower: float, steps: Sequence[int]) -> tuple[
         _SQL["replay"], process=one.process, factor=math.exp(slower), steps=sorted(steps)
     )
     return Saving.of(answer.rows), answer
+
+
+_FEW: Final = 5
+"""Steps from which on "nearly all" means something."""
+
+
+def late_ranks(run: Run) -> list[Cause]:
+    """Ranks that make others wait in one part of the steps."""
+    rows = run.ask(
+        _SQL["late"], few=_FEW, least=STAGE_MIN, often=STAGE_USUAL, sure=STAGE_SURE
+    ).dicts
+    found = list[Cause]()
+    for row in rows:
+        answer = run.ask(_SQL["replay_part"], process=row["process"], stage=row["stage"])
+        saving = Saving.of(answer.rows)
+        if run.is_noise(saving):
+            continue
+        name, place = placed(row["rank"], row["team"], row["process"])
+        title = f"{name} is {seconds(row['ns'])} a step later than its peers in {row['stage']}"
+        evidence = {"process": Evidence.of([row["process"]])}
+        place["stage"] = str(row["stage"])
+        found.append(run.cause("slow_rank", saving, title, answer, where=place, evidence=evidence))
+    return found
+
+
+def clock_skew(run: Run) -> list[Cause]:
+    """Clocks of machines that differ by more than time servers let them."""
+    ends, corrected = run.ask(_SQL["ends"]), run.ask(_SQL["corrected"])
+    found = [
+        (abs(row["s"]), str(row["host"]), ends)
+        for row in ends.dicts
+        if row["varies_s"] < abs(row["s"]) / 2
+    ]
+    found += [(row["s"], str(row["host"]), corrected) for row in corrected.dicts]
+    apart, host, answer = max(found, key=lambda one: one[0], default=(0.0, "", ends))
+    if apart < CLOCKS_APART_S:
+        return []
+    title = f"wall clocks of two machines are {apart:.1f} s apart"
+    where, worst = {"host": host}, [f"host {host}"]
+    return [run.cause("clock_skew", Saving(), title, answer, where=where, worst=worst)]

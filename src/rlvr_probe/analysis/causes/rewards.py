@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.laps import WITHOUT
+from rlvr_probe.analysis.causes.replay import WITHOUT
+from rlvr_probe.analysis.causes.texts import seconds
 from rlvr_probe.analysis.causes.thresholds import (
     PARALLEL,
     QUEUED_MOST,
@@ -29,7 +30,6 @@ from rlvr_probe.analysis.causes.thresholds import (
     SERIAL,
     SOMETIMES,
 )
-from rlvr_probe.analysis.causes.words import seconds
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import fill, statements
 

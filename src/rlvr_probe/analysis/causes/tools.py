@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.laps import WITHOUT
+from rlvr_probe.analysis.causes.replay import WITHOUT
+from rlvr_probe.analysis.causes.texts import seconds, times
 from rlvr_probe.analysis.causes.thresholds import TOOL_ALIKE_NS, TOOL_RATIO, TOOL_SHARE
-from rlvr_probe.analysis.causes.words import seconds, times
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import fill, statements
 

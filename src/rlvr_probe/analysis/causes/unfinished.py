@@ -16,19 +16,39 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.baselines import NO_TIMES, UNCOVERED_S, Fallback, Times, fineness, limit_of
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.dead import APART_S
-from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.texts import placed, seconds, whom
 from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
-from rlvr_probe.analysis.causes.words import placed, seconds, whom
 from rlvr_probe.analysis.intervals import islands
-from rlvr_probe.analysis.results import Answer, Evidence
+from rlvr_probe.analysis.results import Answer, Evidence, query
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
+from rlvr_probe.recording.tables import Tables
 
-__all__ = ["unfinished"]
+__all__ = ["APART_S", "dead_processes", "unfinished"]
 
 _SQL: Final = statements(__name__)
+
+APART_S: Final = 2.0
+"""How much longer others lived than a process that died before them, s. Who kills a whole job does
+it within that; a sign of life is 0.1 s old, more on a busy machine."""
+
+
+def dead_processes(tables: Tables) -> list[str]:
+    """A note on those that ended without closing their journals, as a signal ends them; or none."""
+    rows = query(tables, _SQL["died"]).dicts
+    if not rows:
+        return []
+    first = rows[0]
+    note = (
+        f"{whom(rows)} died, as by a signal, and closed no journal:"
+        f" {'the first of them' if len(rows) > 1 else 'it'} was last seen"
+        f" {seconds(first['lived_ns'])} after its start"
+    )
+    if first["before_ns"] > APART_S * 1e9:
+        note += f", {seconds(first['before_ns'])} before the last sign of life of the recording"
+    return [note]
 
 
 _ELSEWHERE_S: Final = 30.0

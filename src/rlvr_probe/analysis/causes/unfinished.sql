@@ -1,3 +1,8 @@
+-- name: died
+SELECT process, rank, role, last_seen_ns - start_ns AS lived_ns,
+       (SELECT max(last_seen_ns) FROM process) - last_seen_ns AS before_ns
+FROM process WHERE state = 'died' ORDER BY last_seen_ns, process
+
 -- name: unfinished
 stepped AS (
     SELECT attempt, min(end_ns) AS since_ns

@@ -6,8 +6,7 @@ from typing import Final
 
 from rlvr_probe.analysis.intervals import covered
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
-from rlvr_probe.analysis.ledger.notes import HIDDEN
-from rlvr_probe.analysis.ledger.unit import unit_of
+from rlvr_probe.analysis.ledger.ledger import HIDDEN, unit_of
 from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import fill, statements

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rlvr_probe.analysis.ledger.unit import GPU, Unit
+from rlvr_probe.analysis.ledger.ledger import GPU, Unit
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
 from rlvr_probe.analysis.results import Answer, Chapter, Evidence, Figure, Series, query
 from rlvr_probe.analysis.statements import statements

@@ -1,24 +1,62 @@
-"""Makes a cause of what a query found, unless it is below noise."""
+"""Makes a cause of what a query found, unless it is noise, and says whom a step waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
-from rlvr_probe.analysis.causes.last import last_of
+from rlvr_probe.analysis.causes.texts import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
-from rlvr_probe.analysis.causes.words import HELPS, REFUTED, per_cent, seconds
 from rlvr_probe.analysis.ledger import Extent
-from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.results import Answer, Evidence, query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Run"]
+__all__ = ["Run", "last_of"]
 
 _SQL: Final = statements(__name__)
+
+
+def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:
+    """In words, by step, where the ledger has told of its barriers."""
+    if not steps or not tables.has("barrier_wait"):
+        return {}
+    rows = query(tables, _SQL["last"], steps=list(steps)).dicts
+    return {row["step_id"]: _told(row, unit) for row in rows}
+
+
+def _told(row: Mapping[str, Any], unit: Unit) -> str:
+    who = _who(row)
+    time = unit.say("GPU time")
+    waited = f"; {seconds(row['gpu_ns'])} of {time} at its {row['barrier']} barrier"
+    return waited + (f", for {who}" if who else "")
+
+
+def _who(row: Mapping[str, Any]) -> str:
+    kind, name = row["last_kind"], row["name"]
+    parts = list[str]()
+    if row["trajectory_id"] is not None:
+        one = f"trajectory {row['trajectory_id']}"
+        if None not in (row["grp"], row["sample"]):
+            one += f" (sample {row['sample']} of group {row['grp']})"
+        parts.append(one)
+        if row["engine"] is not None:
+            parts.append(f"engine {row['engine']}")
+        elif row["rank"] is not None:
+            parts.append(f"rank {row['rank']}")
+    elif row["rank"] is not None:
+        parts.append(f"rank {row['rank']}")
+    if kind == "turn" and row["turn"] is not None:
+        parts.append(f"turn {row['turn']}")
+    elif kind in ("tool", "reward") and name is not None:
+        parts.append(str(name))
+    elif kind is not None and kind not in ("turn", "tool"):
+        parts.append(str(kind))
+    return ", ".join(parts)
+
 
 _WORST = 3
 """Worst cases that are told."""

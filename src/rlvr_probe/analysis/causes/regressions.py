@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.movement import moved_by_step, replay_weights
 from rlvr_probe.analysis.causes.rewards import replay_functions
+from rlvr_probe.analysis.causes.texts import seconds, times
 from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
 from rlvr_probe.analysis.causes.tools import replay_tool
-from rlvr_probe.analysis.causes.words import seconds, times
+from rlvr_probe.analysis.causes.transfer import moved_by_step, replay_weights
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 

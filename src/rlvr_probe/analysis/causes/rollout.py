@@ -8,6 +8,9 @@ in the run, as far as no other rank is as late.
 Lengths have heavy tails by nature. A straggler is one of which the run's own tail leads to expect
 less than one in a thousand: the tail is that of Hill's estimator over the longest of all others,
 and the worst of three sizes of it counts. A trajectory that was cut at the cap is none.
+
+A filter may throw away so many groups that a step has to generate again. What the step lasts longer
+is the time from the end of its first generation to that of its last.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.thresholds import LONG_TAIL_SHARE, RARE, TAIL
-from rlvr_probe.analysis.causes.words import seconds
+from rlvr_probe.analysis.causes.texts import per_cent, seconds
+from rlvr_probe.analysis.causes.thresholds import FEW_KEPT, LONG_TAIL_SHARE, RARE, TAIL
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
-__all__ = ["stragglers"]
+__all__ = ["aggressive_filter", "stragglers"]
 
 _SQL: Final = statements(__name__)
 
@@ -109,3 +112,22 @@ def _expected(longest: Sequence[int], tokens: int) -> float:
             return math.inf
         found.append(count * (start / tokens) ** (count / sum_of_logs))
     return max(found)
+
+
+def aggressive_filter(run: Run) -> list[Cause]:
+    """A filter that few groups pass, if it makes steps generate again."""
+    kept, thrown_away = run.ask(_SQL["kept"]).row
+    if not thrown_away or kept >= FEW_KEPT * (kept + thrown_away):
+        return []
+    answer = run.ask(_SQL["again"])
+    saving = Saving.of(answer.rows)
+    if run.is_noise(saving):
+        return []
+    rounds = sorted((-count, run.numbers.get(step, step)) for step, _, count in answer.rows)
+    again = sum(count > 1 for _, _, count in answer.rows)
+    title = (
+        f"the filter passes {per_cent(kept / (kept + thrown_away))} of the groups, and {again} of"
+        f" {len(answer.rows)} steps generated again"
+    )
+    worst = [f"step {number} generated {-count} times" for count, number in rounds[:3]]
+    return [run.cause("aggressive_filter", saving, title, answer, worst=worst)]

@@ -26,7 +26,6 @@ __all__ = ["WITHOUT", "make_laps"]
 
 _SQL: Final = statements(__name__)
 
-
 _KEYS: Final = "step_id, process, part"
 WITHOUT: Final = covered(_SQL["other_calls"], _KEYS)
 """Time in which a rank waits for a tool or a reward function, but for those of ``$names``."""

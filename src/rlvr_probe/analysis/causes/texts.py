@@ -1,4 +1,4 @@
-"""What usually helps against a cause, and what would refute it."""
+"""What usually helps against a cause, what would refute it, and values in words."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What stages and calls tell of each GPU: work, waiting for the last rank, dispatch."""
+"""What stages, calls, engines and queues say of each GPU: work, waiting, dispatch."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import islands
+from rlvr_probe.analysis.intervals import OVERLAP, islands
 from rlvr_probe.analysis.ledger.categories import STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases, layers
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.between import BETWEEN
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["find_stages", "paint_stages"]
+__all__ = ["find_rollout", "find_stages", "paint_queue", "paint_rollout", "paint_stages"]
 
 _SQL: Final = statements(__name__)
 
@@ -37,3 +37,28 @@ def paint_stages(tables: Tables) -> None:
     sql.execute(fill(_SQL["waits"], wait=wait))
     sql.execute(fill(_SQL["missed"], wait=wait), layers("unknown"))
     sql.execute(_SQL["between"], layers("bubble"))
+
+
+def find_rollout(tables: Tables) -> None:
+    """Make the tables of what engines did; ``ledger_stage`` is there."""
+    tables.sql.execute(_SQL["home"])
+    tables.sql.execute(fill(_SQL["engine_call"], overlap=OVERLAP))
+    calls = islands("ledger_call", "attempt, engine, batch_id")
+    tables.sql.execute(fill(_SQL["engine_busy"], islands=calls))
+    tables.sql.execute(_SQL["engine_batch"])
+    tables.sql.execute(_SQL["rollout"])
+
+
+def paint_rollout(tables: Tables) -> None:
+    """Paint work of engines, and waiting for what they generate."""
+    tables.sql.execute(_SQL["engine_work"], layers("eval", "rollout"))
+    tables.sql.execute(_SQL["engine_waits"], layers("wait.rollout", "wait.reward"))
+
+
+def paint_queue(tables: Tables) -> None:
+    """Paint waiting for the queue, on both sides of it; makes ``queue_group``."""
+    tables.sql.execute(_SQL["group"])
+    tables.sql.execute(_SQL["length"])
+    tables.sql.execute(_SQL["queue_data"], layers("queue"))
+    tables.sql.execute(_SQL["queue_idle"], layers("idle", "full", "weight_sync"))
+    tables.sql.execute(_SQL["decoding"], layers("wait.rollout"))
