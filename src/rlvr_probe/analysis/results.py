@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from string import Template
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
@@ -22,7 +22,7 @@ __all__ = [
     "ChapterMaker",
     "Evidence",
     "Figure",
-    "Inputs",
+    "Queried",
     "Series",
     "query",
 ]
@@ -34,37 +34,20 @@ _TABLE_NAME: Final = re.compile(r'"table_name":"([^"]+)"')
 _CTE_NAME: Final = re.compile(r'"key":"([^"]+)","value":\{"aliases"')
 
 
-class Inputs(Sequence[str]):
-    """Tables and views that a statement reads, sorted; looked up where somebody asks for them.
+class Queried:
+    """What a query made: :attr:`inputs` are looked up where somebody asks for them.
 
     Only what is written into a file has them, and to look them up takes a third of a query's time.
     """
 
-    __slots__ = ("_query",)
+    __slots__ = ()
 
-    def __init__(self, query: str) -> None:
-        """Those of ``query``, one statement in SQL."""
-        self._query = query
+    query: str
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        """One name, or some."""
-        return _inputs(self._query)[index]
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(_inputs(self._query))
-
-    def __eq__(self, other: object) -> bool:
-        """Whether they are those of the same statement."""
-        return isinstance(other, Inputs) and self._query == other._query
-
-    def __hash__(self) -> int:
-        """By the statement."""
-        return hash(self._query)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Tables and views that the query reads, sorted."""
+        return _inputs(self.query) if self.query else ()
 
 
 @cache
@@ -105,7 +88,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Queried):
     """One number that the analysis found, or why it cannot be told.
 
     Attributes:
@@ -116,7 +99,6 @@ class Figure:
         value: None if it cannot be told: then ``why`` says why.
         low, high: 95 % interval, where one makes sense.
         query: The SQL that made it, as it was run.
-        inputs: Tables that it read.
         evidence: Ids behind it by kind: ``step`` (step_id), ``process``, ``trajectory``, ``batch``,
             ``device``.
         by: What it is the value for, for example ``{"function": "math"}``.
@@ -131,7 +113,6 @@ class Figure:
     low: float | None = None
     high: float | None = None
     query: str = ""
-    inputs: Sequence[str] = ()
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     by: Mapping[str, str | int] = field(default_factory=dict)
 
@@ -148,14 +129,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class Series(Queried):
     """Figures with one row for each step, rank or function: what a chart is drawn of.
 
     Attributes:
         units: Unit of each column, by its name; empty for what has none.
         rows: In the order of the query; of very many, every k-th.
         total: Rows that there were.
-        query, inputs: As those of a :class:`Figure`.
+        query: As that of a :class:`Figure`.
     """
 
     id: str
@@ -165,7 +146,6 @@ class Series:
     rows: tuple[tuple[Any, ...], ...]
     total: int
     query: str = ""
-    inputs: Sequence[str] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -194,20 +174,18 @@ ChapterMaker = Callable[["Tables"], Chapter]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Queried):
     """What a query gave.
 
     Attributes:
         columns: Names.
         rows: In the order of the query.
         query: As it was run, with the values in their places.
-        inputs: Tables and views that it read.
     """
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
     query: str
-    inputs: Sequence[str]
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -242,7 +220,7 @@ def query(tables: Tables, sql: str, **values: object) -> Answer:
     done = tables.sql.execute(run)
     columns = tuple(str(one[0]) for one in done.description or ())
     rows = done.fetchall()
-    return Answer(columns, rows, run, Inputs(run))
+    return Answer(columns, rows, run)
 
 
 def _literal(value: object) -> str:

@@ -27,11 +27,11 @@ __all__ = ["KINDS", "NATURAL", "Cause", "Saving", "find_causes"]
 
 
 def _ranks(run: Run) -> list[Cause]:
-    """A rank that is slow in everything is not told for each part again."""
+    """A rank that is slow in everything is not named for each part again."""
     slow = slow_ranks(run)
     # Not by rank: each group has its own.
-    told = [one.evidence["process"] for one in slow]
-    return slow + [one for one in late_ranks(run) if one.evidence["process"] not in told]
+    named = [cause.evidence["process"] for cause in slow]
+    return slow + [cause for cause in late_ranks(run) if cause.evidence["process"] not in named]
 
 
 _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
@@ -47,7 +47,7 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
 )
 
 NATURAL: Final = ("long_tail",)
-"""Kinds that belong to the workload: told behind all others, and no fault where they are all."""
+"""Kinds that belong to the workload: behind all others, and no fault where they are all."""
 
 
 def _place(cause: Cause) -> tuple[object, ...]:
@@ -65,11 +65,11 @@ def find_causes(tables: Tables) -> list[Cause]:
         return []
     make_laps(tables)
     run = Run.of(tables, extent)
-    found = [cause for find in _FINDERS for cause in find(run)]
+    causes = [cause for find in _FINDERS for cause in find(run)]
     past = grown(run)
-    if any(cause.kind == "serial_reward" for cause in found):
+    if any(cause.kind == "serial_reward" for cause in causes):
         past = [cause for cause in past if cause.kind != "slow_reward"]
     # What a thing was in the same run says more than what others of its kind are.
     better = {_place(cause) for cause in past}
-    found = [*past, *(cause for cause in found if _place(cause) not in better)]
-    return sorted(found, key=lambda one: (one.kind in NATURAL, -one.gpu_s))
+    causes = [*past, *(cause for cause in causes if _place(cause) not in better)]
+    return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -cause.gpu_s))

@@ -21,14 +21,14 @@ _SQL: Final = statements(__name__)
 
 
 def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:
-    """In words, by step, where the ledger has told of its barriers."""
+    """In words, by step, where the ledger has its barriers."""
     if not steps or not tables.has("barrier_wait"):
         return {}
     rows = query(tables, _SQL["last"], steps=list(steps)).dicts
-    return {row["step_id"]: _told(row, unit) for row in rows}
+    return {row["step_id"]: _waited(row, unit) for row in rows}
 
 
-def _told(row: Mapping[str, Any], unit: Unit) -> str:
+def _waited(row: Mapping[str, Any], unit: Unit) -> str:
     who = _who(row)
     time = unit.say("GPU time")
     waited = f"; {seconds(row['gpu_ns'])} of {time} at its {row['barrier']} barrier"
@@ -39,14 +39,12 @@ def _who(row: Mapping[str, Any]) -> str:
     kind, name = row["last_kind"], row["name"]
     parts = list[str]()
     if row["trajectory_id"] is not None:
-        one = f"trajectory {row['trajectory_id']}"
+        trajectory = f"trajectory {row['trajectory_id']}"
         if None not in (row["grp"], row["sample"]):
-            one += f" (sample {row['sample']} of group {row['grp']})"
-        parts.append(one)
-        if row["engine"] is not None:
-            parts.append(f"engine {row['engine']}")
-        elif row["rank"] is not None:
-            parts.append(f"rank {row['rank']}")
+            trajectory += f" (sample {row['sample']} of group {row['grp']})"
+        parts.append(trajectory)
+    if row["trajectory_id"] is not None and row["engine"] is not None:
+        parts.append(f"engine {row['engine']}")
     elif row["rank"] is not None:
         parts.append(f"rank {row['rank']}")
     if kind == "turn" and row["turn"] is not None:
@@ -59,7 +57,7 @@ def _who(row: Mapping[str, Any]) -> str:
 
 
 _WORST = 3
-"""Worst cases that are told."""
+"""Worst cases that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,10 @@ class Run:
         rows = tables.sql.execute(_SQL["numbers"]).fetchall()
         return cls(tables, extent, unit_of(tables), dict(rows))
 
+    def number(self, step: int) -> int:
+        """What the trainer logs as the number of a step, by its ``step_id``."""
+        return self.numbers.get(step, step)
+
     def ask(self, sql: str, **values: object) -> Answer:
         """As :func:`rlvr_probe.analysis.results.query`."""
         return query(self.tables, sql, **values)
@@ -101,41 +103,45 @@ class Run:
         gpus = self.extent.gpus
         whose = f" of all {self.unit.count(gpus)}" if gpus > 1 else ""
         return [
-            f"step {self.numbers.get(step, step)}: {seconds(saving.by_step[step])}{whose}"
-            f"{last.get(step, '')}"
+            f"step {self.number(step)}: {seconds(saving.by_step[step])}{whose}{last.get(step, '')}"
             for step in steps
         ]
 
     def cause(
         self,
         kind: str,
-        saving: Saving,
         title: str,
         answer: Answer,
+        saving: Saving | None = None,
         *,
+        noise: float = NOISE,
         where: Mapping[str, str | int] | None = None,
         evidence: Mapping[str, Evidence] | None = None,
         worst: Iterable[str] | None = None,
-    ) -> Cause:
-        """What is told of it.
+    ) -> list[Cause]:
+        """The cause, unless it is noise.
 
         Args:
             kind: What it is.
-            saving: What a run without it would not have needed.
             title: What is wrong and where; its share is put behind it.
             answer: The query that gave the saving.
+            saving: What a run without it would not have needed; that of the rows of the answer.
+            noise: Share of the run below which it is noise.
             where: The place.
             evidence: Ids beside the steps.
             worst: Worst cases; without them, the steps that it cost most.
         """
+        saving = Saving.of(answer.rows) if saving is None else saving
+        if self.share(saving) < noise:
+            return []
         gpus = self.extent.gpus
         share, gpu_s = self.share(saving), gpus * max(0.0, saving.wall_ns) / 1e9
         error = saving.error_ns
         error_s = None if error is None else gpus * error / 1e9
-        found = {"step": Evidence.of(saving.worst_steps), **(evidence or {})}
+        ids = {"step": Evidence.of(saving.worst_steps), **(evidence or {})}
         if worst is None:
             worst = self.worst_steps(saving, _WORST)
-        return Cause(
+        cause = Cause(
             kind=kind,
             title=f"{title}: {per_cent(share)} of {self.unit.say('GPU time')}" if gpu_s else title,
             gpu_s=gpu_s,
@@ -144,12 +150,12 @@ class Run:
             high=None if error_s is None else gpu_s + error_s,
             confidence=CONFIDENCE.get(kind),
             where=dict(where or {}),
-            evidence={kind: one for kind, one in found.items() if one.count},
+            evidence={kind: some for kind, some in ids.items() if some.count},
             worst=tuple(worst),
             usually_helps=self.unit.say(HELPS[kind]),
             refuted_by=self.unit.say(REFUTED[kind]),
             query=answer.query,
-            inputs=answer.inputs,
             no_interval="" if kind in HAPPENED else saving.no_interval(self.extent.steps),
             early=kind not in HAPPENED and is_early(self.extent.steps),
         )
+        return [cause]

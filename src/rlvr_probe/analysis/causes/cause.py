@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rlvr_probe.analysis.results import Evidence
+from rlvr_probe.analysis.results import Evidence, Queried
 
 __all__ = ["HAPPENED", "KINDS", "Cause", "Saving", "is_early"]
 
@@ -87,7 +87,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Queried):
     """One thing that would have saved GPU time, had it not been so.
 
     Attributes:
@@ -108,7 +108,6 @@ class Cause:
         usually_helps: What to try.
         refuted_by: What to look at that would show it wrong.
         query: The SQL that made the size of it.
-        inputs: Tables that it read.
         no_interval: Why there is no interval; empty if there is one.
         early: Whether the run has too few steps for any, so that it may be chance.
     """
@@ -126,6 +125,5 @@ class Cause:
     usually_helps: str
     refuted_by: str
     query: str
-    inputs: Sequence[str] = field(default=())
     no_interval: str = ""
     early: bool = False

@@ -87,18 +87,18 @@ class _Pace:
 def slow_ranks(run: Run) -> list[Cause]:
     """Ranks that make others wait because they are slow, and GPUs that are because they are hot."""
     paces = _paces(run)
-    cold = {one.process: one for one in paces if not one.hot and one.laps >= _ENOUGH}
-    found = list[Cause]()
-    for one in sorted(paces, key=lambda pace: -pace.slower)[:_TRIED]:
-        before = cold.get(one.process) if one.hot else None
+    cold = {pace.process: pace for pace in paces if not pace.hot and pace.laps >= _ENOUGH}
+    causes = list[Cause]()
+    for pace in sorted(paces, key=lambda pace: -pace.slower)[:_TRIED]:
+        before = cold.get(pace.process) if pace.hot else None
         # A rank that is slow when it is cold as well is slow for another reason.
-        slower = one.slower - max(0.0, before.slower) if before else one.slower
-        least = SLOW_MIN if one.ranks > 2 else SLOW_MIN_OF_TWO
-        if one.hot and slower >= HOT_MIN:
-            found += _thermal(run, one, slower)
-        elif not one.hot and slower >= least and one.sigmas >= SLOW_SIGMAS and one.in_all:
-            found += _slow(run, one, [*one.steps, *_hot_steps(paces, one.process)])
-    return found
+        slower = pace.slower - max(0.0, before.slower) if before else pace.slower
+        least = SLOW_MIN if pace.ranks > 2 else SLOW_MIN_OF_TWO
+        if pace.hot and slower >= HOT_MIN:
+            causes += _thermal(run, pace, slower)
+        elif not pace.hot and slower >= least and pace.sigmas >= SLOW_SIGMAS and pace.in_all:
+            causes += _slow(run, pace, [*pace.steps, *_hot_steps(paces, pace.process)])
+    return causes
 
 
 def _paces(run: Run) -> list[_Pace]:
@@ -109,74 +109,72 @@ def _paces(run: Run) -> list[_Pace]:
         normal = peers.setdefault((row["attempt"], row["team"]), {})
         if not row["hot"]:
             normal[row["process"]] = row["slower"]
-    found = list[_Pace]()
+    paces = list[_Pace]()
     for row in rows:
         normal = peers[row["attempt"], row["team"]]
-        # Of two ranks each is told by the other one already.
+        # Of two ranks each is already compared with the other one.
         usual = median(normal.values()) if len(normal) > 2 else 0.0
-        others = [one - usual for process, one in normal.items() if process != row["process"]]
+        others = [value - usual for process, value in normal.items() if process != row["process"]]
         # One peer alone has no spread.
         several = len(others) > 1
-        spread = math.sqrt(sum(one**2 for one in others) / len(others)) if several else 0.0
+        spread = math.sqrt(sum(value**2 for value in others) / len(others)) if several else 0.0
         error = (row["spread"] or 0.0) / math.sqrt(row["laps"])
         slower = row["slower"] - usual
         sigmas = slower / (math.hypot(spread, error) or 1e-9)
         if not several and row["spread"] is None:
-            sigmas = 0.0  # one time of either rank: nothing tells how much they differ by chance
+            sigmas = 0.0  # one time of either rank: how much they differ by chance is unknown
         laps, steps, team, ranks = row["laps"], sorted(row["steps"]), row["team"], row["ranks"]
         in_all = row["surely"] is None or row["surely"] - usual >= SLOW_IN_EACH * slower
-        one = _Pace(
+        pace = _Pace(
             row["process"], row["rank"], team, ranks, row["hot"], laps, slower, sigmas, in_all,
             steps,
         )  # fmt: skip
-        found.append(one)
-    return found
+        paces.append(pace)
+    return paces
 
 
 def _hot_steps(paces: Sequence[_Pace], process: int) -> Sequence[int]:
-    return [step for one in paces if one.hot and one.process == process for step in one.steps]
+    hot = (pace for pace in paces if pace.hot and pace.process == process)
+    return [step for pace in hot for step in pace.steps]
 
 
-def _slow(run: Run, one: _Pace, steps: Sequence[int]) -> list[Cause]:
-    saving, answer = _replay(run, one, one.slower, steps)
-    if run.is_noise(saving):
-        return []
-    name, where = placed(one.rank, one.team, one.process)
-    title = f"{name} took {times(math.exp(one.slower))} as long as its peers"
-    evidence = {"process": Evidence.of([one.process])}
-    return [run.cause("slow_rank", saving, title, answer, where=where, evidence=evidence)]
+def _slow(run: Run, pace: _Pace, steps: Sequence[int]) -> list[Cause]:
+    answer = _replay(run, pace, pace.slower, steps)
+    name, where = placed(pace.rank, pace.team, pace.process)
+    title = f"{name} took {times(math.exp(pace.slower))} as long as its peers"
+    evidence = {"process": Evidence.of([pace.process])}
+    return run.cause("slow_rank", title, answer, where=where, evidence=evidence)
 
 
-def _thermal(run: Run, one: _Pace, slower: float) -> list[Cause]:
-    saving, answer = _replay(run, one, slower, one.steps)
-    if run.share(saving) < HOT_NOISE:
-        return []
-    devices = run.ask(_SQL["device"], process=one.process, steps=list(one.steps)).dicts
-    told = ""
+def _thermal(run: Run, pace: _Pace, slower: float) -> list[Cause]:
+    answer = _replay(run, pace, slower, pace.steps)
+    devices = run.ask(_SQL["device"], process=pace.process, steps=list(pace.steps)).dicts
+    state = ""
     if devices and devices[0]["clock_hz"] is not None:
-        told = f" ({devices[0]['clock_hz'] / 1e9:.2f} GHz"
+        state = f" ({devices[0]['clock_hz'] / 1e9:.2f} GHz"
         celsius = devices[0]["celsius"]
-        told += f", {celsius:.0f} degrees)" if celsius is not None else ")"
-    first = run.numbers.get(one.steps[0], one.steps[0])
-    name, where = placed(one.rank, one.team, one.process)
+        state += f", {celsius:.0f} degrees)" if celsius is not None else ")"
+    name, where = placed(pace.rank, pace.team, pace.process)
     title = (
-        f"the GPU of {name} was held down by temperature{told} from step {first} on and"
+        f"the GPU of {name} was held down by temperature{state} from step"
+        f" {run.number(pace.steps[0])} on and"
         f" took {times(math.exp(slower))} as long as its peers"
     )
     evidence = {
-        "process": Evidence.of([one.process]),
+        "process": Evidence.of([pace.process]),
         "device": Evidence.of([row["device"] for row in devices]),
     }
     if devices:
         where["device"] = devices[0]["uuid"]
-    return [run.cause("thermal_throttling", saving, title, answer, where=where, evidence=evidence)]
-
-
-def _replay(run: Run, one: _Pace, slower: float, steps: Sequence[int]) -> tuple[Saving, Answer]:
-    answer = run.ask(
-        _SQL["replay"], process=one.process, factor=math.exp(slower), steps=sorted(steps)
+    return run.cause(
+        "thermal_throttling", title, answer, noise=HOT_NOISE, where=where, evidence=evidence
     )
-    return Saving.of(answer.rows), answer
+
+
+def _replay(run: Run, pace: _Pace, slower: float, steps: Sequence[int]) -> Answer:
+    return run.ask(
+        _SQL["replay"], process=pace.process, factor=math.exp(slower), steps=sorted(steps)
+    )
 
 
 _FEW: Final = 5
@@ -188,32 +186,29 @@ def late_ranks(run: Run) -> list[Cause]:
     rows = run.ask(
         _SQL["late"], few=_FEW, least=STAGE_MIN, often=STAGE_USUAL, sure=STAGE_SURE
     ).dicts
-    found = list[Cause]()
+    causes = list[Cause]()
     for row in rows:
         answer = run.ask(_SQL["replay_part"], process=row["process"], stage=row["stage"])
-        saving = Saving.of(answer.rows)
-        if run.is_noise(saving):
-            continue
-        name, place = placed(row["rank"], row["team"], row["process"])
+        name, where = placed(row["rank"], row["team"], row["process"])
         title = f"{name} is {seconds(row['ns'])} a step later than its peers in {row['stage']}"
         evidence = {"process": Evidence.of([row["process"]])}
-        place["stage"] = str(row["stage"])
-        found.append(run.cause("slow_rank", saving, title, answer, where=place, evidence=evidence))
-    return found
+        where["stage"] = str(row["stage"])
+        causes += run.cause("slow_rank", title, answer, where=where, evidence=evidence)
+    return causes
 
 
 def clock_skew(run: Run) -> list[Cause]:
     """Clocks of machines that differ by more than time servers let them."""
     ends, corrected = run.ask(_SQL["ends"]), run.ask(_SQL["corrected"])
-    found = [
+    hosts = [
         (abs(row["s"]), str(row["host"]), ends)
         for row in ends.dicts
         if row["varies_s"] < abs(row["s"]) / 2
     ]
-    found += [(row["s"], str(row["host"]), corrected) for row in corrected.dicts]
-    apart, host, answer = max(found, key=lambda one: one[0], default=(0.0, "", ends))
+    hosts += [(row["s"], str(row["host"]), corrected) for row in corrected.dicts]
+    apart, host, answer = max(hosts, key=lambda host: host[0], default=(0.0, "", ends))
     if apart < CLOCKS_APART_S:
         return []
     title = f"wall clocks of two machines are {apart:.1f} s apart"
     where, worst = {"host": host}, [f"host {host}"]
-    return [run.cause("clock_skew", Saving(), title, answer, where=where, worst=worst)]
+    return run.cause("clock_skew", title, answer, Saving(), noise=0.0, where=where, worst=worst)

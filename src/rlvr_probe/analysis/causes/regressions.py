@@ -51,12 +51,12 @@ def grown(run: Run) -> list[Cause]:
     for kind, place, step, ns in run.ask(_SQL["series"]).rows:
         series[kind, place].append((step, ns))
     series["slow_weight_sync", ""] = moved_by_step(run, "weight_sync")
-    found = list[Cause]()
+    causes = list[Cause]()
     for (kind, place), points in series.items():
-        one = _grown(kind, place, [(step, ns) for step, ns in points if ns])
-        if one is not None:
-            found += _cause(run, one)
-    return found
+        growth = _grown(kind, place, [(step, ns) for step, ns in points if ns])
+        if growth is not None:
+            causes += _cause(run, growth)
+    return causes
 
 
 def _grown(kind: str, place: str, points: Sequence[tuple[int, float]]) -> _Grown | None:
@@ -68,41 +68,40 @@ def _grown(kind: str, place: str, points: Sequence[tuple[int, float]]) -> _Grown
     if now < GROWN * before:
         return None
     longer = [ns > GROWN_USUAL * before for _, ns in points]
-    begins = (
+    starts = (
         at
         for at in range(len(points))
         if longer[at] and sum(longer[at:]) >= _NEARLY * (len(points) - at)
     )
-    first = next(begins, None)
-    if first is None:
-        return None
-    return _Grown(kind, place, [step for step, _ in points[first:]], before, now)
-
-
-def _cause(run: Run, one: _Grown) -> list[Cause]:
-    answer = _replay(run, one)
-    steps = set(one.steps)
-    saving = Saving.of(row for row in answer.rows if row[0] in steps)
-    if run.is_noise(saving):
-        return []
-    what, where = "moving weights", dict[str, str | int]()
-    if one.kind == "slow_tool":
-        what, where = f"a call of tool {one.place}", {"tool": one.place}
-    elif one.kind == "slow_reward":
-        what, where = f"a call of reward function {one.place}", {"function": one.place}
-    since = run.numbers.get(one.steps[0], one.steps[0])
-    title = (
-        f"{what} takes {seconds(one.now_ns)} since step {since},"
-        f" {times(one.now_ns / one.before_ns)} as long as before"
+    first = next(starts, None)
+    return (
+        None
+        if first is None
+        else _Grown(kind, place, [step for step, _ in points[first:]], before, now)
     )
-    return [run.cause(one.kind, saving, title, answer, where=where)]
 
 
-def _replay(run: Run, one: _Grown) -> Answer:
-    left = one.before_ns / one.now_ns
-    match one.kind:
+def _cause(run: Run, growth: _Grown) -> list[Cause]:
+    answer = _replay(run, growth)
+    steps = set(growth.steps)
+    saving = Saving.of(row for row in answer.rows if row[0] in steps)
+    what, where = "moving weights", dict[str, str | int]()
+    if growth.kind == "slow_tool":
+        what, where = f"a call of tool {growth.place}", {"tool": growth.place}
+    elif growth.kind == "slow_reward":
+        what, where = f"a call of reward function {growth.place}", {"function": growth.place}
+    title = (
+        f"{what} takes {seconds(growth.now_ns)} since step {run.number(growth.steps[0])},"
+        f" {times(growth.now_ns / growth.before_ns)} as long as before"
+    )
+    return run.cause(growth.kind, title, answer, saving, where=where)
+
+
+def _replay(run: Run, growth: _Grown) -> Answer:
+    left = growth.before_ns / growth.now_ns
+    match growth.kind:
         case "slow_tool":
-            return replay_tool(run, one.place, left)
+            return replay_tool(run, growth.place, left)
         case "slow_reward":
-            return replay_functions(run, [one.place], left)
-    return replay_weights(run, one.before_ns)
+            return replay_functions(run, [growth.place], left)
+    return replay_weights(run, growth.before_ns)

@@ -39,79 +39,65 @@ def stragglers(run: Run) -> list[Cause]:
     cost = sorted((row for row in answer.dicts if row["ns"]), key=lambda row: -row["ns"])
     if not cost:
         return []
-    facts = {
-        row["trajectory_id"]: row
-        for row in run.ask(
-            _SQL["one"], trajectories=[row["trajectory_id"] for row in cost[:3]]
-        ).dicts
-    }
-    worst = cost[0]
-    one = facts.get(worst["trajectory_id"])
-    if one is None or not one["response_tokens"]:
+    worst, ns = cost[0], cost[0]["ns"]
+    rows = run.ask(_SQL["trajectory"], trajectory=worst["trajectory_id"]).dicts
+    if not rows or not rows[0]["response_tokens"]:
         return []
-    longest = _longest(run, one["trajectory_id"])
-    if not one["truncated"] and _expected(longest, one["response_tokens"]) < RARE:
-        return _named(run, "straggler", cost[:1], facts, longest, answer)
-    if worst["ns"] >= LONG_TAIL_SHARE * run.extent.wall_ns:
-        return _named(run, "long_tail", cost[:1], facts, longest, answer)
+    longest = _longest(run, worst["trajectory_id"])
+    saving = Saving({worst["step_id"]: ns})
+    if not rows[0]["truncated"] and _expected(longest, rows[0]["response_tokens"]) < RARE:
+        return _named(run, "straggler", saving, rows[0], longest, answer)
+    if ns >= LONG_TAIL_SHARE * run.extent.wall_ns:
+        return _named(run, "long_tail", saving, rows[0], longest, answer)
     return []
 
 
 def _named(
     run: Run,
     kind: str,
-    cost: Sequence[Mapping[str, Any]],
-    facts: Mapping[int, Mapping[str, Any]],
+    saving: Saving,
+    row: Mapping[str, Any],
     longest: Sequence[int],
     answer: Answer,
 ) -> list[Cause]:
-    saving = Saving({row["step_id"]: row["ns"] for row in cost})
-    if run.is_noise(saving):
-        return []
-    [(one, ns)] = [(facts[row["trajectory_id"]], row["ns"]) for row in cost]
-    number = run.numbers.get(one["step_id"], one["step_id"])
-    where = {
-        "step": number,
-        "group": one["grp"],
-        "sample": one["sample"],
-        "batch": one["ordinal"],
-    }
-    tokens = one["response_tokens"]
-    cut = ", cut at the cap," if one["truncated"] else ""
+    number, ns = run.number(row["step_id"]), saving.wall_ns
+    where = {"step": number, "group": row["grp"], "sample": row["sample"], "batch": row["ordinal"]}
+    tokens = row["response_tokens"]
+    cut = ", cut at the cap," if row["truncated"] else ""
     other = f"; the longest other of the run has {longest[0]:,}" if longest else ""
     title = (
         f"step {number} waited {seconds(ns)} for one trajectory of {tokens:,} tokens{cut} (sample"
-        f" {one['sample']} of group {one['grp']}{other})"
+        f" {row['sample']} of group {row['grp']}{other})"
     )
     place = next(
-        (f" on {name} {one[name]}" for name in ("engine", "rank") if one[name] is not None), ""
+        (f" on {name} {row[name]}" for name in ("engine", "rank") if row[name] is not None), ""
     )
     worst = [
-        f"step {number}, batch {one['ordinal']}, group {one['grp']}, sample {one['sample']}:"
+        f"step {number}, batch {row['ordinal']}, group {row['grp']}, sample {row['sample']}:"
         f" {tokens:,} tokens{place}"
     ]
-    evidence = {"trajectory": Evidence.of([one["trajectory_id"]])}
-    return [run.cause(kind, saving, title, answer, where=where, evidence=evidence, worst=worst)]
+    evidence = {"trajectory": Evidence.of([row["trajectory_id"]])}
+    return run.cause(kind, title, answer, saving, where=where, evidence=evidence, worst=worst)
 
 
 def _longest(run: Run, trajectory: int) -> list[int]:
     """Lengths of the longest others, longest first."""
     answer = run.ask(_SQL["lengths"], trajectory=trajectory, count=max(TAIL) + 1)
-    return sorted((one for one in answer.row[0] or [] if one is not None), reverse=True)
+    return sorted((tokens for tokens in answer.row[0] or [] if tokens is not None), reverse=True)
 
 
 def _expected(longest: Sequence[int], tokens: int) -> float:
     """Trajectories at least as long that the tail of the others leads to expect."""
-    found = [0.0]
+    expected = [0.0]
     for count in TAIL:
         if len(longest) <= count or longest[count] < 1:
             return math.inf
         start = longest[count]
-        sum_of_logs = math.fsum(math.log(one / start) for one in longest[:count])
+        sum_of_logs = math.fsum(math.log(length / start) for length in longest[:count])
         if not sum_of_logs:
             return math.inf
-        found.append(count * (start / tokens) ** (count / sum_of_logs))
-    return max(found)
+        expected.append(count * (start / tokens) ** (count / sum_of_logs))
+    return max(expected)
 
 
 def aggressive_filter(run: Run) -> list[Cause]:
@@ -120,14 +106,11 @@ def aggressive_filter(run: Run) -> list[Cause]:
     if not thrown_away or kept >= FEW_KEPT * (kept + thrown_away):
         return []
     answer = run.ask(_SQL["again"])
-    saving = Saving.of(answer.rows)
-    if run.is_noise(saving):
-        return []
-    rounds = sorted((-count, run.numbers.get(step, step)) for step, _, count in answer.rows)
+    rounds = sorted((-count, run.number(step)) for step, _, count in answer.rows)
     again = sum(count > 1 for _, _, count in answer.rows)
     title = (
         f"the filter passes {per_cent(kept / (kept + thrown_away))} of the groups, and {again} of"
         f" {len(answer.rows)} steps generated again"
     )
     worst = [f"step {number} generated {-count} times" for count, number in rounds[:3]]
-    return [run.cause("aggressive_filter", saving, title, answer, worst=worst)]
+    return run.cause("aggressive_filter", title, answer, worst=worst)

@@ -65,11 +65,11 @@ FROM (SELECT response_tokens FROM kept_trajectory
       WHERE mode = 'train' AND trajectory_id <> $trajectory
       ORDER BY response_tokens DESC LIMIT $count)
 
--- name: one
+-- name: trajectory
 SELECT t.trajectory_id, t.step_id, t.grp, t.sample, t.response_tokens, t.truncated, b.ordinal,
        t.engine, p.rank
 FROM trajectory AS t JOIN batch AS b USING (batch_id) LEFT JOIN process AS p USING (process)
-WHERE t.trajectory_id IN $trajectories
+WHERE t.trajectory_id = $trajectory
 
 -- name: kept
 SELECT count(*) FILTER (g.kept) AS kept, count(*) FILTER (NOT g.kept) AS thrown_away

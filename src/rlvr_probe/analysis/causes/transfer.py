@@ -42,7 +42,7 @@ _SQL: Final = statements(__name__)
 
 def moved_by_step(run: Run, what: str) -> list[tuple[int, float]]:
     """``step_id`` and ns of moving weights (``weight_sync``), or of a ``checkpoint``."""
-    return [(step, ns) for step, told, ns in run.ask(_SQL["moved"]).rows if told == what]
+    return [(step, ns) for step, kind, ns in run.ask(_SQL["moved"]).rows if kind == what]
 
 
 def replay_weights(run: Run, usual_ns: float) -> Answer:
@@ -58,8 +58,8 @@ def slow_weight_sync(run: Run) -> list[Cause]:
         return []
     typical = moved[len(moved) // 2]
     share = sum(moved) / run.extent.wall_ns
-    [beside] = run.ask(_SQL["asynchronous"]).row
-    limit = SYNC_SHARE_ASYNCHRONOUS if beside else SYNC_SHARE
+    [asynchronous] = run.ask(_SQL["asynchronous"]).row
+    limit = SYNC_SHARE_ASYNCHRONOUS if asynchronous else SYNC_SHARE
     title = f"moving weights takes {seconds(typical)} a step"
     if saved:
         checkpoint = saved[len(saved) // 2]
@@ -71,17 +71,13 @@ def slow_weight_sync(run: Run) -> list[Cause]:
         return []
     else:
         usual = SYNC_USUAL * run.extent.wall_ns / run.extent.steps
-    answer = replay_weights(run, usual)
-    saving = Saving.of(answer.rows)
-    if run.is_noise(saving):
-        return []
-    return [run.cause("slow_weight_sync", saving, title, answer)]
+    return run.cause("slow_weight_sync", title, replay_weights(run, usual))
 
 
 def queues(run: Run) -> list[Cause]:
     """Which of both waits, of an asynchronous run."""
-    [beside] = run.ask(_SQL["asynchronous"]).row
-    return [*_starving(run), *_waiting(run)] if beside else []
+    [asynchronous] = run.ask(_SQL["asynchronous"]).row
+    return [*_starving(run), *_waiting(run)] if asynchronous else []
 
 
 def _starving(run: Run) -> list[Cause]:
@@ -93,13 +89,13 @@ def _starving(run: Run) -> list[Cause]:
     lasted = run.extent.wall_ns / run.extent.steps
     many = sum(ns > 0.01 * lasted for ns in waits.values())
     often = run.share(saving) >= STARVED_OFTEN and many >= MANY_STEPS_STARVED * len(waits)
-    if run.is_noise(saving) or not (often or run.share(saving) >= STARVED):
+    if not (often or run.share(saving) >= STARVED):
         return []
     title = (
         f"the trainer waited for rollout in {many} of {len(waits)} steps,"
         f" {seconds(saving.wall_ns / len(waits))} a step"
     )
-    return [run.cause("starving_trainer", saving, title, answer)]
+    return run.cause("starving_trainer", title, answer, saving)
 
 
 def _waiting(run: Run) -> list[Cause]:
@@ -124,6 +120,6 @@ def _waiting(run: Run) -> list[Cause]:
     busy = row["usually_at_once"] / row["at_once"] if row["at_once"] else 0.0
     title = (
         "rollout waited for the trainer: the queue was full, and it had"
-        f" {per_cent(busy)} of the trajectories on their way that it can have"
+        f" {per_cent(busy)} of the trajectories in flight that it can have"
     )
-    return [run.cause("waiting_rollout", saving, title, answer)]
+    return run.cause("waiting_rollout", title, answer, saving)

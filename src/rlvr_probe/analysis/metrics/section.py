@@ -87,7 +87,6 @@ class Section:
                 low=None if value is None else _finite(low),
                 high=None if value is None else _finite(high),
                 query="" if answer is None else answer.query,
-                inputs=() if answer is None else answer.inputs,
                 evidence=evidence or {},
                 by=by or {},
             )
@@ -117,7 +116,6 @@ class Section:
                 rows=tuple(tuple(map(_shown, row)) for row in answer.rows[::every]),
                 total=len(answer.rows) if total is None else total,
                 query=answer.query,
-                inputs=answer.inputs,
             )
         )
 
