@@ -160,12 +160,13 @@ WHERE t.own_times AND t.mode = 'train' AND NOT b.queued
 CREATE OR REPLACE TEMP TABLE cause_hot AS
 WITH held AS (
     SELECT s.step_id, p.process, device, (s.end_ns - s.start_ns) / 1e9 AS lasted_s,
-           arg_max(r.value, r.end_ns) - arg_min(r.value, r.end_ns) AS held_s
+           arg_max(r.value, (r.end_ns, r.value))
+           - arg_min(r.value, (r.end_ns, r.value)) AS held_s
     FROM kept_step AS s
     JOIN reading AS r ON r.end_ns BETWEEN s.start_ns AND s.end_ns
     JOIN gpu AS g USING (device) JOIN gpu_process AS p USING (gpu)
     WHERE r.counter = 'throttle_thermal_s'
     GROUP BY ALL
 )
-SELECT step_id, process, arg_max(device, held_s) AS device
+SELECT step_id, process, arg_max(device, (held_s, device)) AS device
 FROM held WHERE held_s > 0.05 * lasted_s GROUP BY step_id, process

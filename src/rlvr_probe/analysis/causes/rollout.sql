@@ -2,8 +2,9 @@
 -- Of trajectories on their own: how much later than all others of its batch the last one ended, at
 -- most by as much as it generated for longer than half of them did.
 WITH batches AS (
-    SELECT step_id, batch_id, max_by(trajectory_id, end_ns) AS trajectory_id,
-           max(end_ns, 2) AS ends, max_by(generated_ns, end_ns) - median(generated_ns) AS longer_ns
+    SELECT step_id, batch_id,
+           max_by(trajectory_id, (end_ns, trajectory_id)) AS trajectory_id, max(end_ns, 2) AS ends,
+           max_by(generated_ns, (end_ns, trajectory_id)) - median(generated_ns) AS longer_ns
     FROM cause_path GROUP BY ALL
 )
 -- One that waited for its tools or its verification is late for another reason.
@@ -23,7 +24,8 @@ WITH several AS (
     WHERE t.mode = 'train' AND NOT EXISTS (FROM several)
 ), placed AS (
     SELECT *, row_number() OVER (
-        PARTITION BY step_id, process, start_ns ORDER BY tokens DESC) AS place
+        PARTITION BY step_id, process, start_ns
+        ORDER BY tokens DESC, trajectory_id DESC) AS place
     FROM (FROM several UNION ALL FROM single)
 ), calls AS (
     SELECT c.step_id, c.process, c.end_ns - c.start_ns AS ns, a.trajectory_id, a.tokens,
@@ -42,13 +44,15 @@ WITH several AS (
            sum(least((tokens - next_tokens) * ns_per_token, ns)) AS ns
     FROM calls, pace GROUP BY ALL
 ), worst AS (
-    SELECT *, row_number() OVER (PARTITION BY step_id, process ORDER BY ns DESC) AS place
+    SELECT *, row_number() OVER (
+        PARTITION BY step_id, process ORDER BY ns DESC, trajectory_id DESC) AS place
     FROM alone
 ), decoded AS (
     SELECT step_id, process, sum(tokens) AS tokens FROM calls GROUP BY ALL
 ), ranks AS (
     SELECT l.step_id, l.own_ns + l.tool_ns AS lap_ns, w.trajectory_id, w.ns, d.tokens,
-           row_number() OVER (PARTITION BY l.step_id ORDER BY l.own_ns + l.tool_ns DESC) AS place
+           row_number() OVER (PARTITION BY l.step_id
+                              ORDER BY l.own_ns + l.tool_ns DESC, process DESC) AS place
     FROM cause_lap AS l JOIN worst AS w USING (step_id, process)
     JOIN decoded AS d USING (step_id, process)
     WHERE l.lap = 'rollout' AND w.place = 1
@@ -83,5 +87,6 @@ WITH rounds AS (
     FROM kept_batch AS b JOIN kept_trajectory AS t USING (batch_id)
     WHERE b.mode = 'train' AND NOT b.queued AND b.step_id IS NOT NULL GROUP BY ALL
 )
-SELECT step_id, (max(end_ns) - min_by(end_ns, ordinal))::DOUBLE AS ns, count(*) AS rounds
+SELECT step_id, (max(end_ns) - min_by(end_ns, (ordinal, batch_id)))::DOUBLE AS ns,
+       count(*) AS rounds
 FROM rounds GROUP BY step_id ORDER BY step_id

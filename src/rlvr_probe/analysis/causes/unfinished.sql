@@ -10,7 +10,8 @@ stepped AS (
     GROUP BY attempt
 ), unfinished AS (
     -- Trainings of which somebody that tells of stages was inside one when last seen.
-    SELECT w.attempt, max(w.end_ns) AS until_ns, arg_max(w.step_id, w.end_ns) AS step_id,
+    SELECT w.attempt, max(w.end_ns) AS until_ns,
+           arg_max(w.step_id, (w.end_ns, w.step_id)) AS step_id,
            coalesce(any_value(s.since_ns), min(w.start_ns)) AS since_ns
     FROM ledger_window AS w LEFT JOIN stepped AS s USING (attempt)
     WHERE w.attempt IN (

@@ -191,7 +191,8 @@ WITH call AS (
     WHERE name = 'turn' AND age_s IS NOT NULL
 )
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-       arg_max(trajectory_id, end_ns) AS last, sum(tokens) AS tokens
+       arg_max(trajectory_id, (end_ns, trajectory_id)) FILTER (end_ns IS NOT NULL) AS last,
+       sum(tokens) AS tokens
 FROM call
 GROUP BY attempt, engine, batch_id, evaluates, {overlap}
 
@@ -208,10 +209,12 @@ GROUP BY attempt, engine, batch_id, island
 CREATE OR REPLACE TEMP TABLE ledger_batch AS
 WITH lived AS (
     SELECT batch_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-           arg_max(trajectory_id, end_ns) AS told_last
+           arg_max(trajectory_id, (end_ns, trajectory_id)) FILTER (end_ns IS NOT NULL)
+               AS told_last
     FROM trajectory WHERE own_times GROUP BY batch_id
 ), decoded AS (
-    SELECT batch_id, max(end_ns) AS decoded_ns, arg_max(last, end_ns) AS decoded_last
+    SELECT batch_id, max(end_ns) AS decoded_ns,
+           arg_max(last, (end_ns, last)) FILTER (end_ns IS NOT NULL) AS decoded_last
     FROM ledger_call WHERE batch_id IS NOT NULL GROUP BY batch_id
 )
 SELECT batch.batch_id, batch.step_id, mode, queued, start_ns, end_ns, decoded_ns, told_last,

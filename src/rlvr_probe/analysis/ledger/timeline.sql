@@ -14,7 +14,7 @@ GROUP BY gpu, layer, island
 -- name: cut
 -- When each GPU goes on to the next step; one that nobody tells of, with the first who does.
 CREATE OR REPLACE TEMP TABLE ledger_cut AS
-SELECT gpu, start_ns, arg_max(step_id, number) AS step_id
+SELECT gpu, start_ns, arg_max(step_id, (number, step_id)) AS step_id
 FROM (SELECT gpu, start_ns, step_id, number FROM ledger_window JOIN gpu_teller USING (process)
       UNION ALL
       SELECT gpu, start_ns, step_id, number FROM
@@ -52,7 +52,8 @@ SELECT named.gpu, coalesce(cut.step_id, first.step_id) AS step_id, named.start_n
        coalesce(layer_name.category, 'unaccounted') AS category
 FROM named
 ASOF LEFT JOIN ledger_cut cut ON named.gpu = cut.gpu AND named.start_ns >= cut.start_ns
-LEFT JOIN (SELECT gpu, arg_min(step_id, start_ns) AS step_id FROM ledger_cut GROUP BY gpu) first
+LEFT JOIN (SELECT gpu, arg_min(step_id, (start_ns, step_id)) AS step_id FROM ledger_cut
+           GROUP BY gpu) first
     ON first.gpu = named.gpu
 LEFT JOIN ledger_layer layer_name USING (layer)
 

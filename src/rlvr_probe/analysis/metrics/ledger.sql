@@ -29,7 +29,8 @@ FROM ledger JOIN gpu USING (gpu) GROUP BY gpu ORDER BY gpu
 -- name: barriers
 SELECT step_id, barrier, gpu_ns / 1e9 AS gpu_s, last_kind, process, rank, engine, trajectory_id,
   turn, name
-FROM barrier_wait ORDER BY gpu_ns DESC, step_id, barrier LIMIT 200
+FROM barrier_wait
+ORDER BY gpu_ns DESC, step_id, barrier, last_kind, process, trajectory_id LIMIT 200
 
 -- name: time
 SELECT category, sum(ns) / 1e9 AS seconds,
