@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
+from rlvr_probe.analysis.causes.cause import Cause, Saving
 from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
 from rlvr_probe.analysis.causes.regressions import grown
 from rlvr_probe.analysis.causes.replay import make_laps
 from rlvr_probe.analysis.causes.rewards import serial_rewards
 from rlvr_probe.analysis.causes.rollout import aggressive_filter, stragglers
+from rlvr_probe.analysis.causes.texts import KINDS
 from rlvr_probe.analysis.causes.tools import slow_tools
 from rlvr_probe.analysis.causes.transfer import queues, slow_weight_sync
 from rlvr_probe.analysis.causes.unfinished import unfinished

@@ -9,14 +9,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.results import Evidence, Queried
 
-__all__ = ["HAPPENED", "KINDS", "Cause", "Saving", "is_early"]
-
-KINDS: Final = (
-    "slow_rank", "thermal_throttling", "straggler", "serial_reward", "slow_tool",
-    "slow_weight_sync", "aggressive_filter", "starving_trainer", "waiting_rollout", "clock_skew",
-    "slow_reward", "long_tail", "unfinished",
-)  # fmt: skip
-"""Everything that may be named."""
+__all__ = ["HAPPENED", "Cause", "Saving", "is_early"]
 
 HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
@@ -91,7 +84,7 @@ class Cause(Queried):
     """One thing that would have saved GPU time, had it not been so.
 
     Attributes:
-        kind: One of :data:`KINDS`.
+        kind: One of :data:`~rlvr_probe.analysis.causes.texts.KINDS`.
         title: What is wrong, where, and what it costs: one sentence.
         gpu_s: GPU time that a run without it would have saved, s: GPUs times wall time.
         share: The same as a share of the GPU time of the run, 0..1.

@@ -25,9 +25,8 @@ _SQL: Final = statements(__name__)
 def begin_paint(tables: Tables) -> None:
     """Make ``paint``, empty: what is known of a GPU from when to when, by layer."""
     tables.sql.execute(_SQL["paint"])
-    categories = [layer.category for layer in LAYERS]
-    of = {"layers": list(range(len(LAYERS))), "categories": categories}
-    tables.sql.execute(_SQL["layers"], of)
+    layers = {"layers": list(range(len(LAYERS))), "categories": list(LAYERS.values())}
+    tables.sql.execute(_SQL["layers"], layers)
 
 
 def sweep(tables: Tables, begin_ns: int, end_ns: int) -> None:

@@ -7,12 +7,11 @@ has a metric for each line of the section ``NAME``, a title, a meaning and a uni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from configparser import RawConfigParser, SectionProxy
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Final
 
 from rlvr_probe.analysis.ledger import CATEGORIES
+from rlvr_probe.analysis.statements import read_texts
 
 __all__ = [
     "DEFINITIONS",
@@ -81,37 +80,30 @@ class Family:
     metrics: dict[str, Definition] = field(default_factory=dict)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _family(name: str, section: SectionProxy, rows: SectionProxy) -> Family:
+def _family(name: str, section: Mapping[str, str], rows: Mapping[str, str]) -> Family:
     """The family of a section, of the rows of the section that it is like."""
-    given = {"unit": "1", **{key: _one_line(value) for key, value in section.items()}}
+    texts = {"unit": "1", **section}
     by = section.get("by", "")
     metrics = dict[str, Definition]()
     for key, row in rows.items():
-        title, meaning, unit = (
-            part.strip().format_map(given) for part in _one_line(row).split("|")
-        )
-        unknown = given["unknown"].format(name=key)
-        quantity = given["of"] if section["like"] == DISTRIBUTION else ""
+        title, meaning, unit = (part.strip().format_map(texts) for part in row.split("|"))
+        unknown = texts["unknown"].format(name=key)
+        quantity = texts["of"] if section["like"] == DISTRIBUTION else ""
         metrics[key] = Definition(
             f"{name}.{key}", title, meaning, unit, unknown, tuple(by.split()), quantity
         )
-    by_step = section.getboolean("by_step", False)
-    return Family(name, by, section.get("ids", "trajectory"), by_step, metrics)
+    return Family(name, by, section.get("ids", "trajectory"), "by_step" in section, metrics)
 
 
-def _series(name: str, section: SectionProxy) -> SeriesDefinition:
+def _series(name: str, section: Mapping[str, str]) -> SeriesDefinition:
     categories = " ".join(f"{category}:GPU-s" for category in CATEGORIES)
     columns = section["columns"].format(categories=categories).split()
     units = {column: unit for column, _, unit in (text.partition(":") for text in columns)}
-    return SeriesDefinition(name, section["title"], _one_line(section["meaning"]), units)
+    return SeriesDefinition(name, section["title"], section["meaning"], units)
 
 
-def _by_step(family: Family, section: SectionProxy) -> SeriesDefinition:
-    of = _one_line(section["of"])
+def _by_step(family: Family, section: Mapping[str, str]) -> SeriesDefinition:
+    of = section["of"]
     if family.by:
         columns = {"step": "", family.by: "", "calls": "1", "seconds": "s", "longest": "s"}
         title, meaning = f"time by step and {family.by}", "number, sum and longest of the durations"
@@ -139,13 +131,12 @@ SERIES: Final[dict[str, SeriesDefinition]] = {}
 
 
 def _load() -> None:
-    parser = RawConfigParser(delimiters="=", comment_prefixes="#")
-    parser.read_string(files(__package__).joinpath("registry.ini").read_text(encoding="utf-8"))
-    for name, section in parser.items():
+    sections = read_texts(__package__, "registry.ini")
+    for name, section in sections.items():
         if "columns" in section:
             SERIES[name] = _series(name, section)
         elif "like" in section:
-            family = FAMILIES[name] = _family(name, section, parser[section["like"]])
+            family = FAMILIES[name] = _family(name, section, sections[section["like"]])
             DEFINITIONS.update({metric.id: metric for metric in family.metrics.values()})
             if family.by_step:
                 SERIES[f"{name}.by_step"] = _by_step(family, section)
@@ -153,9 +144,9 @@ def _load() -> None:
             DEFINITIONS[name] = Definition(
                 name,
                 section["title"],
-                _one_line(section["meaning"]),
+                section["meaning"],
                 section.get("unit", "1"),
-                _one_line(section["unknown"]),
+                section["unknown"],
                 tuple(section.get("by", "").split()),
             )
 
