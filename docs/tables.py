@@ -22,9 +22,9 @@ from rlvr_probe_otlp.planning import devices as otlp_devices
 from rlvr_probe_otlp.planning import names as otlp
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 
-from rlvr_probe.analysis.chapters import CHAPTERS, DEFINITIONS, DERIVED, SERIES
-from rlvr_probe.analysis.chapters.distributions import FIGURES
 from rlvr_probe.analysis.ledger import MEANING
+from rlvr_probe.analysis.metrics import CHAPTERS, DERIVED
+from rlvr_probe.analysis.metrics.registry import DEFINITIONS, FAMILIES, SERIES
 from rlvr_probe.cli import COMMANDS
 from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.config import Config
@@ -238,7 +238,7 @@ def figures_table() -> str:
     parts = []
     for chapter in CHAPTERS:
         parts.append(f"### {chapter}\n")
-        figures = [one for one in DEFINITIONS if one.id.split(".")[0] == chapter]
+        figures = [one for one in DEFINITIONS.values() if one.id.split(".")[0] == chapter]
         quantities = [
             (f"`{one.id.removesuffix('.mean')}`", one.unit, one.title.partition(":")[0],
              one.quantity)
@@ -252,7 +252,7 @@ def figures_table() -> str:
         ]
         series = [
             (f"`{one.id}`", ", ".join(f"`{name}`" for name in one.units), one.meaning)
-            for one in SERIES
+            for one in SERIES.values()
             if one.id.split(".")[0] == chapter
         ]
         if quantities:
@@ -285,9 +285,16 @@ def analysis_views() -> str:
 
 def quantities_table() -> str:
     """The figures that every quantity has."""
+    family = FAMILIES["lengths.prompt"]
+    [quantity] = {metric.quantity for metric in family.metrics.values()}
     rows = [
-        (f"`{name}`", unit or "its own", title, f"{meaning} ...")
-        for name, (title, meaning, unit) in FIGURES.items()
+        (
+            f"`{name}`",
+            "its own" if metric.unit == "tokens" else metric.unit,
+            metric.title.removeprefix("prompt: "),
+            metric.meaning.removesuffix(f"{quantity}.") + "...",
+        )
+        for name, metric in family.metrics.items()
     ]
     return _table(("end of the id", "unit", "title", "meaning"), rows)
 

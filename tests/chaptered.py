@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_probe.analysis.figures import Chapter, Figure, Series
+from rlvr_probe.analysis.results import Chapter, Figure, Series
 
 __all__ = ["Said", "decoded", "said"]
 

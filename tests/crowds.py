@@ -10,9 +10,9 @@ import duckdb
 
 from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.characterization import COUNTS_QUERY, Characterization
-from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series, query
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
-from rlvr_probe.analysis.ledger.unit import GPU
+from rlvr_probe.analysis.ledger.ledger import GPU
+from rlvr_probe.analysis.results import Chapter, Evidence, Figure, Series, query
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.recording.tables.schema import TABLES, VIEWS
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.finding import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording import find_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.finding import standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.recording.follow.member import Member, Past, Work

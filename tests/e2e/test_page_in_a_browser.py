@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.characterization import Characterization, characterize
-from rlvr_probe.analysis.figures import Chapter, Figure
+from rlvr_probe.analysis.results import Chapter, Figure
 from rlvr_probe.recording.tables import Tables, open_tables
 from rlvr_probe.report.page import write_page
 from tests.browser import Browser, Page, browser

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from rlvr_probe.analysis.ledger.categories import LAYERS
-from rlvr_probe.analysis.ledger.search import insert
-from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
+from rlvr_probe.analysis.ledger.gpu_lookup import insert
+from rlvr_probe.analysis.ledger.timeline import begin_paint, sweep
 from rlvr_probe.recording.tables import Tables
 from tests import today
 
@@ -55,13 +55,14 @@ def test_every_tick_has_the_name_of_its_highest_layer(seed: int) -> None:
         mine = [one for one in segments if one[0] == gpu]
         assert [BEGIN, *(end for *_, end, _ in mine)] == [*(one[2] for one in mine), END]
     expected: Counter[tuple[int, int, str]] = Counter()
+    categories = list(LAYERS.values())
     for gpu in range(3):
         for tick in range(BEGIN, END):
             layers = [
                 layer for who, layer, begin, end in painted
                 if who == gpu and begin <= tick < end and not (gpu == 1 and tick >= 200)
             ]  # fmt: skip
-            name = LAYERS[max(layers)].category if layers else "unaccounted"
+            name = categories[max(layers)] if layers else "unaccounted"
             # The third GPU goes on to a step with the first process that does.
             step = max(0, min(3, (tick - 100 - (gpu == 1)) // 40))
             expected[gpu, step, name] += 1

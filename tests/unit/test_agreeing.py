@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.quantiles import SHARES, distribution, quantile
+from rlvr_probe.analysis.statistics import SHARES, distribution, quantile
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.recording import read_run
 from tests import today

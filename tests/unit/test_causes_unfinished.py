@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.characterization import characterize
+from rlvr_probe.analysis.characterization import NO_CAUSE, characterize
 from rlvr_probe.analysis.ledger import make_ledger
-from rlvr_probe.analysis.unexplained import NO_CAUSE
 from rlvr_probe.model import names
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.tables import open_tables

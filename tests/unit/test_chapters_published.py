@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.chapters.imbalance import imbalance
-from rlvr_probe.analysis.chapters.lengths import lengths
-from rlvr_probe.analysis.chapters.occupancy import occupancy
-from rlvr_probe.analysis.chapters.rewards import rewards
-from rlvr_probe.analysis.chapters.tools import tools
-from rlvr_probe.analysis.figures import Figure
+from rlvr_probe.analysis.metrics.imbalance import imbalance
+from rlvr_probe.analysis.metrics.lengths import lengths
+from rlvr_probe.analysis.metrics.occupancy import occupancy
+from rlvr_probe.analysis.metrics.rewards import rewards
+from rlvr_probe.analysis.metrics.tools import tools
+from rlvr_probe.analysis.results import Figure
 from rlvr_probe.cli.exporters import find_reader
 from rlvr_probe.recording.tables import open_tables
 from tests import today

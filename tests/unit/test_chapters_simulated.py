@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rlvr_probe.analysis.chapters import make_chapters
-from rlvr_probe.analysis.chapters.occupancy import occupancy
+from rlvr_probe.analysis.metrics import make_chapters
+from rlvr_probe.analysis.metrics.occupancy import occupancy
 from rlvr_probe.analysis.summary.stage_devices import stage_devices
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlvr_probe.analysis.quantiles import distribution, distribution_of
+from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.columns import (
     PairColumn,
     RaggedColumn,

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.finding import standing_of
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.trace import Span, Trace
 from rlvr_probe.probe.journal.header import build_header

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.chapters.devices import devices
+from rlvr_probe.analysis.metrics.devices import devices
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.analysis.summary.attribution import Attribution
 from rlvr_probe.analysis.summary.stage_devices import StageDevices, stage_devices

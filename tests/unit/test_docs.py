@@ -12,8 +12,7 @@ import pytest
 
 from docs import tables
 from rlvr_probe import cli, launch
-from rlvr_probe.analysis.finding import Verdict
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.finding import Verdict, standing_of
 from rlvr_probe.analysis.stuck import examine
 from rlvr_probe.config import Config
 from rlvr_probe.probe import identity

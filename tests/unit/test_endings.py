@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.finding import standing_of
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rlvr_probe.analysis.chapters.intervals import (
+from rlvr_probe.analysis.statistics import (
     binomial_ranks,
     design_effect,
     jackknife,

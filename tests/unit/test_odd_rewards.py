@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlvr_probe.analysis.chapters.rewards import rewards as chapter
+from rlvr_probe.analysis.metrics.rewards import rewards as chapter
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import MeasureColumn, finite_of, unknown_in
@@ -105,7 +105,7 @@ def test_a_workload_does_not_tell_them_from_none(tmp_path: Path) -> None:
     for name in ("not_finite", "missing"):
         figure = found.figure(f"rewards.value.{name}", function="f")
         assert figure.value is None
-        assert "does not tell" in figure.why
+        assert "does not distinguish" in figure.why
 
 
 def test_rewards_as_a_journal_holds_them() -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.chapters import DEFINITIONS, SERIES
 from rlvr_probe.analysis.characterization import Characterization, characterize
-from rlvr_probe.analysis.figures import Chapter, Evidence, Figure
 from rlvr_probe.analysis.ledger import CATEGORIES
+from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
+from rlvr_probe.analysis.results import Chapter, Evidence, Figure
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page import page_text
 from rlvr_probe.report.page.document import document
@@ -314,10 +314,14 @@ def test_nothing_in_the_data_ends_its_element() -> None:
 def test_every_share_is_said_to_be_one_and_nothing_else_is(
     found: tuple[Tables, Characterization],
 ) -> None:
-    units = {one.id: one.unit for one in DEFINITIONS}
-    units |= {f"{one.id}:{name}": unit for one in SERIES for name, unit in one.units.items()}
+    units = {one.id: one.unit for one in DEFINITIONS.values()}
+    units |= {
+        f"{one.id}:{name}": unit for one in SERIES.values() for name, unit in one.units.items()
+    }
     assert {units.get(name) for name in SHARES} == {"1"}
-    said = {one.id for one in DEFINITIONS if one.unit == "1" and " share" in f" {one.title}"}
+    said = {
+        one.id for one in DEFINITIONS.values() if one.unit == "1" and " share" in f" {one.title}"
+    }
     said |= {name for name in units if name.endswith("share")}
     assert said <= SHARES
     for chapter in found[1].chapters:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.finding import Finding, Verdict
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.finding import Finding, Verdict, standing_of
 from rlvr_probe.cli import stacks
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model.trace import ProcessState

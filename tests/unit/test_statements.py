@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from rlvr_probe import analysis, report
@@ -51,11 +52,36 @@ def test_a_module_asks_all_of_the_file_beside_it_and_nothing_else(file: Path) ->
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_of_equal_values_ids_decide_who_is_behind_a_figure(file: Path) -> None:
-    if file.parent.name == "chapters":
-        text = " ".join(file.read_text("utf-8").split())
+    text = " ".join(file.read_text("utf-8").split())
+    if file.parent.name in ("causes", "ledger"):
+        keys = re.findall(r"\b(?:arg_max|arg_min|max_by|min_by)\([\w.]+, (.)", text)
+        assert {*keys} <= {"("}
+    if file.parent.name == "metrics":
         found = re.findall(r"\barg_m\w+\(([\w.]+), \((.*?)\)(?:, \d+)?\) FILTER", text)
         assert len(found) == text.count("arg_m")
         assert [who for who, order in found if not order.endswith(f", {who}")] == []
+
+
+@pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
+def test_of_two_that_are_as_long_the_order_of_rows_decides_nothing(ids: tuple[int, int]) -> None:
+    rollout = statements("rlvr_probe.analysis.causes.rollout")
+    barriers = statements("rlvr_probe.analysis.ledger.barriers")
+    with duckdb.connect() as sql:
+        sql.execute(
+            "CREATE TABLE cause_path AS SELECT 7 AS step_id, 3 AS batch_id,"
+            " unnest($ids::INTEGER[]) AS trajectory_id, 10 AS end_ns, 4 AS generated_ns",
+            {"ids": ids},
+        )
+        sql.execute(
+            "CREATE TABLE tool_call AS SELECT 5 AS trajectory_id, unnest($ids::INTEGER[]) AS turn,"
+            " 'tool ' || turn AS tool, 0 AS start_ns, 9 AS end_ns UNION ALL BY NAME"
+            " SELECT 5 AS trajectory_id, 9 AS turn, 'untimed' AS tool",
+            {"ids": ids},
+        )
+        sql.execute("CREATE TABLE last AS SELECT 5 AS trajectory_id")
+
+        assert sql.execute(rollout["last"]).fetchall() == [(7, 2, 0.0)]
+        assert sql.execute(barriers["used"]).fetchall() == [(5, 18, 2, "tool 2")]
 
 
 def test_a_statement_has_others_of_its_file_in_it() -> None:
@@ -83,5 +109,5 @@ def test_what_is_missing_is_named() -> None:
         Statements("a.sql", {"one": "SELECT 1"})["two"]
     with pytest.raises(KeyError, match=r"expected \['rows'\] as well, for FROM \{rows\}"):
         fill("FROM {rows}", row="t")
-    with pytest.raises(FileNotFoundError, match=r"definitions\.sql"):
-        statements("rlvr_probe.analysis.chapters.definitions")
+    with pytest.raises(FileNotFoundError, match=r"registry\.sql"):
+        statements("rlvr_probe.analysis.metrics.registry")

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.finding import Finding
-from rlvr_probe.analysis.limits import Fallback
-from rlvr_probe.analysis.standing import standing_of
+from rlvr_probe.analysis.baselines import LEAST, Fallback
+from rlvr_probe.analysis.finding import Finding, standing_of
 from rlvr_probe.analysis.stuck import examine, is_stuck
-from rlvr_probe.analysis.usual import LEAST
 from rlvr_probe.cli import stuck
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model import names, schema

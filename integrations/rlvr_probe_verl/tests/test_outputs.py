@@ -9,7 +9,7 @@ import pytest
 from rlvr_probe_verl.tests.runs import OUTPUTS, PROMPTS, Finished, Runner
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.chapters.rewards import rewards as chapter
+from rlvr_probe.analysis.metrics.rewards import rewards as chapter
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.recording.tables import open_tables

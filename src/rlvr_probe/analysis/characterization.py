@@ -1,4 +1,4 @@
-"""All that the analysis says of one source: the ledger, causes, chapters."""
+"""All that the analysis says of one source: the ledger, causes, sections, unexplained time."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.causes.dead import dead_processes
-from rlvr_probe.analysis.chapters import make_chapters
-from rlvr_probe.analysis.figures import Answer, Chapter, query
+from rlvr_probe.analysis.causes.unfinished import dead_processes
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
-from rlvr_probe.analysis.ledger.unit import Unit, unit_of
+from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
+from rlvr_probe.analysis.metrics import make_chapters
+from rlvr_probe.analysis.results import Answer, Chapter, query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.remarks import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Characterization", "Progress", "characterize"]
+__all__ = [
+    "LOST",
+    "NO_CAUSE",
+    "Characterization",
+    "Progress",
+    "Unexplained",
+    "characterize",
+    "unexplained",
+]
+
+_SQL: Final = statements(__name__)
 
 Progress = Callable[[str], object]
 """Called with what was done, in a word or two."""
 
-_SQL: Final = statements(__name__)
 COUNTS_QUERY: Final = _SQL["counts"]
 LEDGER_QUERY: Final = _SQL["ledger"]
 
@@ -95,3 +104,59 @@ def _notes(tables: Tables) -> list[str]:
     left = f"{NOT_TRAINED_ON}: not counted"
     counted = f"{NOT_TRAINED_ON}: they count here, in lengths, slots, rewards and tools"
     return dead_processes(tables) + [note.replace(left, counted) for note in tables.notes]
+
+
+LOST: Final[Mapping[str, tuple[str, ...]]] = {
+    "waiting for the last of a rollout": ("wait.rollout",),
+    "waiting for rewards": ("wait.reward",),
+    "waiting for other ranks": ("wait.update", "wait.refit"),
+    "between stages": ("bubble",),
+    "overhead": (
+        "overhead.data", "overhead.dispatch", "overhead.advantage", "overhead.probe",
+    ),
+    "unaccounted": ("unaccounted",),
+}  # fmt: skip
+"""What GPUs did while they did no work, and what of the ledger is in it."""
+
+NO_CAUSE: Final = "no cause stands out of the noise of this run"
+
+_MUCH: Final = 0.1
+"""Share of the time of all GPUs from which on it is said to be unexplained."""
+
+_WAITED: Final = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """The largest part of the lost time that no cause explains.
+
+    Attributes:
+        sentence: What is said of it, without a full stop.
+        first: Whether it is more than the first cause costs, if there is one.
+    """
+
+    sentence: str
+    first: bool
+
+
+def unexplained(found: Characterization) -> Unexplained | None:
+    """Lost time without a cause, if that is much.
+
+    What is waited for is explained by whatever cause there is; what goes on between stages only by
+    what was open when the recording ended.
+    """
+    ledger, causes = found.ledger, found.causes
+    if ledger is None or not ledger.gpu_s or any(cause.kind == "unfinished" for cause in causes):
+        return None
+    lost = {
+        name: ledger.share(*parts)
+        for name, parts in LOST.items()
+        if not (causes and name.startswith(_WAITED))
+    }
+    most = max(lost, key=lambda name: lost[name])
+    share = lost[most]
+    if share < _MUCH:
+        return None
+    time = found.unit.say("GPU time")
+    sentence = f"{100 * share:.0f} % of {time} went to '{most}', of which no cause is known"
+    return Unexplained(sentence, not causes or share > causes[0].share)

@@ -19,7 +19,8 @@ SELECT category, sum(ns)::BIGINT AS ns FROM ledger GROUP BY category ORDER BY ns
 SELECT step_id, category, sum(ns)::BIGINT AS ns FROM ledger GROUP BY ALL ORDER BY ALL
 
 -- name: waits
-SELECT * FROM barrier_wait ORDER BY gpu_ns DESC, step_id, barrier LIMIT 20
+SELECT * FROM barrier_wait
+ORDER BY gpu_ns DESC, step_id, barrier, last_kind, process, trajectory_id LIMIT 20
 
 -- name: facts
 SELECT * FROM run

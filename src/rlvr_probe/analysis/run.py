@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.access import whose
-from rlvr_probe.analysis.libraries import require
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model.names import STAGES
 from rlvr_probe.recording import check_readable, find_run, list_denied
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Relation", "Run", "open_run"]
+__all__ = ["Relation", "Run", "open_run", "require"]
 
 _SHOWN_ROWS: Final = 10
 _SHOWN_CHARACTERS: Final = 80
@@ -44,6 +44,29 @@ _RELATIONS: Final = {
     "devices": ("device", "device"),
 }
 """By name: the table whose columns it has, and the order of its rows."""
+
+
+def require(library: str, user: str) -> Any:
+    """The module ``library``.
+
+    Args:
+        library: Name that it is imported by.
+        user: What needs it, for the message.
+
+    Raises:
+        ProbeError: It is not installed.
+    """
+    try:
+        return import_module(library)
+    except ImportError as error:
+        # What an installed library lacks itself is another matter.
+        if (error.name or "").partition(".")[0] != library:
+            raise
+    is_duckdb = library == "duckdb"
+    title, package = ("DuckDB", "'rlvr-probe[cli]'") if is_duckdb else (library, library)
+    raise ProbeError(
+        f"{user} needs {title}, which is not installed; install it with pip install {package}"
+    )
 
 
 class Relation:

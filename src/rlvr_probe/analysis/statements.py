@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from configparser import RawConfigParser
 from functools import cache
+from importlib.resources import files
 from textwrap import indent
 from typing import Final
 
 from rlvr_probe.recording.fine.statements import statements as read
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Derived", "Statements", "fill", "make", "statements"]
+__all__ = ["Derived", "Statements", "fill", "make", "read_texts", "statements"]
 
 Derived = Mapping[str, tuple[str, str]]
 """Tables that are made before something is asked: by name, what a row is, and the query."""
@@ -69,6 +71,17 @@ def statements(module: str) -> Statements:
     """The statements of the file beside a module, which is given by its ``__name__``."""
     package, _, name = module.rpartition(".")
     return Statements(f"{name}.sql", read(package, f"{name}.sql"))
+
+
+def read_texts(package: str, file: str) -> dict[str, dict[str, str]]:
+    """The sections of a file of texts in a package, each text in one line."""
+    parser = RawConfigParser(delimiters="=", comment_prefixes="#")
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(files(package).joinpath(file).read_text(encoding="utf-8"))
+    return {
+        section: {key: " ".join(text.split()) for key, text in parser[section].items()}
+        for section in parser.sections()
+    }
 
 
 def fill(sql: str, **parts: object) -> str:

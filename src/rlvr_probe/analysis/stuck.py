@@ -1,9 +1,9 @@
 """What a run is stuck on: what is open, against how long such things took before, and who waits.
 
-A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.limits` allow, and so
-is what a trainer does between two steps. Where enough of its kind ended, what is around it is
-judged as well, since a step may not end though all in it does; where they are few, what ends inside
-it shows that it goes on. A call that is overdue where it was made is so where it is done.
+A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.baselines` allows,
+and so is what a trainer does between two steps. Where enough of its kind ended, what is around it
+is judged as well, since a step may not end though all in it does; where they are few, what ends
+inside it shows that it goes on. A call that is overdue where it was made is so where it is done.
 
 Calls and ranks are matched within a launch. Who died, is silent or has not come where others are
 overdue comes before those. Of overdue spans the innermost ones of a process count, and finer ones
@@ -20,12 +20,17 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from rlvr_probe.analysis.arriving import apart, called, missing
+from rlvr_probe.analysis.baselines import (
+    NO_TIMES,
+    Fallback,
+    Limit,
+    Times,
+    Usual,
+    fineness,
+    limit_of,
+)
 from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
-from rlvr_probe.analysis.launched import Launch, launches
-from rlvr_probe.analysis.limits import Fallback, Limit, limit_of
-from rlvr_probe.analysis.starving import is_starving, step_of
-from rlvr_probe.analysis.usual import NO_TIMES, Times, Usual
-from rlvr_probe.analysis.waiting import fineness
+from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN
 from rlvr_probe.recording.follow.member import Member, Work

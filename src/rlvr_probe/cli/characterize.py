@@ -67,7 +67,7 @@ def _slots(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
-    from rlvr_probe.analysis.libraries import require
+    from rlvr_probe.analysis.run import require
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.placing import check_file, placed, placed_file
     from rlvr_probe.cli.progress import ReadingProgress

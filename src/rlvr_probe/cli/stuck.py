@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from rlvr_probe.analysis.baselines import Fallback
     from rlvr_probe.analysis.finding import Finding
-    from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.recording.follow.activity import Activity
 
 __all__ = ["add_parser", "execute"]
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _AFTER_S, _TIMES = 600.0, 10.0
-"""Defaults of :class:`~rlvr_probe.analysis.limits.Fallback`, which the parser does not load."""
+"""Defaults of :class:`~rlvr_probe.analysis.baselines.Fallback`, which the parser does not load."""
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -86,7 +86,7 @@ def _between(least: float, most: float, unit: str) -> Callable[[str], float]:
 
 def execute(args: argparse.Namespace) -> int:
     """Look, once or again and again, and return the exit code."""
-    from rlvr_probe.analysis.limits import Fallback
+    from rlvr_probe.analysis.baselines import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.cli.choosing import choose_run
@@ -105,7 +105,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _look(pulse: Activity, args: argparse.Namespace, fallback: Fallback) -> list[Finding]:
-    from rlvr_probe.analysis.standing import standing_of
+    from rlvr_probe.analysis.finding import standing_of
     from rlvr_probe.analysis.stuck import examine
     from rlvr_probe.cli.stacks import stacks_of
     from rlvr_probe.report.render import draw

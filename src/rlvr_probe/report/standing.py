@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rlvr_probe.analysis.finding import Finding
-from rlvr_probe.analysis.standing import Standing
-from rlvr_probe.analysis.usual import LEAST
+from rlvr_probe.analysis.baselines import LEAST
+from rlvr_probe.analysis.finding import Finding, Standing
 from rlvr_probe.report.document import Line, clean, duration
 
 __all__ = ["measured", "say_away", "say_standing", "what_is", "who_is"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_probe.analysis.finding import WRONG, Finding
-from rlvr_probe.analysis.standing import Standing
-from rlvr_probe.analysis.usual import LEAST
+from rlvr_probe.analysis.baselines import LEAST
+from rlvr_probe.analysis.finding import WRONG, Finding, Standing
 from rlvr_probe.report.document import Block, Column, Line, clean, duration, grid, seconds
 from rlvr_probe.report.standing import measured, say_away, say_standing, what_is, who_is
 

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
-from rlvr_probe.analysis.causes.clocks import clock_skew
-from rlvr_probe.analysis.causes.filters import aggressive_filter
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.grown import grown
-from rlvr_probe.analysis.causes.laps import make_laps
-from rlvr_probe.analysis.causes.late import late_ranks
-from rlvr_probe.analysis.causes.movement import slow_weight_sync
-from rlvr_probe.analysis.causes.queues import queues
-from rlvr_probe.analysis.causes.ranks import slow_ranks
+from rlvr_probe.analysis.causes.builder import Run
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
+from rlvr_probe.analysis.causes.regressions import grown
+from rlvr_probe.analysis.causes.replay import make_laps
 from rlvr_probe.analysis.causes.rewards import serial_rewards
-from rlvr_probe.analysis.causes.stragglers import stragglers
+from rlvr_probe.analysis.causes.rollout import aggressive_filter, stragglers
+from rlvr_probe.analysis.causes.texts import KINDS
 from rlvr_probe.analysis.causes.tools import slow_tools
+from rlvr_probe.analysis.causes.transfer import queues, slow_weight_sync
 from rlvr_probe.analysis.causes.unfinished import unfinished
 from rlvr_probe.analysis.ledger import find_extent
 from rlvr_probe.recording.tables import Tables
@@ -31,11 +28,11 @@ __all__ = ["KINDS", "NATURAL", "Cause", "Saving", "find_causes"]
 
 
 def _ranks(run: Run) -> list[Cause]:
-    """A rank that is slow in everything is not told for each part again."""
+    """A rank that is slow in everything is not named for each part again."""
     slow = slow_ranks(run)
     # Not by rank: each group has its own.
-    told = [one.evidence["process"] for one in slow]
-    return slow + [one for one in late_ranks(run) if one.evidence["process"] not in told]
+    named = [cause.evidence["process"] for cause in slow]
+    return slow + [cause for cause in late_ranks(run) if cause.evidence["process"] not in named]
 
 
 _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
@@ -51,7 +48,7 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
 )
 
 NATURAL: Final = ("long_tail",)
-"""Kinds that belong to the workload: told behind all others, and no fault where they are all."""
+"""Kinds that belong to the workload: behind all others, and no fault where they are all."""
 
 
 def _place(cause: Cause) -> tuple[object, ...]:
@@ -69,11 +66,11 @@ def find_causes(tables: Tables) -> list[Cause]:
         return []
     make_laps(tables)
     run = Run.of(tables, extent)
-    found = [cause for find in _FINDERS for cause in find(run)]
+    causes = [cause for find in _FINDERS for cause in find(run)]
     past = grown(run)
-    if any(cause.kind == "serial_reward" for cause in found):
+    if any(cause.kind == "serial_reward" for cause in causes):
         past = [cause for cause in past if cause.kind != "slow_reward"]
     # What a thing was in the same run says more than what others of its kind are.
     better = {_place(cause) for cause in past}
-    found = [*past, *(cause for cause in found if _place(cause) not in better)]
-    return sorted(found, key=lambda one: (one.kind in NATURAL, -one.gpu_s))
+    causes = [*past, *(cause for cause in causes if _place(cause) not in better)]
+    return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -cause.gpu_s))

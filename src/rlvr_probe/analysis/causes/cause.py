@@ -7,16 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rlvr_probe.analysis.figures import Evidence
+from rlvr_probe.analysis.results import Evidence, Queried
 
-__all__ = ["HAPPENED", "KINDS", "Cause", "Saving", "is_early"]
-
-KINDS: Final = (
-    "slow_rank", "thermal_throttling", "straggler", "serial_reward", "slow_tool",
-    "slow_weight_sync", "aggressive_filter", "starving_trainer", "waiting_rollout", "clock_skew",
-    "slow_reward", "long_tail", "unfinished",
-)  # fmt: skip
-"""Everything that may be named."""
+__all__ = ["HAPPENED", "Cause", "Saving", "is_early"]
 
 HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
@@ -87,11 +80,11 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Queried):
     """One thing that would have saved GPU time, had it not been so.
 
     Attributes:
-        kind: One of :data:`KINDS`.
+        kind: One of :data:`~rlvr_probe.analysis.causes.texts.KINDS`.
         title: What is wrong, where, and what it costs: one sentence.
         gpu_s: GPU time that a run without it would have saved, s: GPUs times wall time.
         share: The same as a share of the GPU time of the run, 0..1.
@@ -108,7 +101,6 @@ class Cause:
         usually_helps: What to try.
         refuted_by: What to look at that would show it wrong.
         query: The SQL that made the size of it.
-        inputs: Tables that it read.
         no_interval: Why there is no interval; empty if there is one.
         early: Whether the run has too few steps for any, so that it may be chance.
     """
@@ -126,6 +118,5 @@ class Cause:
     usually_helps: str
     refuted_by: str
     query: str
-    inputs: Sequence[str] = field(default=())
     no_interval: str = ""
     early: bool = False

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.finding import Run
-from rlvr_probe.analysis.causes.laps import WITHOUT
+from rlvr_probe.analysis.causes.replay import WITHOUT
+from rlvr_probe.analysis.causes.texts import seconds
 from rlvr_probe.analysis.causes.thresholds import (
     PARALLEL,
     QUEUED_MOST,
@@ -29,8 +30,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     SERIAL,
     SOMETIMES,
 )
-from rlvr_probe.analysis.causes.words import seconds
-from rlvr_probe.analysis.figures import Answer
+from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import fill, statements
 
 __all__ = ["replay_functions", "serial_rewards"]
@@ -59,9 +59,9 @@ def serial_rewards(run: Run) -> list[Cause]:
 
 
 def _queued(run: Run, answer: Answer, saving: Saving) -> list[Cause]:
-    if run.is_noise(saving):
-        return []
     functions = run.ask(_SQL["functions"]).dicts
+    if not functions:
+        return []
     worst = [
         f"{row['function']}: {row['calls']:,} verifications, {seconds(row['ns'])} each in the"
         f" median and up to {seconds(row['longest_ns'])}, queueing included"
@@ -70,7 +70,7 @@ def _queued(run: Run, answer: Answer, saving: Saving) -> list[Cause]:
     gpus = run.unit.say("GPUs")
     title = f"{gpus} waited for verifications that queued for reward function {_first(functions)}"
     where = {"function": str(functions[0]["function"])}
-    return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+    return run.cause("serial_reward", title, answer, saving, where=where, worst=worst)
 
 
 def _in_batches(run: Run) -> list[Cause]:
@@ -87,8 +87,6 @@ def _in_batches(run: Run) -> list[Cause]:
     left = _length(rows, PARALLEL) / _length(rows, workers)
     answer = replay_functions(run, [row["function"] for row in functions], min(1.0, left))
     saving = Saving.of(answer.rows)
-    if run.is_noise(saving):
-        return []
     worst = [
         f"{row['function']}: {row['s']:.2g} s a call of {row['rows']:.0f} rows, up to"
         f" {row['longest_s']:.2g} s"
@@ -99,12 +97,12 @@ def _in_batches(run: Run) -> list[Cause]:
         " ranks waited"
     )
     where = {"function": str(functions[0]["function"])}
-    return [run.cause("serial_reward", saving, title, answer, where=where, worst=worst)]
+    return run.cause("serial_reward", title, answer, saving, where=where, worst=worst)
 
 
 def _long(run: Run) -> list[Cause]:
     """Functions that all GPUs wait for long, however many verifications there are at a time."""
-    found = list[Cause]()
+    causes = list[Cause]()
     gpus = run.unit.say("GPUs")
     for row in run.ask(_SQL["spent"]).dicts:
         answer = replay_functions(run, [row["function"]], 0.0)
@@ -128,8 +126,8 @@ def _long(run: Run) -> list[Cause]:
             *run.worst_steps(saving, 2),
         ]
         where = {"function": str(row["function"])}
-        found.append(run.cause("slow_reward", saving, title, answer, where=where, worst=worst))
-    return found
+        causes += run.cause("slow_reward", title, answer, saving, where=where, worst=worst)
+    return causes
 
 
 def replay_functions(

@@ -15,7 +15,7 @@ WITH verified AS (
     SELECT v.trajectory_id, v.function, t.batch_id, v.start_ns, v.end_ns - v.start_ns AS ns
     FROM verification AS v JOIN cause_path AS t USING (trajectory_id)
 ), early AS (
-    SELECT function, unnest(min_by(ns, start_ns, 2)) AS ns
+    SELECT function, unnest(min_by(ns, (start_ns, trajectory_id), 2)) AS ns
     FROM verified GROUP BY batch_id, function
 ), alone AS (
     SELECT function, quantile_cont(ns, 0.9) AS usual_ns FROM early GROUP BY function

@@ -1,7 +1,8 @@
 -- name: tools
 SELECT c.tool, count(*) AS calls, median(c.end_ns - c.start_ns) AS ns,
        max(c.end_ns - c.start_ns) AS longest_ns, sum(c.end_ns - c.start_ns) AS total_ns,
-       max_by(c.trajectory_id, c.end_ns - c.start_ns, 20) AS slowest
+       max_by(c.trajectory_id, (c.end_ns - c.start_ns, c.trajectory_id), 20)
+           FILTER (c.end_ns - c.start_ns IS NOT NULL) AS slowest
 FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
 WHERE t.mode = 'train' AND c.tool IS NOT NULL
 GROUP BY c.tool HAVING median(c.end_ns - c.start_ns) > 0 ORDER BY total_ns DESC

@@ -15,27 +15,45 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rlvr_probe.analysis.baselines import NO_TIMES, UNCOVERED_S, Fallback, Times, fineness, limit_of
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.dead import APART_S
-from rlvr_probe.analysis.causes.finding import Run
+from rlvr_probe.analysis.causes.texts import placed, seconds, whom
 from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
-from rlvr_probe.analysis.causes.words import placed, seconds, whom
-from rlvr_probe.analysis.figures import Answer, Evidence
-from rlvr_probe.analysis.islands import islands
-from rlvr_probe.analysis.limits import UNCOVERED_S, Fallback, limit_of
+from rlvr_probe.analysis.intervals import islands
+from rlvr_probe.analysis.results import Answer, Evidence, query
 from rlvr_probe.analysis.statements import fill, statements
-from rlvr_probe.analysis.usual import NO_TIMES, Times
-from rlvr_probe.analysis.waiting import fineness
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
+from rlvr_probe.recording.tables import Tables
 
-__all__ = ["unfinished"]
+__all__ = ["APART_S", "dead_processes", "unfinished"]
 
 _SQL: Final = statements(__name__)
 
+APART_S: Final = 2.0
+"""How much longer others lived than a process that died before them, s. Who kills a whole job does
+it within that; a sign of life is 0.1 s old, more on a busy machine."""
+
+
+def dead_processes(tables: Tables) -> list[str]:
+    """A note on those that ended without closing their journals, as a signal ends them; or none."""
+    rows = query(tables, _SQL["died"]).dicts
+    if not rows:
+        return []
+    first = rows[0]
+    note = (
+        f"{whom(rows)} died, as by a signal, and closed no journal:"
+        f" {'the first of them' if len(rows) > 1 else 'it'} was last seen"
+        f" {seconds(first['lived_ns'])} after its start"
+    )
+    if first["before_ns"] > APART_S * 1e9:
+        note += f", {seconds(first['before_ns'])} before the last sign of life of the recording"
+    return [note]
+
 
 _ELSEWHERE_S: Final = 30.0
-"""How much longer than a rank of another machine others are seen, s: nobody can ask whether it
-runs."""
+"""How much longer than a rank of another machine others are seen, s: whether it runs cannot be
+asked."""
 
 _SHOWN: Final = 3
 """Processes of which it is told where they were."""
@@ -69,18 +87,18 @@ class _Overdue:
 
 
 def unfinished(run: Run) -> list[Cause]:
-    """What was open at the end of each training that did not end by itself."""
+    """What was open at the end of each run that did not end by itself."""
     opened = run.ask(_SQL["open"], outside=OUTSIDE)
     if not opened.rows:
         return []
     rows = opened.dicts
     dead = run.ask(_SQL["dead"], here=APART_S, elsewhere=_ELSEWHERE_S, outside=OUTSIDE)
-    found = list[Cause]()
+    causes = list[Cause]()
     for attempt in dict.fromkeys(row["attempt"] for row in rows):
-        mine = [row for row in rows if row["attempt"] == attempt]
+        own = [row for row in rows if row["attempt"] == attempt]
         gone = [row for row in dead.dicts if row["attempt"] == attempt]
-        found += _died(run, gone, mine, dead) if gone else _open(run, mine, opened)
-    return found
+        causes += _died(run, gone, own, dead) if gone else _open(run, own, opened)
+    return causes
 
 
 def _died(
@@ -88,29 +106,28 @@ def _died(
 ) -> list[Cause]:
     first = gone[0]
     saving = Saving({first["step_id"]: 1e9 * first["until_s"]})
-    if run.is_noise(saving):
-        return []
-    others = [row for row in rows if row["process"] not in {one["process"] for one in gone}]
+    dead = {row["process"] for row in gone}
+    others = [row for row in rows if row["process"] not in dead]
     inside = [row for row in rows if row["process"] == first["process"]]
     how = "died" if first["state"] == "died" else "was last seen"
     title = f"{whom(gone)} {how} {seconds(1e9 * first['until_s'])} before the recording ends"
     [last, *_] = _innermost(inside)[::-1]
     title += f", in {_what(last)}, and no step ended after it"
-    worst = [_told(run, row) for row in (last, *_innermost(others)[: _SHOWN - 1])]
-    return [_cause(run, saving, title, answer, gone, last, worst)]
+    worst = [_at(run, row) for row in (last, *_innermost(others)[: _SHOWN - 1])]
+    return _cause(run, saving, title, answer, gone, last, worst)
 
 
 def _open(run: Run, rows: Sequence[Mapping[str, Any]], answer: Answer) -> list[Cause]:
     overdue = _overdue(run, rows)
     if not overdue:
         return []
-    first = min(overdue, key=lambda one: (one.fine, one.row["start_ns"]))
+    first = min(overdue, key=lambda span: (span.fine, span.row["start_ns"]))
     row, past = first.row, first.past
-    alike = [one.row for one in overdue if one.fine == first.fine and _what(one.row) == _what(row)]
+    alike = [
+        span.row for span in overdue if span.fine == first.fine and _what(span.row) == _what(row)
+    ]
     saving = Saving({row["step_id"]: 1e9 * (row["until_s"] - (past.p50_s or 0.0))})
-    if run.is_noise(saving):
-        return []
-    runs, several = row["state"] == "running", len({one["process"] for one in alike}) > 1
+    runs, several = row["state"] == "running", len({span["process"] for span in alike}) > 1
     verb = ("are" if several else "is") if runs else ("were" if several else "was")
     title = f"{whom(alike)} {verb} in {_what(row)} for {seconds(1e9 * row['until_s'])}, "
     title += "until now; " if runs else "and the recording ends in it; "
@@ -118,22 +135,17 @@ def _open(run: Run, rows: Sequence[Mapping[str, Any]], answer: Answer) -> list[C
         title += f"it took {seconds(1e9 * past.p50_s)} before, in the median of {past.count:,}"
     else:
         title += "none had ended before"
-    shown = [one.row for one in overdue if one.row not in alike]
-    worst = [_told(run, one) for one in (*alike, *shown)[:_SHOWN]]
-    return [_cause(run, saving, title, answer, alike, row, worst)]
+    others = [span.row for span in overdue if span.row not in alike]
+    worst = [_at(run, span) for span in (*alike, *others)[:_SHOWN]]
+    return _cause(run, saving, title, answer, alike, row, worst)
 
 
 def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
     """Innermost of the spans that were open for longer than they may be."""
     ended = fill(_SQL["past"], islands=islands(_SQL["around"], "process, session, life"))
     names = sorted({row["name"] for row in rows} | {"step"})
-    told = run.ask(ended, names=names, between=BETWEEN, around=sorted(AROUND)).dicts
-    past = {
-        (one["name"], one["detail"]): Times(
-            one["count"], one["p50_s"], one["p99_s"], one["longest_s"]
-        )
-        for one in told
-    }
+    answer = run.ask(ended, names=names, between=BETWEEN, around=sorted(AROUND))
+    past = {(name, detail): Times(*times) for name, detail, *times in answer.rows}
     longest_s = past.get(("step", None), NO_TIMES).longest_s or 0.0
     inside = {(row["process"], row["id"]) for row in rows}
     late = dict[tuple[int, int], _Overdue]()
@@ -146,8 +158,8 @@ def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
             outermost = (row["process"], row["parent"]) not in inside
             fine = fineness(row["name"], outermost=outermost)
             late[row["process"], row["id"]] = _Overdue(row, times, fine)
-    around = {(one.row["process"], one.row["parent"]) for one in late.values()}
-    return [one for place, one in late.items() if place not in around]
+    around = {(span.row["process"], span.row["parent"]) for span in late.values()}
+    return [span for key, span in late.items() if key not in around]
 
 
 def _innermost(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -163,14 +175,14 @@ def _cause(
     who: Sequence[Mapping[str, Any]],
     what: Mapping[str, Any],
     worst: Iterable[str],
-) -> Cause:
+) -> list[Cause]:
     first = who[0]
     _, where = placed(first["rank"], "", first["process"])
-    where["step"] = run.numbers.get(first["step_id"], first["step_id"])
+    where["step"] = run.number(first["step_id"])
     where[_PLACES.get(what["name"], "stage")] = str(what["detail"] or what["name"])
     evidence = {"process": Evidence.of(dict.fromkeys(row["process"] for row in who))}
     return run.cause(
-        "unfinished", saving, title, answer, where=where, evidence=evidence, worst=worst
+        "unfinished", title, answer, saving, where=where, evidence=evidence, worst=worst
     )
 
 
@@ -183,10 +195,10 @@ def _what(row: Mapping[str, Any]) -> str:
     return str(row["name"])
 
 
-def _told(run: Run, row: Mapping[str, Any]) -> str:
+def _at(run: Run, row: Mapping[str, Any]) -> str:
     """Who was where since when."""
     since_s = (row["start_ns"] - run.extent.begin_ns) / 1e9
     return (
         f"{whom([row])} (process {row['process']}, pid {row['pid']} on {row['host']}) in"
-        f" {_what(row)}, from {since_s:,.0f} s after the begin of the first step on"
+        f" {_what(row)}, from {since_s:,.0f} s after the start of the first step on"
     )

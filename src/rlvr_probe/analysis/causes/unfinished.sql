@@ -1,3 +1,8 @@
+-- name: died
+SELECT process, rank, role, last_seen_ns - start_ns AS lived_ns,
+       (SELECT max(last_seen_ns) FROM process) - last_seen_ns AS before_ns
+FROM process WHERE state = 'died' ORDER BY last_seen_ns, process
+
 -- name: unfinished
 stepped AS (
     SELECT attempt, min(end_ns) AS since_ns
@@ -5,7 +10,8 @@ stepped AS (
     GROUP BY attempt
 ), unfinished AS (
     -- Trainings of which somebody that tells of stages was inside one when last seen.
-    SELECT w.attempt, max(w.end_ns) AS until_ns, arg_max(w.step_id, w.end_ns) AS step_id,
+    SELECT w.attempt, max(w.end_ns) AS until_ns,
+           arg_max(w.step_id, (w.end_ns, w.step_id)) AS step_id,
            coalesce(any_value(s.since_ns), min(w.start_ns)) AS since_ns
     FROM ledger_window AS w LEFT JOIN stepped AS s USING (attempt)
     WHERE w.attempt IN (

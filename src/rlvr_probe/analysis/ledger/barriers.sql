@@ -1,34 +1,42 @@
+-- name: turned
+-- What the turns of these trajectories took, and which was longest.
+SELECT trajectory_id, sum(ns) AS ns, max(end_ns) AS end_ns,
+       arg_max(turn, (ns, turn)) FILTER (ns IS NOT NULL) AS longest
+FROM (SELECT *, end_ns - start_ns AS ns FROM turn)
+WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
+
+-- name: used
+-- The same of their tool calls.
+SELECT trajectory_id, sum(ns) AS ns,
+       arg_max(turn, (ns, turn, tool)) FILTER (ns IS NOT NULL) AS longest,
+       arg_max(tool, (ns, turn, tool)) FILTER (ns IS NOT NULL) AS tool
+FROM (SELECT *, end_ns - start_ns AS ns FROM tool_call)
+WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
+
 -- name: lived
 -- The trajectory of each batch that was decoded last, and the one that was told last.
 CREATE OR REPLACE TEMP TABLE barrier_lived AS
-WITH one AS (
+WITH last AS (
     SELECT unnest([decoded_last, told_last]) AS trajectory_id FROM ledger_batch
     WHERE mode = 'train'
-), turned AS (
-    SELECT trajectory_id, sum(end_ns - start_ns) AS ns, max(end_ns) AS end_ns,
-           arg_max(turn, end_ns - start_ns) AS longest
-    FROM turn WHERE trajectory_id IN (SELECT trajectory_id FROM one) GROUP BY trajectory_id
-), called AS (
-    SELECT trajectory_id, sum(end_ns - start_ns) AS ns, arg_max(turn, end_ns - start_ns) AS longest,
-           arg_max(tool, end_ns - start_ns) AS tool
-    FROM tool_call WHERE trajectory_id IN (SELECT trajectory_id FROM one) GROUP BY trajectory_id
-), verified AS (
-    SELECT trajectory_id, arg_max(function, end_ns) AS function
-    FROM verification WHERE trajectory_id IN (SELECT trajectory_id FROM one)
+), turned AS ({turned}), called AS ({used}), verified AS (
+    SELECT trajectory_id,
+           arg_max(function, (end_ns, function)) FILTER (end_ns IS NOT NULL) AS function
+    FROM verification WHERE trajectory_id IN (SELECT trajectory_id FROM last)
     GROUP BY trajectory_id
 )
 SELECT DISTINCT trajectory.trajectory_id, batch_id, trajectory.start_ns, trajectory.end_ns, engine,
        turned.end_ns AS decoded_ns, coalesce(called.ns, 0) > turned.ns AS by_tools,
        coalesce(called.ns, 0) AS tools_ns, called.tool,
        turned.longest AS longest_turn, called.longest AS longest_call, function
-FROM one JOIN trajectory USING (trajectory_id) JOIN turned USING (trajectory_id)
+FROM last JOIN trajectory USING (trajectory_id) JOIN turned USING (trajectory_id)
 LEFT JOIN called USING (trajectory_id) LEFT JOIN verified USING (trajectory_id)
 
 -- name: called
 -- Barriers of a run with a controller: whoever waits there, waits from its begin on or later.
 CREATE OR REPLACE TEMP TABLE barrier AS
 WITH cluster AS (
-    SELECT stage, cluster, first_ns, arg_max(gpu, end_ns) AS last FROM ledger_cluster
+    SELECT stage, cluster, first_ns, arg_max(gpu, (end_ns, gpu)) AS last FROM ledger_cluster
     GROUP BY stage, cluster, first_ns
 ), every AS (
     SELECT batch.step_id, 'wait.rollout' AS category, batch.start_ns,
@@ -107,7 +115,7 @@ WHERE starts_with(category, 'wait.')
 -- A rank stood still before, between or behind its calls: for the longest tool of that time, if
 -- there was any.
 INSERT INTO barrier_wait BY NAME
-WITH mine AS MATERIALIZED (
+WITH own AS MATERIALIZED (
     SELECT step_id, attempt, gpu, start_ns, end_ns, ns FROM barrier_own
     WHERE category = 'wait.rollout' AND waits_for = 'tools'
 ), called AS MATERIALIZED (
@@ -116,23 +124,24 @@ WITH mine AS MATERIALIZED (
     WHERE mode = 'train'
 ), meant AS (
     -- The first and the last wait that a call is open in.
-    SELECT called.*, mine.start_ns AS from_ns FROM called
-    ASOF JOIN mine ON called.gpu = mine.gpu AND called.start_ns < mine.end_ns
-    WHERE called.end_ns > mine.start_ns
+    SELECT called.*, own.start_ns AS from_ns, called.end_ns - called.start_ns AS ns FROM called
+    ASOF JOIN own ON called.gpu = own.gpu AND called.start_ns < own.end_ns
+    WHERE called.end_ns > own.start_ns
     UNION
-    SELECT called.*, mine.start_ns AS from_ns FROM called
-    ASOF JOIN mine ON called.gpu = mine.gpu AND called.end_ns > mine.start_ns
-    WHERE called.start_ns < mine.end_ns
+    SELECT called.*, own.start_ns AS from_ns, called.end_ns - called.start_ns AS ns FROM called
+    ASOF JOIN own ON called.gpu = own.gpu AND called.end_ns > own.start_ns
+    WHERE called.start_ns < own.end_ns
 )
-SELECT mine.step_id, 'rollout' AS barrier, any_value(ns) AS gpu_ns,
+SELECT own.step_id, 'rollout' AS barrier, any_value(own.ns) AS gpu_ns,
        CASE WHEN count(meant.from_ns) > 0 THEN 'tool' END AS last_kind,
        any_value(who.process) AS process, any_value(who.rank) AS rank,
-       arg_max(trajectory_id, meant.end_ns - meant.start_ns) AS trajectory_id,
-       arg_max(turn, meant.end_ns - meant.start_ns) AS turn,
-       arg_max(tool, meant.end_ns - meant.start_ns) AS name
-FROM mine LEFT JOIN gpu_rank who USING (gpu, attempt)
-LEFT JOIN meant ON meant.gpu = mine.gpu AND meant.from_ns = mine.start_ns
-GROUP BY mine.step_id, mine.gpu, mine.start_ns
+       -- Nothing of a wait without a tool: there the key is of NULLs.
+       arg_max(trajectory_id, (meant.ns, trajectory_id, turn, tool)) AS trajectory_id,
+       arg_max(turn, (meant.ns, trajectory_id, turn, tool)) AS turn,
+       arg_max(tool, (meant.ns, trajectory_id, turn, tool)) AS name
+FROM own LEFT JOIN gpu_rank who USING (gpu, attempt)
+LEFT JOIN meant ON meant.gpu = own.gpu AND meant.from_ns = own.start_ns
+GROUP BY own.step_id, own.gpu, own.start_ns
 
 -- name: met
 -- Ranks meet at the end of their rollouts.
@@ -147,19 +156,22 @@ WITH meant AS (
     JOIN gpu_teller told USING (process) LEFT JOIN meant USING (step_id, gpu)
     WHERE told.own
 ), met AS (
-    SELECT step_id, sum(ns)::BIGINT AS gpu_ns, arg_min(gpu, ns) AS gpu FROM each_gpu
+    SELECT step_id, sum(ns)::BIGINT AS gpu_ns, arg_min(gpu, (ns, gpu)) AS gpu FROM each_gpu
     GROUP BY step_id HAVING sum(ns) > 0
 ), lived AS (
     SELECT step_id, gpu, one.trajectory_id, max(turn.end_ns) AS decoded_ns,
-           coalesce(arg_max(turn.response_tokens, turn.end_ns), one.response_tokens) AS tokens
+           coalesce(arg_max(turn.response_tokens, (turn.end_ns, turn.turn))
+                        FILTER (turn.end_ns IS NOT NULL), one.response_tokens) AS tokens
     FROM met JOIN gpu_process USING (gpu) JOIN trajectory one USING (step_id, process)
     LEFT JOIN turn USING (trajectory_id) WHERE mode = 'train'
     GROUP BY step_id, gpu, one.trajectory_id, one.response_tokens
 ), called AS (
-    SELECT step_id, sum(end_ns - start_ns) AS ns,
-           arg_max(trajectory_id, end_ns - start_ns) AS trajectory_id,
-           arg_max(tool, end_ns - start_ns) AS tool
-    FROM lived JOIN tool_call USING (trajectory_id) GROUP BY step_id
+    SELECT step_id, sum(ns) AS ns,
+           arg_max(trajectory_id, (ns, trajectory_id, tool)) FILTER (ns IS NOT NULL)
+               AS trajectory_id,
+           arg_max(tool, (ns, trajectory_id, tool)) FILTER (ns IS NOT NULL) AS tool
+    FROM (SELECT *, end_ns - start_ns AS ns FROM lived JOIN tool_call USING (trajectory_id))
+    GROUP BY step_id
 ), decoded AS (
     SELECT stage.step_id, sum(busy.end_ns - busy.start_ns) AS ns
     FROM met JOIN gpu_process USING (gpu) JOIN ledger_stage stage USING (step_id, process)
@@ -167,7 +179,7 @@ WITH meant AS (
         AND busy.end_ns <= stage.end_ns
     WHERE stage.name = 'rollout' AND stage.mode = 'train' GROUP BY stage.step_id
 ), last AS (
-    SELECT step_id, arg_max(trajectory_id, (decoded_ns, tokens)) AS trajectory_id
+    SELECT step_id, arg_max(trajectory_id, (decoded_ns, tokens, trajectory_id)) AS trajectory_id
     FROM lived GROUP BY step_id
 )
 SELECT met.step_id, 'rollout' AS barrier, gpu_ns,
@@ -187,19 +199,12 @@ WITH waited AS (
     WHERE category = 'wait.rollout' AND waits_for = 'server' GROUP BY step_id
 ), last AS (
     -- Of those that one call generates, the longest is what it waits for.
-    SELECT step_id, arg_max(trajectory_id, (turn.end_ns, coalesce(turn.response_tokens, 0)))
-               AS trajectory_id
+    SELECT step_id, arg_max(trajectory_id, (turn.end_ns, coalesce(turn.response_tokens, 0),
+                                            trajectory_id)) AS trajectory_id
     FROM trajectory one JOIN turn USING (trajectory_id)
     WHERE mode = 'train' AND step_id IN (SELECT step_id FROM waited) AND turn.end_ns IS NOT NULL
     GROUP BY step_id
-), turned AS (
-    SELECT trajectory_id, sum(end_ns - start_ns) AS ns, arg_max(turn, end_ns - start_ns) AS longest
-    FROM turn WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
-), called AS (
-    SELECT trajectory_id, sum(end_ns - start_ns) AS ns, arg_max(turn, end_ns - start_ns) AS longest,
-           arg_max(tool, end_ns - start_ns) AS tool
-    FROM tool_call WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
-)
+), turned AS ({turned}), called AS ({used})
 SELECT step_id, 'rollout' AS barrier, gpu_ns,
        CASE WHEN called.ns > turned.ns THEN 'tool' WHEN turned.ns IS NOT NULL THEN 'turn' END
            AS last_kind, trajectory_id,
@@ -215,14 +220,14 @@ WITH waited AS (
     GROUP BY step_id, gpu
 ), made AS (
     SELECT stage.step_id, told.gpu, sum(call.end_ns - call.start_ns)::BIGINT AS ns,
-           arg_max(function, call.end_ns - call.start_ns) AS function
+           arg_max(function, (call.end_ns - call.start_ns, function)) AS function
     FROM ledger_stage stage JOIN gpu_teller told USING (process)
     JOIN span call ON call.process = stage.process AND call.name = 'reward_fn'
         AND call.start_ns >= stage.start_ns AND call.end_ns <= stage.end_ns
         AND call.step_id = stage.step_id
     WHERE stage.name = 'reward' AND stage.mode = 'train' GROUP BY stage.step_id, told.gpu
 ), before AS (
-    SELECT reward.step_id, told.gpu, arg_max(stage.name, stage.end_ns) AS stage
+    SELECT reward.step_id, told.gpu, arg_max(stage.name, (stage.end_ns, stage.start_ns)) AS stage
     FROM ledger_stage reward JOIN ledger_stage stage
         ON stage.process = reward.process AND stage.step_id = reward.step_id
        AND stage.end_ns <= reward.start_ns AND stage.mode = 'train'
@@ -237,13 +242,13 @@ FROM waited LEFT JOIN made USING (step_id, gpu) LEFT JOIN before USING (step_id,
 -- Ranks meet where rewards are gathered: one was late before, or its functions took longer.
 INSERT INTO barrier_wait BY NAME
 WITH last AS (
-    SELECT step_id, sum(made_ns)::BIGINT AS made_ns, sum(ns - made_ns)::BIGINT AS met_ns,
-           arg_min(gpu, ns - made_ns) AS gpu, arg_min(function, ns - made_ns) AS function,
-           arg_min(before, ns - made_ns) AS before,
+    SELECT step_id, sum(made_ns)::BIGINT AS made_ns, sum(met_ns)::BIGINT AS met_ns,
+           arg_min(gpu, (met_ns, gpu)) AS gpu, arg_min(function, (met_ns, gpu)) AS function,
+           arg_min(before, (met_ns, gpu)) AS before,
            -- Everybody leaves at the same time: whoever waited in all longest came first.
-           max(ns) - arg_min(ns, ns - made_ns) AS late_ns,
-           arg_min(made_ns, ns - made_ns) - min(made_ns) AS slow_ns
-    FROM barrier_reward GROUP BY step_id
+           max(ns) - arg_min(ns, (met_ns, gpu)) AS late_ns,
+           arg_min(made_ns, (met_ns, gpu)) - min(made_ns) AS slow_ns
+    FROM (SELECT *, ns - made_ns AS met_ns FROM barrier_reward) GROUP BY step_id
 ), named AS (
     SELECT last.*, who.process, who.rank
     FROM last JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
@@ -265,11 +270,13 @@ WITH waited AS (
     WHERE category = 'wait.rollout' AND waits_for = 'queue'
     GROUP BY own.step_id
 ), last AS (
-    SELECT step_id, arg_max(batch_id, scored_ns) AS batch_id, max(scored_ns) AS scored_ns
+    SELECT step_id, arg_max(batch_id, (scored_ns, batch_id)) AS batch_id,
+           max(scored_ns) AS scored_ns
     FROM queue_group WHERE step_id IS NOT NULL GROUP BY step_id
 ), scored AS (
-    SELECT batch_id, arg_max(function, end_ns - start_ns) AS function FROM reward_call
-    GROUP BY batch_id
+    SELECT batch_id, arg_max(function, (end_ns - start_ns, function))
+               FILTER (end_ns - start_ns IS NOT NULL) AS function
+    FROM reward_call GROUP BY batch_id
 )
 SELECT waited.step_id, 'rollout' AS barrier, gpu_ns,
        CASE WHEN scored_ns - one.end_ns > one.end_ns - one.start_ns THEN 'reward'
@@ -278,7 +285,8 @@ SELECT waited.step_id, 'rollout' AS barrier, gpu_ns,
        CASE last_kind WHEN 'reward' THEN scored.function WHEN 'tool' THEN tool END AS name
 FROM waited LEFT JOIN last USING (step_id)
 LEFT JOIN (SELECT * FROM barrier_lived
-           QUALIFY row_number() OVER (PARTITION BY batch_id ORDER BY end_ns DESC) = 1) one
+           QUALIFY row_number() OVER (
+               PARTITION BY batch_id ORDER BY end_ns DESC, trajectory_id DESC) = 1) one
     USING (batch_id)
 LEFT JOIN scored USING (batch_id)
 WHERE gpu_ns > 0
@@ -296,8 +304,9 @@ GROUP BY step_id, category
 -- Ranks meet in a collective: the last is whose tensor cores were busiest.
 INSERT INTO barrier_wait BY NAME
 SELECT step_id, 'update' AS barrier, sum(ns)::BIGINT AS gpu_ns,
-       substr(any_value(category), 6) AS last_kind, arg_max(who.process, level) AS process,
-       arg_max(who.rank, level) AS rank
+       substr(any_value(category), 6) AS last_kind,
+       arg_max(who.process, (level, gpu)) FILTER (level IS NOT NULL) AS process,
+       arg_max(who.rank, (level, gpu)) FILTER (level IS NOT NULL) AS rank
 FROM hidden_wait JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
 GROUP BY step_id, category HAVING sum(ns) > 0
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from rlvr_probe.analysis.statements import read_texts
 
 __all__ = [
     "CATEGORIES",
@@ -12,115 +13,62 @@ __all__ = [
     "MEANING",
     "STAGE_WAIT",
     "STAGE_WORK",
-    "Layer",
     "cases",
     "layers",
 ]
 
-MEANING: Final[Mapping[str, str]] = {
-    "work.rollout": "with at least one sequence in its engine, however few",
-    "work.old_logprob": "of its own computation in that stage",
-    "work.ref_logprob": "of its own computation in that stage",
-    "work.values": "of its own computation in that stage",
-    "work.update_actor": "of its own computation in that stage",
-    "work.update_critic": "of its own computation in that stage",
-    "work.weight_sync": "of its own part in moving weights; of an engine that stands still for it",
-    "work.other": "of a call, or a stage, that has no name of ours",
-    "wait.rollout": "without a sequence to decode while the batch still has some; of a trainer,"
-    " until a queue has what a step needs",
-    "wait.reward": "with nothing left to decode until all is verified; a reward stage",
-    "wait.update": "after its own part of a stage of the training, until the last one has done its"
-    " part; of a rollout engine beside the training: nothing is left to decode",
-    "wait.refit": "after its own part in moving weights, until the last one has done its part",
-    "bubble": "in which nobody does anything that has a name, between two stages or steps",
-    "overhead.data": "of fetching prompts",
-    "overhead.dispatch": "in a stage until a call has reached the rank, and from the end of the"
-    " last rank to that of the stage",
-    "overhead.advantage": "of computing advantages",
-    "overhead.probe": "that the probe took by its own account, as far as it is not in a stage",
-    "eval": "of an evaluation, with everything in it",
-    "checkpoint": "of a checkpoint, with everything in it",
-    "discarded.filtered": "of rollout, for groups that did not pass a filter",
-    "discarded.surplus": "of rollout, for groups that passed and were not trained on",
-    "discarded.stale": "of rollout, for groups that were too old when they were taken from a queue",
-    "discarded.truncated": "of rollout, for trajectories cut at the cap of which no token is in the"
-    " loss",
-    "discarded.redone": "of steps that were thrown away because a later attempt began before them",
-    "unaccounted": "that nothing was recorded of",
-}
+MEANING: Final[Mapping[str, str]] = read_texts(__package__, "categories.ini")["categories"]
 """Every category, and of which time of one GPU it is."""
 
 CATEGORIES: Final = tuple(MEANING)
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One kind of interval that may be known of a GPU.
-
-    Attributes:
-        name: Of the layer.
-        category: What its time is called where no later layer covers it.
-    """
-
-    name: str
-    category: str
-
-
-LAYERS: Final = (
-    Layer("bubble", "bubble"),
-    Layer("idle", "wait.update"),
-    Layer("other", "work.other"),
-    Layer("dispatch", "overhead.dispatch"),
-    Layer("unknown", "unaccounted"),
-    Layer("wait.reward", "wait.reward"),
-    Layer("wait.rollout", "wait.rollout"),
-    Layer("full", "wait.update"),
-    Layer("wait.update", "wait.update"),
-    Layer("wait.refit", "wait.refit"),
-    Layer("data", "overhead.data"),
-    Layer("queue", "wait.rollout"),
-    Layer("advantage", "overhead.advantage"),
-    Layer("old_logprob", "work.old_logprob"),
-    Layer("ref_logprob", "work.ref_logprob"),
-    Layer("values", "work.values"),
-    Layer("update_critic", "work.update_critic"),
-    Layer("update_actor", "work.update_actor"),
-    Layer("rollout", "work.rollout"),
-    Layer("weight_sync", "work.weight_sync"),
-    Layer("checkpoint", "checkpoint"),
-    Layer("eval", "eval"),
-)
-"""From what is said only where nothing else is known, to what nothing else is said beside."""
-
-NUMBER: Final = {layer.name: number for number, layer in enumerate(LAYERS)}
-
-STAGE_WORK: Final[Mapping[str, str]] = {
-    "data": "data",
-    "rollout": "rollout",
-    "reward": "wait.reward",
-    "old_logprob": "old_logprob",
-    "ref_logprob": "ref_logprob",
-    "values": "values",
-    "advantage": "advantage",
-    "update_actor": "update_actor",
-    "update_critic": "update_critic",
-    "weight_sync": "weight_sync",
-    "eval": "eval",
+LAYERS: Final[Mapping[str, str]] = {
+    "bubble": "bubble",
+    "idle": "wait.update",
+    "other": "work.other",
+    "dispatch": "overhead.dispatch",
+    "unknown": "unaccounted",
+    "wait.reward": "wait.reward",
+    "wait.rollout": "wait.rollout",
+    "full": "wait.update",
+    "wait.update": "wait.update",
+    "wait.refit": "wait.refit",
+    "data": "overhead.data",
+    "queue": "wait.rollout",
+    "advantage": "overhead.advantage",
+    "old_logprob": "work.old_logprob",
+    "ref_logprob": "work.ref_logprob",
+    "values": "work.values",
+    "update_critic": "work.update_critic",
+    "update_actor": "work.update_actor",
+    "rollout": "work.rollout",
+    "weight_sync": "work.weight_sync",
     "checkpoint": "checkpoint",
-    "other": "other",
+    "eval": "eval",
 }
-"""The layer of a stage where only its begin and end are known."""
+"""Kinds of intervals that may be known of a GPU, and what the time of each is called where no later
+one covers it."""
+
+NUMBER: Final = {layer: number for number, layer in enumerate(LAYERS)}
 
 STAGE_CALL: Final[Mapping[str, str]] = {
-    **{
-        stage: stage
-        for stage in (
-            "rollout", "old_logprob", "ref_logprob", "values", "update_actor", "update_critic",
-            "weight_sync", "eval", "checkpoint",
-        )
-    },
+    stage: stage
+    for stage in (
+        "rollout", "old_logprob", "ref_logprob", "values", "update_actor", "update_critic",
+        "weight_sync", "eval", "checkpoint",
+    )
 }  # fmt: skip
-"""The layer of what one rank does in a stage; of others it has no name of ours."""
+"""The layer of what one rank does in a stage; of others it is that of other work."""
+
+STAGE_WORK: Final[Mapping[str, str]] = {
+    **STAGE_CALL,
+    "data": "data",
+    "advantage": "advantage",
+    "reward": "wait.reward",
+    "other": "other",
+}
+"""The layer of a stage where only its start and end are known."""
 
 STAGE_WAIT: Final[Mapping[str, str]] = {
     "rollout": "wait.rollout",

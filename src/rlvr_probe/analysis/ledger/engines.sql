@@ -7,8 +7,8 @@ SELECT count(*) > 0 FROM request
 
 -- name: owners
 WITH first AS (
-  SELECT attempt, engine, arg_min(turn.start_ns, turn.start_ns) AS start_ns,
-    arg_min(turn.end_ns, turn.start_ns) AS end_ns
+  SELECT attempt, engine, min(turn.start_ns) AS start_ns,
+    arg_min(turn.end_ns, (turn.start_ns, turn.end_ns)) AS end_ns
   FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
   WHERE engine IS NOT NULL GROUP BY attempt, engine
 )

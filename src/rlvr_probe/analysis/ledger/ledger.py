@@ -1,4 +1,4 @@
-"""Puts the ledger of a recording together."""
+"""The ledger of a recording: what it counts, from when to when, and where all of it went."""
 
 from __future__ import annotations
 
@@ -8,22 +8,152 @@ from typing import Final
 
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
-from rlvr_probe.analysis.ledger.extent import find_extent
-from rlvr_probe.analysis.ledger.hidden import find_hidden
-from rlvr_probe.analysis.ledger.moves import make_cells
-from rlvr_probe.analysis.ledger.notes import notes_of
+from rlvr_probe.analysis.ledger.gpu_lookup import Gpu, insert
+from rlvr_probe.analysis.ledger.painting import (
+    find_rollout,
+    find_stages,
+    paint_queue,
+    paint_rollout,
+    paint_stages,
+)
 from rlvr_probe.analysis.ledger.places import find_places
-from rlvr_probe.analysis.ledger.queue import paint_queue
-from rlvr_probe.analysis.ledger.rollout import find_rollout, paint_rollout
-from rlvr_probe.analysis.ledger.search import Gpu, insert
-from rlvr_probe.analysis.ledger.stages import find_stages, paint_stages
-from rlvr_probe.analysis.ledger.sweep import begin_paint, sweep
+from rlvr_probe.analysis.ledger.timeline import begin_paint, find_hidden, make_cells, sweep
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Ledger", "make_ledger"]
+__all__ = [
+    "GPU",
+    "HIDDEN",
+    "Extent",
+    "Ledger",
+    "Unit",
+    "find_extent",
+    "make_ledger",
+    "notes_of",
+    "unit_of",
+]
 
 _SQL: Final = statements(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The name of what has the time.
+
+    Attributes:
+        name: ``GPU`` or ``rank``; its time is in ``GPU-s`` or ``rank-s``.
+        several: What some of them are: ranks of a training alone, or also what stands beside it.
+    """
+
+    name: str
+    several: str
+
+    def say(self, text: str) -> str:
+        """A sentence or a unit that is about GPUs, about what stands for them."""
+        return text.replace("GPU", self.name)
+
+    def count(self, number: int) -> str:
+        """That many of them."""
+        return f"1 {self.name}" if number == 1 else f"{number:,} {self.several}"
+
+
+GPU: Final = Unit("GPU", "GPUs")
+
+
+def unit_of(tables: Tables) -> Unit:
+    """Of the ledger of these tables: ranks, and engines, stand for GPUs where none is known."""
+    if not tables.has("gpu"):
+        return GPU
+    [[count, known, ranks]] = tables.sql.execute(_SQL["unit"]).fetchall()
+    if known or not count:
+        return GPU
+    return Unit("rank", "ranks" if ranks == count else "ranks or engines")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """GPUs, and from when to when.
+
+    Attributes:
+        gpus: How many there are, whether they train or generate.
+        begin_ns, end_ns: From the begin of the first step to the end of the last, on the clock of
+            the run; what had not ended lasted until its process was last seen.
+        steps: Trainer steps in it, those that were thrown away too.
+    """
+
+    gpus: int
+    begin_ns: int
+    end_ns: int
+    steps: int
+
+    @property
+    def wall_ns(self) -> int:
+        """Wall time, ns."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def gpu_s(self) -> float:
+        """GPUs times wall time, s."""
+        return self.gpus * self.wall_ns / 1e9
+
+
+def find_extent(tables: Tables) -> Extent | None:
+    """The extent of a recording; None of one without steps that have times.
+
+    Makes the tables of GPUs and stages where the ledger has not made them.
+    """
+    if not tables.has("gpu", "ledger_window"):
+        find_places(tables)
+        find_stages(tables)
+    [[gpus, begin_ns, end_ns, steps]] = tables.sql.execute(_SQL["extent"]).fetchall()
+    return None if begin_ns is None else Extent(gpus, begin_ns, end_ns, steps)
+
+
+HIDDEN = (
+    "waiting inside a collective of an update cannot be told from work: tensor activity was not"
+    " read of every GPU that took part"
+)
+
+
+def notes_of(tables: Tables) -> list[str]:
+    """What cannot be told of this recording."""
+    sql = tables.sql
+    notes = list[str]()
+    [[after_s]] = sql.execute(_SQL["after"]).fetchall()
+    if after_s is not None:
+        notes.append(
+            f"the training was seen for {after_s:,.0f} s more after its last step and what was open"
+            " in it: nothing says what it did then, and it is not in the ledger"
+        )
+    [[gpus, known]] = sql.execute(_SQL["known_gpus"]).fetchall()
+    if gpus and not known:
+        ranks = (
+            "a rank stands for one" if gpus == 1 else f"{gpus} ranks or engines stand for one each"
+        )
+        notes.append(f"no GPU is known that this run worked on: {ranks}")
+    [[unread]] = sql.execute(_SQL["unread"]).fetchall()
+    if unread:
+        notes.append(HIDDEN)
+    whole = sql.execute(_SQL["whole"]).fetchall()
+    if whole:
+        names = ", ".join(f"{name} ({count})" for name, count in whole)
+        notes.append(
+            "some stages are known only as a whole, so that waiting in them counts as work:"
+            f" {names}"
+        )
+    [[missing]] = sql.execute(_SQL["unrecorded"]).fetchall()
+    if missing:
+        notes.append(f"{missing} ranks of the training recorded nothing")
+    [[beside]] = sql.execute(_SQL["beside"]).fetchall()
+    if beside:
+        notes.append(f"{beside} GPUs were read that nobody of this run is known to work on")
+    [[width]] = sql.execute(_SQL["width"]).fetchall()
+    if width is not None and width > 0:
+        notes.append(
+            f"machines wait for each other by clocks that are known to {width:.3g} s: what is"
+            " shorter counts as dispatch"
+        )
+    return notes
 
 
 _LARGE: Final = (

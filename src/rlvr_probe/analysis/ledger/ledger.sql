@@ -1,3 +1,56 @@
+-- name: unit
+SELECT count(*), count(device), count(*) FILTER (starts_with(key, 'rank ')) FROM gpu
+
+-- name: extent
+SELECT (SELECT count(*) FROM gpu), min(start_ns), max(end_ns), count(DISTINCT step_id)
+FROM ledger_window
+
+-- name: unread
+SELECT count(*) FROM (
+    SELECT step_id, category FROM segment WHERE starts_with(category, 'work.update')
+    GROUP BY step_id, category HAVING count(DISTINCT gpu) > 1
+) one ANTI JOIN hidden_wait USING (step_id, category)
+
+-- name: whole
+SELECT name, count(DISTINCT stage) FROM ledger_stage stage
+WHERE mode = 'train' AND end_ns > start_ns
+  AND process IN (SELECT process FROM gpu_teller WHERE NOT own)
+  AND stage NOT IN (SELECT stage FROM ledger_part WHERE stage IS NOT NULL)
+  AND stage NOT IN (SELECT stage FROM ledger_rollout)
+  AND name IN ('rollout', 'old_logprob', 'ref_logprob', 'values', 'update_actor', 'update_critic',
+               'weight_sync')
+GROUP BY name
+UNION ALL
+SELECT name, count(*) FROM ledger_stage
+WHERE mode = 'train' AND name = 'rollout' AND stage NOT IN (SELECT stage FROM ledger_rollout)
+  AND process IN (SELECT process FROM gpu_teller WHERE own)
+GROUP BY name
+ORDER BY name
+
+-- name: beside
+SELECT count(*) FROM device
+WHERE kind = 'gpu' AND device NOT IN (SELECT device FROM gpu WHERE device IS NOT NULL)
+
+-- name: after
+-- For how long a training was seen after all that is known of it, s; where its processes did not
+-- end by themselves, and it is longer than any of its steps.
+WITH ended AS (
+    SELECT max(end_ns) AS end_ns, max(end_ns - start_ns) AS longest_ns FROM ledger_window
+)
+SELECT max(p.last_seen_ns - ended.end_ns) / 1e9 AS s
+FROM process AS p, ended
+WHERE process IN (SELECT process FROM gpu_teller) AND state IN ('running', 'died', 'unknown')
+  AND p.last_seen_ns - ended.end_ns > greatest(longest_ns, 10e9)
+
+-- name: unrecorded
+SELECT count(*) FROM gpu WHERE process IS NULL AND part = 'train'
+
+-- name: width
+SELECT max(width_ns) / 1e9 FROM ledger_clock
+
+-- name: known_gpus
+SELECT count(*), count(device) FROM gpu
+
 -- name: span
 SELECT begin_ns, end_ns FROM ledger_span
 

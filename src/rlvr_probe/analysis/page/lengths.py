@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlvr_probe.analysis.figures import Answer, query
 from rlvr_probe.analysis.page.selection import together
+from rlvr_probe.analysis.results import Answer, query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rlvr_probe.analysis.figures import query
+from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause
-from rlvr_probe.analysis.figures import Answer, query
 from rlvr_probe.analysis.page.selection import chosen_gpus, chosen_steps
+from rlvr_probe.analysis.results import Answer, query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

@@ -2,7 +2,7 @@
 
 In Python, over columns: a run that ``show`` is asked for while it trains is small, and to load what
 SQL takes longer than all of this. Lengths, turns and rewards are defined as in the chapters of
-:mod:`rlvr_probe.analysis.chapters`; tests hold one against the other.
+:mod:`rlvr_probe.analysis.metrics`; tests hold one against the other.
 """
 
 from rlvr_probe.analysis.summary.summary import SHOW_SCHEMA_VERSION, summarize

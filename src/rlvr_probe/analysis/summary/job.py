@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.quantiles import distribution_of
+from rlvr_probe.analysis.statistics import distribution_of
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.columns import firsts_of
 from rlvr_probe.model.trace import Step, Trace

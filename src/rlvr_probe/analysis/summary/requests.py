@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rlvr_probe.analysis.quantiles import distribution
+from rlvr_probe.analysis.statistics import distribution
 from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Trace
 

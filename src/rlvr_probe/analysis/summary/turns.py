@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.quantiles import distribution, distribution_of
+from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.turns import tool_times, turn_counts
 

@@ -7,8 +7,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rlvr_probe.analysis.characterization import LEDGER_QUERY, Characterization
-from rlvr_probe.analysis.figures import Answer
 from rlvr_probe.analysis.ledger import MEANING, Ledger
+from rlvr_probe.analysis.results import Answer, Queried
 
 __all__ = ["CHARACTERIZE_SCHEMA_VERSION", "to_document"]
 
@@ -66,7 +66,10 @@ def _answer(answer: Answer) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """``value`` as JSON knows it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        names = [field.name for field in fields(value)]
+        if isinstance(value, Queried):
+            names.insert(names.index("query") + 1, "inputs")
+        return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

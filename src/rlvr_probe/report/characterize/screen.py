@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import NATURAL
-from rlvr_probe.analysis.characterization import Characterization
-from rlvr_probe.analysis.figures import Figure
+from rlvr_probe.analysis.characterization import LOST, NO_CAUSE, Characterization, unexplained
 from rlvr_probe.analysis.ledger import Ledger
-from rlvr_probe.analysis.unexplained import LOST, NO_CAUSE, unexplained
+from rlvr_probe.analysis.results import Figure
 from rlvr_probe.report.document import Block, Column, Line, amount, bar, clean, duration, grid
 from rlvr_probe.report.document import seconds as digits
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.characterization import Characterization
-from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series
 from rlvr_probe.analysis.page.references import referred
 from rlvr_probe.analysis.page.source import hosts, lost
+from rlvr_probe.analysis.results import Chapter, Evidence, Figure, Series
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.headline import FAMILIES, headline
 from rlvr_probe.report.page.ledgers import ledger_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.causes import NATURAL
-from rlvr_probe.analysis.characterization import Characterization
+from rlvr_probe.analysis.characterization import NO_CAUSE, Characterization, unexplained
 from rlvr_probe.analysis.ledger import Ledger
-from rlvr_probe.analysis.unexplained import NO_CAUSE, unexplained
 
 __all__ = ["FAMILIES", "headline"]
 

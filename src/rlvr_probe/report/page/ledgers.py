@@ -6,7 +6,7 @@ from typing import Any
 
 from rlvr_probe.analysis.characterization import LEDGER_QUERY
 from rlvr_probe.analysis.ledger import CATEGORIES, MEANING, Ledger
-from rlvr_probe.analysis.ledger.unit import Unit
+from rlvr_probe.analysis.ledger.ledger import Unit
 from rlvr_probe.analysis.page.ledgers import Map, barriers, bars_of, map_of
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.plain import drawn

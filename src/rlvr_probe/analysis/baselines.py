@@ -1,0 +1,168 @@
+"""For how long a thing may be open: as its kind took before, or by a setting where few did.
+
+With twenty that ended: three times their 99th percentile, longer than any of them, and ten seconds
+at least; what goes on between two steps two minutes at least, because what no span covers may be
+rare and long, as an upload every hundred steps. With fewer: so many times the longest of them, two
+minutes at least, or a number of seconds, whichever is less, but never before three times the
+longest. With none: that number of seconds. Where things end inside of what is open, that is from
+the last one on, or so many times as long in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Literal
+
+from rlvr_probe.analysis.statistics import quantile
+from rlvr_probe.model import names
+from rlvr_probe.recording.between import BETWEEN
+from rlvr_probe.recording.follow.member import Member, Past, Work
+
+__all__ = [
+    "LEAST",
+    "NO_TIMES",
+    "UNCOVERED_S",
+    "Fallback",
+    "Limit",
+    "Rule",
+    "Times",
+    "Usual",
+    "fineness",
+    "limit_of",
+]
+
+LEAST: Final = 20
+"""Spans that ended, below which there is nothing to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long spans of a kind took that ended: how many, and of the recent ones quantiles."""
+
+    count: int
+    p50_s: float | None
+    p99_s: float | None
+    longest_s: float | None
+
+    @classmethod
+    def of(cls, pasts: Sequence[Past]) -> Times:
+        """Of several processes together."""
+        sample = sorted(chain.from_iterable(past.recent_ns for past in pasts))
+        longest_ns = max((past.longest_ns for past in pasts if past.count), default=None)
+        return cls(
+            sum(past.count for past in pasts),
+            quantile(sample, 0.5) / 1e9 if sample else None,
+            quantile(sample, 0.99) / 1e9 if sample else None,
+            None if longest_ns is None else longest_ns / 1e9,
+        )
+
+
+NO_TIMES: Final = Times(0, None, None, None)
+"""Of a kind of which none ended."""
+
+
+class Usual:
+    """How long it took before, of each kind that is asked for; sorted once."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+        self._own: dict[tuple[str, str, str], Times] = {}
+        self._all: dict[tuple[str, str], Times] = {}
+
+    def of(self, member: Member, work: Work) -> Times:
+        """Of its kind in its process, if that has enough of them, else in all.
+
+        One that has a detail is of a kind with those of the same one alone: a checkpoint of a
+        worker is no update of it.
+        """
+        key = work.name, work.detail
+        past = member.past.get(key)
+        if past is not None and past.count >= LEAST:
+            return self._in(member, key, past)
+        return self._in_all(key)
+
+    def _in(self, member: Member, key: tuple[str, str], past: Past) -> Times:
+        place = (member.header.process, *key)
+        found = self._own.get(place)
+        if found is None:
+            found = self._own[place] = Times.of([past])
+        return found
+
+    def _in_all(self, key: tuple[str, str]) -> Times:
+        found = self._all.get(key)
+        if found is None:
+            pasts = [one.past[key] for one in self._members if key in one.past]
+            found = self._all[key] = Times.of(pasts) if pasts else NO_TIMES
+        return found
+
+
+_TIMES: Final = 3
+_LEAST_S: Final = 10.0
+UNCOVERED_S: Final = 120.0
+"""What no span covers may be rare, and last for so long, s."""
+
+Rule = Literal["past", "few", "none"]
+"""What a limit follows from: enough that ended, fewer than twenty, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """What is told where fewer than twenty of a kind ended.
+
+    Attributes:
+        after_s: What is open for longer, s.
+        times: What is open for so many times the longest of its kind.
+    """
+
+    after_s: float = 600.0
+    times: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number of seconds, and the rule that it follows from."""
+
+    seconds: float
+    rule: Rule
+
+
+def limit_of(name: str, past: Times, fallback: Fallback) -> Limit:
+    """How long a span may be open, or what goes on between two steps.
+
+    Args:
+        name: Of the span.
+        past: How long those of its kind took that ended.
+        fallback: For where these are few.
+    """
+    if not past.count or past.longest_s is None:
+        return Limit(fallback.after_s, "none")
+    if past.count >= LEAST and past.p99_s is not None:
+        least_s = UNCOVERED_S if name == BETWEEN else _LEAST_S
+        return Limit(max(_TIMES * past.p99_s, past.longest_s, least_s), "past")
+    few_s = max(fallback.times * past.longest_s, UNCOVERED_S)
+    return Limit(max(_TIMES * past.longest_s, min(few_s, fallback.after_s)), "few")
+
+
+_FINER: Final = (
+    names.TOOL_CALL.name, names.REWARD_FN.name, names.VERIFY.name, names.TURN.name,
+    names.TRAJECTORY.name, names.OPTIMIZER_STEP.name,
+)  # fmt: skip
+_OUTER: Final = (names.RPC.name, names.EXPERIENCE.name, names.STEP.name)
+
+
+def fineness(name: str, *, outermost: bool) -> int:
+    """A number for an innermost span that is lower the more likely others wait for it.
+
+    Args:
+        name: Of the span.
+        outermost: Whether nothing else is open around it: who makes a call does so in a stage of
+            its own, and who does it has nothing around it.
+    """
+    if name in _FINER:
+        return _FINER.index(name)
+    fine = len(_FINER)
+    if name in _OUTER:
+        fine += 2 + _OUTER.index(name)
+    return fine - (name == names.RPC.name and outermost)

@@ -1,0 +1,161 @@
+"""Makes a cause of what a query found, unless it is noise, and says whom a step waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
+from rlvr_probe.analysis.causes.texts import HELPS, REFUTED, per_cent, seconds
+from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
+from rlvr_probe.analysis.ledger import Extent
+from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
+from rlvr_probe.analysis.results import Answer, Evidence, query
+from rlvr_probe.analysis.statements import statements
+from rlvr_probe.recording.tables import Tables
+
+__all__ = ["Run", "last_of"]
+
+_SQL: Final = statements(__name__)
+
+
+def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:
+    """In words, by step, where the ledger has its barriers."""
+    if not steps or not tables.has("barrier_wait"):
+        return {}
+    rows = query(tables, _SQL["last"], steps=list(steps)).dicts
+    return {row["step_id"]: _waited(row, unit) for row in rows}
+
+
+def _waited(row: Mapping[str, Any], unit: Unit) -> str:
+    who = _who(row)
+    time = unit.say("GPU time")
+    waited = f"; {seconds(row['gpu_ns'])} of {time} at its {row['barrier']} barrier"
+    return waited + (f", for {who}" if who else "")
+
+
+def _who(row: Mapping[str, Any]) -> str:
+    kind, name = row["last_kind"], row["name"]
+    parts = list[str]()
+    if row["trajectory_id"] is not None:
+        trajectory = f"trajectory {row['trajectory_id']}"
+        if None not in (row["grp"], row["sample"]):
+            trajectory += f" (sample {row['sample']} of group {row['grp']})"
+        parts.append(trajectory)
+    if row["trajectory_id"] is not None and row["engine"] is not None:
+        parts.append(f"engine {row['engine']}")
+    elif row["rank"] is not None:
+        parts.append(f"rank {row['rank']}")
+    if kind == "turn" and row["turn"] is not None:
+        parts.append(f"turn {row['turn']}")
+    elif kind in ("tool", "reward") and name is not None:
+        parts.append(str(name))
+    elif kind is not None and kind not in ("turn", "tool"):
+        parts.append(str(kind))
+    return ", ".join(parts)
+
+
+_WORST = 3
+"""Worst cases that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run whose laps are made, and how large it is.
+
+    Attributes:
+        unit: What has the time.
+        numbers: What the trainer logs as the number of a step, by ``step_id``.
+    """
+
+    tables: Tables
+    extent: Extent
+    unit: Unit
+    numbers: Mapping[int, int]
+
+    @classmethod
+    def of(cls, tables: Tables, extent: Extent) -> Run:
+        """The run of these tables."""
+        rows = tables.sql.execute(_SQL["numbers"]).fetchall()
+        return cls(tables, extent, unit_of(tables), dict(rows))
+
+    def number(self, step: int) -> int:
+        """What the trainer logs as the number of a step, by its ``step_id``."""
+        return self.numbers.get(step, step)
+
+    def ask(self, sql: str, **values: object) -> Answer:
+        """As :func:`rlvr_probe.analysis.results.query`."""
+        return query(self.tables, sql, **values)
+
+    def share(self, saving: Saving) -> float:
+        """Of wall time, and so of the time of all GPUs, 0..1."""
+        return max(0.0, saving.wall_ns) / self.extent.wall_ns
+
+    def is_noise(self, saving: Saving) -> bool:
+        """Whether nothing is to be said of it."""
+        return self.share(saving) < NOISE
+
+    def worst_steps(self, saving: Saving, count: int) -> list[str]:
+        """The first of the steps that it cost most, in words, and whom each waited for most."""
+        steps = list(saving.worst_steps[:count])
+        last = last_of(self.tables, steps, self.unit)
+        gpus = self.extent.gpus
+        whose = f" of all {self.unit.count(gpus)}" if gpus > 1 else ""
+        return [
+            f"step {self.number(step)}: {seconds(saving.by_step[step])}{whose}{last.get(step, '')}"
+            for step in steps
+        ]
+
+    def cause(
+        self,
+        kind: str,
+        title: str,
+        answer: Answer,
+        saving: Saving | None = None,
+        *,
+        noise: float = NOISE,
+        where: Mapping[str, str | int] | None = None,
+        evidence: Mapping[str, Evidence] | None = None,
+        worst: Iterable[str] | None = None,
+    ) -> list[Cause]:
+        """The cause, unless it is noise.
+
+        Args:
+            kind: What it is.
+            title: What is wrong and where; its share is put behind it.
+            answer: The query that gave the saving.
+            saving: What a run without it would not have needed; that of the rows of the answer.
+            noise: Share of the run below which it is noise.
+            where: The place.
+            evidence: Ids beside the steps.
+            worst: Worst cases; without them, the steps that it cost most.
+        """
+        saving = Saving.of(answer.rows) if saving is None else saving
+        if self.share(saving) < noise:
+            return []
+        gpus = self.extent.gpus
+        share, gpu_s = self.share(saving), gpus * max(0.0, saving.wall_ns) / 1e9
+        error = saving.error_ns
+        error_s = None if error is None else gpus * error / 1e9
+        ids = {"step": Evidence.of(saving.worst_steps), **(evidence or {})}
+        if worst is None:
+            worst = self.worst_steps(saving, _WORST)
+        cause = Cause(
+            kind=kind,
+            title=f"{title}: {per_cent(share)} of {self.unit.say('GPU time')}" if gpu_s else title,
+            gpu_s=gpu_s,
+            share=share,
+            low=None if error_s is None else max(0.0, gpu_s - error_s),
+            high=None if error_s is None else gpu_s + error_s,
+            confidence=CONFIDENCE.get(kind),
+            where=dict(where or {}),
+            evidence={kind: some for kind, some in ids.items() if some.count},
+            worst=tuple(worst),
+            usually_helps=self.unit.say(HELPS[kind]),
+            refuted_by=self.unit.say(REFUTED[kind]),
+            query=answer.query,
+            no_interval="" if kind in HAPPENED else saving.no_interval(self.extent.steps),
+            early=kind not in HAPPENED and is_early(self.extent.steps),
+        )
+        return [cause]

@@ -1,2 +1,0 @@
--- name: numbers
-SELECT step_id, number FROM kept_step

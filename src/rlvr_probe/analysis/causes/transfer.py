@@ -1,0 +1,125 @@
+"""Weights and trajectories between training and rollout, of which one waits for the other.
+
+How many bytes of weights move is not recorded, so how long it should take is not known. Within a
+run there is one thing to compare it with: a checkpoint writes the same weights, with the
+optimizer's, to a disk. Moving them from GPU to GPU should take a small part of that. Where no
+checkpoint was written, the share of the run is all there is. What it costs is what it takes longer
+than is usual beside either.
+
+A trainer that finds too few groups in its queue waits while it fetches data; the first time, until
+the queue is filled at all, is nobody's fault. Rollout that finds its queue full begins nothing new:
+it goes on with fewer trajectories than while the queue was first filled, and what it could have
+generated in that time is how much faster the whole could be. In which steps that was lost is not
+recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlvr_probe.analysis.causes.builder import Run
+from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.texts import per_cent, seconds, times
+from rlvr_probe.analysis.causes.thresholds import (
+    EMPTY_SLACK,
+    EMPTY_USUAL,
+    MANY_STEPS_STARVED,
+    STARVED,
+    STARVED_OFTEN,
+    SYNC_OF_CHECKPOINT,
+    SYNC_SHARE,
+    SYNC_SHARE_ASYNCHRONOUS,
+    SYNC_USUAL,
+    SYNC_USUAL_OF_CHECKPOINT,
+)
+from rlvr_probe.analysis.results import Answer
+from rlvr_probe.analysis.statements import statements
+
+__all__ = ["moved_by_step", "queues", "replay_weights", "slow_weight_sync"]
+
+_SQL: Final = statements(__name__)
+
+
+def moved_by_step(run: Run, what: str) -> list[tuple[int, float]]:
+    """``step_id`` and ns of moving weights (``weight_sync``), or of a ``checkpoint``."""
+    return [(step, ns) for step, kind, ns in run.ask(_SQL["moved"]).rows if kind == what]
+
+
+def replay_weights(run: Run, usual_ns: float) -> Answer:
+    """Wall time of each step, ns, that weights which move in that time would save."""
+    return run.ask(_SQL["left"], usual=float(usual_ns))
+
+
+def slow_weight_sync(run: Run) -> list[Cause]:
+    """Weights that take long to move, by the time of a checkpoint or by their share of the run."""
+    moved = sorted(ns for _, ns in moved_by_step(run, "weight_sync"))
+    saved = sorted(ns for _, ns in moved_by_step(run, "checkpoint"))
+    if not moved:
+        return []
+    typical = moved[len(moved) // 2]
+    share = sum(moved) / run.extent.wall_ns
+    [asynchronous] = run.ask(_SQL["asynchronous"]).row
+    limit = SYNC_SHARE_ASYNCHRONOUS if asynchronous else SYNC_SHARE
+    title = f"moving weights takes {seconds(typical)} a step"
+    if saved:
+        checkpoint = saved[len(saved) // 2]
+        if typical < SYNC_OF_CHECKPOINT * checkpoint:
+            return []
+        title += f", {times(typical / checkpoint)} the time of a checkpoint"
+        usual = SYNC_USUAL_OF_CHECKPOINT * checkpoint
+    elif share < limit:
+        return []
+    else:
+        usual = SYNC_USUAL * run.extent.wall_ns / run.extent.steps
+    return run.cause("slow_weight_sync", title, replay_weights(run, usual))
+
+
+def queues(run: Run) -> list[Cause]:
+    """Which of both waits, of an asynchronous run."""
+    [asynchronous] = run.ask(_SQL["asynchronous"]).row
+    return [*_starving(run), *_waiting(run)] if asynchronous else []
+
+
+def _starving(run: Run) -> list[Cause]:
+    answer = run.ask(_SQL["fetched"])
+    waits = {row["step_id"]: row["ns"] for row in answer.dicts[1:]}
+    if not waits:
+        return []
+    saving = Saving(waits)
+    lasted = run.extent.wall_ns / run.extent.steps
+    many = sum(ns > 0.01 * lasted for ns in waits.values())
+    often = run.share(saving) >= STARVED_OFTEN and many >= MANY_STEPS_STARVED * len(waits)
+    if not (often or run.share(saving) >= STARVED):
+        return []
+    title = (
+        f"the trainer waited for rollout in {many} of {len(waits)} steps,"
+        f" {seconds(saving.wall_ns / len(waits))} a step"
+    )
+    return run.cause("starving_trainer", title, answer, saving)
+
+
+def _waiting(run: Run) -> list[Cause]:
+    fetched = run.ask(_SQL["fetched"]).dicts
+    if len(fetched) < 2 or fetched[0]["ns"] <= 0:
+        return []
+    begin, until = fetched[0]["start_ns"], fetched[0]["end_ns"]
+    # Until the first trajectories are in the middle of their responses, fewer tokens come.
+    since = begin + (until - begin) // 5
+    [ended_ns] = run.ask(_SQL["ended"]).row
+    wall = ended_ns - begin
+    answer = run.ask(_SQL["generated"], since=since, until=until, wall=wall)
+    row = answer.dicts[0]
+    if not row["tokens"] or not row["tokens_per_ns"]:
+        return []
+    slack_ns = wall - row["tokens"] / row["tokens_per_ns"] - float(row["moving_ns"])
+    if slack_ns < EMPTY_SLACK * wall:
+        return []
+    # Sound runs have some slack as well: of the shorter wall time without this cause.
+    saved_ns = (slack_ns - EMPTY_USUAL * wall) / (1 - EMPTY_USUAL)
+    saving = Saving(whole_ns=float(saved_ns))
+    busy = row["usually_at_once"] / row["at_once"] if row["at_once"] else 0.0
+    title = (
+        "rollout waited for the trainer: the queue was full, and it had"
+        f" {per_cent(busy)} of the trajectories in flight that it can have"
+    )
+    return run.cause("waiting_rollout", title, answer, saving)

@@ -1,0 +1,65 @@
+-- name: moved
+-- What each step took to move weights and to write a checkpoint: its fastest rank, so that a slow
+-- rank is not taken for slow weights.
+WITH moved AS (
+    SELECT step_id, CASE WHEN stage IN ('save_checkpoint', 'checkpoint') THEN 'checkpoint'
+                         ELSE 'weight_sync' END AS what, min(ns) AS ns
+    FROM cause_work
+    WHERE stage IN ('weight_sync', 'update_weights', 'save_checkpoint', 'checkpoint')
+    GROUP BY ALL
+), spans AS (
+    SELECT step_id, name AS what, min(end_ns - start_ns) AS ns
+    FROM kept_span
+    WHERE name IN ('weight_sync', 'checkpoint') AND mode IS DISTINCT FROM 'eval'
+      AND step_id IS NOT NULL
+      AND name NOT IN (SELECT what FROM moved)
+    GROUP BY ALL
+)
+SELECT step_id, what, ns FROM (FROM moved UNION ALL FROM spans)
+WHERE step_id IS NOT NULL AND ns IS NOT NULL ORDER BY step_id
+
+-- name: left
+-- Wall time of each step, had weights moved in the usual time, ns.
+WITH moved AS (
+    SELECT step_id, min(end_ns - start_ns) AS ns FROM kept_span
+    WHERE name = 'weight_sync' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
+    GROUP BY step_id
+)
+SELECT step_id, greatest(ns - $usual, 0)::DOUBLE AS ns FROM moved ORDER BY step_id
+
+-- name: asynchronous
+SELECT asynchronous FROM run
+
+-- name: fetched
+-- How long the trainer waited for the data of each step.
+SELECT step_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+       max(end_ns - start_ns)::DOUBLE AS ns
+FROM kept_span
+WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
+  AND start_ns IS NOT NULL AND end_ns IS NOT NULL
+GROUP BY step_id ORDER BY start_ns
+
+-- name: generated
+-- Tokens of the run, and how fast they were generated while the queue was first filled.
+WITH calls AS (
+    SELECT start_ns, end_ns, response_tokens FROM turn
+    UNION ALL SELECT start_ns, end_ns, response_tokens FROM engine_call
+), first AS (
+    SELECT sum(response_tokens::DOUBLE
+               * greatest(0, least(end_ns, $until) - greatest(start_ns, $since))
+               / (end_ns - start_ns)) / ($until - $since) AS tokens_per_ns,
+           sum(greatest(0, least(end_ns, $until) - greatest(start_ns, $since))::DOUBLE)
+           / ($until - $since) AS at_once
+    FROM calls WHERE end_ns > start_ns AND start_ns < $until
+), moving AS (
+    SELECT coalesce(sum(ns), 0) AS ns FROM (
+        SELECT max(end_ns - start_ns) AS ns FROM kept_span
+        WHERE name = 'weight_sync' AND mode IS DISTINCT FROM 'eval' GROUP BY step_id)
+)
+SELECT sum(response_tokens) AS tokens, any_value(f.tokens_per_ns) AS tokens_per_ns,
+       any_value(m.ns) AS moving_ns, any_value(f.at_once) AS at_once,
+       sum((end_ns - start_ns)::DOUBLE) / $wall AS usually_at_once
+FROM calls, first AS f, moving AS m
+
+-- name: ended
+SELECT max(end_ns) FROM kept_step

@@ -1,0 +1,176 @@
+"""Launches of a run that are not past, and whether a trainer of one gets nothing to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rlvr_probe.model import names
+from rlvr_probe.recording.attempts import job_launches
+from rlvr_probe.recording.endings import DRIVER, is_taken
+from rlvr_probe.recording.follow.member import Member, Work
+
+__all__ = ["Launch", "is_starving", "launches", "step_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Processes of one launch; wall clocks are all that two machines have in common.
+
+    Attributes:
+        members: The processes.
+        begun_ns, seen_ns, moved_ns: When it began, was last seen, and when a process of it last
+            began or something in one ended, by wall clocks.
+        active_ns: When a trajectory or what is finer last ended; 0 before.
+        ranks: Those that trained; of a launch in which none did, all, and each says so.
+        alive: Whether a process of it runs.
+        trained, returned: Whether one of it took part in a training, and whether that returned.
+        closed: Whether a process that trained has ended in an orderly way.
+        worked_ns: When something that trainers did last ended, by wall clocks.
+        clocks: Keys of the clocks of trainers.
+        left: Drivers that left it.
+        last_ns: When each rank of a role last began, by wall clocks, as one that trains and as any:
+            one that is started again in its job, as by torchrun, is another process.
+    """
+
+    members: list[Member]
+    begun_ns: int
+    seen_ns: int
+    moved_ns: int
+    active_ns: int
+    ranks: frozenset[tuple[bool, int | None]]
+    alive: bool
+    trained: bool
+    returned: bool
+    closed: bool
+    worked_ns: int
+    clocks: frozenset[str]
+    left: list[Member]
+    last_ns: Mapping[tuple[str, int | None, bool], int]
+
+    @classmethod
+    def of(cls, members: list[Member]) -> Launch:
+        """Of these processes."""
+        trained = [one for one in members if one.trained]
+        return cls(
+            members,
+            min(one.header.epoch_ns for one in members),
+            max(one.wall_ns(one.heartbeat_ns) for one in members),
+            max(one.wall_ns(max(one.last_ns, one.header.mono_ns)) for one in members),
+            max((one.wall_ns(one.active_ns) for one in members if one.active_ns), default=0),
+            frozenset((one.trained, one.rank) for one in trained or members),
+            any(one.state == "running" for one in members),
+            bool(trained),
+            any(one.returned for one in trained),
+            any(one.state == "exited" for one in trained),
+            max((one.wall_ns(one.last_ns) for one in trained), default=0),
+            frozenset(one.header.clock for one in trained),
+            [one for one in members if one.left_ns],
+            _last_begun(members),
+        )
+
+    def outlived(self, member: Member) -> bool:
+        """Whether a process that is gone, or of another machine, is not needed any more.
+
+        Who trains says so itself; others are ended with the training, as Ray ends them, and who
+        was started again is another process.
+        """
+        if member.state not in ("died", "unknown"):
+            return False
+        seen_ns = member.wall_ns(member.heartbeat_ns)
+        if self.last_ns.get((member.role, member.rank, member.trained), 0) > seen_ns:
+            return True
+        if any(_was_taken(member, one) for one in self.left):
+            return True
+        if member.trained:
+            return member.returned
+        if self.returned or not self.closed or self.alive:
+            return self.returned
+        # Of a training that failed, who left a moment before may be the reason. Times of two
+        # machines are not compared.
+        return self.clocks != {member.header.clock} or seen_ns >= self.worked_ns
+
+
+def _last_begun(members: Sequence[Member]) -> dict[tuple[str, int | None, bool], int]:
+    found = dict[tuple[str, int | None, bool], int]()
+    for one in members:
+        if one.rank is not None:
+            for trained in {False, one.trained}:
+                place = one.role, one.rank, trained
+                found[place] = max(found.get(place, 0), one.header.epoch_ns)
+    return found
+
+
+def _was_taken(member: Member, driver: Member) -> bool:
+    if member.role in ("", DRIVER):
+        return False
+    return is_taken(member.header, member.heartbeat_ns, driver.header, driver.left_ns)
+
+
+def launches(members: Sequence[Member]) -> list[Launch]:
+    """All but those that are over and of which a later one took up a rank.
+
+    Of one that trained only one that trains does: what else is started may have any rank, or none.
+    """
+    found = [Launch.of([members[index] for index in launch]) for launch in job_launches(members)]
+    last_ns = dict[tuple[bool, int | None], int]()
+    for one in found:
+        for trained, rank in one.ranks:
+            for place in {(trained, rank), (False, rank)}:
+                last_ns[place] = max(last_ns.get(place, one.begun_ns), one.begun_ns)
+    return [
+        one for one in found if one.alive or all(last_ns[rank] <= one.seen_ns for rank in one.ranks)
+    ]
+
+
+_TIMES: Final = 3
+_ROUNDS: Final = 3
+"""Rollouts of a step that are no surprise where none has ended yet."""
+_SHARE: Final = 0.9
+"""Of what was generated, what must have been thrown away: some of it is on its way."""
+
+
+def step_of(member: Member) -> Work | None:
+    """The step that a trainer is in, or the rollout for a queue; None if it is in none."""
+    name = names.ROLLOUT.name if member.sifting.queued else names.STEP.name
+    return next((work for work in member.work if work.name == name), None)
+
+
+def is_starving(member: Member, step: Work, launch: Launch) -> bool:
+    """Whether the filter of a trainer passed nothing in its step, as far as is recorded.
+
+    Either it tells of groups that it threw away, and nearly all that were generated are among
+    them, or, where that is not known, thrice as many as in any step before; or it generated thrice
+    as often as in any.
+
+    Args:
+        member: A trainer, or who generates for its queue.
+        step: That it is in.
+        launch: That it belongs to.
+    """
+    sifting = member.sifting
+    if sifting.passed or member.filters == 0:
+        return False
+    if sifting.rounds > _TIMES * (sifting.most_rounds or _ROUNDS):
+        return True
+    if not sifting.discarded:
+        return False
+    generated = _generated(launch, member.wall_ns(step.start_ns))
+    # Who generates for a queue does not tell it, and its trainer does.
+    sizes = (one.group_size for one in (member, *launch.members))
+    size = next((one for one in sizes if one is not None), None)
+    if generated is None or size is None:
+        return 0 < _TIMES * sifting.most_discarded < sifting.discarded
+    return sifting.discarded * size >= _SHARE * generated
+
+
+def _generated(launch: Launch, since_ns: int) -> int | None:
+    """Trajectories of a launch that ended since then, by wall clocks; None if that is not known."""
+    count = 0
+    for one in launch.members:
+        ended = one.trajectories
+        if len(ended) == ended.maxlen and one.wall_ns(ended[0]) >= since_ns:
+            return None
+        count += sum(one.wall_ns(time_ns) >= since_ns for time_ns in ended)
+    return count or None

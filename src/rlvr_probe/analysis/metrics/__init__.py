@@ -1,0 +1,66 @@
+"""Metrics: what a run says of lengths, slots, imbalance, rewards, tools, data and devices.
+
+Each module is a section, and makes metrics of the tables, each by one query. What there is of each
+is in ``registry.ini``, which the documentation is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rlvr_probe.analysis.metrics import (
+    asynchronous,
+    devices,
+    imbalance,
+    ledger,
+    lengths,
+    movement,
+    occupancy,
+    rewards,
+    section,
+    tools,
+)
+from rlvr_probe.analysis.results import Chapter, ChapterMaker
+from rlvr_probe.recording.tables import Tables
+
+__all__ = ["CHAPTERS", "DERIVED", "make_chapters"]
+
+CHAPTERS: Final[dict[str, ChapterMaker]] = {
+    "ledger": ledger.ledger,
+    "lengths": lengths.lengths,
+    "occupancy": occupancy.occupancy,
+    "imbalance": imbalance.imbalance,
+    "rewards": rewards.rewards,
+    "tools": tools.tools,
+    "movement": movement.movement,
+    "devices": devices.devices,
+    "asynchronous": asynchronous.asynchronous,
+}
+"""By name, in the order of the report."""
+
+DERIVED: Final = {
+    **section.VIEWS,
+    **occupancy.TABLES,
+    **imbalance.TABLES,
+    **rewards.TABLES,
+    **tools.TABLES,
+    **devices.TABLES,
+}
+"""What is made of the tables before metrics are asked for: what a row is, and the query."""
+
+
+def make_chapters(tables: Tables, *, slots: int | None = None) -> Iterator[Chapter]:
+    """Every section, one after another.
+
+    Args:
+        tables: Of a recording or a workload.
+        slots: Sequences that one engine decodes at once, where that is known.
+    """
+    for name, chapter in CHAPTERS.items():
+        if name == "occupancy":
+            yield occupancy.occupancy(tables, slots=slots)
+        else:
+            yield chapter(tables)
+        if name == "imbalance":
+            occupancy.put_away(tables)

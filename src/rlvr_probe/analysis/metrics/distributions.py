@@ -1,0 +1,140 @@
+"""How a quantity of trajectories is distributed, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rlvr_probe.analysis.metrics.registry import FAMILIES
+from rlvr_probe.analysis.metrics.section import Section
+from rlvr_probe.analysis.results import Evidence
+from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statistics import (
+    Interval,
+    binomial_ranks,
+    design_effect,
+    mean_interval,
+)
+
+__all__ = ["Spread", "distribution"]
+
+_SQL: Final = statements(__name__)
+
+_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What was found of a quantity, for metrics that build on it.
+
+    Attributes:
+        quantiles: By name.
+        effects: Design effect of the share below each quantile, by name.
+        evidence: Ids of the largest values.
+    """
+
+    count: int
+    mean: float | None = None
+    quantiles: dict[str, float] = field(default_factory=dict)
+    effects: dict[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+
+
+def distribution(section: Section, name: str, rows: str) -> Spread:
+    """Add the metrics of a quantity, and its series; without any value, its mean is unknown.
+
+    Args:
+        section: That it is of.
+        name: The end of its id.
+        rows: SQL whose columns are ``value``, ``cluster`` (a group: rows of two clusters are
+            independent) and ``trajectory_id``; of a quantity with a series also ``step`` and
+            ``unit``.
+    """
+    family = FAMILIES[f"{section.name}.{name}"]
+    answer = section.ask(fill(_SQL["whole"], rows=rows), quantiles=list(_QUANTILES.values()))
+    [row] = answer.dicts
+    count = row["count"]
+    if not count:
+        section.add(f"{name}.mean", None, answer)
+        return Spread(0)
+    mean, quantiles = float(row["mean"]), dict(zip(_QUANTILES, row["quantiles"], strict=True))
+    quantiles = {key: float(value) for key, value in quantiles.items()}
+    largest = dict.fromkeys(number for number in row["longest"] or () if number is not None)
+    evidence = {family.ids: Evidence.of(largest, count)} if largest else {}
+    groups = _clusters(section, rows, mean, quantiles)
+    effects = _effects(groups, count)
+    ends: dict[str, Interval] = _ends(section, rows, quantiles, effects, count)
+    low, high = mean_interval(mean, float(groups["mean_squares"]), groups["clusters"], count)
+    # The mean of what is never below 0 is not either.
+    ends["mean"] = (max(low, 0.0) if low is not None and row["min"] >= 0 else low), high
+    median = quantiles["p50"] or None
+    values: dict[str, Any] = {
+        **row,
+        **quantiles,
+        "p99_over_p50": quantiles["p99"] / median if median else None,
+        "max_over_p50": row["max"] / median if median else None,
+    }
+    why = {"cv": "the mean is 0" if count > 1 else "of one value there is no spread"}
+    for key in family.metrics:
+        low, high = ends.get(key, (None, None))
+        section.add(
+            f"{name}.{key}", values[key], answer, low=low, high=high,
+            why=why.get(key, "the median is 0"), evidence=evidence,
+        )  # fmt: skip
+    if family.by_step:
+        section.add_series(f"{name}.by_step", section.ask(fill(_SQL["steps"], rows=rows)))
+    return Spread(count, mean, quantiles, effects, evidence)
+
+
+def _clusters(
+    section: Section, rows: str, mean: float, quantiles: Mapping[str, float]
+) -> dict[str, Any]:
+    """Sums over clusters: of their members, and of those below each quantile."""
+    below = ",\n".join(
+        f"count(*) FILTER (value <= {value!r})::DOUBLE AS {name}"
+        for name, value in quantiles.items()
+    )
+    sums = ",\n".join(
+        f"sum({name}) AS {name}_below, sum({name} * {name}) AS {name}_squares,"
+        f" sum({name} * members) AS {name}_products"
+        for name in quantiles
+    )
+    [row] = section.ask(fill(_SQL["groups"], rows=rows, below=below, sums=sums), mean=mean).dicts
+    return row
+
+
+def _effects(groups: Mapping[str, Any], count: int) -> dict[str, float]:
+    """How much the members of a cluster are alike, at each quantile."""
+    effects = dict[str, float]()
+    for name in _QUANTILES:
+        share = groups[f"{name}_below"] / count
+        products, members = groups[f"{name}_products"], groups["members_squares"]
+        squares = groups[f"{name}_squares"] - 2 * share * products + share**2 * members
+        effects[name] = design_effect(squares, groups["clusters"], count, share)
+    return effects
+
+
+def _ends(
+    section: Section,
+    rows: str,
+    quantiles: Mapping[str, float],
+    effects: Mapping[str, float],
+    count: int,
+) -> dict[str, Interval]:
+    ranks = {
+        name: binomial_ranks(count / effects[name], share) for name, share in _QUANTILES.items()
+    }
+    asked = sorted({rank for pair in ranks.values() for rank in pair if rank is not None})
+    if not asked:
+        return {}
+    answer = section.ask(fill(_SQL["ends"], rows=rows), ends=asked)
+    values = dict(zip(asked, answer.row[0], strict=True))
+    # Of a few samples the estimate itself may lie outside of both.
+    return {
+        name: (
+            None if low is None else min(float(values[low]), quantiles[name]),
+            None if high is None else max(float(values[high]), quantiles[name]),
+        )
+        for name, (low, high) in ranks.items()
+    }

@@ -1,0 +1,164 @@
+-- name: prompt
+SELECT prompt_tokens AS value, cluster, trajectory_id FROM sample
+
+-- name: unique_prompt
+SELECT max(prompt_tokens) AS value, cluster, min(trajectory_id) AS trajectory_id,
+  any_value(number) AS step, any_value(unit) AS unit
+FROM sample GROUP BY batch_id, grp, cluster
+
+-- name: response
+SELECT response_tokens AS value, cluster, trajectory_id FROM sample
+
+-- name: loss
+SELECT loss_tokens AS value, cluster, trajectory_id FROM sample
+
+-- name: context
+SELECT context_tokens AS value, cluster, trajectory_id FROM sample
+
+-- name: group_max_over_mean
+SELECT max(response_tokens) / avg(response_tokens) AS value, cluster,
+  arg_max(trajectory_id, (response_tokens, trajectory_id))
+    FILTER (response_tokens IS NOT NULL) AS trajectory_id
+FROM sample GROUP BY batch_id, grp, cluster HAVING max(response_tokens) > 0
+
+-- name: cap
+SELECT max_response_tokens,
+  (SELECT count(DISTINCT facts->>'max_response_tokens') FROM session) > 1 AS several
+FROM run
+
+-- name: at_cap
+SELECT count(*) AS count, count(*) FILTER (response_tokens >= $cap) AS at_cap,
+  count(*) FILTER (response_tokens = (SELECT max(response_tokens) FROM sample))
+    AS at_longest,
+  count(truncated) AS told, count(*) FILTER (truncated) AS truncated,
+  min(trajectory_id, 20) FILTER (response_tokens >= $cap) AS capped
+FROM sample
+
+-- name: tail
+SELECT count(*) AS count, count(*) FILTER ($cap IS NULL OR response_tokens < $cap) AS known,
+  sum(ln(response_tokens / $above)) AS logs,
+  arg_max(trajectory_id, (response_tokens, trajectory_id), 20)
+    FILTER (response_tokens IS NOT NULL) AS longest
+FROM sample WHERE response_tokens > $above
+
+-- name: blocks
+SELECT hash(batch_id, grp) % 64 AS block, count(*)::DOUBLE AS groups, sum(n) AS trajectories,
+  sum(n * n) AS squared_sizes, sum(total) AS total, sum(total * total / n) AS between,
+  sum(squares) AS squares
+FROM (
+  SELECT batch_id, grp, count(*)::DOUBLE AS n, sum(response_tokens)::DOUBLE AS total,
+    sum(response_tokens::DOUBLE ** 2) AS squares
+  FROM sample GROUP BY batch_id, grp
+)
+GROUP BY block
+
+-- name: sizes
+SELECT trajectories, count(*) AS groups FROM (
+  SELECT count(*) AS trajectories FROM sample GROUP BY batch_id, grp
+) GROUP BY trajectories ORDER BY trajectories
+
+-- name: by_step
+SELECT step_id, any_value(number) AS step, unit,
+  any_value(workload_step) AS workload_step, count(*) AS trajectories,
+  count(DISTINCT (batch_id, grp)) AS groups, sum(prompt_tokens) AS prompt_tokens,
+  sum(response_tokens) AS tokens, avg(response_tokens) AS mean,
+  min(response_tokens) AS min, quantile_cont(response_tokens, 0.5) AS p50,
+  quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
+  max(response_tokens) AS max,
+  CASE WHEN $cap IS NOT NULL
+    THEN count(*) FILTER (response_tokens >= $cap) / count(*) END AS at_cap
+FROM sample GROUP BY step_id, unit ORDER BY step_id, unit
+
+-- name: turns
+SELECT turns AS value, cluster, trajectory_id, number AS step, unit
+FROM sample JOIN (SELECT trajectory_id, count(*) AS turns FROM turn GROUP BY trajectory_id)
+  USING (trajectory_id)
+
+-- name: turn_prompt
+SELECT turn.prompt_tokens AS value, cluster, trajectory_id, number AS step, unit
+FROM turn JOIN sample USING (trajectory_id)
+
+-- name: turn_response
+SELECT turn.response_tokens AS value, cluster, trajectory_id, number AS step, unit
+FROM turn JOIN sample USING (trajectory_id)
+
+-- name: observation
+SELECT observation AS value, cluster, trajectory_id, number AS step, unit
+FROM (
+  SELECT trajectory_id,
+    turn.prompt_tokens - lag(turn.prompt_tokens + turn.response_tokens)
+      OVER (PARTITION BY trajectory_id ORDER BY turn.turn) AS observation
+  FROM turn
+)
+JOIN sample USING (trajectory_id) WHERE observation >= 0
+
+-- name: tool_calls
+SELECT coalesce(calls, 0) AS value, cluster, trajectory_id, number AS step, unit
+FROM sample SEMI JOIN turn USING (trajectory_id)
+LEFT JOIN (SELECT trajectory_id, count(*) AS calls FROM tool_call GROUP BY trajectory_id)
+  USING (trajectory_id)
+WHERE EXISTS (FROM tool_call)
+
+-- name: tool_result
+SELECT added_tokens AS value, cluster, trajectory_id, number AS step, unit
+FROM tool_call JOIN sample USING (trajectory_id)
+
+-- name: several
+SELECT count(*) > 0 FROM turn WHERE turn > 0
+
+-- name: loss_share
+SELECT sum(loss_tokens) FILTER (response_tokens IS NOT NULL)
+  / nullif(sum(response_tokens) FILTER (loss_tokens IS NOT NULL), 0) FROM sample
+
+-- name: all_counted
+-- Whether all trajectories are counted.
+SELECT (SELECT count(*) FROM trajectory) = (SELECT count(*) FROM sample)
+
+-- name: of_training
+-- A join of all turns with all trajectories takes longer than all else here.
+SEMI JOIN sample USING (trajectory_id)
+
+-- name: turn_sums
+SELECT sum(prompt_tokens)::BIGINT AS sent, sum(response_tokens)::BIGINT AS generated,
+  sum(cached_tokens)::BIGINT AS cached,
+  sum(cached_tokens) / nullif(sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0)
+    AS cached_share
+FROM turn {only}
+
+-- name: by_turn
+SELECT turn.turn, count(*) AS count, avg(turn.prompt_tokens) AS prompt,
+  avg(turn.response_tokens) AS response,
+  sum(cached_tokens) / nullif(sum(turn.prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0)
+    AS cached_share
+FROM turn JOIN kept_trajectory AS trajectory USING (trajectory_id) WHERE mode = 'train'
+GROUP BY turn.turn ORDER BY turn.turn
+
+-- name: turns_by_step
+SELECT number AS step, unit, count(*) AS turns, sum(turn.prompt_tokens)::BIGINT AS sent,
+  sum(turn.response_tokens)::BIGINT AS generated, sum(cached_tokens)::BIGINT AS cached
+FROM turn JOIN sample USING (trajectory_id) GROUP BY number, unit ORDER BY number, unit
+
+-- name: histogram
+SELECT value AS {name}, count(*) AS trajectories
+FROM ({rows}) GROUP BY value ORDER BY value
+
+-- name: filtered_response
+SELECT response_tokens AS value, cluster, trajectory_id
+FROM sample JOIN prompt_group USING (batch_id, grp) WHERE {condition}
+
+-- name: filter_shares
+SELECT count(coalesce(kept, used)) AS groups, count(*) FILTER (kept) AS kept,
+  count(*) FILTER (used) AS used,
+  count(*) FILTER (kept) / nullif(count(kept), 0) AS kept_share,
+  count(*) FILTER (used) / nullif(count(used), 0) AS used_share,
+  sum(tokens) FILTER (NOT used) / nullif(sum(tokens) FILTER (used IS NOT NULL), 0)
+    AS unused_tokens
+FROM prompt_group JOIN (
+  SELECT batch_id, grp, sum(response_tokens) AS tokens FROM sample GROUP BY batch_id, grp
+) USING (batch_id, grp)
+WHERE kept IS NOT NULL OR used IS NOT NULL
+
+-- name: filter_by_step
+SELECT number AS step, count(DISTINCT batch_id) AS batches, count(*) AS groups,
+  count(*) FILTER (kept) AS kept, count(*) FILTER (used) AS used
+FROM prompt_group JOIN sample_batch USING (batch_id) GROUP BY number ORDER BY number

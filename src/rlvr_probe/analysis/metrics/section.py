@@ -1,0 +1,161 @@
+"""Gathers the metrics of one section, of the trajectories that metrics are of.
+
+Those of training, in batches of which every trajectory is there, each step once. A batch that is
+not whole lacks its long trajectories before its short ones: nothing is reported of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from rlvr_probe.analysis.ledger.ledger import GPU, Unit
+from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
+from rlvr_probe.analysis.results import Answer, Chapter, Evidence, Figure, Series, query
+from rlvr_probe.analysis.statements import statements
+from rlvr_probe.recording import remarks
+from rlvr_probe.recording.tables import Tables
+
+__all__ = ["MOST_ROWS", "VIEWS", "Section", "evidence_of", "is_workload", "prepare"]
+
+_SQL: Final = statements(__name__)
+
+MOST_ROWS: Final = 2_000
+"""Rows that a series shows; of more, every k-th."""
+
+VIEWS: Final = _SQL.derived("sample_batch", "sample")
+"""By name: what a row is, and the query."""
+
+
+class Section:
+    """Gathers what is known of one question.
+
+    Attributes:
+        name: Stable; the ids of its metrics begin with it.
+        tables: What it asks.
+        notes: Sentences on what the source does not have.
+    """
+
+    def __init__(self, tables: Tables, name: str, title: str, unit: Unit = GPU) -> None:
+        """Start a section; ``unit`` is what stands in it for a GPU."""
+        self.tables = tables
+        self.notes = list[str]()
+        self.name = name
+        self._title, self._unit = title, unit
+        self._metrics = list[Figure]()
+        self._series = list[Series]()
+
+    def ask(self, sql: str, **values: object) -> Answer:
+        """As :func:`rlvr_probe.analysis.results.query`."""
+        return query(self.tables, sql, **values)
+
+    def add(
+        self,
+        name: str,
+        value: Any,
+        answer: Answer | None = None,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        why: str = "",
+        evidence: Mapping[str, Evidence] | None = None,
+        by: Mapping[str, str | int] | None = None,
+    ) -> None:
+        """Add a metric, with a value or the reason why there is none.
+
+        Args:
+            name: Its id after that of the section.
+            value: A number; None, or not a number, if unknown.
+            answer: What it is from.
+            low: Low end of its interval.
+            high: High end of it.
+            why: Why it is unknown, where that is another reason than usual.
+            evidence: Ids behind it.
+            by: What it is the value for.
+        """
+        definition, say = DEFINITIONS[f"{self.name}.{name}"], self._unit.say
+        value = _finite(value)
+        self._metrics.append(
+            Figure(
+                id=definition.id,
+                title=say(definition.title),
+                meaning=say(definition.meaning),
+                unit=say(definition.unit),
+                value=value,
+                why="" if value is not None else why or definition.unknown,
+                low=None if value is None else _finite(low),
+                high=None if value is None else _finite(high),
+                query="" if answer is None else answer.query,
+                evidence=evidence or {},
+                by=by or {},
+            )
+        )
+
+    def add_series(self, name: str, answer: Answer, total: int | None = None) -> None:
+        """Add a series, of many rows every k-th.
+
+        Args:
+            name: Its id after that of the section.
+            answer: Its rows.
+            total: How many there are, where the query gave some of them.
+
+        Raises:
+            ValueError: The query has other columns than the series.
+        """
+        series, say = SERIES[f"{self.name}.{name}"], self._unit.say
+        if answer.columns != tuple(series.units):
+            raise ValueError(f"{series.id}: found {answer.columns}, expected {tuple(series.units)}")
+        every = math.ceil(len(answer.rows) / MOST_ROWS) or 1
+        self._series.append(
+            Series(
+                id=series.id,
+                title=say(series.title),
+                meaning=say(series.meaning),
+                units={column: say(unit) for column, unit in series.units.items()},
+                rows=tuple(tuple(map(_shown, row)) for row in answer.rows[::every]),
+                total=len(answer.rows) if total is None else total,
+                query=answer.query,
+            )
+        )
+
+    def chapter(self) -> Chapter:
+        """All of it."""
+        return Chapter(
+            self.name,
+            self._unit.say(self._title),
+            tuple(self._metrics),
+            tuple(dict.fromkeys(self.notes)),
+            tuple(self._series),
+        )
+
+
+def prepare(tables: Tables) -> list[str]:
+    """Make the views; what a reader should know of what they omit."""
+    for name, (_, sql) in VIEWS.items():
+        tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
+    [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
+    return remarks.cut(whole, cut, rows)
+
+
+def is_workload(tables: Tables) -> bool:
+    """Whether the source is a workload, which has lengths and no times."""
+    return tables.sql.execute(_SQL["kind"]).fetchall() == [("workload",)]
+
+
+def evidence_of(**ids: Iterable[int | None] | None) -> dict[str, Evidence]:
+    """Ids by kind, those that are known."""
+    known = {
+        kind: [number for number in numbers or () if number is not None]
+        for kind, numbers in ids.items()
+    }
+    return {kind: Evidence.of(numbers) for kind, numbers in known.items() if numbers}
+
+
+def _finite(value: Any) -> Any:
+    """``value``; None for what is not a number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _shown(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else _finite(value)
