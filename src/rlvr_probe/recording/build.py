@@ -22,12 +22,12 @@ from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
 from rlvr_probe.recording.endings import settle
 from rlvr_probe.recording.fine.join import Part, join
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.queues import place_queued
 from rlvr_probe.recording.selection import mark_unselected
 from rlvr_probe.recording.steps import build_steps
+from rlvr_probe.recording.store import FineStore
 from rlvr_probe.recording.sums import fine_totals, reward_work
 from rlvr_probe.recording.training import retrained
 

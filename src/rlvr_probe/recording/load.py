@@ -16,13 +16,13 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.recording.files import RunFiles, Segment
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.journal_decoder import JournalDecoder
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
 from rlvr_probe.recording.segment import Chunks, read_chunks
+from rlvr_probe.recording.store import FineStore
 
 __all__ = [
     "Loaded",

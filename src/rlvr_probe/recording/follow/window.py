@@ -18,7 +18,6 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, ProcessState, Step, Trace
 from rlvr_probe.recording.files import RunFiles, Segment, list_files
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.follow.follower import Follower
 from rlvr_probe.recording.follow.lookback import Lookback
 from rlvr_probe.recording.header import Header
@@ -26,6 +25,7 @@ from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.opentable import Table, read_table
 from rlvr_probe.recording.reading import read_loaded
+from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Over", "Window"]
 
