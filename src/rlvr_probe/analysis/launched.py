@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.recording.attempts import job_launches
-from rlvr_probe.recording.endings import DRIVER, is_taken
 from rlvr_probe.recording.follow.member import Member
+from rlvr_probe.recording.termination import DRIVER, is_taken
 
 __all__ = ["Launch", "launches"]
 

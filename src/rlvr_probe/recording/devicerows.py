@@ -12,7 +12,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.counters import BY_NAME, Pace
 from rlvr_probe.model.devices import PERIOD_NS, DeviceFacts, DeviceFault
 from rlvr_probe.model.readings import Readings
-from rlvr_probe.recording.types import Number
+from rlvr_probe.recording.decode import Number
 
 __all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice"]
 

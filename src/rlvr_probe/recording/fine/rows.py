@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain, compress, count, pairwise, repeat
 from operator import add, attrgetter, le
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import LooseCall
-from rlvr_probe.recording.journal import Journal
+from rlvr_probe.recording.decode import COUNT_MAX, Definition
 from rlvr_probe.recording.schema import BY_NAME
-from rlvr_probe.recording.types import COUNT_MAX, Definition
+
+if TYPE_CHECKING:
+    from rlvr_probe.recording.journal import Journal
 
 __all__ = ["Columns", "FineRows", "Sink"]
 
@@ -154,10 +156,9 @@ class FineRows:
             sound = self._takes[definition.name](rows)
         journal.skipped["bad_row"] += len(decoded) - len(sound)
         if sound:
-            calls, total = journal.totals.get(definition.name, (0, 0))
             whole = len(sound) == len(rows.rows)
-            total += sum(rows.head("duration") if whole else map(attrgetter("duration"), sound))
-            journal.totals[definition.name] = (calls + len(sound), total)
+            durations = rows.head("duration") if whole else map(attrgetter("duration"), sound)
+            journal.add_total(definition.name, len(sound), sum(durations))
 
     def _note_ends(self, rows: _Rows) -> None:
         journal = self._journal

@@ -17,14 +17,13 @@ from typing import Any, Final
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
-from rlvr_probe.recording.decode import RowDecoder
-from rlvr_probe.recording.endings import DRIVER
+from rlvr_probe.recording.decode import FINE, Definition, RowDecoder
 from rlvr_probe.recording.files import Segment, list_files
 from rlvr_probe.recording.follow.growing import GrowingJournal
 from rlvr_probe.recording.follow.member import Member, Past, Work
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.types import FINE, Definition
+from rlvr_probe.recording.termination import DRIVER
 
 __all__ = ["Activity"]
 

@@ -14,15 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.decode import RowDecoder
+from rlvr_probe.recording.decode import Definition, RowDecoder
 from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.follow.growing import GrowingJournal
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.journal_decoder import JournalDecoder
+from rlvr_probe.recording.journal import Journal, JournalDecoder
 from rlvr_probe.recording.segment import Chunk, Chunks, read_chunks
 from rlvr_probe.recording.store import FineStore
-from rlvr_probe.recording.types import Definition
 
 __all__ = ["Follower"]
 

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 
 from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.header import Header, parse_header
-from rlvr_probe.recording.packed import Source
-from rlvr_probe.recording.segment import Chunk, Chunks
+from rlvr_probe.recording.segment import Chunk, Chunks, Source
 
 __all__ = ["GrowingJournal"]
 
