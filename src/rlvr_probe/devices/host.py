@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
-from rlvr_probe.devices.standing import Standing
+from rlvr_probe.devices.backend import CounterSupport, Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.model.counters import Pace
 from rlvr_probe.probe import identity
 
@@ -42,7 +41,7 @@ class HostBackend:
         self.is_here = True
         self._clock = clock
         self._psutil: Any = None
-        self._standing = Standing()
+        self._standing = CounterSupport()
 
     def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         """The host; without psutil nothing can be told of it."""

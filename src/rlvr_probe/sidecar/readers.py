@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,9 +25,10 @@ from rlvr_probe.config import ARM, OWNER
 from rlvr_probe.devices.rows import Define, Row
 from rlvr_probe.model import names
 from rlvr_probe.sidecar import reader
-from rlvr_probe.sidecar.hanging import left_hanging
+from rlvr_probe.sidecar.child import close_pipes, start
+from rlvr_probe.sidecar.reader import COMM
 
-__all__ = ["Readers"]
+__all__ = ["Readers", "left_hanging"]
 
 _S: Final = 1_000_000_000
 _HEAR_NS: Final = _S // 5
@@ -57,12 +57,6 @@ _CRASHES: Final = frozenset(
     -number
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 )
-
-_CODE: Final = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
-    "from rlvr_probe.sidecar.reader import main; main()"
-)
-"""As for the sidecar: nothing in the folder of this package may hide a module of Python's."""
 
 _NAMES: Final = {
     one.name: one
@@ -200,20 +194,10 @@ class Readers:
             one.due_ns, one.asked_ns = None, now_ns
         alone = [place for place, one in self._left.items() if one.due_ns is not None]
         self._forget()
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         environ = {name: text for name, text in os.environ.items() if name not in (ARM, OWNER)}
-        told = (str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone)))
-        process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, package, *told],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environ,
-        )
-        if process.stdout is not None:
-            self._out = process.stdout.fileno()
-            os.set_blocking(self._out, False)
+        arguments = str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone))
+        process = start("reader", *arguments, environ=environ)
+        self._out = -1 if process.stdout is None else process.stdout.fileno()
         self._process, self._began_ns = process, now_ns
         return []
 
@@ -269,10 +253,7 @@ class Readers:
         self._process = None
         self._abandoned.append(process)
         process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        close_pipes(process)
 
     def _leave_alone(self, why: str, now_ns: int, *, fault: bool = False) -> list[Row]:
         place = self._place
@@ -378,3 +359,29 @@ class Readers:
     def _tell(self, place: str, error: str, count: int = 1) -> None:
         self._counts[place, error] += count
         self._fault(place, error, self._counts[place, error])
+
+
+def left_hanging(proc: Path = Path("/proc")) -> int:
+    """Readers of this user on this node, of any sidecar, that were killed and are still there.
+
+    Args:
+        proc: Where the kernel tells of processes.
+    """
+    try:
+        folders = list(proc.iterdir())
+    except OSError:  # there is no such place here
+        return 0
+    return sum(_hangs(folder) for folder in folders if folder.name.isdecimal())
+
+
+def _hangs(folder: Path) -> bool:
+    try:
+        if (folder / "comm").read_text().strip() != COMM or folder.stat().st_uid != os.geteuid():
+            return False
+        status = (folder / "status").read_text()
+    except OSError:  # gone meanwhile
+        return False
+    told = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    pending = int(told.get("SigPnd", "0"), 16) | int(told.get("ShdPnd", "0"), 16)
+    is_over = told.get("State", "").startswith(("Z", "X"))
+    return not is_over and bool(pending >> (signal.SIGKILL - 1) & 1)
