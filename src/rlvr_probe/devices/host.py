@@ -125,12 +125,12 @@ class HostBackend:
         found = self._psutil.net_io_counters(pernic=True)
         found.pop("lo", None)
         # What leaves a container through a bridge would count three times.
-        real = {name: one for name, one in found.items() if _is_hardware(name)} or found
+        real = {name: counts for name, counts in found.items() if _is_hardware(name)} or found
         if not real:
             return {}
         return {
-            "network_tx_b": sum(one.bytes_sent for one in real.values()),
-            "network_rx_b": sum(one.bytes_recv for one in real.values()),
+            "network_tx_b": sum(counts.bytes_sent for counts in real.values()),
+            "network_rx_b": sum(counts.bytes_recv for counts in real.values()),
         }
 
 

@@ -261,7 +261,7 @@ def _next(at_ns: int, every_ns: int, now_ns: int) -> int:
 
 def _devices(touch: Touch, backend: Backend) -> Sequence[Device]:
     found: Sequence[object] = list(backend.devices(touch))
-    devices = [one for one in found if isinstance(one, Device)]
+    devices = [device for device in found if isinstance(device, Device)]
     if len(devices) < len(found):
         raise TypeError
     return devices

@@ -103,7 +103,7 @@ def find_run(path: Path) -> Path:
         raise RecordingError(f"{path} is a file; expected the run folder it lies in")
     if _last_write(path) is not None:
         return path
-    folders = [one for one in (_children(path) if path.is_dir() else ()) if one.is_dir()]
+    folders = [child for child in (_children(path) if path.is_dir() else ()) if child.is_dir()]
     runs = spooled + [
         (written, folder.name, folder)
         for folder in folders

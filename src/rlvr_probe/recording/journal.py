@@ -26,7 +26,7 @@ from rlvr_probe.recording.decode import (
     Time,
     attributes_of,
 )
-from rlvr_probe.recording.devicerows import DEVICE_EVENTS, DeviceRows
+from rlvr_probe.recording.devices import DEVICE_EVENTS, DeviceRows
 from rlvr_probe.recording.fine.rows import FineRows, Sink
 
 __all__ = ["Journal", "JournalDecoder"]

@@ -20,7 +20,7 @@ from rlvr_probe.model import schema
 
 __all__ = ["Chunk", "Chunks", "Source", "open_source", "read_chunks"]
 
-_CHUNK_LIMIT_B: Final = 64 * 1024 * 1024 + schema.CHUNK_B
+CHUNK_LIMIT_B: Final = 64 * 1024 * 1024 + schema.CHUNK_B
 """What takes more memory without a sum is no journal of ours: a row of 1,000 trajectories takes
 about 10 KB."""
 
@@ -99,8 +99,8 @@ class Chunks:
         self._rest_begin += end
         self._rest = data[end:]
         size = len(self._rest)
-        if size * (1 + _LINE_B) > _CHUNK_LIMIT_B:
-            self.given_up = size + _LINE_B * self._rest.count(b"\n") > _CHUNK_LIMIT_B
+        if size * (1 + _LINE_B) > CHUNK_LIMIT_B:
+            self.given_up = size + _LINE_B * self._rest.count(b"\n") > CHUNK_LIMIT_B
             self._rest = b"" if self.given_up else self._rest
 
     @property

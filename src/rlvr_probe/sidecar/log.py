@@ -28,7 +28,7 @@ __all__ = ["Count", "Log"]
 Row = Sequence[Any]
 
 _ALWAYS: Final = frozenset(
-    one.name for one in (names.PROCESS, names.DEVICE, names.DEVICE_FAULT, names.DEVICE_NOTE)
+    name.name for name in (names.PROCESS, names.DEVICE, names.DEVICE_FAULT, names.DEVICE_NOTE)
 )
 """What is written where room is short, as stages are."""
 

@@ -255,9 +255,9 @@ def _others_b(folder: Path, found: dict[str, _Forms]) -> int:
     return total
 
 
-def _same_size(one: Path, other: Path) -> bool:
+def _same_size(path: Path, other: Path) -> bool:
     try:
-        return one.stat().st_size == other.stat().st_size
+        return path.stat().st_size == other.stat().st_size
     except FileNotFoundError:
         return False
 

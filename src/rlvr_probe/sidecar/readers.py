@@ -59,11 +59,11 @@ _CRASHES: Final = frozenset(
 )
 
 _NAMES: Final = {
-    one.name: one
-    for one in (names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT)
+    name.name: name
+    for name in (names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT)
 }
-_FACTS: Final = tuple(one.name for one in names.DEVICE.attributes)
-_FAULT: Final = tuple(one.name for one in names.DEVICE_FAULT.attributes)
+_FACTS: Final = tuple(attribute.name for attribute in names.DEVICE.attributes)
+_FAULT: Final = tuple(attribute.name for attribute in names.DEVICE_FAULT.attributes)
 _NO_COUNTERS: Final = frozenset({"device", "window_s"})
 _UNRESPONSIVE: Final = "unresponsive"
 
@@ -155,7 +155,7 @@ class Readers:
         """Event rows that were heard since; starts a reader, or abandons it, if it is time to."""
         passed_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         self.next_ns = now_ns + (_LONGEST_WAIT_NS if self._over else _HEAR_NS)
-        self._abandoned = [one for one in self._abandoned if one.poll() is None]
+        self._abandoned = [process for process in self._abandoned if process.poll() is None]
         process = self._process
         if process is None:
             if not self._over and now_ns >= self._begin_ns:
@@ -190,9 +190,9 @@ class Readers:
             self._begin_ns = now_ns + _FIRST_WAIT_NS
             self._tell("devices.reader", "Hanging")
             return self._mute(self._known.values(), "two readers hang in the driver", now_ns)
-        for one in () if hanging else self._due(now_ns):
-            one.due_ns, one.asked_ns = None, now_ns
-        alone = [place for place, one in self._left.items() if one.due_ns is not None]
+        for left in () if hanging else self._due(now_ns):
+            left.due_ns, left.asked_ns = None, now_ns
+        alone = [place for place, left in self._left.items() if left.due_ns is not None]
         self._forget()
         environ = {name: text for name, text in os.environ.items() if name not in (ARM, OWNER)}
         arguments = str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone))
@@ -224,7 +224,7 @@ class Readers:
         """Take note of the end of a reader."""
         self._kill(process)
         if status == 0 and not self._found:  # nothing to read
-            due = [one.due_ns for one in self._left.values() if one.due_ns is not None]
+            due = [left.due_ns for left in self._left.values() if left.due_ns is not None]
             self._over, self._begin_ns = not due, min(due, default=0)
             return []
         if now_ns - self._began_ns >= _LONGEST_AGAIN_NS:
@@ -239,15 +239,15 @@ class Readers:
     def _try_again(self, process: subprocess.Popen[bytes], now_ns: int) -> None:
         """Have the next reader ask what was left alone, unless the last one is still held."""
         if left_hanging():
-            for one in self._due(now_ns):
-                one.due_ns = now_ns + _FIRST_WAIT_NS
+            for left in self._due(now_ns):
+                left.due_ns = now_ns + _FIRST_WAIT_NS
             return
         self._kill(process)
         self._begin_ns = now_ns + _GONE_NS
 
     def _due(self, now_ns: int) -> list[_Left]:
         left = self._left.values()
-        return [one for one in left if one.due_ns is not None and one.due_ns <= now_ns]
+        return [place for place in left if place.due_ns is not None and place.due_ns <= now_ns]
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         self._process = None
@@ -340,7 +340,7 @@ class Readers:
         rows = list[Row]()
         for known in devices:
             *facts, absent = known.facts
-            before = {one.partition(": ")[0] for one in absent}
+            before = {text.partition(": ")[0] for text in absent}
             new = sorted(known.told - _NO_COUNTERS - before)
             absent = [*absent, *(f"{name}: {why}" for name in new)]
             rows.append(self._row(names.DEVICE, _FACTS, now_ns, known.number, *facts, absent))

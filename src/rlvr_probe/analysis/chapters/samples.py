@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.statements import statements
-from rlvr_probe.recording import remarks
+from rlvr_probe.recording import notes
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["VIEWS", "is_workload", "prepare"]
@@ -25,7 +25,7 @@ def prepare(tables: Tables) -> list[str]:
     for name, (_, sql) in VIEWS.items():
         tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
     [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
-    return remarks.cut(whole, cut, rows)
+    return notes.cut(whole, cut, rows)
 
 
 def is_workload(tables: Tables) -> bool:

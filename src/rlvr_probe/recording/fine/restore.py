@@ -15,11 +15,12 @@ import msgspec
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn, PairColumn, RaggedColumn, SparseColumn
-from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Attempt
 from rlvr_probe.model.turns import (
     LooseCall,
     LooseCallColumns,
+    Request,
+    RequestColumns,
     ToolCall,
     ToolColumns,
     TurnColumns,

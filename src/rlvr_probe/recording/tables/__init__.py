@@ -5,11 +5,5 @@ from rlvr_probe.recording.tables.opened import Tables, open_tables
 from rlvr_probe.recording.tables.saved import is_saved, open_saved, save_tables
 
 __all__ = [
-    "TABLES",
-    "VIEWS",
-    "Tables",
-    "is_saved",
-    "open_saved",
-    "open_tables",
-    "save_tables",
-]
+    "TABLES", "VIEWS", "Tables", "is_saved", "open_saved", "open_tables", "save_tables",
+]  # fmt: skip

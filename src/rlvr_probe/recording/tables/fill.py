@@ -11,8 +11,8 @@ import msgspec
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.devices import DeviceSeries
-from rlvr_probe.model.given import GivenBatch, GivenWorkload
 from rlvr_probe.model.trace import Rpc, Session, Span, Trace
+from rlvr_probe.model.workload import ReadBatch, ReadWorkload
 from rlvr_probe.recording.fine.join import all_batches, numbered
 from rlvr_probe.recording.schema import BY_NAME, statements
 from rlvr_probe.recording.store import Bulk, real
@@ -249,7 +249,7 @@ def _readings(device: int, series: DeviceSeries) -> Iterator[Sequence[Any]]:
                 yield device, counter.name, start_ns, end_ns, value
 
 
-def fill_workload(bulk: Bulk, workload: GivenWorkload) -> None:
+def fill_workload(bulk: Bulk, workload: ReadWorkload) -> None:
     """Put everything that a workload says into the tables of ``bulk``."""
     rows = _Rows(bulk)
     rows.add("run", workload, run=workload.name, epoch_ns=None, kind="workload", asynchronous=None)
@@ -266,7 +266,7 @@ def fill_workload(bulk: Bulk, workload: GivenWorkload) -> None:
         first += given.batch.rows
 
 
-def _fill_batch(rows: _Rows, given: GivenBatch, batch_id: int, step_id: int, first: int) -> None:
+def _fill_batch(rows: _Rows, given: ReadBatch, batch_id: int, step_id: int, first: int) -> None:
     """One batch of a workload with all that belongs to it; ``first`` is its first trajectory."""
     batch = given.batch
     rows.add("batch", batch, batch_id=batch_id, step_id=step_id, workload_step=given.number)

@@ -16,7 +16,7 @@ from typing import Final
 import duckdb
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.model.given import GivenWorkload
+from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Progress
@@ -62,7 +62,7 @@ class Tables:
 
 @contextmanager
 def open_tables(
-    source: Path | Sequence[Path] | GivenWorkload,
+    source: Path | Sequence[Path] | ReadWorkload,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -84,7 +84,7 @@ def open_tables(
         RecordingError: There is no recording, it cannot be read, or there are two.
     """
     with FineStore(threads, whole=True, signals=signals) as store:
-        if isinstance(source, GivenWorkload):
+        if isinstance(source, ReadWorkload):
             sql, bulk = store.open()
             fill_workload(bulk, source)
             bulk.finish()
