@@ -8,12 +8,11 @@ from typing import Any
 
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording.bulk import real
 from rlvr_probe.recording.fine.join import all_batches
-from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.recording.schema import BY_NAME
+from rlvr_probe.recording.store import FineStore, real
 from rlvr_probe.recording.tables import Tables
-from rlvr_probe.recording.tables.filling import fill
-from rlvr_probe.recording.tables.schema import BY_NAME
+from rlvr_probe.recording.tables.fill import fill
 
 __all__ = ["tables_of"]
 
@@ -28,14 +27,14 @@ def tables_of(trace: Trace, *, threads: int | None = 1) -> Iterator[Tables]:
         first = 0
         for number, (step, batch) in enumerate(all_batches(trace.attempts)):
             for name, values in _rows(number, step, batch, first):
-                bulk.add(BY_NAME[name], [[values.get(column) for column in BY_NAME[name].names]])
+                bulk.add(name, [[values.get(column) for column in BY_NAME[name].names]])
             first += batch.rows
         for attempt in trace.attempts:
             for request in attempt.requests:
                 values = {name: getattr(request, name) for name in request.__dataclass_fields__}
                 row = {"attempt": attempt.index, **values}
-                names = BY_NAME["request"].names
-                bulk.add(BY_NAME["request"], [[row.get(column) for column in names]])
+                columns = BY_NAME["request"].names
+                bulk.add("request", [[row.get(column) for column in columns]])
         bulk.finish()
         fill(sql, bulk, trace)
         yield Tables(sql, trace.run, tuple(trace.notes))

@@ -13,8 +13,8 @@ from rlvr_probe.analysis.characterization import COUNTS_QUERY, Characterization
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
 from rlvr_probe.analysis.ledger.ledger import GPU
 from rlvr_probe.analysis.results import Chapter, Evidence, Figure, Series, query
+from rlvr_probe.recording.schema import TABLES, VIEWS
 from rlvr_probe.recording.tables import Tables
-from rlvr_probe.recording.tables.schema import TABLES, VIEWS
 
 __all__ = ["SLOW", "crowd"]
 

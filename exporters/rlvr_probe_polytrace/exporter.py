@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr_probe.exporter import Problem, Written
-from rlvr_probe.model.given import GivenWorkload
-from rlvr_probe.model.workload import Workload
+from rlvr_probe.model.workload import ReadWorkload, Workload
 from rlvr_probe_polytrace.layout import FLAVORS, STEP_NAME
 from rlvr_probe_polytrace.restore import read_workload
 from rlvr_probe_polytrace.validation import validate_directory
@@ -71,7 +70,7 @@ class PolyTraceExporter:
         """
         return validate_directory(directory, steps, response_cap)
 
-    def read(self, directory: Path) -> GivenWorkload:
+    def read(self, directory: Path) -> ReadWorkload:
         """Everything in ``directory``, whoever collected it; ``x_rlvr`` is used where it is there.
 
         Args:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlvr_probe.exceptions import ValidationError
-from rlvr_probe.model.given import GivenBatch, GivenWorkload
+from rlvr_probe.model.workload import ReadBatch, ReadWorkload
 from rlvr_probe_polytrace.fields import is_integer
 from rlvr_probe_polytrace.findings import Findings
 from rlvr_probe_polytrace.layout import FILTER, MANIFEST, MULTITURN, PACKED, REWARDS, STEP_NAME
@@ -30,7 +30,7 @@ _NOTES = {
 }
 
 
-def read_workload(directory: Path) -> GivenWorkload:
+def read_workload(directory: Path) -> ReadWorkload:
     """The workload in ``directory``.
 
     Raises:
@@ -48,7 +48,7 @@ def read_workload(directory: Path) -> GivenWorkload:
     manifest = read_manifest(directory, findings) if MANIFEST in names else None
     told = _told(manifest)
     ranks = Ranks()
-    batches = list[GivenBatch]()
+    batches = list[ReadBatch]()
     if kind == PACKED:
         chosen = read_filter(directory, findings) if FILTER in names else {}
         for step, name in sorted(files[PACKED].items()):
@@ -107,11 +107,11 @@ def _told(manifest: Manifest | None) -> Told:
 def _given(
     name: str,
     kind: str,
-    batches: Sequence[GivenBatch],
+    batches: Sequence[ReadBatch],
     ranks: Ranks,
     told: Told,
     manifest: Manifest | None,
-) -> GivenWorkload:
+) -> ReadWorkload:
     sizes = Counter(one.batch.group_size for one in batches)
     notes = [_NOTES[kind]]
     short = [one.number for one in batches if not one.batch.complete]
@@ -127,7 +127,7 @@ def _given(
     prompt = caps.get("prompt_tokens")
     tp = parallel.get("rollout_tp", ranks.tp)
     size = parallel.get("world_size")
-    return GivenWorkload(
+    return ReadWorkload(
         name=name,
         batches=tuple(batches),
         ranks=dict(ranks.rank_of),

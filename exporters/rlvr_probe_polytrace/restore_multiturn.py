@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardColumn, Turn
-from rlvr_probe.model.given import GivenBatch, Lasting
+from rlvr_probe.model.workload import ReadBatch, UntimedDuration
 from rlvr_probe_polytrace.extension_check import check_trajectory_extension
 from rlvr_probe_polytrace.fields import COUNT, Kind, Place, integer, is_integer, number
 from rlvr_probe_polytrace.findings import Findings, shown
@@ -26,7 +26,7 @@ _STATUSES = {"success": "ok", "api_error": "error"}
 
 def read_multiturn(
     directory: Path, step: int, name: str, told: Told, findings: Findings
-) -> GivenBatch:
+) -> ReadBatch:
     """One step.
 
     Args:
@@ -58,7 +58,7 @@ def read_multiturn(
     records.sort(key=lambda one: (integer(one, "prompt_group_id"), integer(one, "sample_id")))
     place_of = told.place(step)
     session, trainer_step, ordinal = (0, step, 0) if place_of is None else place_of
-    return GivenBatch(
+    return ReadBatch(
         number=step,
         batch=_batch(records, trainer_step, ordinal, told),
         session=session,
@@ -171,12 +171,12 @@ def _turns(record: _Record, told: Told) -> Iterator[Turn]:
         )
 
 
-def _lasting(record: _Record, row: int, told: Told) -> Iterator[Lasting]:
+def _lasting(record: _Record, row: int, told: Told) -> Iterator[UntimedDuration]:
     """Times of the turns and tool calls of one trajectory."""
     for one in _items(record, "turns"):
         seconds = number(one, "engine_latency_s")
         if told.known("turns.engine_latency_s", seconds, 0.0):
-            yield Lasting("turn", seconds, row=row, turn=integer(one, "turn"))
+            yield UntimedDuration("turn", seconds, row=row, turn=integer(one, "turn"))
     calls = _items(record, "tool_calls")
     own = _extension(record).get("tool_status")
     statuses = own if isinstance(own, list) and len(own) == len(calls) else [None] * len(calls)
@@ -184,7 +184,7 @@ def _lasting(record: _Record, row: int, told: Told) -> Iterator[Lasting]:
         name, queries = str(one["tool_name"]), integer(one, "query_count")
         added = integer(one, "append_len")
         status = own_status if own_status in names.TOOL_STATUSES else None
-        yield Lasting(
+        yield UntimedDuration(
             "tool_call",
             number(one, "latency_s"),
             row=row,

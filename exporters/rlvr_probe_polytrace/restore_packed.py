@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from rlvr_probe.model.batch import Batch, BatchShard
-from rlvr_probe.model.given import GivenBatch, Lasting
+from rlvr_probe.model.workload import ReadBatch, UntimedDuration
 from rlvr_probe_polytrace.extension_check import check_extension
 from rlvr_probe_polytrace.fields import Place, integer, integers, is_integer, number
 from rlvr_probe_polytrace.filter_check import FILTER_KEYS
@@ -59,7 +59,7 @@ def read_packed(
     told: Told,
     ranks: Ranks,
     findings: Findings,
-) -> GivenBatch:
+) -> ReadBatch:
     """One step.
 
     Args:
@@ -85,7 +85,7 @@ def read_packed(
     records.sort(
         key=lambda one: tuple(integer(one, key) for key in ("dp_rank", "rank", "local_index"))
     )
-    return GivenBatch(
+    return ReadBatch(
         number=step,
         batch=_batch(records, step, chosen.get(step), told, ranks),
         session=(told.place(step) or (0,))[0],
@@ -181,14 +181,14 @@ def _chosen(given: Sequence[_Record], chosen: _Record | None, word: str) -> froz
     return None if chosen is None else frozenset(integers(chosen, f"{word}_prompt_indices"))
 
 
-def _reward_times(directory: Path, name: str | None, findings: Findings) -> list[Lasting]:
-    found = list[Lasting]()
+def _reward_times(directory: Path, name: str | None, findings: Findings) -> list[UntimedDuration]:
+    found = list[UntimedDuration]()
     if name is None:
         return found
     for line, record in FileReader(directory, name, findings).records():
         if Place(findings, name, line).check(record, REWARD_KEYS) and not record["validate"]:
             found.append(
-                Lasting(
+                UntimedDuration(
                     "reward_call",
                     number(record, "reward_time_s"),
                     process=integer(record, "dp_rank"),

@@ -8,17 +8,16 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from rlvr_probe.recording.bulk import Bulk
-from rlvr_probe.recording.columns import Column, Table
+from rlvr_probe.recording.schema import BY_NAME
+from rlvr_probe.recording.store import Bulk
 
 
 def test_where_one_table_cannot_be_loaded_no_file_stays_open() -> None:
-    tables = [Table(name, "", (Column("n", "INTEGER", ""),)) for name in ("one", "other")]
     with duckdb.connect() as sql:
         bulk = Bulk(sql)
-        for table in tables:
-            sql.execute(table.ddl)
-            bulk.add(table, [(5_000_000_000,)])
+        for name, row in (("lost", ("reason", 1 << 64)), ("q_key", (1 << 32, 0, "key"))):
+            sql.execute(BY_NAME[name].ddl)
+            bulk.add(name, [row])
         with pytest.raises(duckdb.Error):
             bulk.finish()
         left = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]

@@ -17,9 +17,8 @@ import pytest
 
 from rlvr_probe.model.names import DEVICE, DEVICE_FAULT, DEVICE_NOTE, DEVICE_SAMPLE, Name
 from rlvr_probe.sidecar import readers
-from rlvr_probe.sidecar.hanging import left_hanging
 from rlvr_probe.sidecar.reader import COMM
-from rlvr_probe.sidecar.readers import Readers
+from rlvr_probe.sidecar.readers import Readers, left_hanging
 from tests.jobs import wait_for
 from tests.nvml import Nvml, gpu_uuid
 from tests.unit.test_devices import Layouts

@@ -22,7 +22,7 @@ from rlvr_probe.devices import Backend, Device, Failed, Fault, Reading, Sampler,
 from rlvr_probe.devices.backend import Touch, touch_all
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.nvidia import NvidiaBackend
-from rlvr_probe.devices.rate import Rate
+from rlvr_probe.devices.sampler import Rate
 from rlvr_probe.model.counters import DEVICE_FAULT, DEVICE_SAMPLE, DEVICE_STATE, Pace
 from rlvr_probe.model.names import DEVICE, Name
 from tests.nvml import Nvml, gpu_uuid, scripted

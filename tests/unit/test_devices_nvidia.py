@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from rlvr_probe.devices import Device, Reading, nvidia
-from rlvr_probe.devices.binding import doubt
 from rlvr_probe.devices.gpm import METRICS, RATES, SHARES
-from rlvr_probe.devices.nvidia import NvidiaBackend
+from rlvr_probe.devices.nvidia import NvidiaBackend, doubt
 from rlvr_probe.model.counters import BY_NAME, Pace
 from tests.nvml import Nvml, gpu_uuid, mig_uuid, scripted
 

@@ -17,7 +17,6 @@ import pytest
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
-from rlvr_probe.model.schema import Column
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import TABLES, Tables, open_tables
 from tests import today
@@ -28,6 +27,9 @@ from tests.property import damage, lost_rows
 from tests.simulator import scenario, simulate
 from tests.simulator.volume import write_volume
 from tests.synthetic import write_recording
+
+_SPAN_ATTRIBUTES = 6
+"""What a span row has before its attributes."""
 
 Rows = dict[str, Counter[str]]
 
@@ -234,7 +236,7 @@ def _enlarged(run: Path, name: str, attribute: str) -> bool:
         for at, line in enumerate(lines):
             row = json.loads(line) if at else []  # the header is none
             if row[:1] == ["def"] and row[3] == name and attribute in row[4]:
-                place = row[1], Column.SPAN_ATTRIBUTES + row[4].index(attribute)
+                place = row[1], _SPAN_ATTRIBUTES + row[4].index(attribute)
             elif place is not None and row[0] == place[0]:
                 row[place[1]] = 5_000_000_000
                 lines[at] = json.dumps(row, separators=(",", ":")).encode()

@@ -10,6 +10,7 @@ import pytest
 
 from rlvr_probe import plugins
 from rlvr_probe.exporter import LiveSession
+from rlvr_probe.sidecar import child as child_module
 from rlvr_probe.sidecar import children, live
 from rlvr_probe.sidecar.children import Children
 from tests.jobs import wait_for
@@ -27,7 +28,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     made: list[Children] = []
 
     def begin(code: str, faults: list[Fault]) -> Children:
-        monkeypatch.setattr(children, "_CODE", code)
+        monkeypatch.setattr(child_module, "_CODE", code)
         monkeypatch.setattr(children, "wanted", lambda environ: (["one"], [("two", "ImportError")]))
         made.append(Children(tmp_path, lambda *fault: faults.append(fault)))
         made[-1].begin({})
@@ -43,14 +44,14 @@ def test_one_that_fails_is_started_again_ever_more_rarely_and_told_of_once(
 ) -> None:
     faults, started = list[Fault](), list[int]()
     kept = keep(ENDS, faults)
-    real = kept._start
+    real = child_module.start
     now = 0
 
-    def start(name: str) -> object:
+    def start(*arguments: str) -> object:
         started.append(now)
-        return real(name)
+        return real(*arguments)
 
-    monkeypatch.setattr(kept, "_start", start)
+    monkeypatch.setattr(children, "start", start)
     while len(started) < 5:
         kept.look(now)
         [child] = kept._children
@@ -90,7 +91,7 @@ def test_what_one_counts_is_added_to_what_those_before_it_did(
     faults = list[Fault]()
     kept = keep(SAYS.format(b"rejected 3\n"), faults)
     hear(kept, faults, ("live.one", "rejected", 3))
-    monkeypatch.setattr(children, "_CODE", SAYS.format(b"rejected 1\nrejected 2\n"))
+    monkeypatch.setattr(child_module, "_CODE", SAYS.format(b"rejected 1\nrejected 2\n"))
     [child] = kept._children
     assert child.process is not None
     child.process.kill()

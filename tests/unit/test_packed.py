@@ -15,9 +15,9 @@ from rlvr_probe.launch.recorded import processes
 from rlvr_probe.model import names, schema
 from rlvr_probe.probe.journal import JournalWriter
 from rlvr_probe.probe.recorder import Recorder
-from rlvr_probe.recording import find_run, packed, read_run
+from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.recording.files import list_files
-from rlvr_probe.sidecar.compress import compress, delete_unfinished, is_open_for_writing
+from rlvr_probe.sidecar.segments import compress, delete_unfinished, is_open_for_writing
 from tests.journals import JournalFile, key, simple_run
 
 
@@ -195,7 +195,7 @@ def test_a_compressed_file_that_is_damaged_is_counted_and_nothing_is_made_up(
 def test_a_file_made_to_unpack_without_end_is_read_no_further_than_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "_MOST_B", 1 << 20)
+    monkeypatch.setattr("rlvr_probe.recording.segment._MOST_B", 1 << 20)
     journal = JournalFile(tmp_path)
     journal.close(tail=b" " * (64 << 20))
     finish(journal.path)

@@ -22,10 +22,9 @@ from rlvr_probe.probe import election, identity
 from rlvr_probe.recording import read_run
 from rlvr_probe.sidecar import loop
 from rlvr_probe.sidecar import writers as writers_module
-from rlvr_probe.sidecar.lock import Lock
 from rlvr_probe.sidecar.log import Log
 from rlvr_probe.sidecar.loop import Sidecar
-from rlvr_probe.sidecar.process import SIGNALS
+from rlvr_probe.sidecar.process import SIGNALS, Lock
 from rlvr_probe.sidecar.writers import Writers
 from tests.journals import JournalFile, key
 
@@ -283,7 +282,7 @@ def test_who_begins_to_write_while_it_is_asked_does_not_end_who_asks(tmp_path: P
     path.touch()
     script = """
 import fcntl, os, sys
-from rlvr_probe.sidecar.compress import is_open_for_writing
+from rlvr_probe.sidecar.segments import is_open_for_writing
 real, opened = fcntl.fcntl, []
 def granted(fd, command, argument=0):
     found = real(fd, command, argument)

@@ -19,7 +19,7 @@ import pytest
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.columns import tables_of
+from rlvr_probe.recording.schema import tables_of
 from rlvr_probe.recording.tables import (
     TABLES,
     VIEWS,
@@ -321,14 +321,15 @@ def test_the_documented_query_of_saved_tables_works(tmp_path: Path) -> None:
     assert "count_star()" in done.stdout
 
 
-@pytest.mark.parametrize("package", ["rlvr_probe.recording.tables", "rlvr_probe.recording.fine"])
-def test_tables_are_what_their_sql_file_makes(package: str) -> None:
-    text = files(package).joinpath("tables.sql").read_text(encoding="utf-8")
+@pytest.mark.parametrize("folder", ["tables", "fine"])
+def test_tables_are_what_their_sql_file_makes(folder: str) -> None:
+    file = f"{folder}/tables.sql"
+    text = files("rlvr_probe.recording").joinpath(file).read_text(encoding="utf-8")
     with closing(duckdb.connect()) as sql:
         sql.execute(text)
         query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
         made = sql.execute(query).fetchall()
-    tables = tables_of(package, "tables.sql").values()
+    tables = tables_of("rlvr_probe.recording", file)
     known = [(t.name, column.name, column.type) for t in tables for column in t.columns]
     assert sorted(made) == sorted(known)
     assert all(table.meaning for table in tables)

@@ -23,6 +23,7 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.recording import read_run
+from rlvr_probe.recording.follow import window as window_module
 from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
@@ -267,13 +268,13 @@ def test_a_run_of_many_processes_is_told_of_in_one_pass(
         journal = JournalFile(tmp_path / "run", number=number)
         journal.span(names.USER, 0, 1, label="work")
         journal.close()
-    asked, real = list[object](), Window._reached
+    asked, real = list[object](), window_module._reached
 
-    def reached(window: Window, one: Any) -> int:
-        asked.append(one)
-        return real(window, one)
+    def reached(process: Any) -> int:
+        asked.append(process)
+        return real(process)
 
-    monkeypatch.setattr(Window, "_reached", reached)
+    monkeypatch.setattr(window_module, "_reached", reached)
     with contextlib.closing(Window(tmp_path / "run", fake_proc(tmp_path / "proc"))) as window:
         while window.read(1 << 30):
             pass

@@ -16,12 +16,12 @@ from rlvr_probe_polytrace.tests.workloads import lines, packed, simple, write
 from rlvr_probe.exceptions import ValidationError
 from rlvr_probe.exporter import WorkloadReader
 from rlvr_probe.model.batch import Trajectory
-from rlvr_probe.model.given import GivenWorkload
+from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.tables import Tables, open_tables
 from tests.published import WORKLOADS
 
 
-def read(directory: Path) -> GivenWorkload:
+def read(directory: Path) -> ReadWorkload:
     return PolyTraceExporter().read(directory)
 
 
@@ -29,7 +29,7 @@ def asked(tables: Tables, query: str) -> list[tuple[Any, ...]]:
     return tables.sql.execute(query).fetchall()
 
 
-def samples(given: GivenWorkload) -> Iterator[tuple[int, int, Trajectory]]:
+def samples(given: ReadWorkload) -> Iterator[tuple[int, int, Trajectory]]:
     for one in given.batches:
         for group in one.batch.groups():
             for sample in group.trajectories:

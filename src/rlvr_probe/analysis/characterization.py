@@ -13,7 +13,7 @@ from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.analysis.results import Answer, Chapter, query
 from rlvr_probe.analysis.statements import statements
-from rlvr_probe.recording.remarks import NOT_TRAINED_ON
+from rlvr_probe.recording.notes import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
 __all__ = [

@@ -244,7 +244,7 @@ class Run:
         return f"{table}<ul>{notes}</ul>"
 
     def _relation(self, name: str) -> Relation:
-        from rlvr_probe.recording.tables.schema import BY_NAME
+        from rlvr_probe.recording.schema import BY_NAME
 
         table, order = _RELATIONS[name]
         units = [(column.name, column.unit) for column in BY_NAME[table].columns]
@@ -259,7 +259,7 @@ class Run:
         Ctrl-C ends a query in the block, and what DuckDB cannot do is an error of ours.
         """
         duckdb = require("duckdb", "a run")
-        from rlvr_probe.recording.tables.interruption import interruptible
+        from rlvr_probe.recording.tables.opened import interruptible
 
         # A connection is not closed while a query of its cursors runs, but refuses.
         with self._lock:

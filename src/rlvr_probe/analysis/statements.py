@@ -18,7 +18,7 @@ from importlib.resources import files
 from textwrap import indent
 from typing import Final
 
-from rlvr_probe.recording.fine.statements import statements as read
+from rlvr_probe.recording.schema import statements as read
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["Derived", "Statements", "fill", "make", "read_texts", "statements"]

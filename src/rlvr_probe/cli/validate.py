@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     """Validate the directory and return the exit code."""
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.cli.exporters import find_exporter, find_format
-    from rlvr_probe.recording.denied import check_readable
+    from rlvr_probe.recording.files import check_readable
 
     check_readable(args.directory)
     if not args.directory.is_dir():

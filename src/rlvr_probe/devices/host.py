@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
-from rlvr_probe.devices.standing import Standing
+from rlvr_probe.devices.backend import CounterSupport, Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.model.counters import Pace
 from rlvr_probe.probe import identity
 
@@ -42,7 +41,7 @@ class HostBackend:
         self.is_here = True
         self._clock = clock
         self._psutil: Any = None
-        self._standing = Standing()
+        self._standing = CounterSupport()
 
     def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         """The host; without psutil nothing can be told of it."""
@@ -126,12 +125,12 @@ class HostBackend:
         found = self._psutil.net_io_counters(pernic=True)
         found.pop("lo", None)
         # What leaves a container through a bridge would count three times.
-        real = {name: one for name, one in found.items() if _is_hardware(name)} or found
+        real = {name: counts for name, counts in found.items() if _is_hardware(name)} or found
         if not real:
             return {}
         return {
-            "network_tx_b": sum(one.bytes_sent for one in real.values()),
-            "network_rx_b": sum(one.bytes_recv for one in real.values()),
+            "network_tx_b": sum(counts.bytes_sent for counts in real.values()),
+            "network_rx_b": sum(counts.bytes_recv for counts in real.values()),
         }
 
 

@@ -6,14 +6,15 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from importlib import metadata
+from types import ModuleType
+from typing import Any, Final
 
-from rlvr_probe.devices import binding
 from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
 from rlvr_probe.devices.nvml import Gpu, explain
 from rlvr_probe.model.counters import Pace
 
-__all__ = ["DRIVER", "NvidiaBackend"]
+__all__ = ["DRIVER", "OURS", "NvidiaBackend", "doubt"]
 
 DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia")
 """Where the kernel's part of the driver shows, also in containers that lack its libraries."""
@@ -28,6 +29,42 @@ _XID = 8
 
 _FAULTS = 16
 """So many are taken at once."""
+
+
+OURS: Final = "nvidia-ml-py"
+_OTHER: Final = "pynvml"
+_FILES: Final = ("pynvml.py", "pynvml/__init__.py")
+
+
+def doubt(module: ModuleType) -> str | None:
+    """What is wrong with the packages that own the module ``pynvml``; None if nothing is.
+
+    ``nvidia-ml-py`` is the one that NVIDIA maintains. The package ``pynvml`` had a module of that
+    name until release 11.5, which hides the other one, and lacks newer calls.
+
+    Args:
+        module: ``pynvml``, as it was imported.
+    """
+    others = _claimed(_OTHER)
+    if not others:
+        return None
+    other = f"{_OTHER} {metadata.version(_OTHER)}"
+    if not _claimed(OURS):
+        return f"the module pynvml is of {other}: install {OURS} in its place"
+    owner = other if os.path.realpath(module.__file__ or "") in others else OURS
+    return (
+        f"{other} and {OURS} {metadata.version(OURS)} both own the module pynvml, and that of"
+        f" {owner} is imported: uninstall {_OTHER}, then install {OURS} again"
+    )
+
+
+def _claimed(package: str) -> list[str]:
+    """Files of a package that are the module."""
+    try:
+        files = metadata.files(package) or ()
+    except metadata.PackageNotFoundError:
+        return []
+    return [os.path.realpath(str(file.locate())) for file in files if file.as_posix() in _FILES]
 
 
 class NvidiaBackend:
@@ -55,10 +92,11 @@ class NvidiaBackend:
         except ImportError:
             self.why = "nvidia-ml-py is not installed"
             return ()
-        failed = [] if (doubt := binding.doubt(pynvml)) is None else [doubt]
-        found = list(self._opened(pynvml, touch, failed))
+        problem = doubt(pynvml)
+        failed = [] if problem is None else [problem]
+        devices = list(self._opened(pynvml, touch, failed))
         self.why = "; ".join(failed) or None
-        return found
+        return devices
 
     def _opened(self, nvml: Any, touch: Touch, failed: list[str]) -> Iterator[Device]:
         try:
@@ -112,7 +150,7 @@ class NvidiaBackend:
             limit = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
         except nvml.NVMLError:
             limit = None
-        absent = dict(gpu.standing.absent)
+        absent = dict(gpu.support.absent)
         parent = None if of is None else of.uuid
         return Device(uuid, "gpu", self.name, model, driver, parent, limit, absent, place)
 

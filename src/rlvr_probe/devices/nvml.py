@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr_probe.devices import pcie
-from rlvr_probe.devices.backend import Fault, Reading, What
-from rlvr_probe.devices.gpm import METRICS, SHARES, Windows
-from rlvr_probe.devices.standing import Standing
+from rlvr_probe.devices.backend import CounterSupport, Fault, Reading, What
+from rlvr_probe.devices.gpm import METRICS, PCIE_FIELDS, SHARES, Meter, Windows, fastest
 from rlvr_probe.model.counters import Pace
 
 __all__ = ["Gpu", "explain"]
@@ -52,7 +50,7 @@ class _Sum:
 _FIELDS: Mapping[str, Sequence[_Sum]] = {
     "energy_j": [_Sum(1e-3, [(83, 0)])],
     "power_w": [_Sum(1e-3, [(186, 0)])],
-    **{name: [_Sum(1, [(field, 0)])] for name, field in pcie.FIELDS.items()},
+    **{name: [_Sum(1, [(field, 0)])] for name, field in PCIE_FIELDS.items()},
     # KiB of all links; on Blackwell, bytes of each link.
     "nvlink_tx_b": [
         _Sum(1024, [(138, _ALL_LINKS)]),
@@ -97,7 +95,7 @@ class Gpu:
 
     Attributes:
         handle: Of NVML; another one after the GPU was lost.
-        standing: Of its counters.
+        support: Of its counters.
     """
 
     def __init__(
@@ -113,7 +111,7 @@ class Gpu:
             part: Of a part of a GPU: handle of the whole, and GPU instance id.
         """
         self.handle = handle
-        self.standing = Standing()
+        self.support = CounterSupport()
         self._nvml = nvml
         self._uuid = uuid
         self._clock = clock
@@ -123,10 +121,10 @@ class Gpu:
         self._windows: Windows | None = None
         # Parts share a link.
         self._metrics = METRICS if part is None else SHARES
-        self._meters: dict[str, pcie.Meter] = {}
+        self._meters: dict[str, Meter] = {}
         if part is not None:
             for name in _WHOLE_ONLY:
-                self.standing.refuse(name, "told of the whole GPU only")
+                self.support.refuse(name, "told of the whole GPU only")
         try:
             whole = handle if part is None else part[0]
             if nvml.nvmlGpmQueryDeviceSupport(whole).isSupportedDevice:
@@ -138,11 +136,11 @@ class Gpu:
         except AttributeError:
             self._refuse_windows("no GPM: not in the installed pynvml")
         if self._windows is not None:
-            for name in pcie.FIELDS:
+            for name in PCIE_FIELDS:
                 del self._ways[name]
         elif part is None:
-            link_b_per_s = pcie.fastest(nvml, handle)
-            self._meters = {name: pcie.Meter(link_b_per_s) for name in pcie.FIELDS}
+            link_b_per_s = fastest(nvml, handle)
+            self._meters = {name: Meter(link_b_per_s) for name in PCIE_FIELDS}
 
     def _taker(self, part: Any) -> Callable[[Any], object]:
         nvml = self._nvml
@@ -153,7 +151,7 @@ class Gpu:
 
     def _refuse_windows(self, why: str) -> None:
         for name in SHARES:
-            self.standing.refuse(name, why)
+            self.support.refuse(name, why)
 
     def close(self) -> None:
         """Free what NVML allocated for it."""
@@ -200,7 +198,7 @@ class Gpu:
             if self._meters:
                 window_s = self._read_meters(values, now, read_ns)
         for names, scale, call in self._calls(pace):
-            if not any(self.standing.wants(name, now) for name in names):
+            if not any(self.support.wants(name, now) for name in names):
                 continue
             try:
                 numbers = call()
@@ -209,14 +207,14 @@ class Gpu:
                 continue
             except (AttributeError, TypeError):
                 for name in names:
-                    self.standing.refuse(name, "not in the installed pynvml")
+                    self.support.refuse(name, "not in the installed pynvml")
                 continue
             for name, number in zip(names, numbers, strict=True):
                 values[name] = number * scale
-                self.standing.told(name)
+                self.support.told(name)
         if pace != "fast":
             time_ns = (now + self._clock()) // 2
-        return Reading(time_ns, window_s, values, dict(self.standing.absent))
+        return Reading(time_ns, window_s, values, dict(self.support.absent))
 
     def _calls(
         self, pace: Pace
@@ -256,12 +254,12 @@ class Gpu:
             raise _Gone(code)
         for name in names:
             if code in _FINAL:
-                self.standing.refuse(name, explain(code))
+                self.support.refuse(name, explain(code))
             else:
-                self.standing.fail(name, explain(code), now)
+                self.support.fail(name, explain(code), now)
 
     def _read_fields(self, values: dict[str, float], now: int) -> None:
-        wanted = [name for name in self._ways if self.standing.wants(name, now)]
+        wanted = [name for name in self._ways if self.support.wants(name, now)]
         fields = [field for name in wanted for field in self._ways[name][0].fields]
         if not fields:
             return
@@ -279,7 +277,7 @@ class Gpu:
                 way.fields, way.settled = [field for field, _ in good], True
                 values[name] = way.scale * sum(_number(value) for _, value in good)
                 if name not in self._meters:
-                    self.standing.told(name)
+                    self.support.told(name)
             elif bad[0] in _FINAL and len(self._ways[name]) > 1:
                 del self._ways[name][0]
             else:
@@ -288,7 +286,7 @@ class Gpu:
     def _sample(self, now: int) -> None:
         if self._windows is None:
             return
-        wanted = [name for name in self._metrics if self.standing.wants(name, now)]
+        wanted = [name for name in self._metrics if self.support.wants(name, now)]
         if not wanted:
             self._windows.restart()
             return
@@ -314,9 +312,9 @@ class Gpu:
         for name, mean in found.items():
             if isinstance(mean, float):
                 values[name] = mean
-                self.standing.told(name)
+                self.support.told(name)
             elif mean == 0:
-                self.standing.fail(name, "its windows are empty", now)
+                self.support.fail(name, "its windows are empty", now)
             else:
                 self._failed([name], mean, now)
         return window_s if any(isinstance(mean, float) for mean in found.values()) else None
@@ -334,10 +332,10 @@ class Gpu:
                 continue
             rate, passed_s = found
             if math.isnan(rate):
-                self.standing.fail(name, _WRAPS, begin_ns)
+                self.support.fail(name, _WRAPS, begin_ns)
             else:
                 values[name], window_s = rate, passed_s
-                self.standing.told(name)
+                self.support.told(name)
         return window_s
 
 

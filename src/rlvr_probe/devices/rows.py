@@ -16,8 +16,8 @@ Define = Callable[[Name, Sequence[str]], int]
 """Number of the layout of rows for a name with these attributes, as the journal's."""
 
 _ORDER = {counter.name: place for place, counter in enumerate(COUNTERS)}
-_DEVICE_ATTRIBUTES = tuple(one.name for one in DEVICE.attributes)
-_FAULT_ATTRIBUTES = tuple(one.name for one in DEVICE_FAULT.attributes)
+_DEVICE_ATTRIBUTES = tuple(attribute.name for attribute in DEVICE.attributes)
+_FAULT_ATTRIBUTES = tuple(attribute.name for attribute in DEVICE_FAULT.attributes)
 
 
 class Rows:
@@ -80,8 +80,10 @@ class Rows:
             hz: How often the device is read.
         """
         rows: list[Row] = []
-        lost = next((one.fault for one in found.values() if one.fault is not None), None)
-        known = [one.absent for one in found.values() if one.absent is not None]
+        lost = next(
+            (reading.fault for reading in found.values() if reading.fault is not None), None
+        )
+        known = [reading.absent for reading in found.values() if reading.absent is not None]
         absent = known[-1] if known else self._absent
         if found and ((lost is None) != (self._lost is None) or absent != self._absent):
             self._lost, self._absent = lost, absent
@@ -94,8 +96,8 @@ class Rows:
             values = (_rounded(name, fast.values.get(name)) for name in names)
             attributes = ("device", "window_s", *names)
             rows.append(self._row(DEVICE_SAMPLE, attributes, fast.time_ns, window_s, *values))
-        states = [one for pace, one in found.items() if pace != "fast"]
-        state = {name: value for one in states for name, value in one.values.items()}
+        states = [reading for pace, reading in found.items() if pace != "fast"]
+        state = {name: value for reading in states for name, value in reading.values.items()}
         if state:
             names = self._columns(self._slow, state)
             values = (_rounded(name, state.get(name)) for name in names)

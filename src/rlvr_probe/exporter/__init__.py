@@ -21,9 +21,8 @@ from typing import Protocol, runtime_checkable
 from rlvr_probe.access import barrier, user_name, whose
 from rlvr_probe.config import access_of
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.model.given import GivenWorkload
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe.model.workload import Workload
+from rlvr_probe.model.workload import ReadWorkload, Workload
 
 __all__ = [
     "LiveExporter",
@@ -145,7 +144,7 @@ class WorkloadReader(Protocol):
         """Whether ``directory`` looks like this format, cheaply, from its file names."""
         ...
 
-    def read(self, directory: Path) -> GivenWorkload:
+    def read(self, directory: Path) -> ReadWorkload:
         """Everything in ``directory`` that says what was generated and how long it took.
 
         What the files do not say is absent, and its notes say so; a value that stands for an

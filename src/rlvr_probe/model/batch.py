@@ -17,16 +17,9 @@ from rlvr_probe.model.turns import ToolCall, Turn
 from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 
 __all__ = [
-    "Batch",
-    "BatchShard",
-    "Group",
-    "Reward",
-    "RewardCall",
-    "RewardColumn",
-    "ToolCall",
-    "Trajectory",
-    "Turn",
-]
+    "Batch", "BatchShard", "Group", "Reward", "RewardCall", "RewardColumn", "ToolCall",
+    "Trajectory", "Turn",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from math import isfinite, isnan
 from operator import lt, ne
-from typing import overload
+from typing import TypeVar, overload
 
 __all__ = [
-    "MeasureColumn",
-    "PairColumn",
-    "RaggedColumn",
-    "RowIndex",
-    "SparseColumn",
-    "finite_of",
-    "firsts_of",
-    "lengths_of",
-    "unknown_in",
-]
+    "LazyColumn", "MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn",
+    "finite_of", "firsts_of", "lengths_of", "unknown_in",
+]  # fmt: skip
 
 
-class RaggedColumn(Sequence[Sequence[int]]):
+_Value = TypeVar("_Value")
+
+
+class LazyColumn(Sequence[_Value]):
+    """Values that are made when they are asked for."""
+
+    @abstractmethod
+    def _value(self, at: int) -> _Value:
+        """The value at ``at``, which counts from the end where it is below 0."""
+
+    @overload
+    def __getitem__(self, at: int) -> _Value: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_Value]: ...
+    def __getitem__(self, at: int | slice) -> _Value | Sequence[_Value]:
+        """The value at ``at``, or those of a slice."""
+        if isinstance(at, slice):
+            return [self._value(place) for place in range(*at.indices(len(self)))]
+        return self._value(at)
+
+
+class RaggedColumn(LazyColumn[Sequence[int]]):
     """Lists of numbers of unequal length, end to end; one is made when it is asked for."""
 
     def __init__(self, lists: Iterable[Sequence[int]] = ()) -> None:
@@ -33,8 +48,8 @@ class RaggedColumn(Sequence[Sequence[int]]):
         """
         self._ends = array("Q")
         self._values = array("I")
-        for one in lists:
-            self.append(one)
+        for values in lists:
+            self.append(values)
 
     @classmethod
     def of(cls, values: array[int], ends: array[int]) -> RaggedColumn:
@@ -43,19 +58,12 @@ class RaggedColumn(Sequence[Sequence[int]]):
         column._values, column._ends = values, ends
         return column
 
-    def append(self, one: Sequence[int]) -> None:
+    def append(self, values: Sequence[int]) -> None:
         """Add a list at the end; all of it or, with an error, nothing."""
-        self._values.extend(array("I", one))
+        self._values.extend(array("I", values))
         self._ends.append(len(self._values))
 
-    @overload
-    def __getitem__(self, at: int) -> Sequence[int]: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Sequence[int]]: ...
-    def __getitem__(self, at: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
-        """The list at ``at``, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
+    def _value(self, at: int) -> Sequence[int]:
         number = range(len(self._ends))[at]
         return self._values[self._ends[number - 1] if number else 0 : self._ends[number]]
 
@@ -77,7 +85,7 @@ class RaggedColumn(Sequence[Sequence[int]]):
         return sum(sum(values[begin:end:2]) for begin, end in ends)
 
 
-class SparseColumn(Sequence["int | None"]):
+class SparseColumn(LazyColumn["int | None"]):
     """Numbers from 0 of which some are unknown."""
 
     def __init__(self, values: Iterable[int | None] = ()) -> None:
@@ -95,14 +103,7 @@ class SparseColumn(Sequence["int | None"]):
         """Add a value at the end."""
         self._values.append(-1 if value is None else value)
 
-    @overload
-    def __getitem__(self, at: int) -> int | None: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[int | None]: ...
-    def __getitem__(self, at: int | slice) -> int | Sequence[int | None] | None:
-        """The value at ``at``, None if it is unknown, or those of a slice."""
-        if isinstance(at, slice):
-            return [None if value < 0 else value for value in self._values[at]]
+    def _value(self, at: int) -> int | None:
         value = self._values[at]
         return None if value < 0 else value
 
@@ -117,21 +118,14 @@ class SparseColumn(Sequence["int | None"]):
         return self._values.count(-1)
 
 
-class MeasureColumn(Sequence["float | None"]):
+class MeasureColumn(LazyColumn["float | None"]):
     """Values of which some are unknown, and some no number."""
 
     def __init__(self, values: array[float], odd: Iterable[int] = ()) -> None:
         """Take over ``values``, NaN where they are unknown but for the places ``odd``."""
         self._values, self._odd = values, set(odd)
 
-    @overload
-    def __getitem__(self, at: int) -> float | None: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[float | None]: ...
-    def __getitem__(self, at: int | slice) -> float | Sequence[float | None] | None:
-        """The value at ``at``, None if it is unknown, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
+    def _value(self, at: int) -> float | None:
         value = self._values[at]
         return None if isnan(value) and at % len(self._values) not in self._odd else value
 
@@ -156,23 +150,14 @@ class MeasureColumn(Sequence["float | None"]):
         return array("d", filter(isfinite, self._values))
 
 
-class PairColumn(Sequence["tuple[int, int] | None"]):
+class PairColumn(LazyColumn["tuple[int, int] | None"]):
     """Pairs of numbers in order, the first at most the second, of which some are unknown."""
 
     def __init__(self, first: array[int], second: array[int]) -> None:
         """Take over these pairs, unknown where the second is below the first."""
         self._first, self._second = first, second
 
-    @overload
-    def __getitem__(self, at: int) -> tuple[int, int] | None: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[tuple[int, int] | None]: ...
-    def __getitem__(
-        self, at: int | slice
-    ) -> tuple[int, int] | Sequence[tuple[int, int] | None] | None:
-        """The pair at ``at``, None if it is unknown, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
+    def _value(self, at: int) -> tuple[int, int] | None:
         first, second = self._first[at], self._second[at]
         return None if second < first else (first, second)
 

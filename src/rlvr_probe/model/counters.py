@@ -18,18 +18,9 @@ from typing import Literal
 from rlvr_probe.model.vocabulary import Attribute, Name
 
 __all__ = [
-    "BY_NAME",
-    "COUNTERS",
-    "DEVICE",
-    "DEVICES_USED",
-    "DEVICE_FAULT",
-    "DEVICE_NOTE",
-    "DEVICE_SAMPLE",
-    "DEVICE_STATE",
-    "Counter",
-    "Kind",
-    "Pace",
-]
+    "BY_NAME", "COUNTERS", "DEVICE", "DEVICES_USED", "DEVICE_FAULT", "DEVICE_NOTE", "DEVICE_SAMPLE",
+    "DEVICE_STATE", "Counter", "Kind", "Pace",
+]  # fmt: skip
 
 Kind = Literal["total", "window", "gauge"]
 Pace = Literal["fast", "slow", "rare"]
@@ -160,7 +151,9 @@ _DEVICE = Attribute("device", "", "number of the device in this journal, from 0"
 
 def _read(*paces: Pace) -> tuple[Attribute, ...]:
     return tuple(
-        Attribute(one.name, one.unit, one.meaning) for one in COUNTERS if one.pace in paces
+        Attribute(counter.name, counter.unit, counter.meaning)
+        for counter in COUNTERS
+        if counter.pace in paces
     )
 
 

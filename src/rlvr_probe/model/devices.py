@@ -18,13 +18,8 @@ from rlvr_probe.model.counters import BY_NAME, Counter, Pace
 from rlvr_probe.model.readings import Readings, Summed
 
 __all__ = [
-    "CounterUse",
-    "DeviceFacts",
-    "DeviceFault",
-    "DeviceSeries",
-    "DeviceUse",
-    "Quality",
-]
+    "CounterUse", "DeviceFacts", "DeviceFault", "DeviceSeries", "DeviceUse", "Quality",
+]  # fmt: skip
 
 Quality = Literal["ok", "low", "absent"]
 """``low``: the span is shorter than three periods of reading, or a tenth of it or more was not

@@ -46,24 +46,10 @@ import zlib
 from typing import Any, Final
 
 __all__ = [
-    "CHUNK_B",
-    "HEADER_KEYS",
-    "JOURNAL_SUFFIX",
-    "MOVED_SUFFIX",
-    "OPEN_HEADER",
-    "OPEN_MAGIC",
-    "OPEN_SLOT",
-    "OPEN_SLOTS",
-    "OPEN_SLOT_BYTES",
-    "OPEN_SUFFIX",
-    "PACKED_SUFFIX",
-    "SCHEMA_VERSION",
-    "Column",
-    "pack_block",
-    "segment_name",
-    "sum_row",
-    "unpack_block",
-]
+    "CHUNK_B", "HEADER_KEYS", "JOURNAL_SUFFIX", "MOVED_SUFFIX", "OPEN_HEADER", "OPEN_MAGIC",
+    "OPEN_SLOT", "OPEN_SLOTS", "OPEN_SLOT_BYTES", "OPEN_SUFFIX", "PACKED_SUFFIX", "SCHEMA_VERSION",
+    "pack_block", "segment_name", "sum_row", "unpack_block",
+]  # fmt: skip
 
 SCHEMA_VERSION: Final = 2
 """Version of this shape. A reader refuses another one and says so."""
@@ -103,15 +89,6 @@ HEADER_KEYS: Final[dict[str, str]] = {
     "ids": "foreign ids by allow-list: slurm_job_id, ray_job_id, wandb_run_id, ...",
 }
 """Keys of a header, each with what it holds. Nothing else is written."""
-
-
-class Column:
-    """Positions in a span row and in an event row."""
-
-    START: Final = 1
-    SPAN_ATTRIBUTES: Final = 6
-    EVENT_PARENT: Final = 2
-    EVENT_ATTRIBUTES: Final = 3
 
 
 def segment_name(process: str, segment: int) -> str:

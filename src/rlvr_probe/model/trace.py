@@ -13,21 +13,12 @@ from typing import Literal
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.devices import DeviceSeries
-from rlvr_probe.model.requests import Request
-from rlvr_probe.model.turns import LooseCall
+from rlvr_probe.model.turns import LooseCall, Request
 
 __all__ = [
-    "Attempt",
-    "OpenSpan",
-    "Process",
-    "ProcessState",
-    "RewardWork",
-    "Rpc",
-    "Session",
-    "Span",
-    "Step",
-    "Trace",
-]
+    "Attempt", "OpenSpan", "Process", "ProcessState", "RewardWork", "Rpc", "Session", "Span",
+    "Step", "Trace",
+]  # fmt: skip
 
 _WORK = frozenset(
     name.name

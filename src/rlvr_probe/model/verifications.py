@@ -7,9 +7,8 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import sub
-from typing import overload
 
-from rlvr_probe.model.columns import SparseColumn
+from rlvr_probe.model.columns import LazyColumn, SparseColumn
 
 __all__ = ["RewardCall", "RewardCallColumns", "RewardCalls"]
 
@@ -59,7 +58,7 @@ class RewardCalls:
         )
 
 
-class RewardCallColumns(Sequence[RewardCall]):
+class RewardCallColumns(LazyColumn[RewardCall]):
     """Calls of reward functions; one is made when it is asked for."""
 
     def __init__(self) -> None:
@@ -118,7 +117,7 @@ class RewardCallColumns(Sequence[RewardCall]):
 
     def _of_function(self, number: int) -> RewardCalls:
         calls = self._words.count(number)
-        chosen = [True] * calls if calls == len(self) else [one == number for one in self._words]
+        chosen = [True] * calls if calls == len(self) else [word == number for word in self._words]
         asked = retries = timeouts = 0
         if self._attempts.unknown() < len(self):
             services = zip(self._attempts, self._timeouts, strict=True)
@@ -159,14 +158,7 @@ class RewardCallColumns(Sequence[RewardCall]):
             setattr(found, name, SparseColumn(map(getattr(self, name).__getitem__, order)))
         return found
 
-    @overload
-    def __getitem__(self, at: int) -> RewardCall: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[RewardCall]: ...
-    def __getitem__(self, at: int | slice) -> RewardCall | Sequence[RewardCall]:
-        """The call at ``at``, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
+    def _value(self, at: int) -> RewardCall:
         return RewardCall(
             self._process[at],
             self._names[self._words[at]],

@@ -1,10 +1,13 @@
-"""What a name that is recorded is made of."""
+"""What a name that is recorded is made of; the names of processes and of inference engines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Attribute", "Name"]
+__all__ = [
+    "FINISHES", "LEFT", "PROCESS", "REQUEST", "SERVED", "SIDECAR", "STARTED", "TELLERS",
+    "Attribute", "Name",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +40,80 @@ class Name:
     stage: bool = False
     coarse: bool = False
     otel: str = ""
+
+
+SIDECAR = "sidecar"
+"""Role of the process that reads the devices of a node: no part of the job."""
+
+PROCESS = Name(
+    "process",
+    "what a process is to its job, told once it is known",
+    (
+        Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
+        Attribute("actor", "", "id of the actor"),
+        Attribute("node", "", "id of the node in its cluster"),
+        Attribute(
+            "accelerators", "", "list: kind and number of each that its cluster gave it on the node"
+        ),
+        Attribute(
+            "model_type",
+            "",
+            "architecture family of the model that it trains, where another process leads the"
+            " training: 'qwen2'",
+        ),
+        Attribute(
+            "spool_s",
+            "s",
+            "of a sidecar: how often it copies what its node wrote to DIR",
+        ),
+    ),
+    event=True,
+)
+STARTED = Name(
+    "started",
+    "an actor that this process asked for: one that never tells of itself was not reached",
+    (
+        Attribute("actor", "", "its id"),
+        Attribute("role", "", "name of its class"),
+    ),
+    event=True,
+)
+LEFT = Name(
+    "left",
+    "this process leaves its job, which ends all processes of it",
+    (Attribute("since_s", "s", "how long before it began to: who was gone then was not ended"),),
+    event=True,
+)
+
+
+FINISHES = ("stop", "length", "abort", "error", "repetition")
+"""Values of the attribute ``finish``: EOS or a stop string; a cap; given up, by the caller or for
+new weights; the engine failed; the engine saw it repeat itself."""
+
+TELLERS = ("client", "scheduler")
+"""Values of the attribute ``told_by``."""
+
+SERVED = (
+    Attribute("queue_s", "s", "from when the engine had it until it was first scheduled"),
+    Attribute("prefill_s", "s", "from then to its first token"),
+    Attribute("decode_s", "s", "from its first token to its end"),
+    Attribute("preemptions", "", "how often it lost its place in the engine's cache"),
+    Attribute("finish", "", "one of " + ", ".join(f"'{finish}'" for finish in FINISHES)),
+)
+"""What a request and a turn that is one request have in common."""
+
+REQUEST = Name(
+    "request",
+    "one sequence as an inference engine served it, from when it was given to its end; told by the"
+    " process that asked, by the one that scheduled it, or by both",
+    (
+        Attribute("told_by", "", "'client' or 'scheduler'"),
+        Attribute("key", "", "digest of the engine's own id of it: the same on both sides"),
+        Attribute("request", "", "digest of the id that its caller gave: joins it with its turn"),
+        Attribute("prompt_tokens", "tokens", "of its prompt"),
+        Attribute("response_tokens", "tokens", "that it generated"),
+        Attribute("cached_tokens", "tokens", "of its prompt, found in the cache"),
+        *SERVED,
+    ),
+    otel="llm_request",
+)

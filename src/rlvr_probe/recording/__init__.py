@@ -4,8 +4,7 @@ Whatever a killed process, a full disk or a careless copy left behind is read as
 and the rest is counted. What must never be mixed (two runs in one folder, a newer format) raises.
 """
 
-from rlvr_probe.recording.denied import check_readable
-from rlvr_probe.recording.files import find_run, list_denied
+from rlvr_probe.recording.files import check_readable, find_run, list_denied
 from rlvr_probe.recording.reading import read_run
 
 __all__ = ["check_readable", "find_run", "list_denied", "read_run"]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Protocol
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.clock import RunClock
+from rlvr_probe.recording.coarse import SessionRow
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.load import Recorded
 
@@ -25,7 +27,7 @@ _CLOCK_SLACK_NS = 5_000_000_000
 
 
 class Launched(Protocol):
-    """A process, as far as it tells to which launch it belongs."""
+    """A process, as far as it shows to which launch it belongs."""
 
     @property
     def header(self) -> Header:
@@ -69,16 +71,17 @@ class _Lifetimes:
     @classmethod
     def of(cls, processes: Sequence[Recorded], clock: RunClock) -> _Lifetimes:
         alive, training = list[tuple[int, int]](), list[tuple[int, int]]()
-        for one in processes:
-            last = clock.at(one, one.heartbeat_ns)
-            alive.append((clock.at(one, one.header.mono_ns), last))
-            moments = [clock.at(one, row.time_ns) for row in one.journal.trajectories]
-            for span in one.journal.spans:
+        for process in processes:
+            journal, table = process.journal, process.table
+            last = clock.at(process, process.heartbeat_ns)
+            alive.append((clock.at(process, process.header.mono_ns), last))
+            moments = [row.time_ns for row in journal.trajectories]
+            for span in journal.spans:
                 if span.name != names.USER.name:
-                    moments += (clock.at(one, span.start_ns), clock.at(one, span.end_ns))
-            opened = [slot.start_ns for slot in one.table.slots] if one.table is not None else []
-            if opened:
-                moments += (clock.at(one, min(opened)), last)
+                    moments += (span.start_ns, span.end_ns)
+            if table is not None and table.slots:
+                moments += (min(slot.start_ns for slot in table.slots), process.heartbeat_ns)
+            moments = [clock.at(process, moment) for moment in moments]
             training.append((min(moments, default=0), max(moments, default=-1)))
         return cls(alive, training)
 
@@ -111,41 +114,33 @@ def world_size_of(process: Recorded, session: int | None = None) -> int | None:
 
 
 def life_at(process: Recorded, session: int, time_ns: int) -> int:
-    """How often ``process`` had begun ``session`` before the time it was in at ``time_ns``.
+    """How often ``process`` had started ``session`` before the time it was in at ``time_ns``.
 
     A script may catch an error and resume from a checkpoint in the same process.
     """
-    begun = sum(
-        row.time_ns <= time_ns and row.facts.get("session", 0) == session
-        for row in process.journal.sessions
-    )
-    return max(0, begun - 1)
+    starts = sum(row.time_ns <= time_ns for row in _starts(process, session))
+    return max(0, starts - 1)
 
 
 def resumed_step(processes: Iterable[Recorded], session: int, life: int = 0) -> int | None:
-    """Trainer steps that were done when ``session`` began; None if nobody recorded it."""
-    found = list[int]()
-    for process in processes:
-        begun = [
-            row.facts.get("resumed_step")
-            for row in process.journal.sessions
-            if row.facts.get("session", 0) == session
-        ]
-        step = begun[life] if life < len(begun) else None
-        if type(step) is int:
-            found.append(step)
-    return min(found, default=None)
+    """Trainer steps that were done when ``session`` started; None if that is unknown."""
+    starts = [_starts(process, session)[life : life + 1] for process in processes]
+    steps = [row.facts.get("resumed_step") for rows in starts for row in rows]
+    return min((step for step in steps if type(step) is int), default=None)
+
+
+def _starts(process: Recorded, session: int) -> list[SessionRow]:
+    return [row for row in process.journal.sessions if row.facts.get("session", 0) == session]
 
 
 def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[Launch], list[str]]:
     """The attempts of a run by first start, and what should be said about them."""
     times = _Lifetimes.of(processes, clock)
-    notes = list[str]()
-    launches = list[Launch]()
-    components = job_launches(processes)
-    training = [group for group in components if any(processes[i].trained for i in group)]
+    notes, launches = list[str](), list[Launch]()
+    training, others = list[list[int]](), list[list[int]]()
+    for group in job_launches(processes):
+        (training if any(processes[i].trained for i in group) else others).append(group)
     hulls = [_hull(times.alive, group) for group in training]
-    others = [group for group in components if not any(processes[i].trained for i in group)]
     alone = list[list[int]]()
     for group in others:
         alive = _hull(times.alive, group)
@@ -156,7 +151,9 @@ def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[
             alone.append(group)
     for number, group in enumerate([*training, *alone]):
         launches += _generations(processes, times, number, sorted(group), notes)
-    launches.sort(key=lambda one: min(times.alive[i][0] for i in one.trainers or one.members))
+    launches.sort(
+        key=lambda launch: min(times.alive[i][0] for i in launch.trainers or launch.members)
+    )
     _mark_concurrent(processes, launches, times, notes)
     _number_lineages(processes, launches)
     return launches, notes
@@ -176,18 +173,20 @@ def job_launches(processes: Sequence[Launched]) -> list[list[int]]:
             index = leader[index]
         return index
 
-    by_key = {one.header.process: index for index, one in enumerate(processes)}
-    by_pid = {(one.header.clock, one.header.pid): index for index, one in enumerate(processes)}
+    headers = [process.header for process in processes]
+    by_key = {header.process: index for index, header in enumerate(headers)}
+    by_pid = {(header.clock, header.pid): index for index, header in enumerate(headers)}
     orphans = _orphans(processes, by_key)
     by_job = dict[str, int]()
-    for index, one in enumerate(processes):
-        above = by_key.get(one.header.owner or "")
-        if above is None and not one.trained:
-            above = orphans.get(one.header.owner or "")
-        if above is None or one.trained:
-            leader[find(index)] = find(by_job.setdefault(one.header.job, index))
-        if above is None and not one.trained:
-            above = by_pid.get((one.header.clock, one.header.ppid))
+    for index, header in enumerate(headers):
+        trained = processes[index].trained
+        above = by_key.get(header.owner or "")
+        if above is None and not trained:
+            above = orphans.get(header.owner or "")
+        if above is None or trained:
+            leader[find(index)] = find(by_job.setdefault(header.job, index))
+        if above is None and not trained:
+            above = by_pid.get((header.clock, header.ppid))
         if above is not None:
             leader[find(index)] = find(above)
     groups = dict[int, list[int]]()
@@ -197,13 +196,13 @@ def job_launches(processes: Sequence[Launched]) -> list[list[int]]:
 
 
 def _orphans(processes: Sequence[Launched], by_key: Mapping[str, int]) -> dict[str, int]:
-    """By owner of whom nothing is left: the one process of its own that trained."""
-    found = dict[str, list[int]]()
-    for index, one in enumerate(processes):
-        owner = one.header.owner
-        if owner and owner not in by_key and one.trained:
-            found.setdefault(owner, []).append(index)
-    return {owner: members[0] for owner, members in found.items() if len(members) == 1}
+    """By owner of whom nothing is left: the only process of its own that trained."""
+    owned = dict[str, list[int]]()
+    for index, process in enumerate(processes):
+        owner = process.header.owner
+        if owner and owner not in by_key and process.trained:
+            owned.setdefault(owner, []).append(index)
+    return {owner: members[0] for owner, members in owned.items() if len(members) == 1}
 
 
 def _generations(
@@ -216,33 +215,33 @@ def _generations(
     """Split a job launch where a rank appears again."""
     job = next((processes[i].header.job for i in group if processes[i].trained), None)
     job = processes[group[0]].header.job if job is None else job
-    found = list[Launch]()
+    launches = list[Launch]()
     ranks = list[set[int]]()
     for index in group:
         if not processes[index].trained:
             continue
         rank = rank_of(processes[index])
-        for launch, taken in zip(found, ranks, strict=True):
+        for launch, taken in zip(launches, ranks, strict=True):
             meets = any(_overlap(times.alive[index], times.alive[i]) > 0 for i in launch.trainers)
             if rank not in taken and meets:
                 break
         else:
             launch, taken = Launch(job, component, []), set()
-            found.append(launch)
+            launches.append(launch)
             ranks.append(taken)
         launch.trainers.append(index)
         launch.members.append(index)
         if rank is not None:
             taken.add(rank)
-    if not found:
+    if not launches:
         return [Launch(job, component, group)]
     for index in group:
         if not processes[index].trained:
-            _home(processes, times, found, index).members.append(index)
-    for launch in found:
+            _home(processes, times, launches, index).members.append(index)
+    for launch in launches:
         launch.members.sort()
-    _mark_mixed(processes, times, found, notes)
-    return found
+    _mark_mixed(processes, times, launches, notes)
+    return launches
 
 
 def _home(
@@ -254,20 +253,18 @@ def _home(
         if any(processes[i].header.process == owner for i in launch.members):
             return launch
     alive = times.alive[index]
-    return max(launches, key=lambda one: _overlap(alive, _hull(times.alive, one.trainers)))
+    return max(launches, key=lambda launch: _overlap(alive, _hull(times.alive, launch.trainers)))
 
 
 def _mark_mixed(
     processes: Sequence[Recorded], times: _Lifetimes, launches: list[Launch], notes: list[str]
 ) -> None:
     """Ranks of two jobs under one job key: with several ranks, who belongs to whom is unknown."""
-    for number, one in enumerate(launches):
-        for other in launches[number + 1 :]:
-            sizes = {world_size_of(processes[i]) or 1 for i in (*one.trainers, *other.trainers)}
-            together = _overlap(_hull(times.training, one.trainers),
-                                _hull(times.training, other.trainers)) > 0  # fmt: skip
-            if together and sizes != {1}:
-                one.mixed = other.mixed = True
+    for launch, other in combinations(launches, 2):
+        sizes = {world_size_of(processes[i]) or 1 for i in (*launch.trainers, *other.trainers)}
+        hulls = _hull(times.training, launch.trainers), _hull(times.training, other.trainers)
+        if _overlap(*hulls) > 0 and sizes != {1}:
+            launch.mixed = other.mixed = True
     if any(launch.mixed for launch in launches):
         notes.append(
             "two processes claim the same rank of one job at the same time: two jobs share a run id"
@@ -278,22 +275,16 @@ def _mark_mixed(
 def _mark_concurrent(
     processes: Sequence[Recorded], launches: list[Launch], times: _Lifetimes, notes: list[str]
 ) -> None:
-    trained = sorted(
-        (
-            (*_hull(times.training, launch.trainers), number)
-            for number, launch in enumerate(launches)
-            if launch.trainers
-        )
-    )
+    hulls = [_hull(times.training, launch.trainers) for launch in launches]
     clocks = [{processes[i].header.clock for i in launch.trainers} for launch in launches]
-    for place, (begin, end, one) in enumerate(trained):
-        for following in range(place + 1, len(trained)):
-            other_begin, other_end, other = trained[following]
-            if other_begin >= end:
+    trained = sorted((hulls[i], i) for i, launch in enumerate(launches) if launch.trainers)
+    for place, (hull, number) in enumerate(trained):
+        for other_hull, other in trained[place + 1 :]:
+            if other_hull[0] >= hull[1]:
                 break
-            slack = _CLOCK_SLACK_NS if len(clocks[one] | clocks[other]) > 1 else 0
-            if _overlap((begin, end), (other_begin, other_end)) > slack:
-                launches[one].concurrent = launches[other].concurrent = True
+            slack = _CLOCK_SLACK_NS if len(clocks[number] | clocks[other]) > 1 else 0
+            if _overlap(hull, other_hull) > slack:
+                launches[number].concurrent = launches[other].concurrent = True
     together = [str(i) for i, launch in enumerate(launches) if launch.concurrent]
     if together:
         notes.append(
@@ -303,7 +294,7 @@ def _mark_concurrent(
 
 
 def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> None:
-    """Tell a resumed or repeated training from a second one that the same launch began.
+    """Tell a resumed or repeated training from a second one that the same launch started.
 
     A new launch under the same run id continues the training, unless it starts from scratch after
     its predecessor returned by itself: a script or a sweep of several trainings. Inside one launch
@@ -330,10 +321,9 @@ def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> N
 
 def _hull(intervals: Sequence[tuple[int, int]], members: Iterable[int]) -> tuple[int, int]:
     chosen = [intervals[i] for i in members if intervals[i][1] >= intervals[i][0]]
-    if not chosen:
-        return (0, -1)
-    return min(begin for begin, _ in chosen), max(end for _, end in chosen)
+    starts, ends = zip(*chosen, strict=True) if chosen else ((0,), (-1,))
+    return min(starts), max(ends)
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
-    return min(one[1], other[1]) - max(one[0], other[0])
+def _overlap(interval: tuple[int, int], other: tuple[int, int]) -> int:
+    return min(interval[1], other[1]) - max(interval[0], other[0])

@@ -87,12 +87,12 @@ class Between:
             last_ns = max(last_ns, end_ns)
 
 
-def find_between(index: int, one: Recorded, clock: RunClock, now_ns: int) -> OpenSpan | None:
+def find_between(index: int, process: Recorded, clock: RunClock, now_ns: int) -> OpenSpan | None:
     """What a process that did not end by itself was at when last seen, if that was between steps.
 
     Args:
         index: Number of the process.
-        one: With its rows.
+        process: With its rows.
         clock: Of the run.
         now_ns: CLOCK_MONOTONIC of this machine: one that runs is at it still.
 
@@ -100,16 +100,16 @@ def find_between(index: int, one: Recorded, clock: RunClock, now_ns: int) -> Ope
         None where nothing shows it: the process was in a step or a stage, its training returned or
         failed, or it has no table of open spans, which holds its signs of life.
     """
-    journal, table = one.journal, one.table
+    journal, table = process.journal, process.table
     spans = [span for span in journal.spans if span.name in AROUND]
-    if table is None or journal.over_ns or one.state not in ("running", "died", "unknown"):
+    if table is None or journal.over_ns or process.state not in ("running", "died", "unknown"):
         return None
     if all(span.name != names.STEP.name for span in spans):
         return None
     last = max(spans, key=lambda span: (span.end_ns, -span.start_ns))
     begun_ns = max((session.time_ns for session in journal.sessions), default=0)
     inside = any(slot.name in AROUND and slot.span not in journal.finished for slot in table.slots)
-    until_ns = now_ns if one.state == "running" else one.heartbeat_ns
+    until_ns = now_ns if process.state == "running" else process.heartbeat_ns
     step = last.attributes.get("step")
     if inside or last.error or begun_ns > last.end_ns or until_ns <= last.end_ns:
         return None
@@ -120,7 +120,7 @@ def find_between(index: int, one: Recorded, clock: RunClock, now_ns: int) -> Ope
         name=BETWEEN,
         detail="",
         step=step if type(step) is int else None,
-        start_ns=clock.at(one, last.end_ns),
+        start_ns=clock.at(process, last.end_ns),
         age_s=(until_ns - last.end_ns) / 1e9,
         thread=None,
     )

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_probe.model.devices import DeviceSeries
-from rlvr_probe.model.trace import Attempt, OpenSpan, Process, Session, Span, Step, Trace
-from rlvr_probe.recording import remarks
+from rlvr_probe.model.trace import (
+    Attempt,
+    OpenSpan,
+    Process,
+    RewardWork,
+    Session,
+    Span,
+    Step,
+    Trace,
+)
+from rlvr_probe.recording import notes
 from rlvr_probe.recording.attempts import (
     Launch,
     find_launches,
@@ -20,15 +29,15 @@ from rlvr_probe.recording.batches import Beside, Member
 from rlvr_probe.recording.between import find_between
 from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
-from rlvr_probe.recording.endings import settle
+from rlvr_probe.recording.filtering import mark_unselected
 from rlvr_probe.recording.fine.join import Part, join
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Recorded
+from rlvr_probe.recording.opentable import Slot
 from rlvr_probe.recording.queues import place_queued
-from rlvr_probe.recording.selection import mark_unselected
 from rlvr_probe.recording.steps import build_steps
-from rlvr_probe.recording.sums import fine_totals, reward_work
+from rlvr_probe.recording.store import FineStore
+from rlvr_probe.recording.termination import settle
 from rlvr_probe.recording.training import retrained
 
 __all__ = ["Built", "build_trace"]
@@ -59,13 +68,15 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
         store: Has their fine rows.
     """
     clock = align(loaded.recorded)
-    processes = [one for one in loaded.recorded if not one.is_sidecar]
-    sidecars = [one for one in loaded.recorded if one.is_sidecar]
+    processes = [process for process in loaded.recorded if not process.is_sidecar]
+    sidecars = [process for process in loaded.recorded if process.is_sidecar]
     devices = join_devices(sidecars, clock)
-    launches, notes = find_launches(processes, clock)
+    launches, launch_notes = find_launches(processes, clock)
     settle(launches, processes, clock)
     now_ns = machine.now_ns()
-    between = [find_between(index, one, clock, now_ns) for index, one in enumerate(processes)]
+    between = [
+        find_between(index, process, clock, now_ns) for index, process in enumerate(processes)
+    ]
     attempts, user, unplaced = list[Attempt](), list[Span](), list[Span]()
     untrained = 0
     loose, parts = Counter[str](), list[Part]()
@@ -87,25 +98,31 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
     unreached = _unreached(processes)
     trace = Trace(
         run=loaded.run,
-        processes=[_process(i, one, clock, machine, devices) for i, one in enumerate(processes)],
+        processes=[
+            _process(index, process, clock, machine, devices)
+            for index, process in enumerate(processes)
+        ],
         attempts=attempts,
         open_spans=[
             span
-            for index, one in enumerate(processes)
-            for span in _open_spans(index, one, clock, machine)
+            for index, process in enumerate(processes)
+            for span in _open_spans(index, process, clock, machine)
         ],
-        between=[one for one in between if one is not None],
+        between=[span for span in between if span is not None],
         user_spans=sorted(user, key=lambda span: span.start_ns),
-        lost=_lost(loaded),
+        lost=_sum(
+            loaded.skipped,
+            *(counts for process in loaded.recorded for counts in _losses(process)),
+        ),
         notes=[
-            *notes,
+            *launch_notes,
             *retrained(attempts),
-            *remarks.not_reached(unreached),
-            *remarks.untrained(untrained),
-            *remarks.loose(loose),
-            *(remarks.left_out(processes) if store.sink is None else ()),
-            *remarks.reduced(processes),
-            *remarks.overflows(processes),
+            *notes.not_reached(unreached),
+            *notes.untrained(untrained),
+            *notes.loose(loose),
+            *(notes.omitted(processes) if store.sink is None else ()),
+            *notes.reduced(processes),
+            *notes.overflows(processes),
             *unread(sidecars),
             *clock.notes,
             *loaded.notes,
@@ -113,14 +130,28 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
         unplaced=sorted(unplaced, key=lambda span: span.start_ns),
         unreached=unreached,
         unjoined_rpcs=loose["rpcs"],
-        totals=fine_totals(processes),
-        reward_work=reward_work(processes, clock),
+        totals=_fine_totals(processes),
+        reward_work=[
+            RewardWork(
+                index, function, calls, clock.at(process, starts // calls), total / 1e9, errors
+            )
+            for index, process in enumerate(processes)
+            for function, (
+                calls,
+                starts,
+                total,
+                errors,
+            ) in process.journal.unattributed_rewards.items()
+        ],
         devices=devices,
-        sidecars=[_process(i, one, clock, machine, devices) for i, one in enumerate(sidecars)],
+        sidecars=[
+            _process(index, sidecar, clock, machine, devices)
+            for index, sidecar in enumerate(sidecars)
+        ],
         application_spans={
             (index, span): ids
-            for index, one in enumerate(processes)
-            for span, ids in one.journal.applications.items()
+            for index, process in enumerate(processes)
+            for span, ids in process.journal.applications.items()
         },
         epoch_ns=clock.epoch_ns,
     )
@@ -147,12 +178,12 @@ def _attempt(
     steps, user, unplaced, rpcs = build_steps(index, members, clock, skipped, loose, beside, parts)
     _book(launch, processes, skipped)
     sessions = list[Session]()
-    models = {one.recorded.journal.model_type for one in members} - {""}
-    # Of several models nobody told which training each was of.
-    told = {"model_type": models.pop()} if len(models) == 1 else {}
+    models = {member.recorded.journal.model_type for member in members} - {""}
+    # Which training each of several models was of is unknown.
+    known = {"model_type": models.pop()} if len(models) == 1 else {}
     for member in members:
         for row in member.recorded.journal.sessions:
-            number, facts = row.facts.get("session", 0), {**told, **row.facts}
+            number, facts = row.facts.get("session", 0), {**known, **row.facts}
             sessions.append(Session(member.index, number if type(number) is int else 0, facts))
     loose["batches"] += mark_unselected(steps, sessions)
     attempt = Attempt(
@@ -174,8 +205,8 @@ def _attempt(
 def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
     """The rank of a process; that of who started it, if it generates for a queue."""
     if process.journal.queued:
-        owners = (one for one in processes if one.header.process == process.header.owner)
-        process = next(owners, process)
+        owner = process.header.owner
+        process = next((other for other in processes if other.header.process == owner), process)
     return rank_of(process)
 
 
@@ -224,13 +255,13 @@ def _began_after(
 
 def _process(
     index: int,
-    one: Recorded,
+    process: Recorded,
     clock: RunClock,
     machine: Machine,
     devices: Sequence[DeviceSeries],
 ) -> Process:
-    header, journal = one.header, one.journal
-    silent = machine.now_ns() - one.heartbeat_ns if one.state == "running" else None
+    header, journal = process.header, process.journal
+    silent = machine.now_ns() - process.heartbeat_ns if process.state == "running" else None
     return Process(
         index=index,
         key=header.process,
@@ -240,13 +271,13 @@ def _process(
         boot=header.boot,
         pid=header.pid,
         ppid=header.ppid,
-        rank=rank_of(one) if one.trained else header.rank,
-        world_size=world_size_of(one),
-        state=one.state,
-        start_ns=clock.at(one, header.mono_ns),
-        last_seen_ns=clock.at(one, one.heartbeat_ns),
+        rank=rank_of(process) if process.trained else header.rank,
+        world_size=world_size_of(process),
+        state=process.state,
+        start_ns=clock.at(process, header.mono_ns),
+        last_seen_ns=clock.at(process, process.heartbeat_ns),
         ids=header.ids,
-        lost=_sum(journal.reported, journal.skipped, _unreported(one)),
+        lost=_sum(*_losses(process)),
         faults=journal.faults,
         level=journal.level,
         level_reason=journal.level_reason,
@@ -255,80 +286,74 @@ def _process(
         probe=header.probe,
         silent_s=None if silent is None else max(0.0, silent / 1e9),
         role=_class(journal.role),
-        devices=devices_of(one, devices),
+        devices=devices_of(process, devices),
         given=journal.given,
         devices_how="" if journal.used is None else journal.used.how,
         corrected_s=clock.corrected_ns.get(header.clock, 0) / 1e9,
     )
 
 
-def _open_spans(index: int, one: Recorded, clock: RunClock, machine: Machine) -> list[OpenSpan]:
+def _open_spans(index: int, process: Recorded, clock: RunClock, machine: Machine) -> list[OpenSpan]:
     """Spans that had not ended: of the table, and finer ones that were journaled as open."""
-    until = machine.now_ns() if one.state == "running" else one.heartbeat_ns
-    spans = dict[int, OpenSpan]()
-
-    def add(
-        span: int,
-        parent: int,
-        name: str,
-        start_ns: int,
-        detail: str = "",
-        step: int | None = None,
-        thread: int | None = None,
-    ) -> None:
-        spans[span] = OpenSpan(
+    until_ns = machine.now_ns() if process.state == "running" else process.heartbeat_ns
+    journal, table = process.journal, process.table
+    slots = [
+        Slot(span, parent, start_ns, None, None, name, "")
+        for span, (name, start_ns, parent) in journal.opened.items()
+    ]
+    slots += () if table is None else table.slots
+    spans = {
+        slot.span: OpenSpan(
             process=index,
-            id=span,
-            parent=parent,
-            name=name,
-            detail=detail,
-            step=step,
-            start_ns=clock.at(one, start_ns),
-            age_s=max(0, until - start_ns) / 1e9,
-            thread=thread,
+            id=slot.span,
+            parent=slot.parent,
+            name=slot.name,
+            detail=slot.detail,
+            step=slot.step,
+            start_ns=clock.at(process, slot.start_ns),
+            age_s=max(0, until_ns - slot.start_ns) / 1e9,
+            thread=slot.thread,
         )
-
-    for span, (name, start_ns, parent) in one.journal.opened.items():
-        add(span, parent, name, start_ns)
-    for slot in one.table.slots if one.table is not None else ():
-        if slot.span not in one.journal.finished:
-            add(
-                slot.span, slot.parent, slot.name, slot.start_ns, slot.detail, slot.step,
-                slot.thread,
-            )  # fmt: skip
+        for slot in slots
+        if slot.span in journal.opened or slot.span not in journal.finished
+    }
     return sorted(spans.values(), key=lambda span: (span.start_ns, span.id))
 
 
-def _lost(loaded: Loaded) -> dict[str, int]:
-    total = Counter(loaded.skipped)
-    for one in loaded.recorded:
-        total.update(one.journal.reported)
-        total.update(one.journal.skipped)
-        total.update(_unreported(one))
-    return {reason: count for reason, count in sorted(total.items()) if count}
+def _fine_totals(processes: Sequence[Recorded]) -> dict[str, tuple[int, float]]:
+    """Count and summed duration, s, of the spans that are not kept, by name."""
+    counts, durations_ns = Counter[str](), Counter[str]()
+    for process in processes:
+        for name, (count, duration_ns) in process.journal.totals.items():
+            counts[name] += count
+            durations_ns[name] += duration_ns
+    return {name: (counts[name], durations_ns[name] / 1e9) for name in sorted(counts)}
+
+
+def _losses(process: Recorded) -> tuple[dict[str, int], ...]:
+    """Rows known to be missing, by reason.
+
+    Some are known from the open-span table alone: the disk was full to the end.
+    """
+    reported, table = process.journal.reported, process.table
+    more = 0 if table is None else table.lost - sum(reported.values())
+    return reported, process.journal.skipped, {"unreported": max(0, more)}
 
 
 def _sum(*counts: dict[str, int]) -> dict[str, int]:
     total = Counter[str]()
-    for one in counts:
-        total.update(one)
+    for by_reason in counts:
+        total.update(by_reason)
     return {reason: count for reason, count in sorted(total.items()) if count}
 
 
-def _unreported(one: Recorded) -> dict[str, int]:
-    """Losses that only the open-span table tells of: the disk was full to the end."""
-    known = sum(one.journal.reported.values())
-    more = 0 if one.table is None else one.table.lost - known
-    return {"unreported": more} if more > 0 else {}
-
-
 def _unreached(processes: Sequence[Recorded]) -> dict[str, int]:
-    """Actors that were asked for and never told of themselves, by class."""
-    told = {one.journal.actor for one in processes}
+    """Actors that were asked for and recorded nothing, by class."""
+    recorded = {process.journal.actor for process in processes}
     started = dict[str, str]()
-    for one in processes:
-        started.update(one.journal.started)
-    missing = Counter(_class(role) for actor, role in started.items() if actor not in told)
+    for process in processes:
+        started.update(process.journal.started)
+    missing = Counter(_class(role) for actor, role in started.items() if actor not in recorded)
     return dict(sorted(missing.items()))
 
 

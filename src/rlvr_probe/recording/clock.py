@@ -9,12 +9,13 @@ the next: a count that began anew would feign it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.coarse import RpcRow
+from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.load import Recorded
 
 __all__ = ["RunClock", "align"]
@@ -54,7 +55,7 @@ def align(processes: Sequence[Recorded]) -> RunClock:
         return RunClock({}, (), 0)
     # The lowest median: a wall clock stepped during the run moves the minority only.
     shift = {
-        clock: median_low(one.header.epoch_ns - one.header.mono_ns for one in members)
+        clock: median_low(head.epoch_ns - head.mono_ns for head in _headers(members))
         for clock, members in by_clock.items()
     }
     calls = _calls(processes) if len(by_clock) > 1 else []
@@ -69,18 +70,20 @@ def align(processes: Sequence[Recorded]) -> RunClock:
             _intervals(by_clock[reference], shift[reference]),
             _intervals(by_clock[clock], shift[clock]),
         )
-        between = [one for one in calls if (one.caller, one.worker) == (reference, clock)]
+        between = [call for call in calls if (call.caller, call.worker) == (reference, clock)]
         if between:
             moved = shift[clock] - shift[reference]
-            low = max([one.low_ns - moved for one in between] + ([] if low is None else [low]))
-            high = min([one.high_ns - moved for one in between] + ([] if high is None else [high]))
+            lows = [call.low_ns - moved for call in between]
+            highs = [call.high_ns - moved for call in between]
+            low = max(lows if low is None else [*lows, low])
+            high = min(highs if high is None else [*highs, high])
         if low is None or high is None:
             continue
         if low > high:
             notes.append("clocks of two machines contradict each other: one was set during the run")
             continue
         error = min(max(0, low), high)
-        if between and 2 * abs(error) >= min(one.apart_ns for one in between):
+        if between and 2 * abs(error) >= min(call.apart_ns for call in between):
             notes.append(
                 "calls between two machines do not agree with their wall clocks: not aligned by"
                 " them"
@@ -102,14 +105,18 @@ def align(processes: Sequence[Recorded]) -> RunClock:
             f" differences below {good} are not resolved"
         )
     zero, first = min(
-        (one.header.mono_ns + shift[clock], one.header.epoch_ns)
+        (head.mono_ns + shift[clock], head.epoch_ns)
         for clock, members in by_clock.items()
-        for one in members
+        for head in _headers(members)
     )
     moved_by = {clock: value - zero for clock, value in shift.items()}
     # On one machine, a process that comes later leaves the time of day of what was before.
     epoch_ns = first if len(by_clock) == 1 else zero
     return RunClock(moved_by, tuple(sorted(notes)), epoch_ns, corrected)
+
+
+def _headers(processes: Sequence[Recorded]) -> Iterator[Header]:
+    return (process.header for process in processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,7 @@ def _calls(processes: Sequence[Recorded]) -> list[_Bound]:
                 workers.setdefault((owner, *row.key, row.rank), []).append((clock, row))
             elif row.attributes.get("waits", 1):
                 callers.setdefault((owner, *row.key), []).append((clock, row))
-    found = list[_Bound]()
+    bounds = list[_Bound]()
     for (owner, group, method, call, _), rows in workers.items():
         calls = callers.get((owner, group, method, call), [])
         after = callers.get((owner, group, method, call + 1), [])
@@ -151,12 +158,12 @@ def _calls(processes: Sequence[Recorded]) -> list[_Bound]:
             if caller != worker:
                 low, high = asked.start_ns - row.start_ns, asked.end_ns - row.end_ns
                 apart = later.start_ns - asked.end_ns
-                found.append(_Bound(caller, worker, low, high, apart))
-    return found
+                bounds.append(_Bound(caller, worker, low, high, apart))
+    return bounds
 
 
 def _intervals(processes: Sequence[Recorded], shift_ns: int) -> _Intervals:
-    found = dict[tuple[str, int, int], tuple[int, int]]()
+    intervals = dict[tuple[str, int, int], tuple[int, int]]()
     for process in processes:
         for span in process.journal.spans:
             session, step = span.attributes.get("session", 0), span.attributes.get("step")
@@ -164,10 +171,10 @@ def _intervals(processes: Sequence[Recorded], shift_ns: int) -> _Intervals:
                 continue
             key = (process.header.job, session, step)
             start, end = span.start_ns + shift_ns, span.end_ns + shift_ns
-            before = found.get(key, (start, end))
-            found[key] = (max(before[0], start), min(before[1], end))
+            before = intervals.get(key, (start, end))
+            intervals[key] = (max(before[0], start), min(before[1], end))
     # A step done again after a restart took place twice: it bounds nothing.
-    return {key: times for key, times in found.items() if times[0] < times[1]}
+    return {key: times for key, times in intervals.items() if times[0] < times[1]}
 
 
 def _bounds(reference: _Intervals, other: _Intervals) -> tuple[int | None, int | None]:

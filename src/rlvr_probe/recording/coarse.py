@@ -1,12 +1,12 @@
 """Coarse rows of a journal: a type for each kind, by which it is checked, and what no type can say.
 
-Whatever breaks one of them raises one of :data:`~rlvr_probe.recording.types.UNSOUND`.
+Whatever breaks one of them raises one of :data:`~rlvr_probe.recording.decode.UNSOUND`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import nan
@@ -16,27 +16,13 @@ from msgspec import Meta, Struct, convert
 
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import RaggedColumn, SparseColumn
-from rlvr_probe.recording.types import Count, Id, Number
+from rlvr_probe.recording.decode import Count, Id, Number
 
 __all__ = [
-    "ApplicationRow",
-    "LeftRow",
-    "ProcessRow",
-    "RewardRow",
-    "RpcRow",
-    "SelectedRow",
-    "SessionRow",
-    "SpanRow",
-    "StartedRow",
-    "TrainedRow",
-    "TrajectoryRow",
-    "UsedRow",
-    "rewards",
-    "rpc",
-    "selected",
-    "trained",
-    "trajectories",
-]
+    "ApplicationRow", "LeftRow", "ProcessRow", "RewardRow", "RpcRow", "SelectedRow", "SessionRow",
+    "SpanRow", "StartedRow", "TrainedRow", "TrajectoryRow", "UsedRow", "rewards", "rpc", "selected",
+    "trained", "trajectories",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +50,8 @@ class RpcRow(SpanRow):
     @property
     def key(self) -> tuple[str, str, int]:
         """Group, method and call, which the caller and the worker each count."""
-        given = self.attributes
-        return str(given.get("group", "")), str(given.get("method", "")), self.call
+        attributes = self.attributes
+        return str(attributes.get("group", "")), str(attributes.get("method", "")), self.call
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +180,30 @@ class _Rpc(Struct):
 
 
 def rpc(
-    start_ns: int, end_ns: int, span: int, parent: int, error: str | None, values: dict[str, Any]
+    start_ns: int,
+    end_ns: int,
+    span: int,
+    parent: int,
+    error: str | None,
+    values: dict[str, Any],
+    share: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> RpcRow:
-    """One side of a call of a worker group."""
-    told = convert(values, _Rpc)
-    rank = convert(told.rank, Number) if told.side == "worker" else None
-    _check(rank is None or rank < told.ranks, "rank")
+    """One side of a call of a worker group; ``share`` gives the one dict of equal attributes."""
+    row = convert(values, _Rpc)
+    rank = convert(row.rank, Number) if row.side == "worker" else None
+    _check(rank is None or rank < row.ranks, "rank")
     del values["call"]
     return RpcRow(
-        names.RPC.name, start_ns, end_ns, span, parent, error, values, told.call, told.ranks, rank
-    )
+        names.RPC.name, start_ns, end_ns, span, parent, error, share(values), row.call, row.ranks,
+        rank,
+    )  # fmt: skip
 
 
 def trained(time_ns: int, values: Mapping[str, Any]) -> TrainedRow:
     """The groups that a micro step took."""
     groups = values.get("groups")
-    told = {**values, "time_ns": time_ns, "groups": [groups] if type(groups) is int else groups}
-    row = convert(told, TrainedRow)
+    groups = [groups] if type(groups) is int else groups
+    row = convert({**values, "time_ns": time_ns, "groups": groups}, TrainedRow)
     row.groups = array("I", row.groups)
     return row
 
@@ -251,8 +244,8 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
     row.grows = row.grows == 1
     if row.loss_runs is not None:
         runs = [
-            array("I", [one] if type(one) is int else convert(one, list[Count]))
-            for one in row.loss_runs
+            array("I", [mask] if type(mask) is int else convert(mask, list[Count]))
+            for mask in row.loss_runs
         ]
         _check(list(map(sum, runs)) == list(row.response_tokens), "loss_runs")
         row.loss_runs = RaggedColumn(runs)
@@ -263,11 +256,11 @@ def rewards(parent: int, values: Mapping[str, Any]) -> RewardRow:
     """The values of one reward function, NaN where JSON could not hold what it gave."""
     row = convert({"batch": parent, **values}, RewardRow)
     _check(row.verify_s is None or len(row.verify_s) == len(row.values), "columns")
-    found = list(row.values)
-    for place in row.not_finite:
-        _check(0 <= place < len(found) and found[place] is None, "not_finite")
-        found[place] = nan
-    row.values = _measured(found)
+    column = list(row.values)
+    for index in row.not_finite:
+        _check(0 <= index < len(column) and column[index] is None, "not_finite")
+        column[index] = nan
+    row.values = _measured(column)
     row.verify_s = None if row.verify_s is None else _measured(row.verify_s)
     return row
 

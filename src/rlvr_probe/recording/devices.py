@@ -1,19 +1,24 @@
-"""Joins what sidecars read of one device, and tells which process worked on which."""
+"""What sidecars read of devices: rows, checked, and a series of each device joined of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from rlvr_probe.model.counters import Pace
-from rlvr_probe.model.devices import DeviceFault, DeviceSeries
+from msgspec import Meta, Struct, convert
+
+from rlvr_probe.model import names
+from rlvr_probe.model.counters import BY_NAME, Pace
+from rlvr_probe.model.devices import PERIOD_NS, DeviceFacts, DeviceFault, DeviceSeries
 from rlvr_probe.model.readings import Readings
-from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.devicerows import ReadDevice
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.decode import Number
 
-__all__ = ["devices_of", "join_devices", "unread"]
+if TYPE_CHECKING:
+    from rlvr_probe.recording.clock import RunClock
+    from rlvr_probe.recording.load import Recorded
+
+__all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice", "devices_of", "join_devices", "unread"]
 
 _NOTES: Final = 8
 
@@ -23,36 +28,203 @@ _UUID_CHARACTERS: Final = 40
 _SHIFT_MAX: Final = 1 << 61
 
 
+DEVICE_EVENTS: Final = frozenset(
+    name.name
+    for name in (
+        names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT,
+        names.DEVICE_NOTE,
+    )
+)  # fmt: skip
+
+_PACES: Final[Mapping[str, tuple[Pace, ...]]] = {
+    names.DEVICE_SAMPLE.name: ("fast",),
+    names.DEVICE_STATE.name: ("slow", "rare"),
+}
+_KINDS: Final = ("gpu", "host")
+_COUNTERS: Final[Mapping[Pace, frozenset[str]]] = {
+    pace: frozenset(name for name, counter in BY_NAME.items() if counter.pace == pace)
+    for pace in PERIOD_NS
+}
+_NUMBERS: Final = frozenset({int, float})
+_MAX: Final = 1e30
+_TIME_MAX: Final = 1 << 61
+
+
+class _Device(Struct):
+    """A ``device`` event."""
+
+    device: Number
+    uuid: str
+    kind: str = ""
+    vendor: str = ""
+    model: str = ""
+    driver: str = ""
+    parent: str | None = None
+    memory_limit_b: Number | None = None
+    hz: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
+    absent: Sequence[str] = ()
+
+
+class _Fault(Struct):
+    """A ``device_fault`` event."""
+
+    what: str
+    code: Number | None = None
+
+
+@dataclass(slots=True)
+class ReadDevice:
+    """One device in the journal of one sidecar; times are CLOCK_MONOTONIC, ns."""
+
+    facts: DeviceFacts
+    readings: dict[Pace, Readings] = field(default_factory=dict)
+    faults: list[DeviceFault] = field(default_factory=list)
+
+    def of_pace(self, pace: Pace) -> Readings:
+        """Its readings of a pace."""
+        found = self.readings.get(pace)
+        if found is None:
+            found = self.readings[pace] = Readings(self.period_ns(pace))
+        return found
+
+    def period_ns(self, pace: Pace) -> int:
+        """Time between two readings of a pace, as it told last."""
+        fast = PERIOD_NS["fast"] if self.facts.hz is None else round(1e9 / self.facts.hz)
+        return fast if pace == "fast" else max(fast, PERIOD_NS[pace])
+
+    @property
+    def begin_ns(self) -> int:
+        """Its first reading; 0 if there is none."""
+        return min(
+            (readings.times_ns[0] for readings in self.readings.values() if len(readings)),
+            default=0,
+        )
+
+
+class DeviceRows:
+    """What one process told of devices.
+
+    Attributes:
+        notes: Why something is not read that is no device.
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._by_number: dict[int, ReadDevice] = {}
+        self._by_uuid: dict[str, ReadDevice] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_uuid)
+
+    def devices(self) -> list[ReadDevice]:
+        """Every device, in the order in which they were told."""
+        return list(self._by_uuid.values())
+
+    def event(self, name: str, time_ns: int, values: dict[str, Any]) -> None:
+        """Take an event whose name is in :data:`DEVICE_EVENTS`.
+
+        Raises:
+            UNSOUND: It breaks the schema.
+        """
+        if name == names.DEVICE_NOTE.name:
+            self.notes.append(convert(values["text"], str))
+            return
+        if name == names.DEVICE.name:
+            self._tell(convert(values, _Device))
+            return
+        device = self._by_number[convert(values.pop("device"), int)]
+        if name == names.DEVICE_FAULT.name:
+            fault = convert(values, _Fault)
+            device.faults.append(DeviceFault(time_ns, fault.what, fault.code))
+            return
+        window_s = values.pop("window_s", None)
+        numbers = values.values()
+        if not _NUMBERS.issuperset(map(type, numbers)):
+            raise ValueError("counter")
+        if numbers and not -_MAX < min(numbers) <= max(numbers) < _MAX:
+            raise ValueError("counter")
+        if not 0 <= time_ns < _TIME_MAX:
+            raise ValueError("time")
+        window_ns = None if window_s is None else round(window_s * 1e9)
+        fast, *others = _PACES[name]
+        if not others:
+            device.of_pace(fast).add(time_ns, _of_pace(values, fast), window_ns)
+            return
+        for pace in (fast, *others):
+            known = _of_pace(values, pace)
+            if known:
+                device.of_pace(pace).add(time_ns, known)
+
+    def _tell(self, told: _Device) -> None:
+        facts = DeviceFacts(
+            uuid=told.uuid,
+            kind=told.kind if told.kind in _KINDS else "",
+            vendor=told.vendor,
+            model=told.model,
+            driver=told.driver,
+            parent=told.parent,
+            memory_limit_b=told.memory_limit_b,
+            hz=told.hz,
+            absent=_reasons(told.absent),
+            number=told.device,
+        )
+        device = self._by_uuid.get(told.uuid)
+        if device is None:
+            device = self._by_uuid[told.uuid] = ReadDevice(facts)
+        device.facts = facts
+        self._by_number[told.device] = device
+        for pace, readings in device.readings.items():
+            readings.pace(device.period_ns(pace))
+
+
+def _of_pace(values: Mapping[str, float], pace: Pace) -> Mapping[str, float]:
+    """Those of the counters of a pace; a newer version may know more."""
+    known = _COUNTERS[pace]
+    if values.keys() <= known:
+        return values
+    return {name: value for name, value in values.items() if name in known}
+
+
+def _reasons(told: Sequence[str]) -> dict[str, str]:
+    """Reasons by counter, of texts ``counter: reason``."""
+    pairs = (text.partition(": ") for text in told)
+    return {counter: reason for counter, _, reason in pairs}
+
+
 def join_devices(sidecars: Sequence[Recorded], clock: RunClock) -> list[DeviceSeries]:
     """What all sidecars read, one series per device, on the clock of the run.
 
     Uses the rows up. Where two sidecars read a device at the same time, the one that began first
     counts until its end.
     """
-    found = dict[str, list[tuple[int, Recorded, ReadDevice]]]()
-    for one in sidecars:
-        if abs(clock.at(one, 0)) >= _SHIFT_MAX:
-            one.journal.skipped["bad_time"] += 1
+    by_uuid: dict[str, list[tuple[int, Recorded, ReadDevice]]] = {}
+    for sidecar in sidecars:
+        if abs(clock.at(sidecar, 0)) >= _SHIFT_MAX:
+            sidecar.journal.skipped["bad_time"] += 1
             continue
-        for device in one.journal.devices.devices():
-            begin_ns = clock.at(one, device.begin_ns)
-            found.setdefault(device.facts.uuid, []).append((begin_ns, one, device))
-    series = [_series(sorted(parts, key=lambda part: part[0]), clock) for parts in found.values()]
-    return sorted(series, key=lambda one: (one.facts.host, one.facts.number or 0, one.uuid))
+        for device in sidecar.journal.devices.devices():
+            begin_ns = clock.at(sidecar, device.begin_ns)
+            by_uuid.setdefault(device.facts.uuid, []).append((begin_ns, sidecar, device))
+    series = [_series(sorted(parts, key=lambda part: part[0]), clock) for parts in by_uuid.values()]
+    return sorted(
+        series, key=lambda device: (device.facts.host, device.facts.number or 0, device.uuid)
+    )
 
 
 def _series(parts: Sequence[tuple[int, Recorded, ReadDevice]], clock: RunClock) -> DeviceSeries:
     readings = dict[Pace, Readings]()
     faults = list[DeviceFault]()
     boot: str | None = None
-    for _, one, device in parts:
+    for _, sidecar, device in parts:
         for pace, rows in device.readings.items():
-            rows.shift(clock.at(one, 0))
+            rows.shift(clock.at(sidecar, 0))
             before = readings.setdefault(pace, rows)
             if before is not rows:
-                before.follow(rows, same=one.header.clock == boot)
-        faults += (replace(fault, time_ns=clock.at(one, fault.time_ns)) for fault in device.faults)
-        boot = one.header.clock
+                before.follow(rows, same=sidecar.header.clock == boot)
+        faults += (
+            replace(fault, time_ns=clock.at(sidecar, fault.time_ns)) for fault in device.faults
+        )
+        boot = sidecar.header.clock
     _, last, device = parts[-1]
     facts = replace(device.facts, host=last.header.host, boot=last.header.boot)
     return DeviceSeries(facts, readings, sorted(faults, key=lambda fault: fault.time_ns))
@@ -61,9 +233,9 @@ def _series(parts: Sequence[tuple[int, Recorded, ReadDevice]], clock: RunClock) 
 def unread(sidecars: Sequence[Recorded]) -> list[str]:
     """What sidecars say that they cannot read, each once, with where that is."""
     hosts = dict[str, set[str]]()
-    for one in sidecars:
-        for text in one.journal.devices.notes:
-            hosts.setdefault(text, set()).add(one.header.host)
+    for sidecar in sidecars:
+        for text in sidecar.journal.devices.notes:
+            hosts.setdefault(text, set()).add(sidecar.header.host)
     told = [
         f"{text} ({min(found) if len(found) == 1 else f'{len(found)} hosts'})"
         for text, found in hosts.items()
@@ -72,26 +244,30 @@ def unread(sidecars: Sequence[Recorded]) -> list[str]:
     return [*told[:_NOTES], *([f"{more} more of devices that cannot be read"] * (more > 0))]
 
 
-def devices_of(one: Recorded, series: Sequence[DeviceSeries]) -> tuple[str, ...] | None:
+def devices_of(process: Recorded, series: Sequence[DeviceSeries]) -> tuple[str, ...] | None:
     """Names of the devices that a process worked on; None if it is not known of all of them.
 
     A beginning of a name is completed by what its node has, or else by what any has; a number is
     that of a whole GPU in the order of the PCI bus.
     """
-    told = one.journal.used
+    told = process.journal.used
     if told is None:
         return None
-    here = [device for device in series if device.facts.boot == one.header.boot]
+    here = [device for device in series if device.facts.boot == process.header.boot]
     found = [_named(token, here) or _named(token, series) for token in told.uuids]
     return tuple(found) if all(found) else None  # type: ignore[arg-type]
 
 
 def _named(token: str, series: Sequence[DeviceSeries]) -> str | None:
     if token.isdecimal():
-        gpus = [one for one in series if one.facts.kind == "gpu" and one.facts.parent is None]
+        gpus = [
+            device
+            for device in series
+            if device.facts.kind == "gpu" and device.facts.parent is None
+        ]
         place = int(token)
         return gpus[place].uuid if place < len(gpus) else None
-    fitting = [one.uuid for one in series if one.uuid.startswith(token)]
+    fitting = [device.uuid for device in series if device.uuid.startswith(token)]
     if len(fitting) == 1 or token in fitting:
         return token if token in fitting else fitting[0]
     return token if len(token) >= _UUID_CHARACTERS else None

@@ -1,4 +1,4 @@
-"""Finds a recording on disk: which folder is a run, and which files in it are whose."""
+"""Finds a recording on disk: which folder is a run, which files are whose, which may be read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rlvr_probe.access import barrier, user_name, whose
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.filesystem import reach
 from rlvr_probe.model import schema
-from rlvr_probe.recording.denied import check_readable, is_readable
-from rlvr_probe.recording.packed import Source, open_source
+from rlvr_probe.recording.segment import Source, open_source
 from rlvr_probe.spool import every, find
 
-__all__ = ["JOURNAL", "RunFiles", "Segment", "find_run", "list_denied", "list_files"]
+__all__ = [
+    "JOURNAL", "RunFiles", "Segment", "check_readable", "find_run", "list_denied", "list_files",
+]  # fmt: skip
 
 JOURNAL = re.compile(
     rf"p([0-9a-f]{{16}})\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}"
@@ -101,7 +103,7 @@ def find_run(path: Path) -> Path:
         raise RecordingError(f"{path} is a file; expected the run folder it lies in")
     if _last_write(path) is not None:
         return path
-    folders = [one for one in (_children(path) if path.is_dir() else ()) if one.is_dir()]
+    folders = [child for child in (_children(path) if path.is_dir() else ()) if child.is_dir()]
     runs = spooled + [
         (written, folder.name, folder)
         for folder in folders
@@ -137,7 +139,7 @@ def list_denied(path: Path, run: Path) -> list[Path]:
         if not entry.name.startswith(".")
         if (status := _status(Path(entry.path))) is not None
         if stat.S_ISDIR(status.st_mode) and status.st_mtime > own.st_mtime
-        if not is_readable(Path(entry.path))
+        if not _is_readable(Path(entry.path))
     ]
     return [folder for _, folder in sorted(denied, reverse=True)]
 
@@ -203,7 +205,7 @@ def _list(folder: Path) -> RunFiles:
     for parts in files.segments.values():
         parts.sort(key=lambda part: part.number)
     journals = [part.path for parts in files.segments.values() for part in parts]
-    if not any(map(is_readable, journals)):
+    if not any(map(_is_readable, journals)):
         for path in journals:
             check_readable(path)
     return files
@@ -249,3 +251,36 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
+
+
+def check_readable(path: Path) -> None:
+    """Refuse what is there and may not be read.
+
+    Raises:
+        RecordingError: It may not, or a folder above it may not be looked into.
+    """
+    try:
+        path.stat()
+    except PermissionError:
+        raise RecordingError(_text(path, barrier(path) or path.parent)) from None
+    except OSError:  # not there, which others say
+        return
+    if not _is_readable(path):
+        raise RecordingError(_text(path, path))
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a file may be read, or a folder listed and looked into."""
+    return os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
+
+
+def _text(path: Path, closed: Path) -> str:
+    owner = closed.stat().st_uid
+    what = "it" if closed == path else str(closed)
+    said = f"no permission to read {path}: {what} {whose(closed)}"
+    if owner == os.geteuid():
+        return f"{said}; chmod -R u+rX gives it back to you"
+    return (
+        f"{said}, and you are {user_name(os.geteuid())}; ask {user_name(owner)} for it: chmod -R"
+        " g+rX gives the group what is recorded, RLVR_PROBE_GROUP_READABLE=1 what will be"
+    )

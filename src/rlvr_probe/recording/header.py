@@ -14,6 +14,7 @@ __all__ = ["Header", "parse_header"]
 
 _DECODER = msgspec.json.Decoder()
 _TIME_MAX = 1 << 63
+_NEEDED = frozenset({"mono_ns", "epoch_ns", "segment", "pid"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,50 +66,40 @@ def parse_header(line: bytes, name: str) -> Header | None:
     version = found.get("schema")
     if type(version) is not int or version < 1:
         return None
+    texts = {key: value for key, value in found.items() if isinstance(value, str)}
+    numbers = {
+        key: value for key, value in found.items() if type(value) is int and 0 <= value < _TIME_MAX
+    }
     if version != schema.SCHEMA_VERSION:
         newer = version > schema.SCHEMA_VERSION
         raise RecordingError(
             f"{name} has journal schema {version}, written by rlvr-probe"
-            f" {_text(found, 'probe') or 'of an unknown version'}; this version reads schema"
+            f" {texts.get('probe') or 'of an unknown version'}; this version reads schema"
             f" {schema.SCHEMA_VERSION}: "
             + ("install a newer rlvr-probe" if newer else "read it with the version that wrote it")
         )
-    process, run = _text(found, "process"), _text(found, "run")
-    mono_ns, epoch_ns = _whole(found, "mono_ns"), _whole(found, "epoch_ns")
-    segment, pid = _whole(found, "segment"), _whole(found, "pid")
-    if not process or not run or None in (mono_ns, epoch_ns, segment, pid):
+    process, run, ids = texts.get("process"), texts.get("run"), found.get("ids")
+    if not process or not run or not numbers.keys() >= _NEEDED:
         return None
-    ids = found.get("ids")
     return Header(
         process=process,
-        segment=segment or 0,
+        segment=numbers["segment"],
         run=run,
-        job=_text(found, "job") or f"process {process}",
-        owner=_text(found, "owner") or None,
-        host=_text(found, "host"),
-        boot=_text(found, "boot"),
-        pid=pid or 0,
-        ppid=_whole(found, "ppid") or 0,
-        start_ticks=_whole(found, "start_ticks"),
-        mono_ns=mono_ns or 0,
-        epoch_ns=epoch_ns or 0,
-        probe=_text(found, "probe"),
-        names=_whole(found, "names") or 0,
-        python=_text(found, "python"),
-        rank=_whole(found, "rank"),
-        local_rank=_whole(found, "local_rank"),
-        world_size=_whole(found, "world_size"),
-        ids={key: value for key, value in ids.items() if isinstance(value, str)}
-        if isinstance(ids, dict)
-        else {},
-    )
-
-
-def _text(found: Mapping[str, object], key: str) -> str:
-    value = found.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _whole(found: Mapping[str, object], key: str) -> int | None:
-    value = found.get(key)
-    return value if type(value) is int and 0 <= value < _TIME_MAX else None
+        job=texts.get("job") or f"process {process}",
+        owner=texts.get("owner") or None,
+        host=texts.get("host", ""),
+        boot=texts.get("boot", ""),
+        pid=numbers["pid"],
+        ppid=numbers.get("ppid", 0),
+        start_ticks=numbers.get("start_ticks"),
+        mono_ns=numbers["mono_ns"],
+        epoch_ns=numbers["epoch_ns"],
+        probe=texts.get("probe", ""),
+        names=numbers.get("names", 0),
+        python=texts.get("python", ""),
+        rank=numbers.get("rank"),
+        local_rank=numbers.get("local_rank"),
+        world_size=numbers.get("world_size"),
+        ids={key: text for key, text in (ids if isinstance(ids, dict) else {}).items()
+             if isinstance(text, str)},
+    )  # fmt: skip

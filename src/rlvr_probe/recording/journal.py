@@ -1,27 +1,61 @@
-"""What one process recorded, as it is decoded; rows of single trajectories are kept elsewhere.
+"""What one process recorded, decoded and checked; whatever is unsound is counted, not guessed.
 
-Times are CLOCK_MONOTONIC of the machine the process ran on, ns.
+Times are CLOCK_MONOTONIC of the machine the process ran on, ns. Rows of single trajectories are
+kept elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
+from msgspec import convert
+from msgspec.structs import astuple
+
+from rlvr_probe.model import names
 from rlvr_probe.model.turns import LooseCallColumns
-from rlvr_probe.recording.coarse import (
-    RewardRow,
-    SelectedRow,
-    SessionRow,
-    SpanRow,
-    TrainedRow,
-    TrajectoryRow,
-    UsedRow,
+from rlvr_probe.recording import coarse
+from rlvr_probe.recording.decode import (
+    FINE,
+    Definition,
+    Id,
+    Number,
+    RowDecoder,
+    Time,
+    attributes_of,
 )
-from rlvr_probe.recording.devicerows import DeviceRows
-from rlvr_probe.recording.elsewhere import WorkForOthers
+from rlvr_probe.recording.devices import DEVICE_EVENTS, DeviceRows
+from rlvr_probe.recording.fine.rows import FineRows, Sink
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "JournalDecoder"]
+
+_KEPT: Final = frozenset(
+    {
+        *names.STAGES,
+        names.STEP.name,
+        names.EXPERIENCE.name,
+        names.REWARD_FN.name,
+        names.OPTIMIZER_STEP.name,
+        names.USER.name,
+        names.RPC.name,
+    }
+)
+"""Spans kept one by one. Finer ones (turns, tool calls) can be a million: they are columns."""
+
+_TIME_MAX: Final = 1 << 62
+_POOL: Final = 4_096
+"""Different attributes of spans that are remembered: most spans of a step have the same."""
+_SERVICE: Final[Mapping[str, Any]] = {
+    "lost": tuple[Time, str, Number],
+    "fault": tuple[Time, str, str, Number],
+    "level": tuple[Time, str, str],
+    "muted": tuple[Time, str, str],
+    "own": tuple[Time, Number],
+    "end": tuple[Time],
+}
+"""What rows about the recording itself hold, by the text that begins them."""
 
 
 @dataclass(slots=True)
@@ -45,7 +79,9 @@ class Journal:
         left_ns: When it began to leave its job, which ended the others; 0 if it was not seen to.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
-        elsewhere: Of these, calls of reward functions for other processes.
+        unattributed_rewards: Of these, calls of reward functions that belong to no batch of the
+            process, by function: calls, sums of their starts and durations, ns, and how many
+            raised. Nothing says for whom they were, and there can be a million.
         reported: Rows the process itself dropped, by reason: running totals, the last one counts.
         skipped: Rows this reader could not use, by reason.
         finished: Ids among the watched ones whose span has finished.
@@ -57,18 +93,18 @@ class Journal:
         last_ns: Time of the last row; 0 if there was none.
     """
 
-    spans: list[SpanRow] = field(default_factory=list)
-    sessions: list[SessionRow] = field(default_factory=list)
-    trajectories: list[TrajectoryRow] = field(default_factory=list)
-    rewards: list[RewardRow] = field(default_factory=list)
-    queued: list[TrajectoryRow] = field(default_factory=list)
-    taken: list[TrainedRow] = field(default_factory=list)
-    selected: list[SelectedRow] = field(default_factory=list)
-    sifted: list[SelectedRow] = field(default_factory=list)
+    spans: list[coarse.SpanRow] = field(default_factory=list)
+    sessions: list[coarse.SessionRow] = field(default_factory=list)
+    trajectories: list[coarse.TrajectoryRow] = field(default_factory=list)
+    rewards: list[coarse.RewardRow] = field(default_factory=list)
+    queued: list[coarse.TrajectoryRow] = field(default_factory=list)
+    taken: list[coarse.TrainedRow] = field(default_factory=list)
+    selected: list[coarse.SelectedRow] = field(default_factory=list)
+    sifted: list[coarse.SelectedRow] = field(default_factory=list)
     whole_calls: LooseCallColumns = field(default_factory=LooseCallColumns)
     applications: dict[int, tuple[str, str]] = field(default_factory=dict)
     devices: DeviceRows = field(default_factory=DeviceRows)
-    used: UsedRow | None = None
+    used: coarse.UsedRow | None = None
     role: str = ""
     actor: str = ""
     spool_s: float | None = None
@@ -78,7 +114,7 @@ class Journal:
     left_ns: int = 0
     opened: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
-    elsewhere: WorkForOthers = field(default_factory=WorkForOthers)
+    unattributed_rewards: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     faults: dict[str, int] = field(default_factory=dict)
@@ -91,3 +127,203 @@ class Journal:
     returned: bool = False
     over_ns: int = 0
     last_ns: int = 0
+
+    def add_total(self, name: str, count: int, duration_ns: int) -> None:
+        """Count spans that are not kept."""
+        calls, total = self.totals.get(name, (0, 0))
+        self.totals[name] = (calls + count, total + duration_ns)
+
+    def add_unattributed_reward(
+        self, start_ns: int, duration_ns: int, error: str | None, function: object
+    ) -> None:
+        """Count a call of a reward function that belongs to no batch of the process."""
+        name = function if isinstance(function, str) else ""
+        calls, starts, total, errors = self.unattributed_rewards.get(name, (0, 0, 0, 0))
+        self.unattributed_rewards[name] = (
+            calls + 1, starts + start_ns, total + duration_ns, errors + (error is not None),
+        )  # fmt: skip
+
+
+class JournalDecoder(RowDecoder):
+    """Decodes the rows of one process into a :class:`Journal`; definitions outlive segments."""
+
+    def __init__(
+        self,
+        mono_ns: int,
+        watched: frozenset[int] = frozenset(),
+        sink: Sink | None = None,
+        process: int = 0,
+    ) -> None:
+        """Start with no definitions.
+
+        Args:
+            mono_ns: Time 0 of its rows, CLOCK_MONOTONIC.
+            watched: Span ids of the open-span table: whether they finish is noted.
+            sink: Gets the fine rows; without one they are only checked and counted.
+            process: Number of the process there.
+        """
+        super().__init__()
+        self.journal = Journal()
+        self.refused = self.journal.skipped
+        self._watched = watched
+        self._fine = FineRows(self.journal, mono_ns, watched, sink, process)
+        self._pool: dict[tuple[object, ...], dict[str, Any]] = {}
+        self._mono_ns = mono_ns
+
+    def rows(self, lines: bytes) -> None:
+        """Decode whole lines; count those that are unsound."""
+        super().rows(lines)
+        self._fine.flush()
+
+    def finish(self) -> Journal:
+        """What there was, once all lines are decoded."""
+        self._fine.flush(1)
+        return self.journal
+
+    def taker(self, known: Definition) -> Callable[[Any], object]:
+        """Fine rows wait until they are columns, all others are taken one by one."""
+        if not known.event and known.name in FINE:
+            return self._fine.waiting(known).append
+        return self.guarded(self._event if known.event else self._span, known)
+
+    def service(self, row: list[Any]) -> None:
+        """Take a definition, a span that is open, or what the process says of its recording."""
+        kind, *values = row
+        if kind == "def":
+            self.define(row)
+            return
+        if kind == "open":
+            self._open(*convert(values, tuple[Any, Time, Id, Number]))
+            return
+        journal = self.journal
+        time, *values = convert(values[:1] if kind == "end" else values, _SERVICE[kind])
+        self._seen(time)
+        if kind == "lost":
+            journal.reported[values[0]] = values[1]
+        elif kind == "fault":
+            journal.faults[f"{values[0]}: {values[1]}"] = values[2]
+        elif kind == "level":
+            journal.level, journal.level_reason = values
+        elif kind == "muted":
+            journal.muted[values[0]] = values[1]
+        elif kind == "own":
+            journal.own_ns = values[0]
+        else:
+            journal.ended = True
+
+    def _span(self, definition: Definition, row: Any) -> None:
+        start, duration, span, parent, error, *values = astuple(row)
+        start_ns = self._mono_ns + start
+        end_ns = start_ns + duration
+        if end_ns >= 2 * _TIME_MAX:  # a column of times holds no such number
+            raise ValueError("duration")
+        attributes = attributes_of(definition, values)
+        journal = self.journal
+        journal.last_ns = max(journal.last_ns, end_ns)
+        if journal.opened:
+            journal.opened.pop(span, None)
+        if span in self._watched:
+            journal.finished.add(span)
+        if definition.name == names.RPC.name:
+            rpc = coarse.rpc(start_ns, end_ns, span, parent, error, attributes, self._shared)
+            journal.spans.append(rpc)
+        elif definition.name in _KEPT and not _belongs_nowhere(definition.name, parent, attributes):
+            journal.spans.append(
+                coarse.SpanRow(
+                    definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
+                )
+            )
+        else:
+            if definition.name == names.REWARD_FN.name:
+                function = attributes.get("function")
+                journal.add_unattributed_reward(start_ns, duration, error, function)
+            journal.add_total(definition.name, 1, duration)
+
+    def _shared(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """The one dict of all spans that say the same."""
+        # True and 1.0 equal 1.
+        key = tuple((name, type(value), value) for name, value in attributes.items())
+        if len(self._pool) >= _POOL:
+            self._pool.clear()
+        try:
+            return self._pool.setdefault(key, attributes)
+        except TypeError:  # a list
+            return attributes
+
+    def _event(self, definition: Definition, row: Any) -> None:
+        time, parent, *values = astuple(row)
+        time_ns = self._mono_ns + time
+        attributes = attributes_of(definition, values)
+        journal = self.journal
+        if definition.name in DEVICE_EVENTS:
+            journal.devices.event(definition.name, time_ns, attributes)
+        elif definition.name == names.TRAJECTORIES.name:
+            row = coarse.trajectories(time_ns, parent, attributes)
+            if row.keys is not None:
+                row.k, row.keys = self._fine.keys(row.keys), None
+            (journal.trajectories if row.queue_group is None else journal.queued).append(row)
+        elif definition.name == names.TRAINED.name:
+            journal.taken.append(coarse.trained(time_ns, attributes))
+        elif definition.name == names.REWARDS.name:
+            journal.rewards.append(coarse.rewards(parent, attributes))
+        elif definition.name == names.SELECTED.name:
+            chosen = coarse.selected(time_ns, attributes)
+            (journal.selected if chosen.batch is None else journal.sifted).append(chosen)
+        elif definition.name == names.PROCESS.name:
+            self._process(convert(attributes, coarse.ProcessRow))
+        elif definition.name == names.STARTED.name:
+            started = convert(attributes, coarse.StartedRow)
+            journal.started[started.actor] = started.role
+        elif definition.name == names.LEFT.name:
+            since_s = convert(attributes, coarse.LeftRow).since_s
+            journal.left_ns = time_ns - round(since_s * 1e9)
+        elif definition.name == names.DEVICES_USED.name:
+            journal.used = convert(attributes, coarse.UsedRow)
+        elif definition.name == names.SESSION.name:
+            journal.sessions.append(coarse.SessionRow(time_ns, attributes))
+            journal.over_ns = 0
+        elif definition.name == names.APPLICATION_SPAN.name:
+            around = convert({**attributes, "parent": parent}, coarse.ApplicationRow)
+            journal.applications[around.parent] = around.trace, around.span
+        elif definition.name == names.SESSION_END.name:
+            journal.returned = True
+            journal.over_ns = time_ns
+        journal.last_ns = max(journal.last_ns, time_ns)
+
+    def _process(self, row: coarse.ProcessRow) -> None:
+        journal = self.journal
+        if not journal.role:
+            # The first: a process may make the class of another actor later.
+            journal.role, journal.actor = row.role, row.actor
+            journal.given = tuple(row.accelerators)
+        journal.model_type = journal.model_type if row.model_type is None else row.model_type
+        if isinstance(row.spool_s, float) and 0 < row.spool_s < 1e6:
+            journal.spool_s = row.spool_s
+
+    def _open(self, number: Any, time: int, span: int, parent: int) -> None:
+        start_ns = self._mono_ns + time
+        known = self.definitions.get(number) if type(number) is int else None
+        if known is None:
+            self.refused["unknown_definition"] += 1
+            return
+        # Only a damaged file has two rows of a span: then the later start, whatever their order.
+        name, before_ns, above = self.journal.opened.get(span, ("", start_ns, -1))
+        start_ns, name, parent = max((start_ns, known.name, parent), (before_ns, name, above))
+        self.journal.opened[span] = (name, start_ns, parent)
+        self._seen(start_ns - self._mono_ns)
+
+    def _seen(self, time: int) -> None:
+        self.journal.last_ns = max(self.journal.last_ns, self._mono_ns + time)
+
+
+def _belongs_nowhere(name: str, parent: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether a call of a reward function belongs to no batch of its process.
+
+    Where a process verifies for others, one by one, there can be a million.
+    """
+    return (
+        name == names.REWARD_FN.name
+        and not parent
+        and "batch" not in attributes
+        and "step" not in attributes
+    )

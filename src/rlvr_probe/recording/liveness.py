@@ -71,12 +71,12 @@ class Machine:
         except OSError:
             return False
         program, *arguments = text.rstrip(b"\0").split(b"\0")
-        if any(word in one for one in arguments for word in _KERNELS):
+        if any(word in argument for argument in arguments for word in _KERNELS):
             return True
         name = program.rpartition(b"/")[2]
-        options = list(takewhile(lambda one: one.startswith(b"-"), arguments))
+        options = list(takewhile(lambda argument: argument.startswith(b"-"), arguments))
         prompt = name.startswith(b"python") and (not arguments or b"-i" in options)
-        return prompt or any(b"ipython" in one for one in (name, *arguments[:1]))
+        return prompt or any(b"ipython" in text for text in (name, *arguments[:1]))
 
     def _started(self, pid: int) -> int | None:
         """Start of a live process in clock ticks since boot; None if it is gone or a zombie."""

@@ -6,7 +6,7 @@ import io
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,21 +16,14 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.recording.files import RunFiles, Segment
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.header import Header, parse_header
-from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.journal_decoder import JournalDecoder
+from rlvr_probe.recording.journal import Journal, JournalDecoder
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
 from rlvr_probe.recording.segment import Chunks, read_chunks
+from rlvr_probe.recording.store import FineStore
 
-__all__ = [
-    "Loaded",
-    "Progress",
-    "Recorded",
-    "load",
-    "read_beginning",
-]
+__all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
@@ -112,17 +105,17 @@ def load(
     loaded = Loaded()
     if files.strangers:
         some = ", ".join(files.strangers[:3]) + (", ..." if len(files.strangers) > 3 else "")
-        loaded.notes.append(f"{_files(len(files.strangers))} ignored, not of a recording: {some}")
-    headers = {process: _headers(parts) for process, parts in files.segments.items()}
-    _leave_out_foreign(files, headers, loaded)
+        count = len(files.strangers)
+        number = "1 file" if count == 1 else f"{count} files"
+        loaded.notes.append(f"{number} ignored, not of a recording: {some}")
+    headers = _headers(files, loaded)
     _check_one_run(files, headers, loaded)
     done, total = 0, files.size_b
     for process, parts in files.segments.items():
-        header = next((header for header in headers[process] if header is not None), None)
-        if header is not None:
+        if headers[process]:
             # The table before the journal: a span that ends in between is found as a finished row.
             table = _table(files, process)
-            loaded.recorded.append(_process(header, parts, table, machine, fine))
+            loaded.recorded.append(_process(headers[process][0], parts, table, machine, fine))
         elif any(part.size_b for part in parts):
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
             loaded.notes.append(f"journal of process {process} has no readable header: left out")
@@ -131,7 +124,7 @@ def load(
             progress(done, total)
     _count_silent(files, loaded)
     _note_age(files, loaded, machine)
-    loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
+    loaded.recorded.sort(key=lambda process: (process.header.epoch_ns, process.header.process))
     return loaded
 
 
@@ -140,8 +133,48 @@ def _table(files: RunFiles, process: str) -> Table | None:
     return None if path is None else read_table(path, process)
 
 
+def _headers(files: RunFiles, loaded: Loaded) -> dict[str, list[Header]]:
+    """The readable headers of each process.
+
+    Takes files out whose header names another process or number: renamed, or copied over.
+    """
+    headers = dict[str, list[Header]]()
+    for process, parts in list(files.segments.items()):
+        own = list[Segment]()
+        headers[process] = []
+        for part in parts:
+            header = _read_header(part)
+            if header is None:
+                own.append(part)
+            elif (header.process, header.segment) == (part.process, part.number):
+                own.append(part)
+                headers[process].append(header)
+            else:
+                loaded.skipped["foreign_rows"] += _count_lines(part)
+                loaded.notes.append(f"{part.path.name} holds the journal of another file: left out")
+        if own:
+            files.segments[process] = own
+        else:
+            del files.segments[process]
+    return headers
+
+
+def _check_one_run(files: RunFiles, headers: dict[str, list[Header]], loaded: Loaded) -> None:
+    every = [header for own in headers.values() for header in own]
+    runs = sorted({header.run for header in every})
+    if len(runs) > 1:
+        raise RecordingError(
+            f"{' and '.join(map(str, (files.folder, *files.others)))}"
+            f" {'hold' if files.others else 'holds'} {len(runs)} runs ({', '.join(runs[:3])});"
+            " expected one: put the files of each run into a folder of its own"
+        )
+    loaded.run = runs[0] if runs else files.folder.resolve().name
+    if any(header.names > names.NAMES_VERSION for header in every):
+        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were left out")
+
+
 def _count_silent(files: RunFiles, loaded: Loaded) -> None:
-    """Say which processes have no journal, and count the lines that they say it held."""
+    """Say which processes have no journal, and count the lines that their tables say it held."""
     silent = 0
     for process in files.tables.keys() | files.segments.keys():
         if any(part.size_b for part in files.segments.get(process, ())):
@@ -160,17 +193,18 @@ def _count_silent(files: RunFiles, loaded: Loaded) -> None:
 def _note_age(files: RunFiles, loaded: Loaded, machine: Machine) -> None:
     """Say how old is what was read of nodes whose sidecar copies it from time to time."""
     spooled = [
-        one
-        for one in loaded.recorded
-        if one.journal.spool_s is not None and one.state != "exited"
-        if files.spool is None or not machine.is_home_of(one.header)
+        process
+        for process in loaded.recorded
+        if process.journal.spool_s is not None and process.state != "exited"
+        if files.spool is None or not machine.is_home_of(process.header)
     ]
     written = list[float]()
-    for part in (part for one in spooled for part in files.segments[one.header.process]):
-        with suppress(OSError):
-            written.append(part.path.stat().st_mtime)
+    for process in spooled:
+        for part in files.segments[process.header.process]:
+            with suppress(OSError):
+                written.append(part.path.stat().st_mtime)
     if written:
-        every_s = max(one.journal.spool_s or 0 for one in spooled)
+        every_s = max(process.journal.spool_s or 0 for process in spooled)
         nodes = "1 node is" if len(spooled) == 1 else f"{len(spooled)} nodes are"
         loaded.notes.append(
             f"{nodes} copied here every {every_s:g} s from a disk of its own; what is here was"
@@ -178,54 +212,16 @@ def _note_age(files: RunFiles, loaded: Loaded, machine: Machine) -> None:
         )
 
 
-def _check_one_run(
-    files: RunFiles, headers: dict[str, list[Header | None]], loaded: Loaded
-) -> None:
-    found = [header for parts in headers.values() for header in parts if header is not None]
-    runs = sorted({header.run for header in found})
-    if len(runs) > 1:
-        raise RecordingError(
-            f"{' and '.join(map(str, (files.folder, *files.others)))}"
-            f" {'hold' if files.others else 'holds'} {len(runs)} runs ({', '.join(runs[:3])});"
-            " expected one: put the files of each run into a folder of its own"
-        )
-    loaded.run = runs[0] if runs else files.folder.resolve().name
-    if any(header.names > names.NAMES_VERSION for header in found):
-        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were left out")
-
-
-def _leave_out_foreign(
-    files: RunFiles, headers: dict[str, list[Header | None]], loaded: Loaded
-) -> None:
-    """Take files out whose header names another process or number: renamed, or copied over."""
-    for process, parts in list(files.segments.items()):
-        mine = [
-            header is None or (header.process, header.segment) == (part.process, part.number)
-            for header, part in zip(headers[process], parts, strict=True)
-        ]
-        for part in (part for part, own in zip(parts, mine, strict=True) if not own):
-            loaded.skipped["foreign_rows"] += _count_lines(part)
-            loaded.notes.append(f"{part.path.name} holds the journal of another file: left out")
-        parts[:] = [part for part, own in zip(parts, mine, strict=True) if own]
-        headers[process] = [one for one, own in zip(headers[process], mine, strict=True) if own]
-        if not parts:
-            del files.segments[process]
-
-
-def _headers(parts: list[Segment]) -> list[Header | None]:
-    """The header of each segment; None where it is unreadable or its sum does not fit."""
-    headers = list[Header | None]()
-    for part in parts:
-        try:
-            with part.open() as file:
-                data = file.read(_HEADER_LIMIT_B)
-        except OSError:
-            data = b""
-        headers.append(_header(data, part.path.name))
-    return headers
+def _read_header(part: Segment) -> Header | None:
+    try:
+        with part.open() as file:
+            return _header(file.read(_HEADER_LIMIT_B), part.path.name)
+    except OSError:
+        return None
 
 
 def _header(data: bytes, name: str) -> Header | None:
+    """The header that begins a segment; None where it is unreadable or its sum does not fit."""
     first, *_ = lines = data.split(b"\n")
     header = parse_header(first, name)
     fits = len(lines) > 2 and lines[1] + b"\n" == schema.sum_row(1, zlib.crc32(first + b"\n"))
@@ -250,17 +246,6 @@ def read_beginning(path: Path) -> tuple[Header | None, str]:
     return header, decoder.journal.role
 
 
-def _decode(decoder: JournalDecoder, parts: Sequence[Segment]) -> tuple[Journal, int]:
-    """All rows of a process, and how many lines its files held, as far as can be told."""
-    seen = 0
-    for part in parts:
-        try:
-            seen += _read_segment(decoder, part)
-        except OSError:
-            decoder.journal.skipped["unreadable_file"] += 1
-    return decoder.finish(), seen
-
-
 def _process(
     header: Header,
     parts: list[Segment],
@@ -268,12 +253,13 @@ def _process(
     machine: Machine,
     fine: FineStore | None,
 ) -> Recorded:
-    watched = frozenset(slot.span for slot in table.slots) if table is not None else frozenset()
+    watched = frozenset(() if table is None else (slot.span for slot in table.slots))
     sink = None if fine is None else fine.sink
     number = 0 if fine is None else fine.number(header.process)
-    journal, seen = _decode(JournalDecoder(header.mono_ns, watched, sink, number), parts)
-    ended = journal.ended or (table is not None and table.ended)
-    state = machine.state(header, ended)
+    decoder = JournalDecoder(header.mono_ns, watched, sink, number)
+    seen = sum(_read_segment(decoder, part) for part in parts)
+    journal = decoder.finish()
+    state = machine.state(header, journal.ended or (table is not None and table.ended))
     if state == "running":
         # The writer is in the middle of its last chunk.
         del journal.skipped["torn_rows"]
@@ -298,13 +284,17 @@ def _growing(parts: list[Segment]) -> bool:
 
 
 def _read_segment(decoder: JournalDecoder, part: Segment) -> int:
-    """Decode one file, whose header was read before; lines that it held, as far as can be told."""
-    chunks = Chunks()
-    with part.open() as file:
-        for chunk in read_chunks(file, file.size_b, chunks):
-            if chunk.lines > 1:
-                decoder.rows(chunk.body)
-    decoder.journal.skipped.update(
+    """Decode one file, whose header was read before; lines that it held, as far as is known."""
+    chunks, skipped = Chunks(), decoder.journal.skipped
+    try:
+        with part.open() as file:
+            for chunk in read_chunks(file, file.size_b, chunks):
+                if chunk.lines > 1:
+                    decoder.rows(chunk.body)
+    except OSError:
+        skipped["unreadable_file"] += 1
+        return 0
+    skipped.update(
         damaged_rows=chunks.damaged,
         repeated_rows=chunks.repeated,
         torn_rows=chunks.torn,
@@ -314,17 +304,10 @@ def _read_segment(decoder: JournalDecoder, part: Segment) -> int:
 
 
 def _count_lines(part: Segment) -> int:
-    """Rows of a file that nobody can be told to have written; at least 1."""
-    chunks = Chunks()
-    try:
-        with part.open() as file:
-            found = read_chunks(file, file.size_b, chunks)
-            rows = sum(chunk.body.count(b"\n") for chunk in found)
-            rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.given_up
-            return max(1, rows - 1)
-    except OSError:
-        return 1
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
+    """Rows of a file whose process is unknown; at least 1."""
+    chunks, rows = Chunks(), 0
+    with suppress(OSError), part.open() as file:
+        for chunk in read_chunks(file, file.size_b, chunks):
+            rows += chunk.body.count(b"\n")
+        rows += chunks.damaged + chunks.repeated + chunks.torn + chunks.given_up
+    return max(1, rows - 1)

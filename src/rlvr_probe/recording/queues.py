@@ -41,7 +41,7 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     ]
     if not waiting:
         return 0
-    waiting.sort(key=lambda one: one[0])
+    waiting.sort(key=lambda entry: entry[0])
     wholes = _wholes(waiting)
     by_group = dict[int, list[int]]()
     for place, (_, _, row) in enumerate(waiting):

@@ -9,9 +9,9 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording.build import build_trace
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.fine.join import join, tidy
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Progress, load
+from rlvr_probe.recording.store import FineStore
 
 __all__ = ["read_loaded", "read_run", "read_tables"]
 
@@ -71,7 +71,7 @@ def read_tables(
     Raises:
         RecordingError: They hold no recording, two runs, or a newer format.
     """
-    from rlvr_probe.recording.tables.filling import fill
+    from rlvr_probe.recording.tables.fill import fill
 
     machine = Machine() if machine is None else machine
     built = build_trace(_load(run, store, machine, progress), machine, store)

@@ -105,10 +105,10 @@ def _ranks(
         return []
     found = list[_Side]()
     for side in workers:
-        one = side.member.recorded
-        first, last = clock.at(one, side.row.start_ns), clock.at(one, side.row.end_ns)
+        process = side.member.recorded
+        first, last = clock.at(process, side.row.start_ns), clock.at(process, side.row.end_ns)
         bound = end if until is None or until < 0 else until
-        if not waits and one.header.clock != recorded.header.clock:
+        if not waits and process.header.clock != recorded.header.clock:
             # Another clock may be late by a little, and the next call's start seem to be before it.
             bound = begin + (bound - begin) // 2
         inside = last <= end if waits else until == -1 or first < bound

@@ -86,7 +86,7 @@ def build_steps(
     calls = [_Call(key) for key, _ in joined.calls]
     done = dict[_Place, set[int]]()
     # Callers first: a call belongs to the step of who made it.
-    for member in sorted(members, key=lambda one: not _calls(one)):
+    for member in sorted(members, key=lambda member: not _calls(member)):
         places = _places(member)
         numbers = joined.number.get(member.index, {})
         rows = member.recorded.journal.spans
@@ -129,10 +129,10 @@ def build_steps(
     apart = list[Rpc]()
     for call in calls:
         (apart if call.place is None else step_at(call.place).rpcs).append(call.rpc())
-    apart.sort(key=lambda one: one.caller.start_ns)
+    apart.sort(key=lambda rpc: rpc.caller.start_ns)
     loose["rpcs"] += joined.unjoined
     for place, step in steps.items():
-        step.rpcs.sort(key=lambda one: one.caller.start_ns)
+        step.rpcs.sort(key=lambda rpc: rpc.caller.start_ns)
         # Outer spans first where two begin together.
         step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         step.ranks_done = len(done.get(place, ()))
@@ -147,9 +147,11 @@ def _calls(member: Member) -> bool:
 
 
 def _ranks(members: Sequence[Member], session: int) -> int:
-    known = [world_size_of(one.recorded, session) for one in members if one.recorded.trained]
+    known = [
+        world_size_of(member.recorded, session) for member in members if member.recorded.trained
+    ]
     sizes = [size for size in known if size is not None and size > 0]
-    return max(sizes) if sizes else sum(one.recorded.trained for one in members)
+    return max(sizes) if sizes else sum(member.recorded.trained for member in members)
 
 
 def _begun(member: Member) -> list[tuple[_Place, bool]]:
@@ -189,10 +191,11 @@ def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_P
             continue
         chain = (span, *ancestors(span, by_id))
         if any(
-            one.name == names.EVAL.name or one.attributes.get("mode") == "eval" for one in chain
+            outer.name == names.EVAL.name or outer.attributes.get("mode") == "eval"
+            for outer in chain
         ):
             continue
-        keys = {key for one in chain for key in (one.id, one.parent)}
+        keys = {key for outer in chain for key in (outer.id, outer.parent)}
         batch = span.attributes.get("batch")
         if type(batch) is int:
             keys.add(batch)
@@ -227,12 +230,12 @@ def _places(member: Member) -> list[_Place | None]:
 
     def around(span: SpanRow) -> tuple[int, int] | None:
         session: object = None
-        for one in (span, *ancestors(span, by_id)):
-            session = one.attributes.get("session") if session is None else session
-            step = one.attributes.get("step")
+        for above in (span, *ancestors(span, by_id)):
+            session = above.attributes.get("session") if session is None else session
+            step = above.attributes.get("step")
             if type(step) is int and step >= 0:
                 return (session if type(session) is int and session >= 0 else default, step)
-            for key in (one.attributes.get("batch"), one.id, one.parent):
+            for key in (above.attributes.get("batch"), above.id, above.parent):
                 if type(key) is int and key in by_batch:
                     return by_batch[key]
         return None

@@ -45,7 +45,7 @@ def changed_facts(attempts: Iterable[Attempt]) -> dict[str, list[str]]:
         name: list(dict.fromkeys(str(facts[name]) for facts in told if name in facts))
         for name in FACTS
     }
-    return {name: one for name, one in values.items() if len(one) > 1}
+    return {name: several for name, several in values.items() if len(several) > 1}
 
 
 def _trainings(attempts: Iterable[Attempt]) -> Iterator[list[Session]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rlvr_probe.sidecar.child import close_pipes, start
 from rlvr_probe.sidecar.live import DONE, END, TAKEN, wanted
 
 __all__ = ["Children"]
@@ -25,15 +24,9 @@ _STAY_S: Final = 0.25
 _SAID: Final = re.compile(rb"([a-z_]{1,32}) ([0-9]{1,15})")
 _SAID_B: Final = 4096
 
-_CODE: Final = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
-    "from rlvr_probe.sidecar.live import main; main()"
-)
-"""As for the sidecar: nothing in the folder of this package may hide a module of Python's."""
-
 
 class _Child:
-    """One of them."""
+    """The process of one destination, and those before it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,14 +36,14 @@ class _Child:
         self.heard = b""
         self.done = False
         self.said = Counter[str]()
-        """What it told of, and what those before it did."""
+        """What it reported, and what those before it did."""
         self.before = Counter[str]()
 
 
 class Children:
     """Sees to it that every destination that is wanted has its process.
 
-    They get the run from its beginning, and tell of it what their destination does not have.
+    They get the run from its start, and hand over what their destination lacks.
     """
 
     def __init__(self, folder: Path, fault: Callable[[str, str, int], None]) -> None:
@@ -63,7 +56,7 @@ class Children:
         """
         self._folder = folder
         self._fault = fault
-        self._told: dict[tuple[str, str], int] = {}
+        self._reported: dict[tuple[str, str], int] = {}
         self._children: list[_Child] = []
         self._staying: list[subprocess.Popen[bytes]] = []
 
@@ -71,30 +64,30 @@ class Children:
         """Find out which are wanted."""
         names, failed = wanted(environ)
         for name, error in failed:
-            self._tell(name, error)
+            self._report(name, error)
         self._children = [_Child(name) for name in names]
 
     def look(self, now_ns: int) -> None:
         """Start those that do not run, some time after they ended; hear what they say."""
-        for one in self._children:
-            if one.process is None:
-                if now_ns >= one.due_ns:
-                    one.process = self._start(one.name)
+        for child in self._children:
+            if child.process is None:
+                if now_ns >= child.due_ns:
+                    child.process = start("live", str(self._folder), child.name)
                 continue
-            self._hear(one, one.process)
-            status = one.process.poll()
+            self._hear(child, child.process)
+            status = child.process.poll()
             if status is not None:
-                self._forget(one)
-                self._tell(one.name, f"status {status}")
-                one.due_ns = now_ns + one.wait_ns
-                one.wait_ns = min(2 * one.wait_ns, _LONGEST_WAIT_NS)
+                self._forget(child)
+                self._report(child.name, f"status {status}")
+                child.due_ns = now_ns + child.wait_ns
+                child.wait_ns = min(2 * child.wait_ns, _LONGEST_WAIT_NS)
 
     def end(self) -> None:
         """Tell them that the run is over: they hand over what is left, and end."""
-        for one in self._children:
-            if one.process is not None and one.process.stdin is not None:
+        for child in self._children:
+            if child.process is not None and child.process.stdin is not None:
                 with suppress(OSError):
-                    one.process.stdin.write(END)
+                    child.process.stdin.write(END)
 
     def stop(self, timeout_s: float) -> None:
         """Wait until they handed over what is left, and end those that last too long.
@@ -105,23 +98,24 @@ class Children:
             timeout_s: How long they may take together, s.
         """
         until = time.monotonic() + timeout_s
-        for one in self._children:
-            if one.process is None:
+        for child in self._children:
+            process = child.process
+            if process is None:
                 continue
-            while one.process.poll() is None and not one.done and time.monotonic() < until:
+            while process.poll() is None and not child.done and time.monotonic() < until:
                 time.sleep(_POLL_S)
-                self._hear(one, one.process)
-            self._hear(one, one.process)
-            if one.process.poll() is None and one.done and timeout_s:
-                self._staying.append(one.process)
+                self._hear(child, process)
+            self._hear(child, process)
+            if process.poll() is None and child.done and timeout_s:
+                self._staying.append(process)
                 continue
-            if one.process.poll() is None:
-                one.process.kill()
-                self._tell(one.name, "Timeout")
-            elif one.process.returncode:
-                self._tell(one.name, f"status {one.process.returncode}")
-            one.process.wait()
-            self._forget(one)
+            if process.poll() is None:
+                process.kill()
+                self._report(child.name, "Timeout")
+            elif process.returncode:
+                self._report(child.name, f"status {process.returncode}")
+            process.wait()
+            self._forget(child)
         self._children = []
 
     def leave(self, timeout_s: float, wait: Callable[[float], bool]) -> None:
@@ -133,57 +127,36 @@ class Children:
         """
         until = time.monotonic() + timeout_s
         try:
-            while any(one.poll() is None for one in self._staying):
+            while any(process.poll() is None for process in self._staying):
                 if time.monotonic() >= until or not wait(_STAY_S):
                     break
         finally:
-            for one in self._staying:
-                one.kill()
-                one.wait()
-                _close(one)
+            for process in self._staying:
+                process.kill()
+                process.wait()
+                close_pipes(process)
             self._staying = []
 
-    def _start(self, name: str) -> subprocess.Popen[bytes]:
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, package, str(self._folder), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        if process.stdout is not None:
-            os.set_blocking(process.stdout.fileno(), False)
-        return process
-
-    def _hear(self, one: _Child, process: subprocess.Popen[bytes]) -> None:
+    def _hear(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
         said = b"" if process.stdout is None else process.stdout.read(_SAID_B) or b""
         if said:
-            one.wait_ns = _FIRST_WAIT_NS
-        *lines, one.heard = (one.heard + said)[-_SAID_B:].split(b"\n")
+            child.wait_ns = _FIRST_WAIT_NS
+        *lines, child.heard = (child.heard + said)[-_SAID_B:].split(b"\n")
         for line in lines:
-            found = _SAID.fullmatch(line)
-            word = "" if found is None else found[1].decode()
-            one.done = one.done or word == DONE
-            if found is not None and word not in (DONE, TAKEN):
-                one.said[word] = one.before[word] + int(found[2])
-                self._tell(one.name, word, one.said[word])
+            match = _SAID.fullmatch(line)
+            word = "" if match is None else match[1].decode()
+            child.done = child.done or word == DONE
+            if match is not None and word not in (DONE, TAKEN):
+                child.said[word] = child.before[word] + int(match[2])
+                self._report(child.name, word, child.said[word])
 
-    def _forget(self, one: _Child) -> None:
-        process, one.process, one.heard, one.done = one.process, None, b"", False
-        one.before.update(one.said - one.before)
+    def _forget(self, child: _Child) -> None:
+        process, child.process, child.heard, child.done = child.process, None, b"", False
+        child.before.update(child.said - child.before)
         if process is not None:
-            _close(process)
+            close_pipes(process)
 
-    def _tell(self, name: str, error: str, count: int = 1) -> None:
-        if count > self._told.get((name, error), 0):
-            self._told[name, error] = count
+    def _report(self, name: str, error: str, count: int = 1) -> None:
+        if count > self._reported.get((name, error), 0):
+            self._reported[name, error] = count
             self._fault(f"live.{name}", error, count)
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    """Close the pipes to a child."""
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()

@@ -7,7 +7,6 @@ device. It ends when the sidecar does, however that ends: the pipe between them 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.plugins import EXPORTERS, entries, load_all
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.window import Over, Window
+from rlvr_probe.sidecar.child import become
 
 __all__ = ["ASKED_S", "DONE", "END", "TAKEN", "export", "main", "variables", "wanted"]
 
@@ -73,16 +73,11 @@ def variables() -> set[str]:
 def main() -> None:
     """Hand over the run in the folder of the second argument to the third; never returns."""
     folder, name = Path(sys.argv[2]), sys.argv[3]
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    try:
-        Path("/proc/self/comm").write_text("rlvr-live", encoding="ascii")
-    except OSError:
-        pass
+    become("rlvr-live")
     over = threading.Event()
     threading.Thread(target=_listen, args=(over,), daemon=True).start()
-    [point] = {one.value: one for one in entries(EXPORTERS) if one.name == name}.values()
+    points = (point for point in entries(EXPORTERS) if point.name == name)
+    [point] = {point.value: point for point in points}.values()
     exporter: LiveExporter = point.load()()
     while not folder.is_dir() and not over.wait(_LOOK_S):  # a spool may be there before it
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr_probe import guard
-from rlvr_probe.access import Access
+from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.config import Config
-from rlvr_probe.model import names
+from rlvr_probe.filesystem import file_system, is_network
+from rlvr_probe.model import names, schema
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe import identity
 from rlvr_probe.probe.clock import epoch_pair
@@ -19,17 +21,72 @@ from rlvr_probe.probe.journal import JournalWriter, Space
 from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.probe.journal.space import FINE
 from rlvr_probe.probe.recorder import definitions
-from rlvr_probe.sidecar.count import Count
 from rlvr_probe.spool import ROUND_S
 
-__all__ = ["Log"]
+__all__ = ["Count", "Log"]
 
 Row = Sequence[Any]
 
 _ALWAYS: Final = frozenset(
-    one.name for one in (names.PROCESS, names.DEVICE, names.DEVICE_FAULT, names.DEVICE_NOTE)
+    name.name for name in (names.PROCESS, names.DEVICE, names.DEVICE_FAULT, names.DEVICE_NOTE)
 )
 """What is written where room is short, as stages are."""
+
+
+_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Count:
+    """Notes beside a journal how many lines it holds, so that a cut or deleted one is seen.
+
+    The file is an open-span table without slots, for the readers of those, and like these absent on
+    network file systems.
+    """
+
+    def __init__(self, folder: Path, process: str, access: Access = PRIVATE) -> None:
+        """Make nothing yet.
+
+        Args:
+            folder: Where its journal is.
+            process: Process key.
+            access: Who may read it.
+        """
+        self._access = access
+        self._path = folder / f"p{process}{schema.OPEN_SUFFIX}"
+        self._process = process.encode()
+        self._fd = -1
+        self._wanted = True
+
+    def note(self, now_ns: int, lost: int, written: int, *, ended: bool = False) -> None:
+        """Note that the process was alive at ``now_ns`` (CLOCK_MONOTONIC).
+
+        Where that cannot be written, what the journal lacks is not seen.
+
+        Args:
+            now_ns: The moment.
+            lost: Rows lost so far.
+            written: Lines that its journal holds: they were written before.
+            ended: Whether it closed its journal in an orderly way.
+        """
+        block = schema.pack_block(
+            schema.OPEN_HEADER, schema.OPEN_MAGIC, self._process,
+            now_ns, 0, 0, int(ended), lost, written,
+        )  # fmt: skip
+        try:
+            if self._ready():
+                os.pwrite(self._fd, block.ljust(schema.OPEN_SLOT_BYTES, b"\0"), 0)
+        except OSError:  # no room, or it was deleted together with the folder
+            self._wanted = False
+
+    def _ready(self) -> bool:
+        if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._fd < 0 and self._wanted:
+            self._wanted = not is_network(file_system(self._path.parent))
+            if self._wanted:
+                self._fd = self._access.open(self._path, _FLAGS)
+        return self._fd >= 0
 
 
 class Log:

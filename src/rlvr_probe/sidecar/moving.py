@@ -21,8 +21,7 @@ from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.probe.journal.space import Room, write_room
 from rlvr_probe.probe.journal.writer import ignore
 from rlvr_probe.recording.opentable import parse_table
-from rlvr_probe.sidecar.compress import LEAST_B, is_open_for_writing
-from rlvr_probe.sidecar.copying import Copy, place, sync_folder
+from rlvr_probe.sidecar.segments import LEAST_B, Copy, is_open_for_writing, place, sync_folder
 from rlvr_probe.spool import LEAVING_SUFFIX, TARGET, Target
 
 __all__ = ["Mover", "leaving"]
@@ -256,9 +255,9 @@ def _others_b(folder: Path, found: dict[str, _Forms]) -> int:
     return total
 
 
-def _same_size(one: Path, other: Path) -> bool:
+def _same_size(path: Path, other: Path) -> bool:
     try:
-        return one.stat().st_size == other.stat().st_size
+        return path.stat().st_size == other.stat().st_size
     except FileNotFoundError:
         return False
 

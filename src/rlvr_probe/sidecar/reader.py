@@ -7,21 +7,20 @@ sidecar does, however that ends: the pipe between them breaks.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from rlvr_probe import guard
-from rlvr_probe.devices.found import load
+from rlvr_probe.devices import load
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model.names import Name
+from rlvr_probe.sidecar.child import become
 
 __all__ = ["AT", "COMM", "DEF", "FAULT", "FOUND", "NOTE", "ROWS", "main"]
 
@@ -51,13 +50,7 @@ def main() -> None:
     tell times, and places to leave alone, as JSON.
     """
     hz, origin_ns, alone = float(sys.argv[2]), int(sys.argv[3]), msgspec.json.decode(sys.argv[4])
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    try:
-        Path("/proc/self/comm").write_text(COMM, encoding="ascii")
-    except OSError:
-        pass
+    become(COMM)
     threading.Thread(target=_end_with_the_sidecar, daemon=True).start()
     # What a library prints is no line of ours.
     out = os.dup(1)
@@ -83,8 +76,8 @@ class _Reader:
     def run(self, hz: float, origin_ns: int) -> None:
         """Read until nobody listens, or return if there is no device."""
         backends, failed = load()
-        for one in failed:
-            self._say(FAULT, f"devices.{one.name}", one.why, 1)
+        for failure in failed:
+            self._say(FAULT, f"devices.{failure.name}", failure.why, 1)
         # The host is read by the sidecar itself: its kernel answers.
         backends = [backend for backend in backends if backend.name != HostBackend.name]
         sampler = Sampler(backends, hz, self._define, origin_ns, touch=self._touch)
@@ -92,7 +85,7 @@ class _Reader:
         for backend in backends:
             if backend.why and backend.is_here:
                 self._say(NOTE, backend.why)
-        self._say(FOUND, {one.uuid: one.place or one.uuid for one in sampler.devices})
+        self._say(FOUND, {device.uuid: device.place or device.uuid for device in sampler.devices})
         while sampler.devices:
             if rows:
                 self._say(ROWS, rows)

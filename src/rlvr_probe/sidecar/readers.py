@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,9 +25,10 @@ from rlvr_probe.config import ARM, OWNER
 from rlvr_probe.devices.rows import Define, Row
 from rlvr_probe.model import names
 from rlvr_probe.sidecar import reader
-from rlvr_probe.sidecar.hanging import left_hanging
+from rlvr_probe.sidecar.child import close_pipes, start
+from rlvr_probe.sidecar.reader import COMM
 
-__all__ = ["Readers"]
+__all__ = ["Readers", "left_hanging"]
 
 _S: Final = 1_000_000_000
 _HEAR_NS: Final = _S // 5
@@ -58,18 +58,12 @@ _CRASHES: Final = frozenset(
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 )
 
-_CODE: Final = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
-    "from rlvr_probe.sidecar.reader import main; main()"
-)
-"""As for the sidecar: nothing in the folder of this package may hide a module of Python's."""
-
 _NAMES: Final = {
-    one.name: one
-    for one in (names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT)
+    name.name: name
+    for name in (names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT)
 }
-_FACTS: Final = tuple(one.name for one in names.DEVICE.attributes)
-_FAULT: Final = tuple(one.name for one in names.DEVICE_FAULT.attributes)
+_FACTS: Final = tuple(attribute.name for attribute in names.DEVICE.attributes)
+_FAULT: Final = tuple(attribute.name for attribute in names.DEVICE_FAULT.attributes)
 _NO_COUNTERS: Final = frozenset({"device", "window_s"})
 _UNRESPONSIVE: Final = "unresponsive"
 
@@ -161,7 +155,7 @@ class Readers:
         """Event rows that were heard since; starts a reader, or abandons it, if it is time to."""
         passed_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         self.next_ns = now_ns + (_LONGEST_WAIT_NS if self._over else _HEAR_NS)
-        self._abandoned = [one for one in self._abandoned if one.poll() is None]
+        self._abandoned = [process for process in self._abandoned if process.poll() is None]
         process = self._process
         if process is None:
             if not self._over and now_ns >= self._begin_ns:
@@ -196,24 +190,14 @@ class Readers:
             self._begin_ns = now_ns + _FIRST_WAIT_NS
             self._tell("devices.reader", "Hanging")
             return self._mute(self._known.values(), "two readers hang in the driver", now_ns)
-        for one in () if hanging else self._due(now_ns):
-            one.due_ns, one.asked_ns = None, now_ns
-        alone = [place for place, one in self._left.items() if one.due_ns is not None]
+        for left in () if hanging else self._due(now_ns):
+            left.due_ns, left.asked_ns = None, now_ns
+        alone = [place for place, left in self._left.items() if left.due_ns is not None]
         self._forget()
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         environ = {name: text for name, text in os.environ.items() if name not in (ARM, OWNER)}
-        told = (str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone)))
-        process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, package, *told],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environ,
-        )
-        if process.stdout is not None:
-            self._out = process.stdout.fileno()
-            os.set_blocking(self._out, False)
+        arguments = str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone))
+        process = start("reader", *arguments, environ=environ)
+        self._out = -1 if process.stdout is None else process.stdout.fileno()
         self._process, self._began_ns = process, now_ns
         return []
 
@@ -240,7 +224,7 @@ class Readers:
         """Take note of the end of a reader."""
         self._kill(process)
         if status == 0 and not self._found:  # nothing to read
-            due = [one.due_ns for one in self._left.values() if one.due_ns is not None]
+            due = [left.due_ns for left in self._left.values() if left.due_ns is not None]
             self._over, self._begin_ns = not due, min(due, default=0)
             return []
         if now_ns - self._began_ns >= _LONGEST_AGAIN_NS:
@@ -255,24 +239,21 @@ class Readers:
     def _try_again(self, process: subprocess.Popen[bytes], now_ns: int) -> None:
         """Have the next reader ask what was left alone, unless the last one is still held."""
         if left_hanging():
-            for one in self._due(now_ns):
-                one.due_ns = now_ns + _FIRST_WAIT_NS
+            for left in self._due(now_ns):
+                left.due_ns = now_ns + _FIRST_WAIT_NS
             return
         self._kill(process)
         self._begin_ns = now_ns + _GONE_NS
 
     def _due(self, now_ns: int) -> list[_Left]:
         left = self._left.values()
-        return [one for one in left if one.due_ns is not None and one.due_ns <= now_ns]
+        return [place for place in left if place.due_ns is not None and place.due_ns <= now_ns]
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         self._process = None
         self._abandoned.append(process)
         process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        close_pipes(process)
 
     def _leave_alone(self, why: str, now_ns: int, *, fault: bool = False) -> list[Row]:
         place = self._place
@@ -359,7 +340,7 @@ class Readers:
         rows = list[Row]()
         for known in devices:
             *facts, absent = known.facts
-            before = {one.partition(": ")[0] for one in absent}
+            before = {text.partition(": ")[0] for text in absent}
             new = sorted(known.told - _NO_COUNTERS - before)
             absent = [*absent, *(f"{name}: {why}" for name in new)]
             rows.append(self._row(names.DEVICE, _FACTS, now_ns, known.number, *facts, absent))
@@ -378,3 +359,29 @@ class Readers:
     def _tell(self, place: str, error: str, count: int = 1) -> None:
         self._counts[place, error] += count
         self._fault(place, error, self._counts[place, error])
+
+
+def left_hanging(proc: Path = Path("/proc")) -> int:
+    """Readers of this user on this node, of any sidecar, that were killed and are still there.
+
+    Args:
+        proc: Where the kernel tells of processes.
+    """
+    try:
+        folders = list(proc.iterdir())
+    except OSError:  # there is no such place here
+        return 0
+    return sum(_hangs(folder) for folder in folders if folder.name.isdecimal())
+
+
+def _hangs(folder: Path) -> bool:
+    try:
+        if (folder / "comm").read_text().strip() != COMM or folder.stat().st_uid != os.geteuid():
+            return False
+        status = (folder / "status").read_text()
+    except OSError:  # gone meanwhile
+        return False
+    told = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    pending = int(told.get("SigPnd", "0"), 16) | int(told.get("ShdPnd", "0"), 16)
+    is_over = told.get("State", "").startswith(("Z", "X"))
+    return not is_over and bool(pending >> (signal.SIGKILL - 1) & 1)

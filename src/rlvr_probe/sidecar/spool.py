@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Final
 
 from rlvr_probe.config import Config
 from rlvr_probe.probe.election import holder, lock_path, open_lock
+from rlvr_probe.sidecar.child import become, close_pipes, start
 from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, ROUND_S, Target, every, read_target, write_target
 
@@ -36,12 +36,6 @@ _LOOK_S: Final = 0.1
 _AGAIN_S: Final = 2.0
 _START_NS: Final = 5_000_000_000
 _LEFTOVERS: Final = "leftovers"
-
-_CODE: Final = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
-    "from rlvr_probe.sidecar.spool import main; main()"
-)
-"""As for the sidecar: nothing in the folder of this package may hide a module of Python's."""
 
 
 class Spool:
@@ -73,9 +67,9 @@ class Spool:
             self._due_ns = now_ns + _START_NS
             # It was made anew, if somebody deleted it.
             write_target(self.path, self._target)
-            self._process = _start(self.path)
+            self._process = start("spool", str(self.path))
             if self._leftovers is None:
-                self._leftovers = _start(self.path, _LEFTOVERS)
+                self._leftovers = start("spool", str(self.path), _LEFTOVERS)
         self._hear()
         if self._process is not None and self._process.poll() is not None:
             self._tell(f"status {self._process.returncode}")
@@ -94,7 +88,7 @@ class Spool:
         until = time.monotonic() + timeout_s
         process = self._process
         if over and process is None and self.path.exists():
-            process = self._process = _start(self.path)
+            process = self._process = start("spool", str(self.path))
         if process is not None and process.stdin is not None:
             with suppress(OSError):
                 process.stdin.write(_END if over else _NOW)
@@ -105,9 +99,9 @@ class Spool:
                     until = min(until, time.monotonic() + _LOOK_S)
                 time.sleep(_LOOK_S / 2)
             self._hear()
-        for one in (self._process, self._leftovers):
-            if one is not None:
-                _stop(one)
+        for child in (self._process, self._leftovers):
+            if child is not None:
+                _stop(child)
         self._process = self._leftovers = None
         return not self.path.exists()
 
@@ -123,25 +117,8 @@ class Spool:
             self._fault("spool.move", error)
 
 
-def _start(path: Path, *more: str) -> subprocess.Popen[bytes]:
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CODE, package, str(path), *more],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-    )
-    if process.stdout is not None:
-        os.set_blocking(process.stdout.fileno(), False)
-    return process
-
-
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()
+    close_pipes(process)
     # One that hangs in a call of a dead server is not waited for.
     with suppress(subprocess.TimeoutExpired):
         process.wait(_AGAIN_S)
@@ -178,13 +155,8 @@ class _Sidecar:
 def main() -> None:
     """Move the spool of the second argument, or, with a third one, those that were left over."""
     path = Path(sys.argv[2])
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     leftovers = sys.argv[3:] == [_LEFTOVERS]
-    with suppress(OSError):
-        name = "rlvr-leftovers" if leftovers else "rlvr-spool"
-        Path("/proc/self/comm").write_text(name, encoding="ascii")
+    become("rlvr-leftovers" if leftovers else "rlvr-spool")
     if leftovers:
         _move_leftovers(path)
     else:

@@ -14,7 +14,7 @@ from rlvr_probe.analysis.ledger.ledger import GPU, Unit
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
 from rlvr_probe.analysis.results import Answer, Chapter, Evidence, Figure, Series, query
 from rlvr_probe.analysis.statements import statements
-from rlvr_probe.recording import remarks
+from rlvr_probe.recording import notes
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["MOST_ROWS", "VIEWS", "Section", "evidence_of", "is_workload", "prepare"]
@@ -135,7 +135,7 @@ def prepare(tables: Tables) -> list[str]:
     for name, (_, sql) in VIEWS.items():
         tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
     [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
-    return remarks.cut(whole, cut, rows)
+    return notes.cut(whole, cut, rows)
 
 
 def is_workload(tables: Tables) -> bool:

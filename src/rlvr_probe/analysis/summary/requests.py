@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.statistics import distribution
-from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.model.turns import Request, RequestColumns
 
 __all__ = ["TIMES", "requests"]
 

@@ -21,7 +21,7 @@ from rlvr_probe.analysis.summary.steps import stages, step_entry
 from rlvr_probe.analysis.summary.turns import tool_use, turns
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe.recording.remarks import cut
+from rlvr_probe.recording.notes import cut
 from rlvr_probe.recording.training import FACTS, last_training
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]

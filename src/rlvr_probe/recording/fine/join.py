@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Attempt, Step
-from rlvr_probe.recording.bulk import Bulk, real
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.coarse import TrajectoryRow
-from rlvr_probe.recording.fine import columns
-from rlvr_probe.recording.fine.statements import statements
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.schema import STAGING, statements
+from rlvr_probe.recording.store import Bulk, FineStore, real
 
 if TYPE_CHECKING:
     import duckdb
@@ -126,11 +124,11 @@ def join(
     _join_trajectories(ask, counts, spans=any(part.row.spans is not None for part in parts))
     ragged = any(batch.ragged for _, batch in all_batches(attempts))
     ask.run("trajectories", *(["samples"] if ragged else []))
-    if store.rows[columns.TURN.name] or store.rows[columns.TOOL.name]:
+    if store.rows["q_turn"] or store.rows["q_tool"]:
         _join_turns(ask, counts, store.rows)
     store.has_requests = _join_requests(_Asking(sql, "requests.sql"), counts, store.rows)
     rewards = _Asking(sql, "rewards.sql")
-    if store.rows[columns.VERIFICATION.name]:
+    if store.rows["q_verification"]:
         _join_rewards(rewards)
     elif store.whole:
         rewards.run("told_alone")
@@ -171,14 +169,14 @@ def _add_members(
         if index in attempt_of
     ]
     bulk.add(
-        columns.MEMBER,
+        "q_member",
         (
             (p, index, attempt, process.header.clock, clock.at(process, process.header.mono_ns))
             for p, index, attempt, process in members
         ),
     )
     bulk.add(
-        columns.SERVE,
+        "q_serve",
         (
             (p, other, process.header.clock == scheduler.header.clock)
             for p, _, attempt, process in members
@@ -201,7 +199,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
     for number, part in enumerate(parts):
         row, size = part.row, len(part.row.response_tokens)
         bulk.add(
-            columns.PART,
+            "q_part",
             [
                 (
                     number, part.attempt, size, store.number(part.recorded.header.process),
@@ -212,15 +210,15 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
         )  # fmt: skip
         values: dict[str, Sequence[Any] | None] = {
             "local": list(range(size)),
-            "prompt": list(row.prompt_tokens),
-            "response": list(row.response_tokens),
+            "prompt_tokens": list(row.prompt_tokens),
+            "response_tokens": list(row.response_tokens),
             "cut": None if row.truncated is None else list(row.truncated),
             "engine": None if row.engines is None else list(row.engines),
             "grp": None if row.groups is None else list(row.groups),
             "loss": None if row.loss_runs is None else [sum(runs[::2]) for runs in row.loss_runs],
             "span": None if row.spans is None else list(row.spans),
         }
-        bulk.add_columns(columns.BATCH_ROW, values, n=number)
+        bulk.add_columns("q_batch_row", values, n=number)
 
 
 def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:
@@ -232,7 +230,7 @@ def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) 
             row, told = parts[n].row, shard.rewards
             timed = any(column.verify_s is not None for column in told)
             bulk.add(
-                columns.SHARD,
+                "q_shard",
                 [
                     (
                         n, first, batch_id, step_id, batch.mode, shard.process, shard.offset, size,
@@ -243,7 +241,7 @@ def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) 
                 ],
             )  # fmt: skip
             bulk.add(
-                columns.REWARD,
+                "q_reward",
                 (
                     (
                         n, column.function, column.index, list(map(real, column.values)),
@@ -270,17 +268,17 @@ def _join_trajectories(ask: _Asking, counts: Counts, *, spans: bool) -> None:
 def _join_turns(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
     ask.run("only")
     for kind, table, loose in (
-        ("turns", columns.TURN, ["loose_turns"]),
-        ("tools", columns.TOOL, []),
+        ("turns", "q_turn", ["loose_turns"]),
+        ("tools", "q_tool", []),
     ):
-        if rows[table.name] and ask.run(kind) < rows[table.name]:
+        if rows[table] and ask.run(kind) < rows[table]:
             ask.run(f"other_{kind}", f"{kind}_of_batches", *loose)
             counts.skip("unjoined_turns", ask.by_attempt(f"wrong_{kind}"))
 
 
 def _join_requests(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> bool:
     """Join requests with turns; whether there are any."""
-    if not rows[columns.REQUEST.name] and not (rows[columns.TURN.name] and ask.run("any_told")):
+    if not rows["q_request"] and not (rows["q_turn"] and ask.run("any_told")):
         return False
     ask.run("sides", "asked", "pairs", "found")
     counts.loose["requests"] += sum(ask.by_attempt("unserved").values())
@@ -305,7 +303,7 @@ def _join_rewards(ask: _Asking) -> None:
 
 def tidy(sql: duckdb.DuckDBPyConnection) -> None:
     """Drop what only the joining needed."""
-    made = {table.name: "TABLE" for table in columns.ALL}
+    made = {table.name: "TABLE" for table in STAGING}
     for file in ("join.sql", "requests.sql", "rewards.sql"):
         for text in statements("rlvr_probe.recording.fine", file).values():
             made |= {name: kind for kind, name in _MADE.findall(text)}

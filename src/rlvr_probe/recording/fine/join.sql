@@ -5,7 +5,7 @@
 
 -- name: rows
 CREATE TABLE q_row AS
-SELECT r.n, r.local, prompt, response, cut, engine, grp, loss, span,
+SELECT r.n, r.local, prompt_tokens, response_tokens, cut, engine, grp, loss, span,
     CASE WHEN key IS NOT NULL THEN hash(key) END AS high,
     CASE WHEN key IS NOT NULL THEN hash('#' || key) END AS low
 FROM q_batch_row r JOIN q_part USING (n) LEFT JOIN q_key k ON k.k = q_part.k AND k.local = r.local
@@ -16,16 +16,17 @@ CREATE VIEW q_alone AS
 SELECT m.attempt, m.clock, p, span AS own, start + shift_ns AS start_ns, start + duration + shift_ns AS end_ns,
     CASE WHEN key IS NOT NULL THEN hash(key) END AS high,
     CASE WHEN key IS NOT NULL THEN hash('#' || key) END AS low, starts_with(key, '-') AS narrow,
-    engine, oldest, newest, prompt, response, truncated, loss, runs
+    engine, policy_version_min, policy_version_max, prompt_tokens, response_tokens, truncated, loss, loss_runs
 FROM q_trajectory JOIN q_member m USING (p)
 
 -- name: joined
 -- A key is accepted where it was told once on either side, at a time and with lengths that agree.
 -- Between two machines both ends of a trajectory may be off by as much as their clocks.
 CREATE TABLE q_joined AS
-SELECT r.*, t.p, t.own, t.start_ns, t.end_ns, t.engine AS served, oldest, newest, t.truncated AS stopped,
-    t.loss AS kept, t.runs AS runs, t.own IS NOT NULL
-    AND (t.prompt IS NULL OR t.prompt = r.prompt) AND (t.response IS NULL OR t.response = r.response)
+SELECT r.*, t.p, t.own, t.start_ns, t.end_ns, t.engine AS served, policy_version_min, policy_version_max,
+    t.truncated AS stopped, t.loss AS kept, loss_runs, t.own IS NOT NULL
+    AND (t.prompt_tokens IS NULL OR t.prompt_tokens = r.prompt_tokens)
+    AND (t.response_tokens IS NULL OR t.response_tokens = r.response_tokens)
     AND CASE
         WHEN NOT narrow AND t.clock <> s.clock THEN true
         WHEN CASE WHEN t.clock = s.clock THEN t.end_ns
@@ -104,11 +105,11 @@ CREATE TABLE q_place AS SELECT p, own, n, local FROM q_joined WHERE ok
 INSERT INTO trajectory
 SELECT i.first + local, batch_id, step_id, mode, process, base + local,
     CASE WHEN grouped THEN grp ELSE (base + local) // group_size END,
-    CASE WHEN grouped THEN NULL ELSE (base + local) % group_size END, prompt, response,
+    CASE WHEN grouped THEN NULL ELSE (base + local) % group_size END, prompt_tokens, response_tokens,
     CASE WHEN masked THEN loss WHEN mask_known AND keyed THEN kept END, NULL,
     CASE WHEN cuts THEN cut <> 0 WHEN cut_known AND keyed THEN stopped END,
     CASE WHEN engines THEN engine WHEN ok AND keyed THEN served END, policy_version,
-    CASE WHEN ok AND keyed THEN oldest END, CASE WHEN ok AND keyed THEN newest END,
+    CASE WHEN ok AND keyed THEN policy_version_min END, CASE WHEN ok AND keyed THEN policy_version_max END,
     CASE WHEN NOT (keyed OR spans) THEN i.start_ns WHEN ok THEN j.start_ns END,
     CASE WHEN NOT (keyed OR spans) THEN i.end_ns WHEN ok THEN j.end_ns END,
     CASE WHEN NOT (keyed OR spans) THEN CASE WHEN i.start_ns IS NOT NULL THEN false END
@@ -145,9 +146,9 @@ FROM q_part WHERE batch <> 0 GROUP BY p, batch
 -- name: turns
 -- Of trajectories that have a span of their own.
 INSERT INTO turn BY NAME
-SELECT i.first + j.local AS trajectory_id, t.turn, t.prompt AS prompt_tokens, t.response AS response_tokens,
-    t.cached AS cached_tokens, t.start + shift_ns AS start_ns, t.start + t.duration + shift_ns AS end_ns,
-    t.duration / 1e9 AS took_s, t.rowid AS number
+SELECT i.first + j.local AS trajectory_id, t.turn, t.prompt_tokens, t.response_tokens, t.cached_tokens,
+    t.start + shift_ns AS start_ns, t.start + t.duration + shift_ns AS end_ns, t.duration / 1e9 AS took_s,
+    t.rowid AS number
 FROM q_turn t JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p
 WHERE coalesce(entries, 1) = 1
 
@@ -163,14 +164,13 @@ WHERE j.p IS NULL OR coalesce(entries, 1) <> 1
 
 -- name: turns_of_batches
 INSERT INTO turn BY NAME
-SELECT i.first + l.local AS trajectory_id, turn, prompt AS prompt_tokens, response AS response_tokens,
-    cached AS cached_tokens, l.start + shift_ns AS start_ns, l.start + l.duration + shift_ns AS end_ns,
-    l.duration / 1e9 AS took_s, number
+SELECT i.first + l.local AS trajectory_id, turn, prompt_tokens, response_tokens, cached_tokens,
+    l.start + shift_ns AS start_ns, l.start + l.duration + shift_ns AS end_ns, l.duration / 1e9 AS took_s, number
 FROM q_other_turn l JOIN q_member USING (p) JOIN q_shard i USING (n) WHERE fits AND NOT misfit
 
 -- name: loose_turns
 INSERT INTO engine_call
-SELECT attempt, process, start + shift_ns, start + duration + shift_ns, count(*), sum(response)
+SELECT attempt, process, start + shift_ns, start + duration + shift_ns, count(*), sum(response_tokens)
 FROM q_other_turn JOIN q_member USING (p) WHERE n IS NULL AND NOT misfit
 GROUP BY attempt, process, call_id, start, duration, shift_ns
 

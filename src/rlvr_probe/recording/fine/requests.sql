@@ -36,9 +36,9 @@ QUALIFY count(*) OVER (PARTITION BY c.side) = 1 AND count(*) OVER (PARTITION BY 
 CREATE TABLE q_found AS
 SELECT row_number() OVER (ORDER BY c.attempt, NOT c.client, c.process, c.end_ns, c.start_ns, c.side) - 1 AS number,
     c.attempt, c.p, c.process, c.clock, c.parent, c.request,
-    c.start_ns, c.end_ns,
-    coalesce(c.prompt, s.prompt) AS prompt, coalesce(c.response, s.response) AS response,
-    coalesce(s.cached, c.cached) AS cached, coalesce(s.queue_s, c.queue_s) AS queue_s,
+    c.start_ns, c.end_ns, coalesce(c.prompt_tokens, s.prompt_tokens) AS prompt_tokens,
+    coalesce(c.response_tokens, s.response_tokens) AS response_tokens,
+    coalesce(s.cached_tokens, c.cached_tokens) AS cached_tokens, coalesce(s.queue_s, c.queue_s) AS queue_s,
     coalesce(s.prefill_s, c.prefill_s) AS prefill_s, coalesce(s.decode_s, c.decode_s) AS decode_s,
     coalesce(s.preemptions, c.preemptions) AS preemptions, coalesce(c.finish, s.finish) AS finish
 FROM q_side c LEFT JOIN q_pair p ON p.client = c.side LEFT JOIN q_side s ON s.side = p.scheduler
@@ -82,8 +82,8 @@ FROM q_placed WHERE number NOT IN (SELECT turn FROM q_match)
 
 -- name: told_found
 INSERT INTO q_found
-SELECT q_told.request, attempt, p, process, clock, NULL, NULL, begin_ns, until_ns, prompt, response, cached, queue_s,
-    prefill_s, decode_s, preemptions, finish
+SELECT q_told.request, attempt, p, process, clock, NULL, NULL, begin_ns, until_ns, prompt_tokens, response_tokens,
+    cached_tokens, queue_s, prefill_s, decode_s, preemptions, finish
 FROM q_told JOIN q_placed ON number = q_told.turn
 
 -- name: told_matched
@@ -91,7 +91,8 @@ INSERT INTO q_match SELECT turn, request FROM q_told
 
 -- name: requests
 INSERT INTO request
-SELECT attempt, process, start_ns, end_ns, prompt, response, cached, queue_s, prefill_s, decode_s, preemptions, finish
+SELECT attempt, process, start_ns, end_ns, prompt_tokens, response_tokens, cached_tokens, queue_s, prefill_s,
+    decode_s, preemptions, finish
 FROM q_found ORDER BY number
 
 -- name: served

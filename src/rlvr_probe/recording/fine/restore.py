@@ -15,20 +15,20 @@ import msgspec
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn, PairColumn, RaggedColumn, SparseColumn
-from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Attempt
 from rlvr_probe.model.turns import (
     LooseCall,
     LooseCallColumns,
+    Request,
+    RequestColumns,
     ToolCall,
     ToolColumns,
     TurnColumns,
 )
 from rlvr_probe.model.verifications import RewardCallColumns
-from rlvr_probe.recording.fine import columns
 from rlvr_probe.recording.fine.join import Part
-from rlvr_probe.recording.fine.statements import statements
-from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.recording.schema import statements
+from rlvr_probe.recording.store import FineStore
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,11 +53,11 @@ def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]
     asked = ["trajectories", "masks"]
     if store.has_requests:
         asked.append("requests")
-    if rows[columns.TURN.name]:
+    if rows["q_turn"]:
         asked += ["turns_of_requests" if store.has_requests else "turns", "calls"]
-    if rows[columns.TOOL.name]:
+    if rows["q_tool"]:
         asked.append("tools")
-    if rows[columns.VERIFICATION.name]:
+    if rows["q_verification"]:
         asked += ["verifications", "rewards"]
     restoring = _Restoring(attempts, parts)
     for name, answer in _answers(store, asked):

@@ -14,12 +14,12 @@ JOIN q_shard i ON t.trajectory_id BETWEEN i.first AND i.first + i.size - 1
 JOIN q_flag USING (n) WHERE keyed OR spans GROUP BY n ORDER BY n
 
 -- name: masks
-SELECT n, to_json(list(runs ORDER BY local)) FROM q_joined JOIN q_shard USING (n) JOIN q_flag USING (n)
+SELECT n, to_json(list(loss_runs ORDER BY local)) FROM q_joined JOIN q_shard USING (n) JOIN q_flag USING (n)
 WHERE mask_known AND keyed AND NOT masked GROUP BY n ORDER BY n
 
 -- name: requests
-SELECT attempt, m.turn IS NOT NULL, process, start_ns, end_ns, prompt, response, cached, queue_s, prefill_s, decode_s,
-    preemptions, finish
+SELECT attempt, m.turn IS NOT NULL, process, start_ns, end_ns, prompt_tokens, response_tokens,
+    cached_tokens, queue_s, prefill_s, decode_s, preemptions, finish
 FROM q_found f LEFT JOIN q_match m ON m.request = f.number ORDER BY f.number
 
 -- name: turns

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain, compress, count, pairwise, repeat
 from operator import add, attrgetter, le
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import LooseCall
-from rlvr_probe.recording.columns import Table
-from rlvr_probe.recording.fine import columns
-from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.types import COUNT_MAX, Definition
+from rlvr_probe.recording.decode import COUNT_MAX, Definition
+from rlvr_probe.recording.schema import BY_NAME
+
+if TYPE_CHECKING:
+    from rlvr_probe.recording.journal import Journal
 
 __all__ = ["Columns", "FineRows", "Sink"]
 
@@ -20,9 +21,8 @@ _TOGETHER: Final = 1_024
 """Rows that are made columns at a time."""
 
 _INT64: Final = 1 << 63
-_SAME_NAME: Final = {
-    name: name for name in ("queue_s", "prefill_s", "decode_s", "preemptions", "finish")
-}
+_HEAD: Final = frozenset({"span", "parent", "start", "duration", "error"})
+"""What every span has, by the names of columns."""
 
 Columns = dict[str, "Sequence[Any] | None"]
 """Lists of equal length by name; None where nothing is known of any row."""
@@ -31,7 +31,7 @@ Columns = dict[str, "Sequence[Any] | None"]
 class Sink(Protocol):
     """Takes the columns of fine rows."""
 
-    def add(self, table: Table, process: int, values: Columns) -> None:
+    def add(self, table: str, process: int, values: Columns) -> None:
         """Take rows of one process."""
         ...
 
@@ -87,10 +87,12 @@ class _Rows:
         pairs = zip(told, parents, strict=True)
         return [parent if batch is None else batch for batch, parent in pairs]
 
-    def columns(self, **attributes: str) -> Columns:
-        """Start and duration, and attributes by the names of their columns."""
-        own = {name: self.of(attribute) for name, attribute in attributes.items()}
-        return {"start": self.head("start"), "duration": self.head("duration"), **own}
+    def columns(self, table: str) -> Columns:
+        """What columns of ``table`` have the names of, as it is."""
+        return {
+            name: self.head(name) if name in _HEAD else self.of(name)
+            for name in BY_NAME[table].names
+        }
 
 
 class FineRows:
@@ -154,10 +156,9 @@ class FineRows:
             sound = self._takes[definition.name](rows)
         journal.skipped["bad_row"] += len(decoded) - len(sound)
         if sound:
-            calls, total = journal.totals.get(definition.name, (0, 0))
             whole = len(sound) == len(rows.rows)
-            total += sum(rows.head("duration") if whole else map(attrgetter("duration"), sound))
-            journal.totals[definition.name] = (calls + len(sound), total)
+            durations = rows.head("duration") if whole else map(attrgetter("duration"), sound)
+            journal.add_total(definition.name, len(sound), sum(durations))
 
     def _note_ends(self, rows: _Rows) -> None:
         journal = self._journal
@@ -167,7 +168,7 @@ class FineRows:
             for span in journal.opened.keys() & spans:
                 del journal.opened[span]
 
-    def _add(self, table: Table, values: Columns) -> None:
+    def _add(self, table: str, values: Columns) -> None:
         if self._sink is not None and values["start"]:
             self._sink.add(table, self._process, values)
 
@@ -184,22 +185,18 @@ class FineRows:
                 ]
             )
         rows, masks = _masked(rows)
-        values = rows.columns(
-            key="key", engine="engine", oldest="policy_version_min", newest="policy_version_max",
-            prompt="prompt_tokens", response="response_tokens",
-        )  # fmt: skip
-        values["span"] = rows.head("span")
-        cut = rows.of("truncated")
-        if cut is not None:
-            known = set(map(type, cut)) == {int}
-            values["truncated"] = list(map(bool, cut)) if known else [_flag(one) for one in cut]
+        values = rows.columns("q_trajectory")
+        truncated = rows.of("truncated")
+        if truncated is not None:
+            known = set(map(type, truncated)) == {int}
+            values["truncated"] = list(map(bool if known else _flag, truncated))
         if masks is not None:
-            values["runs"] = masks
+            values["loss_runs"] = masks
             values["loss"] = [
                 None if mask is None else mask[0] if len(mask) == 1 else sum(mask[::2])
                 for mask in masks
             ]
-        self._add(columns.TRAJECTORY, values)
+        self._add("q_trajectory", values)
         return rows.rows
 
     def _turns(self, rows: _Rows) -> Sequence[Any]:
@@ -211,18 +208,14 @@ class FineRows:
 
     def _alone(self, rows: _Rows) -> Sequence[Any]:
         """Turns that each were a call of the engine."""
-        values = rows.columns(
-            turn="turn", prompt="prompt_tokens", response="response_tokens",
-            cached="cached_tokens", request="request", **_SAME_NAME,
-        )  # fmt: skip
+        values = rows.columns("q_turn")
         named, size = rows.of("rows"), len(rows.rows)
         values |= {
-            "span": rows.head("span"),
             "batch": rows.batch(),
             "local": [0] * size if named is None else [row or 0 for row in named],
             "whole": [True] * size if named is None else [row is None for row in named],
         }
-        self._add(columns.TURN, values)
+        self._add("q_turn", values)
         return rows.rows
 
     def _several(self, rows: _Rows) -> Sequence[Any]:
@@ -250,13 +243,11 @@ class FineRows:
                 entries += ((*head, *entry) for entry in zip(*lists, strict=True))
             sound.append(row)
         if entries:
-            self._add(columns.TURN, dict(zip(_ENTRY, zip(*entries, strict=True), strict=True)))
+            self._add("q_turn", dict(zip(_ENTRY, zip(*entries, strict=True), strict=True)))
         return sound
 
     def _tools(self, rows: _Rows) -> Sequence[Any]:
-        values = rows.columns(row="row", turn="turn", tool="tool", status="status")
-        values |= {"batch": rows.batch(), "error": rows.head("error")}
-        self._add(columns.TOOL, values)
+        self._add("q_tool", rows.columns("q_tool") | {"batch": rows.batch()})
         return rows.rows
 
     def _verifications(self, rows: _Rows) -> Sequence[Any]:
@@ -269,31 +260,20 @@ class FineRows:
                     for value, odd, attempts, timeouts in told
                 ]
             )
-        values = rows.columns(attempts="attempts", timeouts="timeouts", shared="shared")
-        values |= {
+        values = rows.columns("q_verification") | {
             "batch": rows.batch(),
-            "function": [
-                function or "" for function in rows.of("function") or ("",) * len(rows.rows)
-            ],
-            "value": rows.of("value"),
+            "function": [function or "" for (function,) in rows.each("function")],
         }
         if rows.of("not_finite") is not None:
-            given = rows.each("value", "not_finite")
-            values["value"] = ["NaN" if odd else value for value, odd in given]
-        self._add(columns.VERIFICATION, values)
+            pairs = rows.each("value", "not_finite")
+            values["value"] = ["NaN" if odd else value for value, odd in pairs]
+        self._add("q_verification", values)
         return rows.rows
 
     def _requests(self, rows: _Rows) -> Sequence[Any]:
         rows = rows.where([teller is not None for (teller,) in rows.each("told_by")])
-        values = rows.columns(
-            key="key", request="request", prompt="prompt_tokens", response="response_tokens",
-            cached="cached_tokens", **_SAME_NAME,
-        )  # fmt: skip
-        values |= {
-            "parent": rows.head("parent"),
-            "client": [teller == names.TELLERS[0] for (teller,) in rows.each("told_by")],
-        }
-        self._add(columns.REQUEST, values)
+        client = [teller == names.TELLERS[0] for (teller,) in rows.each("told_by")]
+        self._add("q_request", rows.columns("q_request") | {"client": client})
         return rows.rows
 
 
@@ -301,8 +281,8 @@ _OF_A_TURN: Final = (
     "turn", "prompt_tokens", "response_tokens", "cached_tokens", "rows", "samples",
 )  # fmt: skip
 _ENTRY: Final = (
-    "start", "duration", "span", "batch", "call", "entries", "last", "whole", "turn", "prompt",
-    "response", "cached", "local",
+    "start", "duration", "span", "batch", "call", "entries", "last", "whole", "turn",
+    "prompt_tokens", "response_tokens", "cached_tokens", "local",
 )  # fmt: skip
 
 
@@ -376,7 +356,7 @@ def _lists(
     hits: Sequence[Any] = [None] * size if cached is None else _listed(cached)
     local = list(range(size)) if named is None else _listed(named)
     lists: tuple[Sequence[Any], ...] = (turns, prompts, responses, hits, local)
-    if not size or any(len(one) != size for one in lists):
+    if not size or any(len(column) != size for column in lists):
         return None
     if any(a >= b for a, b in pairwise(local)):
         return None

@@ -5,8 +5,9 @@
 
 -- a trajectory, as the process that generated it tells
 CREATE TABLE q_trajectory (
-    p INTEGER, span BIGINT, start BIGINT, duration BIGINT, key VARCHAR, engine BIGINT, oldest BIGINT,
-    newest BIGINT, prompt BIGINT, response BIGINT, truncated BOOLEAN, loss BIGINT, runs UINTEGER[]
+    p INTEGER, span BIGINT, start BIGINT, duration BIGINT, key VARCHAR, engine BIGINT,
+    policy_version_min BIGINT, policy_version_max BIGINT, prompt_tokens BIGINT, response_tokens BIGINT,
+    truncated BOOLEAN, loss BIGINT, loss_runs UINTEGER[]
 );
 
 -- a turn of one trajectory. call is NULL where it was alone in its call of the engine, else it numbers
@@ -14,9 +15,9 @@ CREATE TABLE q_trajectory (
 -- the call; whole where none was named: they are all rows
 CREATE TABLE q_turn (
     p INTEGER, span BIGINT, start BIGINT, duration BIGINT, call BIGINT, entries BIGINT, last BIGINT,
-    batch BIGINT, local BIGINT, whole BOOLEAN, turn BIGINT, prompt BIGINT, response BIGINT,
-    cached BIGINT, request VARCHAR, queue_s DOUBLE, prefill_s DOUBLE, decode_s DOUBLE,
-    preemptions BIGINT, finish VARCHAR
+    batch BIGINT, local BIGINT, whole BOOLEAN, turn BIGINT, prompt_tokens BIGINT,
+    response_tokens BIGINT, cached_tokens BIGINT, request VARCHAR, queue_s DOUBLE, prefill_s DOUBLE,
+    decode_s DOUBLE, preemptions BIGINT, finish VARCHAR
 );
 
 -- a call of a tool
@@ -34,8 +35,8 @@ CREATE TABLE q_verification (
 -- one side of a request of an engine
 CREATE TABLE q_request (
     p INTEGER, parent BIGINT, start BIGINT, duration BIGINT, client BOOLEAN, key VARCHAR,
-    request VARCHAR, prompt BIGINT, response BIGINT, cached BIGINT, queue_s DOUBLE, prefill_s DOUBLE,
-    decode_s DOUBLE, preemptions BIGINT, finish VARCHAR
+    request VARCHAR, prompt_tokens BIGINT, response_tokens BIGINT, cached_tokens BIGINT,
+    queue_s DOUBLE, prefill_s DOUBLE, decode_s DOUBLE, preemptions BIGINT, finish VARCHAR
 );
 
 -- the key of a row of a batch; k numbers batches that have keys
@@ -61,8 +62,8 @@ CREATE TABLE q_part (
 
 -- a row of it
 CREATE TABLE q_batch_row (
-    n INTEGER, local INTEGER, prompt BIGINT, response BIGINT, cut BIGINT, engine BIGINT, grp BIGINT,
-    loss BIGINT, span BIGINT
+    n INTEGER, local INTEGER, prompt_tokens BIGINT, response_tokens BIGINT, cut BIGINT,
+    engine BIGINT, grp BIGINT, loss BIGINT, span BIGINT
 );
 
 -- the same once it is known to which step it belongs; base is its first row in the batch, first a

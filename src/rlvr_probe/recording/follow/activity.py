@@ -17,14 +17,13 @@ from typing import Any, Final
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
-from rlvr_probe.recording.decode import RowDecoder
-from rlvr_probe.recording.endings import DRIVER
+from rlvr_probe.recording.decode import FINE, Definition, RowDecoder
 from rlvr_probe.recording.files import Segment, list_files
-from rlvr_probe.recording.follow.growing import GrowingJournal
+from rlvr_probe.recording.follow.follower import GrowingJournal
 from rlvr_probe.recording.follow.member import Member, Past, Work
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.types import FINE, Definition
+from rlvr_probe.recording.termination import DRIVER
 
 __all__ = ["Activity"]
 
@@ -58,8 +57,8 @@ class Activity:
 
     def close(self) -> None:
         """Close every file."""
-        for one in self._journals.values():
-            one.close()
+        for journal in self._journals.values():
+            journal.close()
 
     def read(self) -> list[Member]:
         """Read what is new; the processes of the job, by the time that they began.
@@ -71,13 +70,15 @@ class Activity:
         files = list_files(self.folder)
         found = list[Member]()
         for process, parts in files.segments.items():
-            one = self._journals.setdefault(process, _Journal(process))
+            journal = self._journals.setdefault(process, _Journal(process))
             path = files.tables.get(process)
             # The table before the journal: a span that ends in between is found as a finished row.
             table = None if path is None else read_table(path, process)
-            one.read(parts, frozenset(slot.span for slot in table.slots) if table else frozenset())
-            if one.member is not None and one.member.role != names.SIDECAR:
-                found.append(self._member(one, one.member, table))
+            journal.read(
+                parts, frozenset(slot.span for slot in table.slots) if table else frozenset()
+            )
+            if journal.member is not None and journal.member.role != names.SIDECAR:
+                found.append(self._member(journal, journal.member, table))
         self._find_hidden(found, files.tables)
         return sorted(found, key=lambda member: member.header.epoch_ns)
 
@@ -98,18 +99,18 @@ class Activity:
                 member.state, member.hidden = "running", True
                 member.heartbeat_ns = table.heartbeat_ns
 
-    def _member(self, one: _Journal, member: Member, table: Table | None) -> Member:
-        ended = one.ended or (table is not None and table.ended)
+    def _member(self, journal: _Journal, member: Member, table: Table | None) -> Member:
+        ended = journal.ended or (table is not None and table.ended)
         member.state, member.hidden = self.machine.state(member.header, ended), False
-        member.trained = one.trained and not one.queued
+        member.trained = journal.trained and not journal.queued
         member.interactive = member.state == "running" and self.machine.is_interactive(
             member.header.pid
         )
         beat_ns = 0 if table is None else table.heartbeat_ns
         member.beats = beat_ns > 0
         member.heartbeat_ns = max(beat_ns, member.last_ns, member.header.mono_ns)
-        opened = sorted(one.open(table), key=lambda work: work.start_ns)
-        member.work = () if ended else one.outside(opened, table is not None)
+        opened = sorted(journal.open(table), key=lambda work: work.start_ns)
+        member.work = () if ended else journal.outside(opened, table is not None)
         return member
 
 
@@ -284,7 +285,7 @@ class _Journal(RowDecoder):
             for gap in self._between.add(name, end_ns - duration, end_ns):
                 _add(member, (BETWEEN, ""), gap)
         _add(member, (name, ""), duration)
-        detail = next((one for one in _DETAILS if one in known.attributes), None)
+        detail = next((attribute for attribute in _DETAILS if attribute in known.attributes), None)
         text = None if detail is None else known.value(row, detail)
         if type(text) is str and text:
             _add(member, (name, _cut(text)), duration)

@@ -1,30 +1,31 @@
-"""One journal, read onwards as it grows, and again from where a window of it begins.
+"""The journal of one process, read on as it grows, and again from where a window of it starts.
 
 What lies before the window is forgotten, but for rows that tell of the process as a whole. Only
-where chunks lie is remembered; their rows are read again from the file when they are needed.
+where chunks lie is remembered; their rows are read again from the file when they are needed. What
+does not fit its sum, or was there before, is passed over: who reads the whole recording counts it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.decode import RowDecoder
+from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.decode import Definition, RowDecoder
 from rlvr_probe.recording.files import Segment
-from rlvr_probe.recording.fine.store import FineStore
-from rlvr_probe.recording.follow.growing import GrowingJournal
-from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.journal_decoder import JournalDecoder
-from rlvr_probe.recording.segment import Chunk, Chunks, read_chunks
-from rlvr_probe.recording.types import Definition
+from rlvr_probe.recording.header import Header, parse_header
+from rlvr_probe.recording.journal import Journal, JournalDecoder
+from rlvr_probe.recording.opentable import Table
+from rlvr_probe.recording.segment import Chunk, Chunks, Source, read_chunks
+from rlvr_probe.recording.store import FineStore
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "GrowingJournal"]
 
 _KEPT: Final = frozenset(
     name.name
@@ -41,6 +42,79 @@ _TOGETHER_NS: Final = 2_000_000_000
 
 _TIME_MAX: Final = 1 << 62
 _line: Final = msgspec.json.Encoder().encode
+
+
+class GrowingJournal:
+    """Reads the journal of one process; one thread.
+
+    Attributes:
+        header: Once it was read; before, there are no chunks.
+        segment: Number of the file that was read last.
+    """
+
+    def __init__(self, process: str, slice_b: int) -> None:
+        """Read nothing yet, and later ``slice_b`` bytes at a time."""
+        self.header: Header | None = None
+        self.segment = -1
+        self._process = process
+        self._slice_b = slice_b
+        self._open = ExitStack()
+        self._source: Source | None = None
+        self._chunks = Chunks()
+        self._lines_before = 0
+
+    @property
+    def lines(self) -> int:
+        """Lines that were read, as the process counts them: sums left out."""
+        return self._lines_before + self._chunks.lines
+
+    def close(self) -> None:
+        """Close the file."""
+        self._open.close()
+        self._source = None
+
+    def read(self, parts: Mapping[int, Segment]) -> tuple[int, list[Chunk]]:
+        """Read a slice; how many bytes it has, 0 at the end, and the chunks that are whole now.
+
+        Args:
+            parts: Files of this process by number, listed just now.
+
+        Raises:
+            OSError: A file cannot be read.
+            RecordingError: The header is of another format than this version's.
+        """
+        while not self._chunks.given_up:
+            if self._source is None and not self._next(parts):
+                break
+            data = b"" if self._source is None else self._source.read(self._slice_b)
+            if data:
+                return len(data), list(self._rows(self._chunks.feed(data)))
+            # What was listed after it was begun when this file was complete.
+            if not any(number > self.segment for number in parts):
+                break
+            self.close()
+        return 0, []
+
+    def _next(self, parts: Mapping[int, Segment]) -> bool:
+        following = [number for number in parts if number > self.segment]
+        if not following:
+            return False
+        number = min(following)
+        self._source = self._open.enter_context(parts[number].open())
+        self.segment = number
+        self._lines_before = self.lines
+        self._chunks = Chunks()
+        return True
+
+    def _rows(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Those that have rows; takes note of the header."""
+        for chunk in chunks:
+            if chunk.lines > 1 and self.header is not None:
+                yield chunk
+            elif chunk.lines == 1 and self.header is None:
+                header = parse_header(chunk.body[:-1], f"the journal of {self._process}")
+                if header is not None and header.process == self._process:
+                    self.header = header
 
 
 @dataclass(slots=True)
@@ -71,8 +145,14 @@ class Follower(RowDecoder):
         ended: Its last row was read.
         steps: Ends of step spans that were read, CLOCK_MONOTONIC; whoever deals with them takes
             them out.
-        is_sidecar: Whether it told so.
-        hz: How often a sidecar reads its devices, 1/s, as it told last.
+        is_sidecar: Whether it said so.
+        hz: How often a sidecar reads its devices, 1/s, as it said last.
+        parts: Its files by number, as they were listed last.
+        table: Its open-span table, read before its journal was.
+        state: What became of it, found out before its journal was read: what it wrote until then is
+            there.
+        known_ns: Everything that ended before was read, CLOCK_MONOTONIC; -1 if that is unknown.
+        trained: It took part in the training, at whatever time.
     """
 
     def __init__(self, process: str) -> None:
@@ -82,6 +162,11 @@ class Follower(RowDecoder):
         self.at_end = self.ended = self.is_sidecar = False
         self.steps: list[int] = []
         self.hz = 1.0
+        self.parts: Mapping[int, Segment] = {}
+        self.table: Table | None = None
+        self.state: ProcessState = "unknown"
+        self.known_ns = -1
+        self.trained = False
         self._growing = GrowingJournal(process, _SLICE_B)
         self._pieces: list[_Piece] = []
         self._kept: list[bytes] = []
@@ -104,17 +189,19 @@ class Follower(RowDecoder):
         """Close the file."""
         self._growing.close()
 
-    def read(self, parts: Mapping[int, Segment]) -> int:
-        """Read on by 256 KiB at most; how many bytes.
+    @property
+    def ended_in_order(self) -> bool:
+        """Whether its journal or its table says that it closed its journal."""
+        return self.ended or (self.table is not None and self.table.ended)
 
-        Args:
-            parts: Files of this process by number, listed just now.
+    def read(self) -> int:
+        """Read on by 256 KiB at most; how many bytes.
 
         Raises:
             OSError: A file cannot be read.
             RecordingError: The header is of another format than this version's.
         """
-        size, chunks = self._growing.read(parts)
+        size, chunks = self._growing.read(self.parts)
         self.at_end = not size
         for chunk in chunks:
             self._chunk(chunk)
@@ -180,26 +267,13 @@ class Follower(RowDecoder):
 
     def forget(self, before_ns: int) -> None:
         """Let the window begin at what ended at ``before_ns``, CLOCK_MONOTONIC, or later."""
-        count = 0
-        for piece in self._pieces:
-            if piece.last_ns >= before_ns:
-                break
-            self._kept += piece.kept
-            count += 1
-        del self._pieces[:count]
+        while self._pieces and self._pieces[0].last_ns < before_ns:
+            self._kept += self._pieces.pop(0).kept
 
-    def journal(
-        self,
-        parts: Mapping[int, Segment],
-        watched: frozenset[int],
-        store: FineStore,
-        since_ns: int = 0,
-    ) -> Journal:
-        """What the process told in the window, and of itself before.
+    def journal(self, store: FineStore, since_ns: int = 0) -> Journal:
+        """What the process recorded in the window, and of itself before.
 
         Args:
-            parts: Its files by number.
-            watched: Spans of which to note whether they ended.
             store: Gets the fine rows.
             since_ns: Of what ended before, CLOCK_MONOTONIC, only what it told of itself.
 
@@ -209,25 +283,27 @@ class Follower(RowDecoder):
         mono_ns, number = 0, 0
         if self.header is not None:
             mono_ns, number = self.header.mono_ns, store.number(self.header.process)
+        slots = () if self.table is None else self.table.slots
+        watched = frozenset(slot.span for slot in slots)
         decoder = JournalDecoder(mono_ns, watched, store.sink, number)
         known = [*self._defined.values(), *self._lost.values(), *self._kept]
         known += (line for piece in self._pieces if piece.last_ns < since_ns for line in piece.kept)
         decoder.rows(b"".join(line + b"\n" for line in known))
-        for chunk in self._chunks_of(parts, since_ns):
+        for chunk in self._chunks_of(since_ns):
             decoder.rows(chunk.body)
         journal = decoder.finish()
         journal.last_ns = max(journal.last_ns, self.last_ns)
         return journal
 
-    def _chunks_of(self, parts: Mapping[int, Segment], since_ns: int) -> Iterator[Chunk]:
+    def _chunks_of(self, since_ns: int) -> Iterator[Chunk]:
         by_segment = dict[int, list[_Piece]]()
         for piece in self._pieces:
             if piece.last_ns >= since_ns:
                 by_segment.setdefault(piece.segment, []).append(piece)
         for number, pieces in by_segment.items():
-            if number not in parts:
+            if number not in self.parts:
                 continue  # deleted, and the window with it
-            with parts[number].open() as source:
+            with self.parts[number].open() as source:
                 at = 0
                 for piece in pieces:
                     source.skip(piece.begin - at)

@@ -18,10 +18,10 @@ _MOST: Final = 8
 
 
 class Lookback:
-    """Where the rows begin that the next step of a run may need; times as given, ns.
+    """Where the rows begin that the next step of a run may need; times by wall clock, ns.
 
     Attributes:
-        queued: Trajectories wait in a queue, for a time that nobody knows.
+        queued: Trajectories wait in a queue, for an unknown time.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,6 @@ def _earliest(step: Step) -> int:
     for batch in (*step.batches, *step.evaluations):
         for shard in batch.shards:
             # Turns of a trajectory end after it began.
-            begins = [] if shard.times_ns is None else [one[0] for one in shard.times_ns if one]
-            begins += [one for one in (shard.start_ns, shard.recorded_ns) if one is not None]
-            ends += begins
+            ends += [times[0] for times in shard.times_ns or () if times is not None]
+            ends += [at for at in (shard.start_ns, shard.recorded_ns) if at is not None]
     return min(ends)

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Attempt, ProcessState, Step, Trace
-from rlvr_probe.recording.files import RunFiles, Segment, list_files
-from rlvr_probe.recording.fine.store import FineStore
+from rlvr_probe.model.trace import Attempt, Step, Trace
+from rlvr_probe.recording.files import RunFiles, list_files
 from rlvr_probe.recording.follow.follower import Follower
 from rlvr_probe.recording.follow.lookback import Lookback
 from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Loaded, Recorded
-from rlvr_probe.recording.opentable import Table, read_table
+from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.reading import read_loaded
+from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Over", "Window"]
 
@@ -43,27 +43,6 @@ _PATIENCE_S: Final = 30.0
 """How long a step that ended waits for a process that does not flush."""
 
 _FOREVER: Final = 1 << 62
-
-
-@dataclass(slots=True)
-class _Process:
-    """One process that records.
-
-    Attributes:
-        parts: Its files by number, as they were listed last.
-        table: Its open-span table, read before its journal was.
-        state: What became of it, found out before its journal was read: what it wrote until then is
-            there.
-        known_ns: Everything that ended before was read, CLOCK_MONOTONIC; -1 if that is unknown.
-        trained: It took part in the training, at whatever time.
-    """
-
-    journal: Follower
-    parts: Mapping[int, Segment] = field(default_factory=dict)
-    table: Table | None = None
-    state: ProcessState = "unknown"
-    known_ns: int = -1
-    trained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +82,7 @@ class Window:
         self._machine = Machine() if machine is None else machine
         self._clock_s = clock_s
         self.read_b = 0
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, Follower] = {}
         self._run = ""
         self._ended: list[tuple[int, float]] = []
         """Ends of steps that were not handed over, by wall clock, ns, and when they were seen."""
@@ -115,19 +94,18 @@ class Window:
     @property
     def is_ours(self) -> bool:
         """Whether this node hands the run over: the one of the first process that recorded."""
-        headers = [one for one in self._headers() if one is not None]
-        first = min(headers, key=lambda one: (one.epoch_ns, one.process), default=None)
+        first = min(self._headers(), key=lambda head: (head.epoch_ns, head.process), default=None)
         return first is not None and self._machine.is_home_of(first)
 
     @property
     def began(self) -> bool:
-        """Whether anybody is known to have recorded."""
-        return any(one is not None for one in self._headers())
+        """Whether any process is known to have recorded."""
+        return any(True for _ in self._headers())
 
     def close(self) -> None:
         """Close every file."""
-        for one in self._processes.values():
-            one.journal.close()
+        for process in self._processes.values():
+            process.close()
 
     def finish(self) -> None:
         """Take it that no process of this machine writes any more."""
@@ -146,26 +124,26 @@ class Window:
         self._look(files)
         left = limit_b
         behind = [
-            (self._reached(one), process)
-            for process, one in self._processes.items()
-            if not one.journal.at_end
+            (_reached(process), key)
+            for key, process in self._processes.items()
+            if not process.at_end
         ]
         heapq.heapify(behind)
         while left > 0 and behind:
-            _, process = heapq.heappop(behind)
-            one = self._processes[process]
+            _, key = heapq.heappop(behind)
+            process = self._processes[key]
             try:
-                size = one.journal.read(one.parts)
+                size = process.read()
                 self.read_b += size
                 left -= size or 1
             except (OSError, RecordingError):
-                one.journal.at_end = True
-            self._note_steps(one.journal)
-            if not one.journal.at_end:
-                heapq.heappush(behind, (self._reached(one), process))
-        for one in self._processes.values():
-            one.known_ns = self._known(one)
-        return any(not one.journal.at_end for one in self._processes.values())
+                process.at_end = True
+            self._note_steps(process)
+            if not process.at_end:
+                heapq.heappush(behind, (_reached(process), key))
+        for process in self._processes.values():
+            process.known_ns = self._known(process)
+        return self._is_behind
 
     def over(self, *, devices: bool = False) -> Over | None:
         """Steps that are over and were not given yet; None if there are none.
@@ -174,132 +152,125 @@ class Window:
             devices: Give the readings of devices even if there is no such step.
         """
         until_ns = self._until()
-        due = [end_ns for end_ns, _ in self._ended if end_ns + _SETTLED_NS <= until_ns]
+        due = {end_ns for end_ns, _ in self._ended if end_ns + _SETTLED_NS <= until_ns}
         if due or (until_ns >= _FOREVER and self._trained()):
-            self._ended = [one for one in self._ended if one[0] not in due]
+            self._ended = [end for end in self._ended if end[0] not in due]
             trace = self._trace(rows=True)
             steps = list(self._steps_over(trace, until_ns))
             if steps:
                 return Over(trace, steps, self._devices_until() - trace.epoch_ns)
-        if not devices or not any(one.journal.is_sidecar for one in self._processes.values()):
+        if not devices or not self._sidecars():
             return None
         trace = self._trace(rows=False)
         return Over(trace, [], self._devices_until() - trace.epoch_ns)
 
     def forget(self, over: Over) -> None:
-        """Take note that ``over`` was handed over, and leave behind what nobody needs any more."""
-        epoch_ns = over.window.epoch_ns
+        """Take note that ``over`` was handed over, and drop what is not needed any more."""
         for step in over.steps:
             self._handed[step.attempt] = _place(step)
-            self._lookback.note(step, epoch_ns)
+            self._lookback.note(step, over.window.epoch_ns)
         cut_ns = self._lookback.begin_ns
         if cut_ns is None:
             return
         offsets = self._offsets()
-        for one in self._processes.values():
-            if one.journal.header is None:
-                continue
-            offset = offsets[one.journal.header.clock]
-            for slot in () if one.table is None else one.table.slots:
+        recording = [
+            (process, offsets[process.header.clock])
+            for process in self._processes.values()
+            if process.header is not None
+        ]
+        for process, offset in recording:
+            for slot in () if process.table is None else process.table.slots:
                 if slot.name not in (names.USER.name, names.STEP.name):
                     cut_ns = min(cut_ns, max(self._lookback.least_ns, slot.start_ns + offset))
-        for one in self._processes.values():
-            journal = one.journal
-            if journal.header is not None:
-                before_ns = cut_ns - offsets[journal.header.clock]
-                if journal.is_sidecar:
-                    before_ns = min(before_ns, journal.last_ns - _DEVICES_NS)
-                journal.forget(before_ns)
+        for process, offset in recording:
+            before_ns = cut_ns - offset
+            if process.is_sidecar:
+                before_ns = min(before_ns, process.last_ns - _DEVICES_NS)
+            process.forget(before_ns)
 
     # ---------------------------------------------------------------- what is there
 
-    def _headers(self) -> Iterator[Header | None]:
-        return (one.journal.header for one in self._processes.values())
+    @property
+    def _is_behind(self) -> bool:
+        return any(not process.at_end for process in self._processes.values())
+
+    def _headers(self) -> Iterator[Header]:
+        headers = (process.header for process in self._processes.values())
+        return (header for header in headers if header is not None)
+
+    def _sidecars(self) -> list[Follower]:
+        return [process for process in self._processes.values() if process.is_sidecar]
 
     def _look(self, files: RunFiles) -> None:
-        for process, parts in files.segments.items():
-            one = self._processes.get(process)
-            if one is None:
-                one = self._processes[process] = _Process(Follower(process))
-            one.parts = {part.number: part for part in parts}
+        for key, parts in files.segments.items():
+            process = self._processes.get(key)
+            if process is None:
+                process = self._processes[key] = Follower(key)
+            process.parts = {part.number: part for part in parts}
             # Its end is where it was last seen; it may have grown since.
-            one.journal.at_end = False
-            path = files.tables.get(process)
-            one.table = None if path is None else read_table(path, process)
-            if one.journal.header is not None:
-                one.state = self._state(one, one.journal.header)
+            process.at_end = False
+            path = files.tables.get(key)
+            process.table = None if path is None else read_table(path, key)
+            if process.header is not None:
+                process.state = self._machine.state(process.header, process.ended_in_order)
 
     def _offsets(self) -> dict[str, int]:
         """Wall clock at CLOCK_MONOTONIC 0 by clock, as its first process had it, ns since 1970."""
         first = dict[str, tuple[int, int]]()
         for header in self._headers():
-            if header is not None:
-                found = (header.mono_ns, header.epoch_ns - header.mono_ns)
-                first[header.clock] = min(first.get(header.clock, found), found)
+            start = (header.mono_ns, header.epoch_ns - header.mono_ns)
+            first[header.clock] = min(first.get(header.clock, start), start)
         return {clock: offset for clock, (_, offset) in first.items()}
 
-    def _reached(self, one: _Process) -> int:
-        """How far a journal was read, by its wall clock, ns since 1970."""
-        header = one.journal.header
-        if header is None:
-            return 0
-        return max(one.journal.last_ns, header.mono_ns) + header.epoch_ns - header.mono_ns
-
-    def _note_steps(self, journal: Follower) -> None:
-        header = journal.header
-        if header is not None and journal.steps:
+    def _note_steps(self, process: Follower) -> None:
+        header = process.header
+        if header is not None and process.steps:
             offset, seen_s = header.epoch_ns - header.mono_ns, self._clock_s()
-            self._ended += ((end_ns + offset, seen_s) for end_ns in journal.steps)
-            journal.steps.clear()
+            self._ended += ((end_ns + offset, seen_s) for end_ns in process.steps)
+            process.steps.clear()
 
-    def _state(self, one: _Process, header: Header) -> ProcessState:
-        ended = one.journal.ended or (one.table is not None and one.table.ended)
-        return self._machine.state(header, ended)
-
-    def _known(self, one: _Process) -> int:
-        journal, header = one.journal, one.journal.header
+    def _known(self, process: Follower) -> int:
+        header, table = process.header, process.table
         if header is None:
-            return _FOREVER if journal.at_end else -1
-        if not journal.at_end:
-            return journal.last_ns
+            return _FOREVER if process.at_end else -1
+        if not process.at_end:
+            return process.last_ns
         if self._finished and self._machine.is_home_of(header):
             return _FOREVER
-        table = one.table
-        whole = table is None or journal.lines >= table.written
-        if journal.ended or one.state not in ("running", "unknown"):
-            return _FOREVER if whole or journal.ended else journal.last_ns
-        if journal.is_sidecar:
-            return journal.last_ns - round(_READINGS * _S * max(1.0, 1 / journal.hz))
+        whole = table is None or process.lines >= table.written
+        if process.ended or process.state not in ("running", "unknown"):
+            return _FOREVER if whole or process.ended else process.last_ns
+        if process.is_sidecar:
+            return process.last_ns - round(_READINGS * _S * max(1.0, 1 / process.hz))
         if table is None or not whole:
-            return journal.last_ns
-        return max(journal.last_ns, table.heartbeat_ns)
+            return process.last_ns
+        return max(process.last_ns, table.heartbeat_ns)
 
     def _devices_until(self) -> int:
         """The same of what sidecars read: a process that hangs does not hold them back."""
-        return self._all_until([one for one in self._processes.values() if one.journal.is_sidecar])
+        return self._all_until(self._sidecars())
 
-    def _all_until(self, processes: Iterable[_Process]) -> int:
+    def _all_until(self, processes: Iterable[Follower]) -> int:
         offsets = self._offsets()
-        until_ns = _FOREVER
-        for one in processes:
-            if one.known_ns < _FOREVER:
-                header = one.journal.header
-                until_ns = min(
-                    until_ns, one.known_ns + (0 if header is None else offsets[header.clock])
-                )
-        return until_ns
+        return min(
+            (
+                process.known_ns + (0 if process.header is None else offsets[process.header.clock])
+                for process in processes
+                if process.known_ns < _FOREVER
+            ),
+            default=_FOREVER,
+        )
 
     def _until(self) -> int:
         """By wall clock, before when everything is known that will be, ns since 1970."""
         until_ns = self._all_until(self._processes.values())
-        behind = any(not one.journal.at_end for one in self._processes.values())
         late = [end_ns for end_ns, seen_s in self._ended if self._clock_s() - seen_s > _PATIENCE_S]
-        if late and not behind:
+        if late and not self._is_behind:
             until_ns = max(until_ns, max(late) + _SETTLED_NS)
         return until_ns
 
     def _trained(self) -> bool:
-        return any(one.trained for one in self._processes.values()) or bool(self._ended)
+        return any(process.trained for process in self._processes.values()) or bool(self._ended)
 
     # ---------------------------------------------------------------- the trace of the window
 
@@ -309,35 +280,32 @@ class Window:
 
     def _loaded(self, store: FineStore, *, rows: bool) -> Loaded:
         loaded = Loaded()
-        offsets = self._offsets()
-        for one in self._processes.values():
-            header = one.journal.header
-            if header is None or header.clock not in offsets:
+        for process in self._processes.values():
+            header = process.header
+            if header is None:
                 continue
             loaded.run = loaded.run or header.run
-            table = one.table
-            watched = frozenset(() if table is None else (slot.span for slot in table.slots))
+            since_ns = 0
+            if not rows:
+                since_ns = process.last_ns - _DEVICES_NS if process.is_sidecar else _FOREVER
             try:
-                since_ns = 0 if rows else one.journal.last_ns - _DEVICES_NS
-                if not rows and not one.journal.is_sidecar:
-                    since_ns = _FOREVER
-                journal = one.journal.journal(one.parts, watched, store, since_ns)
+                journal = process.journal(store, since_ns)
             except OSError:  # deleted, and with it what is lost to this export
                 continue
-            recorded = Recorded(header, journal, table, one.state)
-            one.trained = recorded.trained = one.trained or recorded.trained
+            recorded = Recorded(header, journal, process.table, process.state)
+            process.trained = recorded.trained = process.trained or recorded.trained
             self._lookback.queued = self._lookback.queued or bool(journal.queued)
             loaded.recorded.append(recorded)
-        loaded.recorded.sort(key=lambda one: (one.header.epoch_ns, one.header.process))
+        loaded.recorded.sort(key=lambda process: (process.header.epoch_ns, process.header.process))
         return loaded
 
     def _is_read(self, attempt: Attempt, trace: Trace) -> bool:
-        """Whether nobody of an attempt runs, and everything that they wrote was read."""
-        members = [trace.processes[at] for at in attempt.processes]
+        """Whether no process of an attempt runs, and everything that they wrote was read."""
+        members = [trace.processes[index] for index in attempt.processes]
         return all(
-            one.state not in ("running", "unknown")
-            and self._processes[one.key].known_ns >= _FOREVER
-            for one in members
+            process.state not in ("running", "unknown")
+            and self._processes[process.key].known_ns >= _FOREVER
+            for process in members
         )
 
     def _steps_over(self, trace: Trace, until_ns: int) -> Iterator[Step]:
@@ -387,3 +355,11 @@ def _done(attempt: Attempt, until_ns: int) -> int:
     ):
         done.pop()
     return done[-1] + 1 if done else 0
+
+
+def _reached(process: Follower) -> int:
+    """How far a journal was read, by its wall clock, ns since 1970."""
+    header = process.header
+    if header is None:
+        return 0
+    return max(process.last_ns, header.mono_ns) + header.epoch_ns - header.mono_ns

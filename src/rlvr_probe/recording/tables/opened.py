@@ -1,9 +1,12 @@
-"""Opens the tables of a recording for a while."""
+"""Opens the tables of a recording for a while, in a database whose queries a signal ends."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -13,17 +16,16 @@ from typing import Final
 import duckdb
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.model.given import GivenWorkload
+from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
-from rlvr_probe.recording.fine.store import FineStore
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.load import Progress
 from rlvr_probe.recording.reading import read_tables
-from rlvr_probe.recording.tables.interruption import interruptible
-from rlvr_probe.recording.tables.schema import TABLES, VIEWS
-from rlvr_probe.recording.tables.workloads import fill_workload
+from rlvr_probe.recording.schema import TABLES, VIEWS
+from rlvr_probe.recording.store import FineStore
+from rlvr_probe.recording.tables.fill import fill_workload
 
-__all__ = ["Tables", "connect", "connect_tables", "open_tables"]
+__all__ = ["Tables", "connect", "connect_tables", "interruptible", "open_tables"]
 
 _MEMORY: Final = "1200MB"
 """Of DuckDB; what does not fit goes to its temporary directory."""
@@ -34,10 +36,13 @@ _FINE: Final = frozenset(
 )
 """What a trace takes."""
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_S: Final = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of :mod:`rlvr_probe.recording.tables.schema`, filled.
+    """The tables of :mod:`rlvr_probe.recording.schema`, filled.
 
     Attributes:
         sql: A connection that has them.
@@ -57,7 +62,7 @@ class Tables:
 
 @contextmanager
 def open_tables(
-    source: Path | Sequence[Path] | GivenWorkload,
+    source: Path | Sequence[Path] | ReadWorkload,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -79,7 +84,7 @@ def open_tables(
         RecordingError: There is no recording, it cannot be read, or there are two.
     """
     with FineStore(threads, whole=True, signals=signals) as store:
-        if isinstance(source, GivenWorkload):
+        if isinstance(source, ReadWorkload):
             sql, bulk = store.open()
             fill_workload(bulk, source)
             bulk.finish()
@@ -152,3 +157,64 @@ def connect_tables(
         wanted += [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items() if whole]
         sql.execute("; ".join(wanted))
         yield sql
+
+
+@contextmanager
+def interruptible(sql: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Whatever query of ``sql`` runs in the block is ended by Ctrl-C, and by a handled SIGTERM.
+
+    Python runs its signal handlers between two of its own instructions, and a query is one for as
+    long as it takes; what a signal writes into the wake-up descriptor is read at once.
+
+    In a thread beside the main one nothing is changed, as only that one may ask for such a
+    descriptor, nor in a program that has one already, as an event loop does.
+
+    Raises:
+        KeyboardInterrupt: A signal ended a query.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ending = threading.Event()
+    try:
+        with _watched(sql, ending):
+            yield
+    except (RuntimeError, duckdb.Error):
+        # DuckDB asks for signals as well, now and then, and tells of one as it likes.
+        if ending.is_set():
+            raise KeyboardInterrupt from None
+        raise
+
+
+@contextmanager
+def _watched(sql: duckdb.DuckDBPyConnection, ending: threading.Event) -> Iterator[None]:
+    """Set ``ending`` when a signal ends the program, and from then on end each query in the block.
+
+    All that came in the block was seen when it is left.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    left = threading.Event()
+
+    def watch() -> None:
+        while not ending.is_set() and (got := os.read(reading, 1)):
+            if got[0] in _ENDING:
+                ending.set()
+        # A query that was just about to begin forgets what came before it.
+        while not left.wait(_AGAIN_S):
+            sql.interrupt()
+
+    watcher = threading.Thread(target=watch, name="rlvr-probe-interruption", daemon=True)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    if before != -1:
+        signal.set_wakeup_fd(before)
+    watcher.start()
+    try:
+        yield
+    finally:
+        if before == -1:
+            signal.set_wakeup_fd(-1)
+        left.set()
+        os.close(writing)
+        watcher.join()
+        os.close(reading)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.recording.schema import TABLES, VIEWS
 from rlvr_probe.recording.tables.opened import Tables, connect
-from rlvr_probe.recording.tables.schema import TABLES, VIEWS
 
 __all__ = ["is_saved", "open_saved", "save_tables"]
 

@@ -86,12 +86,14 @@ def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> Non
         if apart and at > last and not named.says_used:
             continue
         if not covered and (named.discarded or (named.says_kept and apart)):
-            skipped["unjoined_prompts"] += sum(one not in every for one in groups.values())
+            skipped["unjoined_prompts"] += sum(prompt not in every for prompt in groups.values())
             continue
         if covered or named.says_kept:
-            batch.kept = frozenset(group for group, one in groups.items() if one in passed)
+            batch.kept = frozenset(group for group, prompt in groups.items() if prompt in passed)
         if named.says_used:
-            batch.used = frozenset(group for group, one in groups.items() if one in named.used)
+            batch.used = frozenset(
+                group for group, prompt in groups.items() if prompt in named.used
+            )
 
 
 def mark_unselected(steps: Iterable[Step], sessions: Iterable[Session]) -> int:
@@ -101,7 +103,7 @@ def mark_unselected(steps: Iterable[Step], sessions: Iterable[Session]) -> int:
         steps: Of one attempt, after :func:`mark_selected`.
         sessions: What its trainings are told to do.
     """
-    filtering = {one.session for one in sessions if one.facts.get("filters") == 1}
+    filtering = {session.session for session in sessions if session.facts.get("filters") == 1}
     found = [
         batch
         for step in steps

@@ -54,20 +54,20 @@ def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: Run
     Where the training returned by itself and nothing tells how long a process lived, its state is
     ``unknown``.
     """
-    by_key = {one.header.process: one for one in processes}
+    by_key = {process.header.process: process for process in processes}
     for launch in launches:
         members = [processes[index] for index in launch.members]
         end = _end([processes[index] for index in launch.trainers], clock)
-        drivers = [one for one in members if one.journal.role == DRIVER]
-        left = any(one.journal.ended or one.journal.left_ns for one in drivers)
-        for one in members:
-            gone = one.state == "died" or (one.state == "unknown" and left)
-            if gone and _is_ended_by_another(one, by_key):
-                taken = any(_was_taken(one, driver) for driver in drivers)
-                if taken or (end is not None and _outlived(one, end, clock)):
-                    one.state = "ended_with_training"
-                elif end is not None and end.returned and not _is_timed(one):
-                    one.state = "unknown"
+        drivers = [process for process in members if process.journal.role == DRIVER]
+        left = any(driver.journal.ended or driver.journal.left_ns for driver in drivers)
+        for process in members:
+            gone = process.state == "died" or (process.state == "unknown" and left)
+            if gone and _is_ended_by_another(process, by_key):
+                taken = any(_was_taken(process, driver) for driver in drivers)
+                if taken or (end is not None and _outlived(process, end, clock)):
+                    process.state = "ended_with_training"
+                elif end is not None and end.returned and not _is_timed(process):
+                    process.state = "unknown"
 
 
 def _is_ended_by_another(process: Recorded, by_key: Mapping[str, Recorded]) -> bool:
@@ -119,13 +119,13 @@ def _outlived(process: Recorded, end: _End, clock: RunClock) -> bool:
 
 def _end(trainers: Sequence[Recorded], clock: RunClock) -> _End | None:
     """When and how a training ended; None if it did not, as far as is recorded."""
-    ends = [_end_of(one) for one in trainers]
+    ends = [_end_of(trainer) for trainer in trainers]
     known = [end for end in ends if end is not None]
     if not known or len(known) < len(ends):
         return None
     return _End(
-        max(clock.at(one, at) for one, (at, _) in zip(trainers, known, strict=True)),
-        frozenset(one.header.clock for one in trainers),
+        max(clock.at(trainer, at) for trainer, (at, _) in zip(trainers, known, strict=True)),
+        frozenset(trainer.header.clock for trainer in trainers),
         all(returned for _, returned in known),
     )
 
