@@ -19,7 +19,7 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.cli import characterize, exporters
-from rlvr_probe.cli.placing import placed, placed_file
+from rlvr_probe.cli.output import placed, placed_file
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.model.trace import Trace

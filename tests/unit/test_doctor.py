@@ -26,7 +26,7 @@ import pytest
 from rlvr_probe import cli, filesystem
 from rlvr_probe.devices.gpm import METRICS
 from rlvr_probe.doctor import Examination, devices, examine, lay_out, startup, storage
-from rlvr_probe.doctor.child import Child
+from rlvr_probe.doctor.startup import Child
 from rlvr_probe.doctor.storage import Storage, examine_storage
 from rlvr_probe.probe import election
 from rlvr_probe.registry import discover

@@ -21,12 +21,12 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.exceptions import ProbeError
 
-__all__ = ["COMMANDS", "INTERRUPTED", "OK", "UNABLE", "UNSOUND", "main"]
+__all__ = ["COMMANDS", "INTERRUPTED", "OK", "UNABLE", "UNSOUND", "CommandParser", "main"]
 
 OK = 0
 UNSOUND = 1
@@ -51,6 +51,26 @@ something that a recording would miss, stuck something that takes too long, or d
 could not be done (wrong usage, no such recording, nothing to convert, a folder in the way, a
 full disk, a collector that does not answer or does not take everything); 130 interrupted.
 'run' exits with the code of its command."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that can look at its arguments to find out which ones it takes.
+
+    Attributes:
+        extend: Called once, with the parser and what it shall parse; it may add arguments.
+    """
+
+    extend: Callable[[argparse.ArgumentParser, Sequence[str]], None] | None = None
+
+    # The overloads of the standard library say no more than this.
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """Let ``extend`` add arguments, then parse; as the method of the standard library."""
+        extend, self.extend = self.extend, None
+        if extend is not None:
+            extend(self, args or ())
+        return super().parse_known_args(args, namespace)
 
 
 class _Version(argparse.Action):

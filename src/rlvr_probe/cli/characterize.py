@@ -16,7 +16,7 @@ from rlvr_probe.exceptions import ProbeError, RecordingError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
     from rlvr_probe.recording.tables import Tables
 
@@ -68,9 +68,8 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.libraries import require
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.placing import check_file, placed, placed_file
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.output import check_file, orderly, placed, placed_file
+    from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
     from rlvr_probe.report.render import draw
@@ -134,8 +133,8 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of all else. Of a recording no exporter is asked."""
-    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.exporters import find_reader
+    from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.recording import check_readable
     from rlvr_probe.recording.tables import is_saved
 

@@ -55,11 +55,9 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
-    from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.exporters import find_exporter
-    from rlvr_probe.cli.placing import check_free, placed
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.output import check_free, orderly, placed
+    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
     from rlvr_probe.workload import build_workload
 

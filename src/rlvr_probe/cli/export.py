@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli.parser import CommandParser
+from rlvr_probe.cli import CommandParser
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -36,9 +36,8 @@ def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
-    from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.output import orderly
+    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
 
     exporter: TraceExporter = args.exporter

@@ -32,8 +32,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
     from rlvr_probe.analysis.summary import summarize
-    from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
     from rlvr_probe.report import render
 

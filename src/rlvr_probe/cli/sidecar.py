@@ -35,7 +35,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Be the sidecar to the end, and return the exit code."""
     from rlvr_probe.cli import INTERRUPTED, OK
-    from rlvr_probe.cli.choosing import choose_run
+    from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
     from rlvr_probe.filesystem import reach

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from rlvr_probe import devices
 from rlvr_probe.config import ARM
 from rlvr_probe.devices.backend import GROUP
-from rlvr_probe.doctor.child import Child, NoAnswer
+from rlvr_probe.doctor.startup import Child, NoAnswer
 from rlvr_probe.plugins import entries
 
 __all__ = ["DeviceFinding", "Gpu", "ask_devices", "look"]

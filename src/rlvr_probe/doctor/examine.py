@@ -10,10 +10,14 @@ from typing import Any
 
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
-from rlvr_probe.doctor.exporters import ExporterFinding, examine_exporters
 from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
-from rlvr_probe.doctor.installation import Installation, examine_installation
-from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.doctor.installation import (
+    ExporterFinding,
+    Installation,
+    examine_exporters,
+    examine_installation,
+    tilde,
+)
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
 from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, left_out

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe.config import ARM, DISABLED, OWNER, Config
-from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.doctor.installation import tilde
 from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.probe.handover import HANDED_OVER
 from rlvr_probe.probe.notices import NOTICES

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import check_place, open_new
 
-__all__ = ["check_file", "check_free", "placed", "placed_file"]
+__all__ = ["check_file", "check_free", "orderly", "placed", "placed_file"]
 
 
 def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> None:
@@ -128,3 +131,23 @@ def placed(
             for folder in made:
                 with suppress(OSError):
                     folder.rmdir()
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
+
+    In a thread beside the main one nothing is changed: Python lets that one alone handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
