@@ -1,20 +1,27 @@
-"""One screen for a tired engineer: where the GPU time went, why, and what stands out."""
+"""What ``rlvr-probe characterize`` says: on one screen, and as JSON.
+
+The screen is for a tired engineer: where the GPU time went, why, and what stands out. The JSON has
+every number with its query, inputs and ids.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import NATURAL
-from rlvr_probe.analysis.characterization import Characterization
-from rlvr_probe.analysis.figures import Figure
-from rlvr_probe.analysis.ledger import Ledger
+from rlvr_probe.analysis.characterization import LEDGER_QUERY, Characterization
+from rlvr_probe.analysis.figures import Answer, Figure
+from rlvr_probe.analysis.ledger import MEANING, Ledger
 from rlvr_probe.analysis.unexplained import LOST, NO_CAUSE, unexplained
-from rlvr_probe.report.document import Block, Column, Line, amount, bar, clean, duration, grid
+from rlvr_probe.report.document import Block, Line, amount, bar, clean, duration, table
 from rlvr_probe.report.document import seconds as digits
 
-__all__ = ["lay_out_characterization"]
+__all__ = ["CHARACTERIZE_SCHEMA_VERSION", "lay_out_characterization", "to_document"]
+
+CHARACTERIZE_SCHEMA_VERSION = 1
+"""Version of the JSON; a removed or redefined key raises it."""
 
 _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "rollout": ("work.rollout",),
@@ -141,12 +148,8 @@ def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
             [name, f"{share * ledger.gpu_s / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
              clean(", ".join(of), 32) if len(categories) > 1 else ""]
         )  # fmt: skip
-    columns = (
-        Column("", number=False), Column(hours.name), Column("share"), Column("", number=False),
-        Column("of it", number=False),
-    )  # fmt: skip
     title = found.unit.say("Where the GPU time went")
-    return [grid(title, columns, rows, head=16, tail=0, what="lines")]
+    return table(title, f"< | {hours.name} | share | < | <of it", rows, head=16, what="lines")
 
 
 def _causes(found: Characterization) -> list[Block]:
@@ -287,3 +290,61 @@ def _share(value: float) -> str:
 
 def _times(value: float) -> str:
     return f"{value:.2f}"
+
+
+def to_document(found: Characterization) -> dict[str, Any]:
+    """The whole characterization, ready for JSON: unknown is null, never 0."""
+    return {
+        "schema_version": CHARACTERIZE_SCHEMA_VERSION,
+        "source": found.source,
+        "kind": found.kind,
+        "training": dict(found.facts),
+        "counts": _answer(found.counts),
+        "ledger": None if found.ledger is None else _ledger_entry(found, found.ledger),
+        "causes": [_plain(cause) for cause in found.causes],
+        "chapters": [_plain(chapter) for chapter in found.chapters],
+        "notes": list(found.notes),
+    }
+
+
+def _ledger_entry(found: Characterization, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "unit": found.unit.name,
+        "gpus": [_plain(gpu) for gpu in ledger.gpus],
+        "begin_s": ledger.begin_ns / 1e9,
+        "end_s": ledger.end_ns / 1e9,
+        "gpu_s": ledger.gpu_s,
+        "query": LEDGER_QUERY,
+        "inputs": ["ledger"],
+        "categories": [
+            {
+                "category": category,
+                "meaning": MEANING[category],
+                "gpu_s": ns / 1e9,
+                "share": ledger.share(category) if ledger.gpu_s else None,
+            }
+            for category, ns in ledger.ns.items()
+        ],
+        "by_step": None if found.ledger_by_step is None else _answer(found.ledger_by_step),
+        "waits": None if found.waits is None else _answer(found.waits),
+    }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    return {
+        "query": answer.query,
+        "inputs": list(answer.inputs),
+        "columns": list(answer.columns),
+        "rows": [_plain(row) for row in answer.rows],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON knows it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value
