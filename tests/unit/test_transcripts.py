@@ -72,7 +72,7 @@ def test_the_steps_of_the_readme_are_those_of_its_stages_and_of_its_ledger() -> 
     whole_s = number(block, r"([\d.]+) rank-seconds\n")
     assert sum(row[0] for row in ledger.values()) == pytest.approx(whole_s, abs=0.04)
     assert sum(columns[8]) < whole_s < 1.05 * sum(columns[8])
-    waited = ledger["rollout"][0] + ledger["waiting for the last of a rollout"][0]
+    waited = ledger["rollout"][0] + ledger["wait for rollout"][0]
     assert waited == pytest.approx(sum(columns[5]), abs=0.02)
     for name, (seconds, share, *_) in ledger.items():
         assert share == pytest.approx(100 * seconds / whole_s, abs=0.5), name

@@ -7,27 +7,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlvr_probe.analysis.characterization import Characterization
+from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, NAMES
 
 __all__ = ["LOST", "NO_CAUSE", "Unexplained", "unexplained"]
 
 LOST: Final[Mapping[str, tuple[str, ...]]] = {
-    "waiting for the last of a rollout": ("wait.rollout",),
-    "waiting for rewards": ("wait.reward",),
-    "waiting for other ranks": ("wait.update", "wait.refit"),
-    "between stages": ("bubble",),
-    "overhead": (
-        "overhead.data", "overhead.dispatch", "overhead.advantage", "overhead.probe",
-    ),
-    "unaccounted": ("unaccounted",),
-}  # fmt: skip
+    **{NAMES[name]: (name,) for name in CATEGORIES if name.startswith("wait.")},
+    NAMES["bubble"]: ("bubble",),
+    FAMILIES["overhead"]: tuple(name for name in CATEGORIES if name.startswith("overhead.")),
+    NAMES["unaccounted"]: ("unaccounted",),
+}
 """What GPUs did while they did no work, and what of the ledger is in it."""
 
-NO_CAUSE: Final = "no cause stands out of the noise of this run"
+NO_CAUSE: Final = "no cause found: nothing exceeds the run's own noise"
 
 _MUCH: Final = 0.1
 """Share of the time of all GPUs from which on it is said to be unexplained."""
 
-_WAITED: Final = "waiting"
+_WAITED: Final = "wait for "
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +59,5 @@ def unexplained(found: Characterization) -> Unexplained | None:
     if share < _MUCH:
         return None
     time = found.unit.say("GPU time")
-    sentence = f"{100 * share:.0f} % of {time} went to '{most}', of which no cause is known"
+    sentence = f"{100 * share:.0f} % of {time} is {most}, of unknown cause"
     return Unexplained(sentence, not causes or share > causes[0].share)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import LEDGER_QUERY, Characterization
 from rlvr_probe.analysis.figures import Answer, Figure
-from rlvr_probe.analysis.ledger import MEANING, Ledger
+from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, MEANING, NAMES, Ledger
 from rlvr_probe.analysis.unexplained import LOST, NO_CAUSE, unexplained
 from rlvr_probe.report.document import Block, Line, amount, bar, clean, duration, table
 from rlvr_probe.report.document import seconds as digits
@@ -24,18 +24,16 @@ CHARACTERIZE_SCHEMA_VERSION = 1
 """Version of the JSON; a removed or redefined key raises it."""
 
 _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
-    "rollout": ("work.rollout",),
+    NAMES["work.rollout"]: ("work.rollout",),
     "training": (
         "work.update_actor", "work.update_critic", "work.old_logprob", "work.ref_logprob",
         "work.values", "work.other",
     ),
-    "moving weights": ("work.weight_sync",),
+    NAMES["work.weight_sync"]: ("work.weight_sync",),
     **{name: parts for name, parts in LOST.items() if name != "unaccounted"},
-    "evaluation and checkpoints": ("eval", "checkpoint"),
-    "thrown away": (
-        "discarded.filtered", "discarded.surplus", "discarded.stale", "discarded.truncated",
-        "discarded.redone",
-    ),
+    NAMES["eval"]: ("eval",),
+    NAMES["checkpoint"]: ("checkpoint",),
+    FAMILIES["discarded"]: tuple(name for name in CATEGORIES if name.startswith("discarded.")),
     "unaccounted": LOST["unaccounted"],
 }  # fmt: skip
 """Lines of the screen, and what of the ledger is in them: all of it."""
@@ -140,7 +138,7 @@ def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
             continue
         parts = {one: ledger.share(one) for one in categories}
         of = [
-            f"{one.partition('.')[2] or one} {part:.1%}"
+            f"{NAMES[one]} {part:.1%}"
             for one, part in sorted(parts.items(), key=lambda item: -item[1])
             if part >= _LEAST
         ]

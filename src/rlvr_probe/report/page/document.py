@@ -9,15 +9,14 @@ from typing import Any
 from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.figures import Chapter, Evidence, Figure, Series
-from rlvr_probe.analysis.page.references import referred
-from rlvr_probe.analysis.page.source import hosts, lost
+from rlvr_probe.analysis.ledger import FAMILIES, NAMES
+from rlvr_probe.analysis.page.ledgers import ledger_of
+from rlvr_probe.analysis.page.lengths import lengths_of
+from rlvr_probe.analysis.page.references import hosts, lost, references
+from rlvr_probe.analysis.page.timeline import timeline_of
 from rlvr_probe.recording.tables import Tables
-from rlvr_probe.report.page.headline import FAMILIES, headline
-from rlvr_probe.report.page.ledgers import ledger_of
-from rlvr_probe.report.page.plain import cleaned, drawn
-from rlvr_probe.report.page.shapes import lengths_of
-from rlvr_probe.report.page.shares import unit_of
-from rlvr_probe.report.page.tracks import timeline_of
+from rlvr_probe.report.page.encode import cleaned, drawn, unit_of
+from rlvr_probe.report.page.summary import summary
 
 __all__ = ["document"]
 
@@ -62,12 +61,13 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     if ledger is not None and not ledger.gpu_s:
         # Steps that took no time at all.
         ledger = None
-    first, second = headline(told, ledger)
+    first, second = summary(told, ledger)
     found: dict[str, Any] = {
         "source": told.source,
         "run": _run(tables, told),
         "headline": [first, second],
         "families": FAMILIES,
+        "categories": NAMES,
         "unit": told.unit.name,
         "ledger": ledger_of(tables, ledger, told.unit),
         "causes": None if ledger is None else [_cause(one, shared) for one in causes],
@@ -78,13 +78,14 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
         "lost": [list(row) for row in lost(tables)],
     }
     if found["ledger"]:
+        found["ledger"]["bars"]["cells"] = drawn(found["ledger"]["bars"]["cells"])
         for row in (*found["ledger"]["who"], *found["ledger"]["worst"]):
             shared.evidence("trajectory", [row.get("trajectory_id"), row.get("worst_trajectory")])
             shared.evidence("process", [row.get("process")])
             shared.evidence("step", [row.get("step_id"), row.get("worst_step")])
     found["queries"] = list(shared.queries)
     found["definitions"] = list(shared.definitions)
-    found["who"] = referred(tables, shared.ids)
+    found["who"] = references(tables, shared.ids)
     return {name: cleaned(value) for name, value in found.items()}
 
 

@@ -1,5 +1,6 @@
 /* Elements of the page. A text is only ever set as text: nothing of a recording is read as markup. */
 const SVG = "http://www.w3.org/2000/svg";
+const page = JSON.parse(document.getElementById("data").textContent);
 
 function fill(node, props, children) {
   for (const [name, value] of Object.entries(props || {})) {

@@ -2,6 +2,8 @@
 const COLUMNS = ["count", "mean", "cv", "min", "p50", "p90", "p95", "p99", "max", "p99_over_p50", "max_over_p50"];
 const HEADS = { count: "count", mean: "mean", cv: "spread", min: "least", p50: "median", p90: "P90", p95: "P95", p99: "P99", max: "most", p99_over_p50: "P99 / median", max_over_p50: "most / median" };
 const SHOWN = 40;
+/* Kinds that have no id, and are called by their name. */
+const LINKED = ["function", "tool", "engine"];
 
 const readable = (text) => text.replace(/[._]/g, " ");
 const ending = (id) => id.slice(id.lastIndexOf(".") + 1);
@@ -56,7 +58,7 @@ function spreadTable(chapter, spread) {
   const columns = there.length + 1;
   const known = spread.filter(([, members]) => members.some((one) => one.value !== null));
   const name = (prefix) => readable((prefix.startsWith(`${chapter.name}.`) ? prefix.slice(chapter.name.length + 1) : prefix).replace(/_s$/, ""));
-  const rows = known.map(([prefix, members]) => h("tr", {},
+  const rows = known.map(([prefix, members]) => h("tr", { "data-about": `figure:${definition(members[0]).id}` },
     h("th", { scope: "row", title: definition(members[0]).meaning }, name(prefix), h("div", { class: "interval" }, unitName(members))),
     there.map((column) => valueCell(members.find((one) => ending(definition(one).id) === column), columns))));
   return known.length ? h("div", { class: "scroll" }, h("table", {},
@@ -71,8 +73,8 @@ function unitName(members) {
 /** A row's name: what is too long to be read is cut, and is there when pointed at. */
 function named(kind, value) {
   const text = String(value);
-  return h("span", { title: kind in KINDS && typeof value === "number" ? whois(kind, value) : text, style: { "white-space": "nowrap" } },
-    typeof value === "number" ? `${kind} ${value}` : text.length > 24 ? `${text.slice(0, 5)}…${text.slice(-12)}` : text);
+  const shown = typeof value === "number" ? `${kind} ${value}` : text.length > 24 ? `${text.slice(0, 5)}…${text.slice(-12)}` : text;
+  return h("span", { title: kind in KINDS && typeof value === "number" ? whois(kind, value) : text, style: { "white-space": "nowrap" } }, reference(kind, value, shown));
 }
 
 /** The category of the ledger that a value of `category` or `stage` is, for its colour. */
@@ -97,9 +99,9 @@ function byTable(members) {
   }
   const used = columns.filter((id) => [...rows.values()].some((row) => row.get(id) && row.get(id).value !== null));
   const missing = columns.filter((id) => !used.includes(id));
-  if (!used.length) return listed([[readable(beginning(columns[0])), `cannot be told: ${members[0].why}`]]);
-  const make = (from, to) => [...rows].slice(from, to).map(([key, row]) => h("tr", {},
-    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS ? named(names[at], value) : categoryOf(names[at], value) ? coloured(names[at], value) : value)),
+  if (!used.length) return listed([[readable(beginning(columns[0])), `unknown: ${members[0].why}`]]);
+  const make = (from, to) => [...rows].slice(from, to).map(([key, row]) => h("tr", { "data-about": `${names[0]}:${JSON.parse(key)[0]}` },
+    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS || LINKED.includes(names[at]) ? named(names[at], value) : categoryOf(names[at], value) ? coloured(names[at], value) : value)),
     used.map((id) => valueCell(row.get(id), used.length + names.length, rows.size > 4))));
   const titles = new Map(members.map((one) => [definition(one).id, definition(one)]));
   const body = h("tbody", {}, make(0, SHOWN));
@@ -113,7 +115,7 @@ function restTable(rest) {
   const known = rest.filter((one) => one.value !== null);
   const rows = known.map((figure) => {
     const is = definition(figure);
-    return h("tr", {}, h("th", { scope: "row" }, /^(mean|count|longest|shortest|\d+ % quantile)$/.test(is.title) ? `${readable(ending(beginning(is.id)))}: ${is.title}` : is.title),
+    return h("tr", { "data-about": `figure:${is.id}` }, h("th", { scope: "row" }, /^(mean|count|longest|shortest|\d+ % quantile)$/.test(is.title) ? `${readable(ending(beginning(is.id)))}: ${is.title}` : is.title),
       valueCell(figure, 3), h("td", { class: "quiet small wide-only" }, is.meaning.split(/[:(]/)[0].trim()));
   });
   return known.length ? h("div", { class: "scroll" }, h("table", { class: "rest" }, h("tbody", {}, rows))) : null;
@@ -126,6 +128,6 @@ function figuresOf(chapter, brief) {
     spread.length ? spreadTable(chapter, spread) : null,
     rest.length ? restTable(rest) : null,
     ...(brief ? [] : by.map(([, members]) => h("div", { style: { "margin-top": "14px" } }, byTable(members)))),
-    unknown.length ? later(`${unknown.length} more cannot be told`, () => listed(unknown.map((one) => [h("code", {}, definition(one).id), one.why]))) : null,
+    unknown.length ? later(`${unknown.length} more are unknown`, () => listed(unknown.map((one) => [h("code", {}, definition(one).id), one.why]))) : null,
   ];
 }

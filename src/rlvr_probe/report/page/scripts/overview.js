@@ -19,13 +19,13 @@ function strip() {
   const total = gpuTotal();
   const sums = new Map();
   ledger.categories.forEach(([name], at) => sums.set(family(name), (sums.get(family(name)) || 0) + ledger.gpu_s[at]));
-  const box = (name, value, quiet, fill, meaning) => h("div", { title: meaning }, h("dt", {}, fill && chip(fill), name), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
+  const box = (name, value, quiet, fill, meaning) => h("div", { title: meaning }, h("dt", {}, fill && chip(fill), h("span", {}, name)), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
   const slots = figureOf("occupancy.mean"), rate = figureOf("ledger.token_rate");
   return h("dl", { class: "strip" },
     box(about("Time of GPUs"), gpuNumber(total), gpuUnit()[1]),
     [...sums].filter(([name, value]) => ["work", "wait", "unaccounted"].includes(name) || value / total >= 0.005)
-      .map(([name, value]) => box(FAMILY_NAMES[name] || name, percent(value / total), null, colour(FAMILY_COLOURS[name] || name))),
-    slots && slots.value !== null && box("Decode slots in use", percent(slots.value), "in rollout"),
+      .map(([name, value]) => box(familyName(name), percent(value / total), null, colour(FAMILY_COLOURS[name] || name))),
+    slots && slots.value !== null && box("Decode slots in use", percent(slots.value), null, null, definition(slots).meaning),
     rate && rate.value !== null && box("Response tokens", short(rate.value), about("per GPU-s"), null, definition(rate).meaning));
 }
 

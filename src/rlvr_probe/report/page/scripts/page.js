@@ -1,5 +1,5 @@
 /* Tabs, theme, printing. A panel is made when it is first shown. */
-const page = JSON.parse(document.getElementById("data").textContent);
+let shownTimeline = null;
 
 const hasFigures = (chapter) => chapter.figures.some((one) => one.value !== null) || chapter.series.some((one) => one.rows.length);
 const panels = [
@@ -22,21 +22,23 @@ function make(name) {
   return node;
 }
 
-function show(name, focus) {
+function show(name) {
   hideTip();
-  for (const [one] of panels) {
-    const mine = one === name, tab = document.getElementById(`tab-${one}`);
-    tab.setAttribute("aria-selected", String(mine));
-    tab.tabIndex = mine ? 0 : -1;
-    document.getElementById(`panel-${one}`).hidden = !mine;
-    if (mine) { make(name); if (focus) tab.focus(); tab.scrollIntoView({ block: "nearest", inline: "nearest" }); }
+  for (const [other] of panels) {
+    const open = other === name, tab = document.getElementById(`tab-${other}`);
+    tab.setAttribute("aria-selected", String(open));
+    tab.tabIndex = open ? 0 : -1;
+    document.getElementById(`panel-${other}`).hidden = !open;
+    if (open) make(name);
   }
-  try { history.replaceState(null, "", `#${name}`); } catch { /* a page from a file may not */ }
+  // Only the row of tabs is scrolled, where it is a row.
+  const tab = document.getElementById(`tab-${name}`);
+  tabs.scrollLeft = Math.min(tab.offsetLeft - 8, Math.max(tabs.scrollLeft, tab.offsetLeft + tab.offsetWidth - tabs.clientWidth + 8));
 }
 
 function buildTabs() {
   panels.forEach(([name, title, , full]) => {
-    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing of it was recorded", on: { click: () => { show(name); scrollTo(0, Math.min(scrollY, tabs.offsetTop)); } } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
+    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing of it was recorded", on: { click: () => navigate({ ...position, section: name, q: "", time: "" }) } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
     main.append(h("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "-1", hidden: true }));
   });
   tabs.addEventListener("keydown", (event) => {
@@ -44,7 +46,9 @@ function buildTabs() {
     const to = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: names.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    show(names[(to + names.length) % names.length], true);
+    const name = names[(to + names.length) % names.length];
+    navigate({ ...position, section: name, time: "" }, { replace: true });
+    document.getElementById(`tab-${name}`).focus({ preventScroll: true });
   });
   const narrow = matchMedia("(max-width: 860px)");
   const turn = () => tabs.setAttribute("aria-orientation", narrow.matches ? "horizontal" : "vertical");
@@ -86,8 +90,7 @@ addEventListener("afterprint", () => { printing = false; document.documentElemen
 document.getElementById("facts").append(...facts().filter(Boolean));
 if (page.causes && page.causes.some((one) => !one.natural && !one.early)) document.getElementById("first-cause").classList.add("cause");
 buildTheme();
+buildSearch();
 buildTabs();
-const asked = location.hash.slice(1);
-show(panels.some((one) => one[0] === asked) ? asked : "overview");
-addEventListener("hashchange", () => { const name = location.hash.slice(1); if (panels.some((one) => one[0] === name)) show(name); });
+if (positionAt(location.hash)) arrive(true); else navigate(position, { replace: true });
 document.documentElement.setAttribute("data-ready", String(Math.round(performance.now())));

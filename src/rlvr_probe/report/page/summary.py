@@ -2,62 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import Characterization
-from rlvr_probe.analysis.ledger import Ledger
+from rlvr_probe.analysis.ledger import FAMILIES, NAMES, Ledger
 from rlvr_probe.analysis.unexplained import NO_CAUSE, unexplained
 
-__all__ = ["FAMILIES", "headline"]
-
-FAMILIES: Final = {
-    "work": "work",
-    "wait": "waiting",
-    "bubble": "bubbles",
-    "overhead": "overhead",
-    "eval": "evaluation",
-    "checkpoint": "checkpoints",
-    "discarded": "discarded work",
-    "unaccounted": "unaccounted",
-}
-"""What categories are put together to, in the order of the page."""
-
-_WAITED: Final = {
-    "wait.rollout": "for late rollouts",
-    "wait.reward": "for rewards",
-    "wait.update": "for training stages to end",
-    "wait.refit": "for weights to be moved",
-}
+__all__ = ["summary"]
 
 
-def headline(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
+def summary(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
     """What became of the GPU time, and what to look at first: two sentences."""
     causes, kind = told.causes, told.kind
     if ledger is None or not ledger.gpu_s:
         if kind == "workload":
-            return (
-                "A workload has lengths and durations, but no clock:"
-                " where GPU time went cannot be told of it.",
-                "",
-            )
-        return "No training step was recorded: there is nothing to account for.", ""
+            return "A workload has lengths and durations, no clock: no ledger of GPU time.", ""
+        return "No training step was recorded: the ledger is empty.", ""
     shares = {name: ledger.share_of_family(name) for name in FAMILIES}
     text = f"{told.unit.say('GPUs')} worked {_percent(shares['work'])} of the time and waited"
     text += f" {_percent(shares['wait'])}"
-    waits = {name: ledger.share(name) for name in _WAITED}
+    waits = {name: ledger.share(name) for name in NAMES if name.startswith("wait.")}
     most = max(waits, key=lambda name: waits[name])
     if waits[most] >= 0.005:
         whole = waits[most] > 0.95 * shares["wait"]
         text += f", {'nearly all of it' if whole else f'most ({_percent(waits[most])})'}"
-        text += f" {_WAITED[most]}"
+        text += f" {NAMES[most].removeprefix('wait ')}"
     rest = {
         name: shares[name] for name in ("bubble", "overhead", "discarded", "unaccounted")
         if shares[name] >= 0.05
     }  # fmt: skip
     if rest:
         also = max(rest, key=lambda name: rest[name])
-        text += f"; {FAMILIES[also]} took {_percent(rest[also])}"
+        text += f"; {_percent(rest[also])} was {FAMILIES[also]}"
     text = text[:1].upper() + text[1:]
     unknown = unexplained(told)
     if causes and unknown is not None and unknown.first:
