@@ -27,10 +27,10 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the arguments of ``characterize``."""
     parser = subparsers.add_parser(
         "characterize",
-        help="say where the GPU-hours of a run went, and why",
-        description="Say where the GPU time of a recorded run went, who made it wait, and what"
+        help="show where the GPU-hours of a run went, and why",
+        description="Show where the GPU time of a recorded run went, who made it wait, and what"
         " its lengths, rewards, tools and devices were like. A bare workload directory has fewer"
-        " chapters. Needs the extra analysis.",
+        " sections. Needs the extra analysis.",
     )
     parser.add_argument(
         "sources",
@@ -54,7 +54,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--save",
         metavar="DIR",
         type=Path,
-        help="keep the tables as Parquet in DIR, which is made: a SOURCE that is read at once",
+        help="keep the tables as Parquet in DIR, which is made: a SOURCE that opens fast",
     )
     parser.set_defaults(execute=execute, parser=parser)
 

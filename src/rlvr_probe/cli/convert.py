@@ -25,7 +25,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "convert",
         help="turn a recorded run into a workload that others can replay",
         description="Turn the complete steps of a recorded run into a workload, each step once. "
-        "Names of reward functions and tools become aliases and the kind of model is left out, so "
+        "Names of reward functions and tools become aliases and the kind of model is omitted, so "
         "that it can be shared.",
     )
     parser.add_argument(
@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 
     exporter = find_exporter(args.to)
     if args.flavor is not None and args.flavor not in exporter.flavors:
-        known = ", ".join(exporter.flavors) or "none: leave --flavor out"
+        known = ", ".join(exporter.flavors) or "none: omit --flavor"
         raise ProbeError(f"{args.to} has no flavor {args.flavor!r}; it has {known}")
     check_free(args.out, force=args.force, replaceable=exporter.recognizes)
     folder = choose_run(args.run)
@@ -102,7 +102,7 @@ def _left_out(items: Sequence[LeftOut]) -> list[str]:
         times[item.what, item.reason] += 1
         rows[item.what, item.reason] += item.count
     return [
-        f"left out: {count:,} x {what}"
+        f"omitted: {count:,} x {what}"
         + ("" if reason == what else f" {REASONS[reason].why}")
         + f", {rows[what, reason]:,} trajectories"
         for (what, reason), count in times.items()

@@ -57,7 +57,7 @@ def find_format(directory: Path) -> WorkloadExporter:
             f"{directory} looks like several formats; choose with --format: {', '.join(names)}"
         )
     known = ", ".join(exporter.name for exporter in formats) or "none is installed"
-    raise ProbeError(f"{directory} is no workload of a known format ({known})")
+    raise ProbeError(f"{directory} is not a workload of a known format ({known})")
 
 
 def find_reader(directory: Path) -> WorkloadReader | None:
@@ -74,7 +74,7 @@ def find_reader(directory: Path) -> WorkloadReader | None:
     ]
     _warn(broken)
     if len(readers) > 1:
-        names = " and ".join(one.name for one in readers)
+        names = " and ".join(reader.name for reader in readers)
         raise ProbeError(f"{directory} looks like {names}: keep one workload per directory")
     return readers[0] if readers else None
 

@@ -54,7 +54,7 @@ def check_file(target: Path) -> None:
     if not target.absolute().parent.is_dir():
         raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
     if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-        what = "a link" if target.is_symlink() else "no file"
+        what = "a link" if target.is_symlink() else "not a file"
         raise ProbeError(f"{target} is {what}; expected the name of a file, new or to be replaced")
 
 

@@ -29,7 +29,7 @@ def choose_run(path: Path) -> Path:
         newest, *others = denied
         more = f" (and {len(others):,} more)" if others else ""
         said = (
-            f"{newest.name}{more} may be newer and may not be read: it {whose(newest)}; this is"
+            f"{newest.name}{more} may be newer and is not readable: it {whose(newest)}; this is"
             f" {run.name}"
         )
         line = "".join(c if c.isprintable() else " " for c in said)

@@ -17,8 +17,8 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the arguments of ``sidecar``."""
     parser = subparsers.add_parser(
         "sidecar",
-        help="read the GPUs of this node for a run, compress and move what is finished of it",
-        description="Be the sidecar of a run on this node, as the processes of the run start one "
+        help="run the sidecar of a run here: read GPUs, compress and move finished files",
+        description="Run the sidecar of a run on this node, as the processes of the run start one "
         "by themselves: read the counters of its GPUs into the recording, compress what is "
         "finished, move what lies in a spool on this node, and end when no process of the run "
         "writes any more. Of a run that has ended it compresses what is left, of every node.",

@@ -29,7 +29,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the arguments of ``stuck``."""
     parser = subparsers.add_parser(
         "stuck",
-        help="say what a run is at now, for how long against its own past, and who is suspect",
+        help="show what a run is doing, for how long compared with its past, and who is suspect",
         description="Show what is open in a run that goes on, or was when it ended: for how long"
         " against the 99th percentile of its own past, in which process; what a trainer does"
         " between two steps counts as open. Where fewer than 20 of a kind ended, the settings"

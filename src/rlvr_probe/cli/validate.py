@@ -28,12 +28,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "validate",
         help="check a workload directory against its format",
         description="Check a workload directory against its format: names file, line, field, what "
-        "was found and what was expected. Exits 1 if there is a problem; a warning is none.",
+        "was found and what was expected. Exits 1 if there is a problem; warnings do not count.",
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="a workload directory")
     parser.add_argument("--format", metavar="FORMAT", help="its format (default: recognized)")
     parser.add_argument(
-        "--steps", metavar="0,1", type=_steps, help="judge these steps only; each must be there"
+        "--steps", metavar="0,1", type=_steps, help="check these steps only; each must exist"
     )
     parser.add_argument(
         "--response-length", metavar="N", type=int, help="longest response allowed, tokens"
@@ -68,7 +68,7 @@ def _steps(text: str) -> list[int]:
     try:
         steps = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers like 0,1") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 0,1") from None
     if steps[0] < 0:
         raise argparse.ArgumentTypeError("steps count from 0")
     return steps

@@ -118,12 +118,13 @@ def _problems(
     if settings.disabled:
         yield f"{DISABLED} is set: nothing is recorded; unset it"
     if settings.error:
-        yield f"settings cannot be used: {settings.error}"
-    for one in installation.dependencies:
-        if one.met is False and not one.extras:
+        yield f"invalid settings: {settings.error}"
+    for dependency in installation.dependencies:
+        if dependency.met is False and not dependency.extras:
+            version, required = dependency.version or "(none)", dependency.required or "any"
             yield (
-                f"{one.name} {one.version or '(none)'} is installed, {one.required or 'any'} is "
-                "needed; install rlvr-probe again"
+                f"{dependency.name} {version} is installed, {required} is needed;"
+                " install rlvr-probe again"
             )
     for framework in frameworks:
         if framework.problem:
@@ -172,8 +173,8 @@ def _notes(
         meant = tilde(config.out / config.run_id)
         if storage.path != meant:
             yield (
-                f"{meant} is somebody else's, a link, or open to everybody: the run would be"
-                f" recorded in {storage.path}"
+                f"{meant} belongs to another user, is a link, or is open to everyone: the run would"
+                f" be recorded in {storage.path}"
             )
     rooms = () if storage is None or config is None else storage.rooms
     for path, free_b, floor_b in rooms:
@@ -186,7 +187,7 @@ def _notes(
                 " room, or name another folder"
             )
     for name in settings.unknown_variables:
-        yield f"{name} is no setting and is ignored"
+        yield f"{name} is not a setting; it is ignored"
     if storage is not None and storage.writable and storage.open_table is False:
         yield (
             f"{storage.path} is on {storage.file_system}: no open-span table there, so of a "

@@ -127,7 +127,7 @@ def examine_exporters() -> Iterator[ExporterFinding]:
             missing = getattr(plugin.error, "name", None) or ""
             reason = f"{type(plugin.error).__name__} {missing}".strip()
         elif not isinstance(plugin.made, _CONTRACTS):
-            reason = "none of the contracts of rlvr_probe.exporter"
+            reason = "implements no contract of rlvr_probe.exporter"
         yield ExporterFinding(plugin.name, plugin.source, reason)
 
 

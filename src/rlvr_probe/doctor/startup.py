@@ -21,7 +21,7 @@ __all__ = ["Child", "NoAnswer", "Startup", "ask_startup"]
 
 _MARK = "rlvr-probe-doctor:"
 # The working directory of whoever asks may hold modules of any name.
-_PREFACE = "import sys\nsys.path[:] = [one for one in sys.path if one]\n"
+_PREFACE = "import sys\nsys.path[:] = [path for path in sys.path if path]\n"
 _EPILOGUE = f"\nprint(f'\\n{_MARK}{{answer}}', flush=True)\n"
 _FILE = "rlvr_probe_boot.pth"
 _CODE = """
@@ -123,7 +123,7 @@ def ask_startup(environ: Mapping[str, str]) -> Callable[[float], Startup]:
         file = read or unread
         shown = None if file is None else tilde(file)
         if sys.flags.no_site:
-            reason = "this Python was started with -S, which leaves every start-up hook out"
+            reason = "this Python was started with -S, which omits every start-up hook"
             return Startup(False, shown, reason)
         try:
             answer = child.answer(patience_s)

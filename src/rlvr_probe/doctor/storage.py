@@ -126,7 +126,7 @@ def _examine(folder: Path, floor_b: int | None) -> Storage:
             there = there.parent
         exists = there == folder
         if not there.is_dir():
-            return Storage(path, exists, reason=f"{tilde(there)} is no folder")
+            return Storage(path, exists, reason=f"{tilde(there)} is not a folder")
         kind = file_system(there)
         space = os.statvfs(there)
         refusal = _write(there)

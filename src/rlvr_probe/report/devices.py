@@ -18,7 +18,7 @@ _REASONS: Final = 6
 """Counters of a reason, and reasons, that are said."""
 
 _HOLDS: Final = {"throttle_power_s": "their power cap", "throttle_thermal_s": "heat"}
-"""What holds clocks down, by its counter."""
+"""What reduces clocks, by its counter."""
 
 
 def device_alarms(devices: Mapping[str, Any] | None) -> list[Block]:
@@ -50,7 +50,7 @@ def device_alarms(devices: Mapping[str, Any] | None) -> list[Block]:
     if faults:
         some = ", ".join(f"{count:,} in {clean(at, 72)}" for at, count in faults.most_common(5))
         rest = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
-        lines.append(f"FAULTS of the sidecar, which the run does not see: {some}{rest}")
+        lines.append(f"FAULTS inside the sidecar, hidden from the run: {some}{rest}")
     return [Line(text, "alarm") for text in lines]
 
 
@@ -119,13 +119,13 @@ def _about(devices: Mapping[str, Any]) -> list[str]:
     lines += _absent(gpus)
     stages = devices["stages"]
     if any(entry["quality"] == "low" for entry in stages):
-        lines.append("rough: most of the time lies in spans too short for so few readings")
+        lines.append("rough: most spans are short for this rate of readings")
     if any(entry["shared"] for entry in stages):
         lines.append(
-            "shared: other processes worked on these GPUs at the same time; nothing is split"
+            "shared: other processes used these GPUs at the same time; values are of whole GPUs"
         )
     if any(entry["kind"] == "gpu" and entry["scope"] == "node" for entry in stages):
-        lines.append("no process told which GPUs it works on: these are all of its node")
+        lines.append("GPUs of each process unknown: shown are all of its node")
     return lines
 
 
@@ -141,9 +141,9 @@ def _absent(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
     for (reason, counters), count in alike.most_common():
         more = f" and {len(counters) - _COUNTERS} more" if len(counters) > _COUNTERS else ""
         of = "" if count == len(gpus) else f" (of {count:,} of {len(gpus):,} GPUs)"
-        lines.append(f"not known: {', '.join(counters[:_COUNTERS])}{more}: {reason}{of}")
+        lines.append(f"unknown: {', '.join(counters[:_COUNTERS])}{more}: {reason}{of}")
     rest = len(lines) - _REASONS
-    return [*lines[:_REASONS], *([f"not known: {rest} more reasons, --json has them"] * (rest > 0))]
+    return [*lines[:_REASONS], *([f"unknown: {rest} more reasons, see --json"] * (rest > 0))]
 
 
 def _findings(devices: Mapping[str, Any]) -> list[str]:
@@ -158,7 +158,7 @@ def _findings(devices: Mapping[str, Any]) -> list[str]:
             f" in {clean(least.stage)}, where the mean is {_percent(least.mean)}"
         )
     for name, share in held_down(devices).items():
-        lines.append(f"GPUs were held down by {_HOLDS[name]} {share:.1%} of the time of steps")
+        lines.append(f"GPU clocks reduced by {_HOLDS[name]} for {share:.1%} of step time")
     return lines
 
 

@@ -76,7 +76,7 @@ def _heading(summary: _Summary) -> list[Block]:
     evaluation = summary["evaluation"]
     if evaluation["trajectories"]:
         lines.append(
-            f"evaluation apart: {evaluation['trajectories']:,} trajectories,"
+            f"evaluation, counted apart: {evaluation['trajectories']:,} trajectories,"
             f" {evaluation['response_tokens']:,} response tokens"
         )
     if summary["redone_steps"]:
@@ -115,7 +115,7 @@ def _job(summary: _Summary) -> list[str]:
     lines = list[str]()
     if summary["roles"]:
         roles = [
-            f"{entry['processes']:,} {clean(entry['role'] or 'that did not tell', 32)}"
+            f"{entry['processes']:,} {clean(entry['role'] or 'of unknown role', 32)}"
             + (" (trains)" if entry["trains"] else "")
             for entry in summary["roles"]
         ]
@@ -127,15 +127,13 @@ def _job(summary: _Summary) -> list[str]:
             for name, words in (("kept", "passed the filter"), ("used", "were trained on"))
             if selection[name] is not None
         ]
-        lines.append(
-            f"of {selection['groups']:,} groups " + (", ".join(parts) or "some were left out")
-        )
+        lines.append(f"of {selection['groups']:,} groups " + (", ".join(parts) or "some dropped"))
     staleness = summary["staleness"]
     if staleness is not None and staleness["stale"]:
         per = staleness["steps"]
         lines.append(
-            f"{staleness['stale']:,} of {staleness['trajectories']:,} trajectories saw weights that"
-            f" were older than the newest: {per['mean']:.2f} steps (p50 {amount(per['p50'])},"
+            f"{staleness['stale']:,} of {staleness['trajectories']:,} trajectories used stale"
+            f" weights: {per['mean']:.2f} steps old (p50 {amount(per['p50'])},"
             f" max {amount(per['max'])})"
         )
     return lines

@@ -88,7 +88,7 @@ def attempt_table(attempts: _Entries) -> list[Block]:
 def step_table(steps: _Entries) -> list[Block]:
     """A row for each step."""
     if not steps:
-        return [Line("no training step was recorded", "quiet")]
+        return [Line("no training step recorded", "quiet")]
     attempts = len({step["attempt"] for step in steps}) > 1
     sessions = len({step["session"] for step in steps}) > 1
     rows = []
@@ -160,8 +160,8 @@ def reward_table(rewards: _Entries) -> list[Block]:
         for reward in rewards
     ]
     headings = (
-        "<reward function | mean | values | NaN | none | calls | s per call | s waited"
-        " | asked again | timed out"
+        "<reward function | mean | values | NaN | missing | calls | s per call | s waited"
+        " | retries | timeouts"
     )
     return table("Rewards", headings, rows, head=16, tail=2, what="functions")
 
@@ -182,7 +182,7 @@ def tool_table(tools: _Entries) -> list[Block]:
         ]
         for tool in tools
     ]
-    headings = "<tool | calls | p50 s | p90 s | max s | <not made | <raised"
+    headings = "<tool | calls | p50 s | p90 s | max s | <not run | <errors"
     return table("Tools", headings, rows, head=16, tail=2, what="tools")
 
 
@@ -192,7 +192,7 @@ def request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
         return []
     parts = [f"{requests['requests']:,} requests to engines"]
     if requests["unjoined"]:
-        parts.append(f"{requests['unjoined']:,} of no turn that is known")
+        parts.append(f"{requests['unjoined']:,} without a known turn")
     if requests["cached_share"] is not None:
         parts.append(f"{requests['cached_share']:.1%} of their prompt tokens cached")
     if requests["preemptions"]:
@@ -293,7 +293,7 @@ def short_state(state: str) -> str:
 
 
 def _words(state: str) -> str:
-    return "ended with the training" if state == _ENDED else state
+    return "ended with the run" if state == _ENDED else state
 
 
 def _alarms_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:

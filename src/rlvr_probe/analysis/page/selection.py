@@ -85,13 +85,13 @@ def chosen_steps(
     longest = sorted(order, key=lambda step: -took[step])
     place = {step: at for at, step in enumerate(order)}
     named = (
-        one for cause in causes for one in (cause.evidence["step"].ids if "step" in cause.evidence
+        step for cause in causes for step in (cause.evidence["step"].ids if "step" in cause.evidence
                                             else ())[:5]
     )  # fmt: skip
     median = longest[len(longest) // 2 :][:1]
     ends = (*order[:1], *order[-1:])
     wished = _first(
-        len(order), (one for one in named if one in cost), longest[:8], median, ends,
+        len(order), (step for step in named if step in cost), longest[:8], median, ends,
         _even(order, len(order)),
     )  # fmt: skip
     found, left = list[int](), most

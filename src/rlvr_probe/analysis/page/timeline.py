@@ -54,8 +54,8 @@ def timeline_of(tables: Tables, ledger: Ledger, causes: Sequence[Cause]) -> dict
         "of": len(ledger.gpus),
         "why": asked.why,
         "steps": [
-            [step, number, (one - begin) // 1_000, (two - begin) // 1_000]
-            for step, number, one, two in steps[::every]
+            [step, number, (from_ns - begin) // 1_000, (to_ns - begin) // 1_000]
+            for step, number, from_ns, to_ns in steps[::every]
         ],
         "longest": max(steps, key=lambda step: step[3] - step[2])[1] if steps else None,
         "pieces": _PIECES,
@@ -152,8 +152,8 @@ def _exact(asked: _Timeline, begin: int, window: _Window) -> dict[str, Any]:
     """Of each GPU, durations and categories, one after another from the begin of the window."""
     first, last = window.first_ns, window.last_ns
     lines: dict[int, list[int]] = {gpu: [] for gpu in asked.gpus}
-    for gpu, one, two, category in asked.exact(window).rows:
-        us = (min(two, last) - begin) // 1_000 - (max(one, first) - begin) // 1_000
+    for gpu, start_ns, end_ns, category in asked.exact(window).rows:
+        us = (min(end_ns, last) - begin) // 1_000 - (max(start_ns, first) - begin) // 1_000
         line, name = lines[gpu], _INDEX[category]
         if line and line[-1] == name:
             line[-2] += us
@@ -172,7 +172,7 @@ def _over(asked: _Timeline) -> list[list[int]]:
     bins: dict[int, dict[int, list[tuple[int, float]]]] = {gpu: {} for gpu in asked.gpus}
     for gpu, bin_, category, ns in asked.pieces().rows:
         bins[gpu].setdefault(bin_, []).append((_INDEX[category], ns))
-    return [_packed(one) for one in bins.values()]
+    return [_packed(by_bin) for by_bin in bins.values()]
 
 
 def _packed(bins: dict[int, list[tuple[int, float]]]) -> list[int]:
@@ -201,7 +201,7 @@ def _hundred(parts: Sequence[tuple[int, float]]) -> list[int]:
         return [(len(CATEGORIES) - 1) * 128 + 100]
     shares = [(name, int(100 * ns / total), 100 * ns / total % 1) for name, ns in parts]
     left = 100 - sum(whole for _, whole, _ in shares)
-    more = {name for name, *_ in sorted(shares, key=lambda one: -one[2])[:left]}
+    more = {name for name, *_ in sorted(shares, key=lambda part: -part[2])[:left]}
     return [
         name * 128 + whole + (name in more) for name, whole, _ in shares if whole or name in more
     ]

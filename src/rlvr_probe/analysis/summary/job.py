@@ -37,10 +37,12 @@ def roles(trace: Trace) -> list[dict[str, Any]]:
 
     Those that train first, then by number; one that did not tell has the role None.
     """
-    if not any(one.role for one in trace.processes):
+    if not any(process.role for process in trace.processes):
         return []
     trainers = {session.process for attempt in trace.attempts for session in attempt.sessions}
-    counts = Counter((one.role or None, one.index in trainers) for one in trace.processes)
+    counts = Counter(
+        (process.role or None, process.index in trainers) for process in trace.processes
+    )
     return [
         {"role": role, "trains": trains, "processes": count}
         for (role, trains), count in sorted(
@@ -64,33 +66,35 @@ def rpcs(trace: Trace, steps: Iterable[Step]) -> dict[str, Any] | None:
     """Calls of worker groups in ``steps``, by group and method; None if there were none."""
     methods = dict[tuple[str, str], _Method]()
     for rpc in (rpc for step in steps for rpc in step.rpcs):
-        one = methods.setdefault((rpc.group, rpc.method), _Method())
+        entry = methods.setdefault((rpc.group, rpc.method), _Method())
         times = [span.seconds for span in rpc.ranks]
-        one.calls += 1
-        one.ranks = max(one.ranks, len(times))
-        one.mean_s += sum(times) / len(times)
-        one.slowest_s += max(times)
-        one.slowest[times.index(max(times))] += 1
+        entry.calls += 1
+        entry.ranks = max(entry.ranks, len(times))
+        entry.mean_s += sum(times) / len(times)
+        entry.slowest_s += max(times)
+        entry.slowest[times.index(max(times))] += 1
         if rpc.caller.attributes.get("waits", 1):
-            one.waited += 1
-            one.wait_s += rpc.caller.seconds
+            entry.waited += 1
+            entry.wait_s += rpc.caller.seconds
     if not methods and not trace.unjoined_rpcs:
         return None
     return {
-        "calls": sum(one.calls for one in methods.values()),
+        "calls": sum(entry.calls for entry in methods.values()),
         "unjoined": trace.unjoined_rpcs,
         "methods": [
             {
                 "group": group,
                 "method": method,
-                "calls": one.calls,
-                "ranks": one.ranks,
-                "caller_s": one.wait_s / one.waited if one.waited else None,
-                "mean_s": one.mean_s / one.calls,
-                "slowest_s": one.slowest_s / one.calls,
-                "slowest_rank": one.slowest.most_common(1)[0][0],
+                "calls": entry.calls,
+                "ranks": entry.ranks,
+                "caller_s": entry.wait_s / entry.waited if entry.waited else None,
+                "mean_s": entry.mean_s / entry.calls,
+                "slowest_s": entry.slowest_s / entry.calls,
+                "slowest_rank": entry.slowest.most_common(1)[0][0],
             }
-            for (group, method), one in sorted(methods.items(), key=lambda item: -item[1].slowest_s)
+            for (group, method), entry in sorted(
+                methods.items(), key=lambda item: -item[1].slowest_s
+            )
         ],
     }
 
@@ -148,7 +152,9 @@ def requests(trace: Trace) -> dict[str, Any] | None:
     return {
         "requests": sum(map(len, found)),
         "unjoined": sum(attempt.unjoined_requests for attempt in trace.attempts),
-        "finishes": dict(sorted((one or "unknown", count) for one, count in finishes.items())),
+        "finishes": dict(
+            sorted((reason or "unknown", count) for reason, count in finishes.items())
+        ),
         "preemptions": sum(often * count for often, count in lost.items()) if lost else None,
         "preempted": lost.total() - lost[0] if lost else None,
         "cached_share": cached / prompt if prompt else None,
@@ -188,9 +194,9 @@ def attempt_entry(trace: Trace, attempt: Attempt) -> dict[str, Any]:
         "attempt": attempt.index,
         "job": attempt.job,
         "processes": attempt.processes,
-        "states": dict(Counter(one.state for one in members)),
-        "start_s": min(one.start_ns for one in members) / 1e9,
-        "last_seen_s": max(one.last_seen_ns for one in members) / 1e9,
+        "states": dict(Counter(process.state for process in members)),
+        "start_s": min(process.start_ns for process in members) / 1e9,
+        "last_seen_s": max(process.last_seen_ns for process in members) / 1e9,
         "resumed_step": min((step for step in resumed if type(step) is int), default=None),
         "first_step": min((step.number for step in started), default=None),
         "last_step": max((step.number for step in started), default=None),
@@ -203,32 +209,32 @@ def attempt_entry(trace: Trace, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def process_entry(trace: Trace, one: Process) -> dict[str, Any]:
+def process_entry(trace: Trace, process: Process) -> dict[str, Any]:
     """One process: how it ended, and what recording took of its time."""
-    attempt = next((a.index for a in trace.attempts if one.index in a.processes), None)
-    alive_s = (one.last_seen_ns - one.start_ns) / 1e9
+    attempt = next((a.index for a in trace.attempts if process.index in a.processes), None)
+    alive_s = (process.last_seen_ns - process.start_ns) / 1e9
     return {
-        "index": one.index,
-        "process": one.key,
+        "index": process.index,
+        "process": process.key,
         "attempt": attempt,
-        "role": one.role or None,
-        "rank": one.rank,
-        "host": one.host,
-        "pid": one.pid,
-        "state": one.state,
-        "start_s": one.start_ns / 1e9,
-        "last_seen_s": one.last_seen_ns / 1e9,
-        "silent_s": one.silent_s,
-        "devices": None if one.devices is None else list(one.devices),
-        "devices_how": one.devices_how or None,
-        "level": one.level,
-        "level_reason": one.level_reason,
-        "muted": dict(one.muted),
-        "own_s": one.own_s,
-        "own_share": one.own_s / alive_s if one.own_s is not None and alive_s > 0 else None,
-        "lost": dict(one.lost),
-        "faults": dict(one.faults),
-        "ids": dict(one.ids),
+        "role": process.role or None,
+        "rank": process.rank,
+        "host": process.host,
+        "pid": process.pid,
+        "state": process.state,
+        "start_s": process.start_ns / 1e9,
+        "last_seen_s": process.last_seen_ns / 1e9,
+        "silent_s": process.silent_s,
+        "devices": None if process.devices is None else list(process.devices),
+        "devices_how": process.devices_how or None,
+        "level": process.level,
+        "level_reason": process.level_reason,
+        "muted": dict(process.muted),
+        "own_s": process.own_s,
+        "own_share": process.own_s / alive_s if process.own_s is not None and alive_s > 0 else None,
+        "lost": dict(process.lost),
+        "faults": dict(process.faults),
+        "ids": dict(process.ids),
     }
 
 

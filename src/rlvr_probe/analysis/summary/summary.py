@@ -64,7 +64,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
         **counts(batches),
         "open_spans": len(trace.open_spans),
         "lost_records": sum(trace.lost.values()),
-        "duration_s": max((one.last_seen_ns for one in trace.processes), default=0) / 1e9,
+        "duration_s": max((process.last_seen_ns for process in trace.processes), default=0) / 1e9,
         "training": _training(trace),
         "lengths": _sum(own).figures(),
         "stages": _stages(trace, standing),
@@ -85,7 +85,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
             if step.started
         ],
         "attempt_list": [attempt_entry(trace, attempt) for attempt in trace.attempts],
-        "process_list": [process_entry(trace, one) for one in trace.processes],
+        "process_list": [process_entry(trace, process) for process in trace.processes],
         "open_span_list": open_spans(trace),
         "redone": [
             {
@@ -103,15 +103,17 @@ def summarize(trace: Trace) -> dict[str, Any]:
             for name, (count, total_s) in trace.totals.items()
         },
         "lost": trace.lost,
-        "faults": dict(sum((Counter(one.faults) for one in trace.processes), Counter[str]())),
+        "faults": dict(
+            sum((Counter(process.faults) for process in trace.processes), Counter[str]())
+        ),
         "notes": [*trace.notes, *_cut(batches)],
     }
 
 
 def _sum(parts: Iterable[Lengths]) -> Lengths:
     found = Lengths()
-    for one in parts:
-        found.add(one)
+    for part in parts:
+        found.add(part)
     return found
 
 

@@ -46,7 +46,7 @@ class _Shared:
 
     def evidence(self, kind: str, ids: Iterable[int | None]) -> None:
         """Ids that are on the page."""
-        self.ids.setdefault(kind, set()).update(one for one in ids if one is not None)
+        self.ids.setdefault(kind, set()).update(number for number in ids if number is not None)
 
 
 def document(tables: Tables, told: Characterization) -> dict[str, Any]:
@@ -70,10 +70,10 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
         "categories": NAMES,
         "unit": told.unit.name,
         "ledger": ledger_of(tables, ledger, told.unit),
-        "causes": None if ledger is None else [_cause(one, shared) for one in causes],
+        "causes": None if ledger is None else [_cause(cause, shared) for cause in causes],
         "timeline": None if ledger is None else timeline_of(tables, ledger, causes),
         "lengths": lengths_of(tables),
-        "chapters": [_chapter(one, shared) for one in told.chapters],
+        "chapters": [_chapter(chapter, shared) for chapter in told.chapters],
         "notes": list(dict.fromkeys(told.notes)),
         "lost": [list(row) for row in lost(tables)],
     }
@@ -98,9 +98,9 @@ def _run(tables: Tables, told: Characterization) -> dict[str, Any]:
 
 
 def _evidence(evidence: dict[str, Evidence], shared: _Shared) -> dict[str, Any]:
-    for kind, one in evidence.items():
-        shared.evidence(kind, one.ids)
-    return {kind: [list(one.ids), one.count] for kind, one in evidence.items()}
+    for kind, known in evidence.items():
+        shared.evidence(kind, known.ids)
+    return {kind: [list(known.ids), known.count] for kind, known in evidence.items()}
 
 
 def _chapter(chapter: Chapter, shared: _Shared) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def _chapter(chapter: Chapter, shared: _Shared) -> dict[str, Any]:
         "name": chapter.name,
         "title": chapter.title,
         "notes": chapter.notes,
-        "figures": [_figure(one, shared) for one in chapter.figures],
-        "series": [_series(one, shared) for one in chapter.series],
+        "figures": [_figure(figure, shared) for figure in chapter.figures],
+        "series": [_series(series, shared) for series in chapter.series],
     }
 
 

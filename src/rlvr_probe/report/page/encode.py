@@ -38,8 +38,8 @@ SHARES: Final = frozenset(
         "occupancy.mean", "occupancy.under_10", "occupancy.under_25", "occupancy.under_50",
         "occupancy.least", "occupancy.most", "occupancy.by_lengths", "occupancy.queue_share",
         *(f"occupancy.length_idle.{end}" for end in _SPREAD),
-        *(f"occupancy.by_batch:{one}" for one in ("mean", "under_10", "under_25", "under_50")),
-        *(f"occupancy.profile:{one}" for one in ("mean", "p10", "p90")),
+        *(f"occupancy.by_batch:{share}" for share in ("mean", "under_10", "under_25", "under_50")),
+        *(f"occupancy.profile:{share}" for share in ("mean", "p10", "p90")),
         "occupancy.length_idle.by_batch:length_idle",
         "rewards.function.share", "rewards.function.queue_share", "rewards.wait_share",
         "rewards.function.before_share", "rewards.function.after_share",
@@ -56,7 +56,8 @@ Ids of figures, and of series with the column behind a colon.
 def clean(text: object) -> str:
     """``text`` without what nobody sees: control characters, marks that turn text around."""
     shown = "".join(
-        one if one.isprintable() or one == "\n" else _UNSEEN for one in str(text)[: _LONGEST + 1]
+        char if char.isprintable() or char == "\n" else _UNSEEN
+        for char in str(text)[: _LONGEST + 1]
     )
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 
@@ -74,9 +75,9 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {clean(key): cleaned(one) for key, one in value.items()}
+        return {clean(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [cleaned(one) for one in value]
+        return [cleaned(item) for item in value]
     raise TypeError(f"{value!r} cannot be in a page; expected what JSON has")
 
 
@@ -84,7 +85,7 @@ def drawn(value: Any) -> Any:
     """A number of a chart: six digits are more than anybody sees."""
     value = cleaned(value)
     if isinstance(value, list):
-        return [drawn(one) for one in value]
+        return [drawn(item) for item in value]
     if not isinstance(value, float):
         return value
     value = float(f"{value:.6g}")
@@ -93,8 +94,8 @@ def drawn(value: Any) -> Any:
 
 def embedded(text: str) -> str:
     """JSON as it may stand in an element of a page: nothing in it ends the element."""
-    for one in "<>&\u2028\u2029":
-        text = text.replace(one, f"\\u{ord(one):04x}")
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
     return text
 
 

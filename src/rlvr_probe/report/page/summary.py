@@ -37,13 +37,13 @@ def summary(told: Characterization, ledger: Ledger | None) -> tuple[str, str]:
     unknown = unexplained(told)
     if causes and unknown is not None and unknown.first:
         return f"{text}.", f"{unknown.sentence}."
-    faults = [one for one in causes if one.kind not in NATURAL]
+    faults = [cause for cause in causes if cause.kind not in NATURAL]
     if faults and faults[0].early:
-        return f"{text}.", f"No more than a hint, as {faults[0].no_interval}: {faults[0].title}"
+        return f"{text}.", f"Only a hint, as {faults[0].no_interval}: {faults[0].title}"
     if faults:
         return f"{text}.", faults[0].title[:1].upper() + faults[0].title[1:]
     if causes:
-        return f"{text}.", f"No fault stands out. In the nature of the workload: {causes[0].title}"
+        return f"{text}.", f"No fault found. Inherent to the workload: {causes[0].title}"
     silence = NO_CAUSE if unknown is None else f"{NO_CAUSE}; {unknown.sentence}"
     return f"{text}.", f"{silence[:1].upper()}{silence[1:]}."
 

@@ -9,7 +9,7 @@ function causeItem(cause, most, number) {
   return h("li", { class: cause.natural ? "cause-item natural" : "cause-item", "data-about": `cause:${number}` },
     h("div", { class: "sizes" }, h("span", { class: "big" }, percent(cause.share)), h("b", {}, cause.kind.replace(/_/g, " ")),
       h("span", {}, `${gpuTime(cause.gpu_s)} less without it`), range && h("span", { class: "interval" }, `(${gpuNumber(Math.max(0, cause.low))} to ${gpuNumber(cause.high)})`), cause.no_interval && h("span", { class: "interval" }, `(no interval: ${cause.no_interval})`),
-      cause.natural && h("span", { class: "quiet small" }, "in the nature of the workload")),
+      cause.natural && h("span", { class: "quiet small" }, "inherent to the workload")),
     h("div", { class: "whisker", "aria-hidden": "true" }, h("span", { class: "body", style: { width: share(cause.gpu_s) } }),
       range && h("span", { class: "range", style: { left: share(cause.low), width: `calc(${share(cause.high)} - ${share(cause.low)})` } })),
     h("p", { class: "what" }, cause.title),
@@ -21,7 +21,7 @@ function causeItem(cause, most, number) {
       ...evidenceRows(cause.evidence),
       ["refuted by", cause.refuted_by],
       ["confidence", typeof cause.confidence === "number"
-        ? `${percent(cause.confidence)} of the judged recordings in which this was named first had it` : "not judged: this was named first in no judged recording"],
+        ? `${percent(cause.confidence)} of the judged recordings in which this was named first had it` : "not judged: no judged recording has this as its first cause"],
       cause.inputs.length && ["tables read", h("code", {}, cause.inputs.join(", "))],
     ]), page.queries[cause.query] && later("query", () => sql(page.queries[cause.query])))));
 }
@@ -32,5 +32,5 @@ function causesCard() {
   const most = Math.max(...causes.map((one) => Math.max(one.gpu_s, one.high || 0)), 1e-9);
   return card("Causes", causes.length ? about("GPU time that the run would not have needed without it") : "", null,
     causes.length ? h("ol", { class: "causes" }, causes.map((cause, number) => causeItem(cause, most, number)))
-      : h("p", { class: "note" }, "No cause stands out. Every run waits for its longest responses: here nothing costs more than the differences between its own steps would explain."));
+      : h("p", { class: "note" }, "No cause found: nothing costs more than the differences between the steps of this run explain. Every run waits for its longest responses."));
 }

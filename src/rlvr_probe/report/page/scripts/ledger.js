@@ -142,7 +142,7 @@ function whoCameLast(ledger) {
     row.worst_trajectory !== null ? reference("trajectory", row.worst_trajectory) : row.worst_step !== null ? reference("step", row.worst_step) : ""]);
   const worst = ledger.worst.map((row) => [row.step_id === null ? "" : reference("step", row.step_id), categoryName(`wait.${row.barrier}`), [gpuNumber(row.gpu_s), "number"], lastOne(row),
     row.trajectory_id !== null ? h("span", {}, reference("trajectory", row.trajectory_id), row.turn !== null && `, turn ${row.turn}`) : row.process !== null ? reference("process", row.process) : ""]);
-  return card("Who came last", "at each barrier somebody is last, in a healthy run too: what stands out is one name again and again", null,
+  return card("Who came last", "every barrier has a last one, in a healthy run too; a name that repeats stands out", null,
     h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "who came last" }, table(head, rows)),
     later(`the ${whole(worst.length)} most expensive barriers, one by one`, () => h("div", { class: "scroll tall" }, table(["Step", "What for", [gpuUnit()[1], "number"], "Who came last", "Which"], worst))),
     later("query", () => sql(ledger.who_query)));

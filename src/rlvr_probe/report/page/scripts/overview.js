@@ -48,8 +48,8 @@ function overviewPanel() {
 
 function noLedger() {
   return card("Where GPU time went", "", null, h("p", { class: "note" }, page.run.kind === "workload"
-    ? "A workload has lengths, and durations of calls, but no clock and no GPUs: there is no ledger, no timeline and no cause of waiting. Its chapters are the others."
-    : ["No training step was recorded. ", h("code", {}, "rlvr-probe show"), " says what this recording holds, ", h("code", {}, "rlvr-probe doctor"), " whether an installation can be recorded."]),
+    ? "A workload has lengths, and durations of calls, but no clock and no GPUs: ledger, timeline and causes are omitted. Its other sections follow."
+    : ["No training step was recorded. ", h("code", {}, "rlvr-probe show"), " shows what this recording holds, ", h("code", {}, "rlvr-probe doctor"), " checks an installation."]),
   page.notes.length ? h("ul", { class: "notes", style: { "margin-top": "8px" } }, page.notes.map((one) => h("li", { class: "note" }, one))) : null);
 }
 

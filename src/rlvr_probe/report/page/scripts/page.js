@@ -38,7 +38,7 @@ function show(name) {
 
 function buildTabs() {
   panels.forEach(([name, title, , full]) => {
-    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing of it was recorded", on: { click: () => navigate({ ...position, section: name, q: "", time: "" }) } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
+    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing recorded", on: { click: () => navigate({ ...position, section: name, q: "", time: "" }) } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
     main.append(h("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "-1", hidden: true }));
   });
   tabs.addEventListener("keydown", (event) => {
