@@ -16,6 +16,7 @@ from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.analysis.summary.attribution import Attribution
 from rlvr_probe.analysis.summary.stage_devices import StageDevices, stage_devices
 from rlvr_probe.model import names
+from rlvr_probe.model.counters import BY_NAME
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
@@ -285,8 +286,15 @@ def test_the_host_is_shown_beside_the_gpus(tmp_path: Path) -> None:
     journal.event(names.DEVICE, 0, device=1, uuid="host-1", kind="host", vendor="linux", hz=5.0)
     for tick in range(300):
         journal.event(names.DEVICE_SAMPLE, tick / 5, device=1, cpu_s=tick / 5 * 12.5, memory_b=3e11)
+        journal.event(
+            names.DEVICE_STATE, tick / 5, device=1,
+            network_tx_b=1e3 * tick, network_rx_b=1e3 * tick, io_read_b=1e3 * tick,
+        )  # fmt: skip
     journal.close()
     found = by_stage(read_run(tmp_path), "host")
+    rates = found["reward"].per_second
+    assert len(rates) == 4
+    assert list(rates) == [name for name in BY_NAME if name in rates]
     assert found["reward"].per_second["cpu_s"] == pytest.approx(12.5)
     assert found["reward"].maxima["memory_b"] == 3e11
     assert re.search(r"reward +1 .* 12\.5\n", text(tmp_path))

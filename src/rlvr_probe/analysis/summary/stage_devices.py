@@ -180,19 +180,20 @@ def _of_device(
 
 def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dict[str, float]:
     """Per second, of what is known of half of the time or more."""
-    found, seconds = dict[str, float](), sum(use.seconds for use in uses)
-    counters = {
-        counter
+    rates, seconds = dict[str, float](), sum(use.seconds for use in uses)
+    read = {
+        counter.name
         for use in uses
         for counter in series[use.uuid].counters()
         if counter.kind == "total"
     }
-    for name in (counter.name for counter in counters):
-        told = [_rise(name, use, series[use.uuid]) for use in uses]
-        known_s = sum(value[1] for value in told if value is not None)
+    # In the order of the vocabulary: that of a set differs from run to run.
+    for name in filter(read.__contains__, BY_NAME):
+        rises = [_rise(name, use, series[use.uuid]) for use in uses]
+        known_s = sum(rise[1] for rise in rises if rise is not None)
         if known_s and known_s >= _KNOWN * seconds:
-            found[name] = sum(value[0] for value in told if value is not None) / known_s
-    return found
+            rates[name] = sum(rise[0] for rise in rises if rise is not None) / known_s
+    return rates
 
 
 def _rise(name: str, use: DeviceUse, series: DeviceSeries) -> tuple[float, float] | None:
