@@ -210,7 +210,8 @@ def test_an_address_that_is_opened_anew_restores_the_position(
         page.ask("Page.navigate", url="about:blank")
         page.wait("location.protocol === 'about:'")
         page.ask("Page.navigate", url=address)
-        page.wait(f"location.protocol === 'file:' && {_READY}")
+        page.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        page.wait(_READY)
         page.run(_DRAWN)
         assert page.run("document.querySelector('#selection h3').innerText") == "Step 3"
         assert page.run(_WINDOW) == window

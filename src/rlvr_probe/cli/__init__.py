@@ -22,11 +22,22 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from rlvr_probe.exceptions import ProbeError
 
-__all__ = ["COMMANDS", "INTERRUPTED", "OK", "UNABLE", "UNSOUND", "CommandParser", "main"]
+__all__ = [
+    "COMMANDS",
+    "INTERRUPTED",
+    "OK",
+    "UNABLE",
+    "UNSOUND",
+    "CommandParser",
+    "Subparsers",
+    "add_run",
+    "main",
+]
 
 OK = 0
 UNSOUND = 1
@@ -71,6 +82,16 @@ class CommandParser(argparse.ArgumentParser):
         if extend is not None:
             extend(self, args or ())
         return super().parse_known_args(args, namespace)
+
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a run."""
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
+    )
 
 
 class _Version(argparse.Action):

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers
 from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
     from rlvr_probe.recording.tables import Tables
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``characterize``."""
     parser = subparsers.add_parser(
         "characterize",

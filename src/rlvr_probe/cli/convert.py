@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers, add_run
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
     from collections.abc import Sequence
 
     from rlvr_probe.model.workload import LeftOut
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``convert``."""
     parser = subparsers.add_parser(
         "convert",
@@ -28,9 +28,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "Names of reward functions and tools become aliases and the kind of model is omitted, so "
         "that it can be shared.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument("--to", metavar="FORMAT", required=True, help="format, e.g. polytrace")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="directory to make; must not exist"

@@ -6,17 +6,15 @@ import argparse
 import json
 import shutil
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers
 
 __all__ = ["add_parser", "execute"]
 
 _WIDTH = 100
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``doctor``."""
     parser = subparsers.add_parser(
         "doctor",

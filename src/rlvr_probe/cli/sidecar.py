@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers, add_run
 
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``sidecar``."""
     parser = subparsers.add_parser(
         "sidecar",
@@ -23,9 +20,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "finished, move what lies in a spool on this node, and end when no process of the run "
         "writes any more. Of a run that has ended it compresses what is left, of every node.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument(
         "--gpu-hz", metavar="HZ", help="how often GPUs are read, 0.2 to 9; 0: not at all"
     )

@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from math import nan
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers, add_run
 
+if TYPE_CHECKING:
     from rlvr_probe.analysis.finding import Finding
     from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.recording.follow.activity import Activity
@@ -25,7 +24,7 @@ _AFTER_S, _TIMES = 600.0, 10.0
 """Defaults of :class:`~rlvr_probe.analysis.limits.Fallback`, which the parser does not load."""
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``stuck``."""
     parser = subparsers.add_parser(
         "stuck",
@@ -37,9 +36,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         " thread is. Exits with 1 if something is stuck, or its processes are gone and no training"
         " returned.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument(
         "--watch",
         metavar="SECONDS",

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
     from collections.abc import Sequence
 
     from rlvr_probe.exporter import Problem, WorkloadExporter
@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 _SHOWN = 100
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``validate``."""
     parser = subparsers.add_parser(
         "validate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rlvr_probe.config import DISABLED, Config
@@ -93,9 +93,9 @@ def examine(
     # Both had the whole time to answer in; the last moment is for reading what they said.
     startup_found = startup(max(deadline - time.monotonic(), 1.0))
     gpu, found = devices(max(deadline - time.monotonic(), 1.0))
-    return Examination(
-        tuple(_problems(settings, installation, wanted, frameworks, startup_found, storage)),
-        tuple(_notes(settings, frameworks, exporters, storage, config)),
+    examination = Examination(
+        (),
+        (),
         installation,
         frameworks,
         exporters,
@@ -105,21 +105,21 @@ def examine(
         gpu,
         found,
     )
+    return replace(
+        examination,
+        problems=tuple(_problems(examination, wanted)),
+        notes=tuple(_notes(examination, config)),
+    )
 
 
-def _problems(
-    settings: Settings,
-    installation: Installation,
-    wanted: tuple[str, ...] | None,
-    frameworks: tuple[FrameworkFinding, ...],
-    startup: Startup,
-    storage: Storage | None,
-) -> Iterator[str]:
+def _problems(examination: Examination, wanted: tuple[str, ...] | None) -> Iterator[str]:
+    settings, storage = examination.settings, examination.storage
+    frameworks = examination.frameworks
     if settings.disabled:
         yield f"{DISABLED} is set: nothing is recorded; unset it"
     if settings.error:
         yield f"invalid settings: {settings.error}"
-    for dependency in installation.dependencies:
+    for dependency in examination.installation.dependencies:
         if dependency.met is False and not dependency.extras:
             version, required = dependency.version or "(none)", dependency.required or "any"
             yield (
@@ -135,8 +135,8 @@ def _problems(
             f"no supported framework ({names}) is installed in this Python, so there is nothing to "
             "hook; run this with the Python that trains"
         )
-    if not startup.works:
-        yield f"child processes would not be recorded: {startup.reason}"
+    if not examination.startup.works:
+        yield f"child processes would not be recorded: {examination.startup.reason}"
     if storage is not None and not storage.writable:
         yield f"nothing can be recorded in {storage.path}: {storage.reason}"
     elif storage is not None:
@@ -149,20 +149,15 @@ def _problems(
                 )
 
 
-def _notes(
-    settings: Settings,
-    frameworks: tuple[FrameworkFinding, ...],
-    exporters: tuple[ExporterFinding, ...],
-    storage: Storage | None,
-    config: Config | None,
-) -> Iterator[str]:
-    for framework in frameworks:
+def _notes(examination: Examination, config: Config | None) -> Iterator[str]:
+    storage = examination.storage
+    for framework in examination.frameworks:
         if framework.wanted and framework.tested_version is False:
             yield (
                 f"{framework.name} {framework.version} is not among the releases this rlvr-probe "
                 f"is tested with ({framework.tested}); a real run has not been checked there"
             )
-    for exporter in exporters:
+    for exporter in examination.exporters:
         if exporter.reason is not None:
             yield (
                 f"exporter {exporter.name} ({exporter.source}) cannot be loaded"
@@ -186,7 +181,7 @@ def _notes(
                 " RLVR_PROBE_BUDGET_B): a long one would stop recording turns and tool calls; make"
                 " room, or name another folder"
             )
-    for name in settings.unknown_variables:
+    for name in examination.settings.unknown_variables:
         yield f"{name} is not a setting; it is ignored"
     if storage is not None and storage.writable and storage.open_table is False:
         yield (

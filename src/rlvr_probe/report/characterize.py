@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import LEDGER_QUERY, Characterization
-from rlvr_probe.analysis.figures import Answer, Figure
+from rlvr_probe.analysis.figures import Figure
 from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, MEANING, NAMES, Ledger
 from rlvr_probe.analysis.unexplained import LOST, NO_CAUSE, unexplained
 from rlvr_probe.report.document import Block, Line, amount, bar, clean, duration, table
@@ -304,7 +304,7 @@ def to_document(found: Characterization) -> dict[str, Any]:
         "source": found.source,
         "kind": found.kind,
         "training": dict(found.facts),
-        "counts": _answer(found.counts),
+        "counts": _plain(found.counts),
         "ledger": None if found.ledger is None else _ledger_entry(found, found.ledger),
         "causes": [_plain(cause) for cause in found.causes],
         "chapters": [_plain(chapter) for chapter in found.chapters],
@@ -330,17 +330,8 @@ def _ledger_entry(found: Characterization, ledger: Ledger) -> dict[str, Any]:
             }
             for category, ns in ledger.ns.items()
         ],
-        "by_step": None if found.ledger_by_step is None else _answer(found.ledger_by_step),
-        "waits": None if found.waits is None else _answer(found.waits),
-    }
-
-
-def _answer(answer: Answer) -> dict[str, Any]:
-    return {
-        "query": answer.query,
-        "inputs": list(answer.inputs),
-        "columns": list(answer.columns),
-        "rows": [_plain(row) for row in answer.rows],
+        "by_step": _plain(found.ledger_by_step),
+        "waits": _plain(found.waits),
     }
 
 

@@ -6,21 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_probe.report.devices import device_alarms, device_table
+from rlvr_probe.report.devices import device_alarms
 from rlvr_probe.report.document import Block, Line, amount, clean, duration
-from rlvr_probe.report.tables import (
-    attempt_table,
-    open_span_table,
-    process_table,
-    request_blocks,
-    reward_table,
-    rpc_table,
-    stage_table,
-    states,
-    step_table,
-    tool_table,
-    user_span_table,
-)
+from rlvr_probe.report.tables import open_span_table, states, tables
 
 __all__ = ["lay_out", "turns_line"]
 
@@ -35,16 +23,7 @@ def lay_out(summary: _Summary) -> list[Block]:
         *_losses(summary),
         *device_alarms(summary["devices"]),
         *(Line(f"note: {clean(note, 400)}", "quiet") for note in summary["notes"]),
-        *attempt_table(summary["attempt_list"]),
-        *step_table(summary["step_list"]),
-        *stage_table(summary["stages"]),
-        *device_table(summary["devices"]),
-        *reward_table(summary["rewards"]),
-        *tool_table(summary["tools"]),
-        *request_blocks(summary["requests"]),
-        *rpc_table(summary["rpcs"]),
-        *user_span_table(summary["user_spans"]),
-        *process_table(summary["process_list"]),
+        *tables(summary),
     ]
 
 

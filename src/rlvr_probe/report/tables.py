@@ -1,4 +1,4 @@
-"""The tables of ``rlvr-probe show``, but that of devices."""
+"""The tables of ``rlvr-probe show``."""
 
 from __future__ import annotations
 
@@ -8,34 +8,29 @@ from typing import Any
 
 from rlvr_probe.analysis.summary.job import TIMES, mean_s
 from rlvr_probe.analysis.summary.trajectories import per_call_s
-from rlvr_probe.report.document import (
-    Block,
-    Line,
-    amount,
-    bar,
-    clean,
-    number,
-    seconds,
-    table,
-)
+from rlvr_probe.report.devices import device_table
+from rlvr_probe.report.document import Block, Line, amount, bar, clean, number, seconds, table
 
-__all__ = [
-    "attempt_table",
-    "open_span_table",
-    "process_table",
-    "request_blocks",
-    "reward_table",
-    "rpc_table",
-    "short_state",
-    "stage_table",
-    "states",
-    "step_table",
-    "tool_table",
-    "user_span_table",
-]
+__all__ = ["open_span_table", "short_state", "states", "tables"]
 
 _Entries = Sequence[Mapping[str, Any]]
 _ENDED = "ended_with_training"
+
+
+def tables(summary: Mapping[str, Any]) -> list[Block]:
+    """All of them but that of open spans, which is an alarm."""
+    return [
+        *_attempt_table(summary["attempt_list"]),
+        *_step_table(summary["step_list"]),
+        *_stage_table(summary["stages"]),
+        *device_table(summary["devices"]),
+        *_reward_table(summary["rewards"]),
+        *_tool_table(summary["tools"]),
+        *_request_blocks(summary["requests"]),
+        *_rpc_table(summary["rpcs"]),
+        *_user_span_table(summary["user_spans"]),
+        *_process_table(summary["process_list"]),
+    ]
 
 
 def open_span_table(spans: _Entries) -> list[Block]:
@@ -58,7 +53,7 @@ def open_span_table(spans: _Entries) -> list[Block]:
     return table(title, headings, rows, head=10, tail=2, what="open spans", style="alarm")
 
 
-def attempt_table(attempts: _Entries) -> list[Block]:
+def _attempt_table(attempts: _Entries) -> list[Block]:
     """A row for each launch of the job, where there are several."""
     if len(attempts) < 2:
         return []
@@ -85,7 +80,7 @@ def attempt_table(attempts: _Entries) -> list[Block]:
     return table("Attempts", headings, rows, head=12, tail=6, what="attempts")
 
 
-def step_table(steps: _Entries) -> list[Block]:
+def _step_table(steps: _Entries) -> list[Block]:
     """A row for each step."""
     if not steps:
         return [Line("no training step recorded", "quiet")]
@@ -124,7 +119,7 @@ def _used(selection: Mapping[str, Any] | None) -> str:
     return f"{selection['used']:,} of {selection['groups']:,}"
 
 
-def stage_table(stages: _Entries) -> list[Block]:
+def _stage_table(stages: _Entries) -> list[Block]:
     """A row for each stage of a step."""
     ranks = any(stage["slowest_rank"] not in (None, 0) for stage in stages)
     rows = [
@@ -143,7 +138,7 @@ def stage_table(stages: _Entries) -> list[Block]:
     return table(title, headings, rows, head=24, what="stages")
 
 
-def reward_table(rewards: _Entries) -> list[Block]:
+def _reward_table(rewards: _Entries) -> list[Block]:
     """A row for each reward function."""
     rows = [
         [
@@ -166,7 +161,7 @@ def reward_table(rewards: _Entries) -> list[Block]:
     return table("Rewards", headings, rows, head=16, tail=2, what="functions")
 
 
-def tool_table(tools: _Entries) -> list[Block]:
+def _tool_table(tools: _Entries) -> list[Block]:
     """A row for each tool that was called."""
     rows = [
         [
@@ -186,7 +181,7 @@ def tool_table(tools: _Entries) -> list[Block]:
     return table("Tools", headings, rows, head=16, tail=2, what="tools")
 
 
-def request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
+def _request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
     """Counts of requests to engines, and the table of their times."""
     if requests is None:
         return []
@@ -211,7 +206,7 @@ def request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
     return [Line(", ".join(parts)), *table("Requests", headings, rows, head=3, what="times")]
 
 
-def rpc_table(rpcs: Mapping[str, Any] | None) -> list[Block]:
+def _rpc_table(rpcs: Mapping[str, Any] | None) -> list[Block]:
     """A row for each method of a worker group that was called."""
     rows = [
         [
@@ -236,7 +231,7 @@ def rpc_table(rpcs: Mapping[str, Any] | None) -> list[Block]:
     return table(title, headings, rows, head=16, tail=2, what="methods")
 
 
-def user_span_table(spans: _Entries) -> list[Block]:
+def _user_span_table(spans: _Entries) -> list[Block]:
     """A row for each label of ``rlvr_probe.span``."""
     rows = [
         [
@@ -252,7 +247,7 @@ def user_span_table(spans: _Entries) -> list[Block]:
     return table("Your spans", headings, rows, head=16, tail=2, what="spans")
 
 
-def process_table(processes: _Entries) -> list[Block]:
+def _process_table(processes: _Entries) -> list[Block]:
     """A row for each process, those that died first: how it ended, what recording took."""
     hosts = {process["host"] for process in processes}
     rows = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause
-from rlvr_probe.analysis.figures import Answer, query
+from rlvr_probe.analysis.figures import query
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
 from rlvr_probe.analysis.page.selection import chosen_gpus, chosen_steps, together
 from rlvr_probe.analysis.statements import statements
@@ -44,27 +45,29 @@ _EXACT: Final = 150_000
 def timeline_of(tables: Tables, ledger: Ledger, causes: Sequence[Cause]) -> dict[str, Any]:
     """Tracks of the GPUs that are drawn, in µs from the start of the first step."""
     begin, end = ledger.begin_ns, ledger.end_ns
-    asked = _Timeline(tables, causes, begin, end)
-    steps = asked.steps()
+    gpus, why = chosen_gpus(tables, causes)
+    query(tables, _SQL["make_gpus"], gpus=gpus)
+    tables.sql.execute(_SQL["make_segments"])
+    steps = tables.sql.execute(_SQL["steps"]).fetchall()
     every = together(len(steps), _STEPS)
-    windows = asked.windows()
+    windows = _windows(tables, causes, begin, end)
     return {
         "end_us": (end - begin) // 1_000,
-        "gpus": asked.places(),
+        "gpus": query(tables, _SQL["gpus"]).dicts,
         "of": len(ledger.gpus),
-        "why": asked.why,
+        "why": why,
         "steps": [
             [step, number, (from_ns - begin) // 1_000, (to_ns - begin) // 1_000]
             for step, number, from_ns, to_ns in steps[::every]
         ],
         "longest": max(steps, key=lambda step: step[3] - step[2])[1] if steps else None,
         "pieces": _PIECES,
-        "over": _over(asked),
-        "exact": [_exact(asked, begin, window) for window in windows],
+        "over": _over(tables, gpus, begin, end),
+        "exact": [_exact(tables, gpus, begin, window) for window in windows],
         "exact_steps": None if windows == [_Window(None, begin, end)] else len(windows),
-        "readings": _readings(asked),
+        "readings": _readings(tables, gpus, begin, end),
         "reading_pieces": _READINGS,
-        "flight": _flight(asked),
+        "flight": _flight(tables, begin, end),
     }
 
 
@@ -82,77 +85,29 @@ class _Window:
     last_ns: int
 
 
-class _Timeline:
-    """The time of a run, asked piece by piece.
-
-    Attributes:
-        gpus: Numbers of the GPUs that are drawn, in order.
-        why: How many of them there are for which reason.
-    """
-
-    def __init__(self, tables: Tables, causes: Sequence[Cause], begin_ns: int, end_ns: int) -> None:
-        """Choose what is drawn, into the tables ``page_gpu`` and ``page_segment``."""
-        self._tables, self._causes = tables, causes
-        self._begin, self._end = begin_ns, end_ns
-        self.gpus, self.why = chosen_gpus(tables, causes)
-        query(tables, _SQL["make_gpus"], gpus=self.gpus)
-        tables.sql.execute(_SQL["make_segments"])
-
-    def places(self) -> list[dict[str, Any]]:
-        """Who the GPUs are."""
-        return query(self._tables, _SQL["gpus"]).dicts
-
-    def steps(self) -> Sequence[tuple[Any, ...]]:
-        """``step_id``, number, begin and end of each step, ns."""
-        return self._tables.sql.execute(_SQL["steps"]).fetchall()
-
-    def windows(self) -> list[_Window]:
-        """Times whose intervals are drawn as they are: all of the run, or some of its steps."""
-        sql = self._tables.sql
-        [[count]] = sql.execute(_SQL["count"]).fetchall()
-        if count <= _EXACT:
-            return [_Window(None, self._begin, self._end)]
-        cost = dict(sql.execute(_SQL["costs"]).fetchall())
-        found = list[_Window]()
-        over = self._begin
-        for step in chosen_steps(self._tables, self._causes, cost, _EXACT):
-            [first, last] = query(self._tables, _SQL["extent"], step=step).row
-            first, last = max(first, over, self._begin), min(last, self._end)
-            if first < last:
-                found.append(_Window(step, first, last))
-                over = last
-        return found
-
-    def exact(self, window: _Window) -> Answer:
-        """GPU, start, end and category of each interval that reaches into ``window``."""
-        return query(self._tables, _SQL["exact"], first=window.first_ns, last=window.last_ns)
-
-    def pieces(self) -> Answer:
-        """GPU, piece, category and ns, of each of the :data:`_PIECES`."""
-        width = self._width(_PIECES)
-        return query(self._tables, _SQL["pieces"], begin=self._begin, width=width)
-
-    def readings(self, counter: str) -> Answer:
-        """GPU, piece and mean of what was read of a counter in each of the :data:`_READINGS`."""
-        times = {"begin": self._begin, "end": self._end, "width": self._width(_READINGS)}
-        return query(self._tables, _SQL["readings"], counter=counter, **times)
-
-    def flight(self) -> Answer | None:
-        """Piece and mean number of sequences in flight; None if that is not known."""
-        if not self._tables.has("flight", "rollout"):
-            return None
-        times = {"begin": self._begin, "width": self._width(_PIECES), "pieces": _PIECES}
-        return query(self._tables, _SQL["flight"], **times)
-
-    def _width(self, pieces: int) -> int:
-        return max(1, -(-(self._end - self._begin) // pieces))
+def _windows(tables: Tables, causes: Sequence[Cause], begin: int, end: int) -> list[_Window]:
+    """Times whose intervals are drawn as they are: all of the run, or some of its steps."""
+    [[count]] = tables.sql.execute(_SQL["count"]).fetchall()
+    if count <= _EXACT:
+        return [_Window(None, begin, end)]
+    cost = dict(tables.sql.execute(_SQL["costs"]).fetchall())
+    windows = list[_Window]()
+    over = begin
+    for step in chosen_steps(tables, causes, cost, _EXACT):
+        [first, last] = query(tables, _SQL["extent"], step=step).row
+        first, last = max(first, over, begin), min(last, end)
+        if first < last:
+            windows.append(_Window(step, first, last))
+            over = last
+    return windows
 
 
-def _exact(asked: _Timeline, begin: int, window: _Window) -> dict[str, Any]:
-    """Of each GPU, durations and categories, one after another from the begin of the window."""
+def _exact(tables: Tables, gpus: Sequence[int], begin: int, window: _Window) -> dict[str, Any]:
+    """Of each GPU, durations and categories, one after another from the start of the window."""
     first, last = window.first_ns, window.last_ns
-    lines: dict[int, list[int]] = {gpu: [] for gpu in asked.gpus}
-    for gpu, start_ns, end_ns, category in asked.exact(window).rows:
+    lines: dict[int, list[int]] = {gpu: [] for gpu in gpus}
+    intervals = query(tables, _SQL["exact"], first=first, last=last)
+    for gpu, start_ns, end_ns, category in intervals.rows:
         us = (min(end_ns, last) - begin) // 1_000 - (max(start_ns, first) - begin) // 1_000
         line, name = lines[gpu], _INDEX[category]
         if line and line[-1] == name:
@@ -167,30 +122,22 @@ def _exact(asked: _Timeline, begin: int, window: _Window) -> dict[str, Any]:
     }
 
 
-def _over(asked: _Timeline) -> list[list[int]]:
+def _over(tables: Tables, gpus: Sequence[int], begin: int, end: int) -> list[list[int]]:
     """Of each GPU, of each piece of time, categories and their shares, together 100."""
-    bins: dict[int, dict[int, list[tuple[int, float]]]] = {gpu: {} for gpu in asked.gpus}
-    for gpu, bin_, category, ns in asked.pieces().rows:
-        bins[gpu].setdefault(bin_, []).append((_INDEX[category], ns))
-    return [_packed(by_bin) for by_bin in bins.values()]
+    pieces: dict[int, dict[int, list[tuple[int, float]]]] = {gpu: {} for gpu in gpus}
+    width = _width(_PIECES, begin, end)
+    for gpu, piece, category, ns in query(tables, _SQL["pieces"], begin=begin, width=width).rows:
+        pieces[gpu].setdefault(piece, []).append((_INDEX[category], ns))
+    return [_packed(by_piece) for by_piece in pieces.values()]
 
 
-def _packed(bins: dict[int, list[tuple[int, float]]]) -> list[int]:
+def _packed(by_piece: dict[int, list[tuple[int, float]]]) -> list[int]:
     """Numbers ``category * 128 + share``; a piece ends when its shares are 100 together."""
     line = list[int]()
-    before = list[int]()
-    again = 0
-    for bin_ in range(_PIECES):
-        piece = _hundred(sorted(bins.get(bin_, ())))
-        if piece == before:
-            again += 1
-            continue
-        if again:
-            line.append(_REPEAT + again)
-        again, before = 0, piece
-        line += piece
-    if again:
-        line.append(_REPEAT + again)
+    pieces = (_hundred(sorted(by_piece.get(piece, ()))) for piece in range(_PIECES))
+    for shares, alike in groupby(pieces):
+        again = sum(1 for _ in alike) - 1
+        line += [*shares, *([_REPEAT + again] if again else [])]
     return line
 
 
@@ -207,37 +154,39 @@ def _hundred(parts: Sequence[tuple[int, float]]) -> list[int]:
     ]
 
 
-def _readings(asked: _Timeline) -> list[dict[str, Any]]:
+def _readings(tables: Tables, gpus: Sequence[int], begin: int, end: int) -> list[dict[str, Any]]:
     """Counters of the GPUs that are drawn: of each piece of time the mean.
 
     In 1/1000 of the most there is; -1 where nothing was read.
     """
-    found = list[dict[str, Any]]()
+    readings = list[dict[str, Any]]()
+    times = {"begin": begin, "end": end, "width": _width(_READINGS, begin, end)}
     for counter, unit in _COUNTERS.items():
-        rows = asked.readings(counter).rows
+        rows = query(tables, _SQL["readings"], counter=counter, **times).rows
         if not rows:
             continue
         top = 1.0 if unit == "1" else max(value for *_, value in rows) or 1.0
-        lines = {gpu: [-1] * _READINGS for gpu in asked.gpus}
-        for gpu, bin_, value in rows:
-            lines[gpu][min(bin_, _READINGS - 1)] = round(1000 * value / top)
-        found.append(
-            {
-                "counter": counter,
-                "unit": unit,
-                "top": float(f"{top:.6g}"),
-                "lines": list(lines.values()),
-            }
-        )
-    return found
+        lines = {gpu: [-1] * _READINGS for gpu in gpus}
+        for gpu, piece, value in rows:
+            lines[gpu][min(piece, _READINGS - 1)] = round(1000 * value / top)
+        most, of_gpus = float(f"{top:.6g}"), list(lines.values())
+        readings.append({"counter": counter, "unit": unit, "top": most, "lines": of_gpus})
+    return readings
 
 
-def _flight(asked: _Timeline) -> list[Any] | None:
+def _flight(tables: Tables, begin: int, end: int) -> list[Any] | None:
     """Mean number of sequences in flight in each piece of time; None if that is not known."""
-    found = asked.flight()
-    if found is None or not found.rows:
+    if not tables.has("flight", "rollout"):
+        return None
+    times = {"begin": begin, "width": _width(_PIECES, begin, end), "pieces": _PIECES}
+    rows = query(tables, _SQL["flight"], **times).rows
+    if not rows:
         return None
     line: list[Any] = [0] * _PIECES
-    for bin_, active in found.rows:
-        line[bin_] = round(active, 1)
+    for piece, active in rows:
+        line[piece] = round(active, 1)
     return line
+
+
+def _width(pieces: int, begin: int, end: int) -> int:
+    return max(1, -(-(end - begin) // pieces))

@@ -6,26 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.summary import job, trajectories
 from rlvr_probe.analysis.summary.devices import devices
-from rlvr_probe.analysis.summary.job import (
-    attempt_entry,
-    open_spans,
-    process_entry,
-    requests,
-    roles,
-    rpcs,
-    selection,
-    staleness,
-    user_spans,
-)
-from rlvr_probe.analysis.summary.trajectories import (
-    Lengths,
-    counted,
-    counts,
-    rewards,
-    tool_use,
-    turns,
-)
+from rlvr_probe.analysis.summary.trajectories import Lengths, counted, counts
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
@@ -68,25 +51,25 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "training": _training(trace),
         "lengths": _sum(own).figures(),
         "stages": _stages(trace, standing),
-        "rewards": rewards(sample),
-        "turns": turns(sample),
-        "tools": tool_use(sample),
-        "requests": requests(trace),
-        "roles": roles(trace),
+        "rewards": trajectories.rewards(sample),
+        "turns": trajectories.turns(sample),
+        "tools": trajectories.tool_use(sample),
+        "requests": job.requests(trace),
+        "roles": job.roles(trace),
         "unreached": trace.unreached,
-        "rpcs": rpcs(trace, standing),
-        "selection": selection(sample),
-        "staleness": staleness(sample),
+        "rpcs": job.rpcs(trace, standing),
+        "selection": job.selection(sample),
+        "staleness": job.staleness(sample),
         "devices": devices(trace),
-        "user_spans": user_spans(trace),
+        "user_spans": job.user_spans(trace),
         "step_list": [
             _step_entry(step, lengths)
             for step, lengths in zip(standing, own, strict=True)
             if step.started
         ],
-        "attempt_list": [attempt_entry(trace, attempt) for attempt in trace.attempts],
-        "process_list": [process_entry(trace, process) for process in trace.processes],
-        "open_span_list": open_spans(trace),
+        "attempt_list": [job.attempt_entry(trace, attempt) for attempt in trace.attempts],
+        "process_list": [job.process_entry(trace, process) for process in trace.processes],
+        "open_span_list": job.open_spans(trace),
         "redone": [
             {
                 "attempt": step.attempt,
@@ -148,7 +131,7 @@ def _step_entry(step: Step, lengths: Lengths) -> dict[str, Any]:
         **counts(step.batches),
         "lengths": lengths.figures(),
         "policy_version": next((batch.policy_version for batch in step.batches), None),
-        "selection": selection(step.batches) if step.batches else None,
+        "selection": job.selection(step.batches) if step.batches else None,
         # Seconds of the slowest rank.
         "stage_s": {
             stage: max(by_rank.values())

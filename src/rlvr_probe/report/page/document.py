@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rlvr_probe.analysis.causes import NATURAL, Cause
@@ -97,7 +97,7 @@ def _run(tables: Tables, told: Characterization) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
-def _evidence(evidence: dict[str, Evidence], shared: _Shared) -> dict[str, Any]:
+def _evidence(evidence: Mapping[str, Evidence], shared: _Shared) -> dict[str, Any]:
     for kind, known in evidence.items():
         shared.evidence(kind, known.ids)
     return {kind: [list(known.ids), known.count] for kind, known in evidence.items()}
@@ -114,53 +114,36 @@ def _chapter(chapter: Chapter, shared: _Shared) -> dict[str, Any]:
 
 
 def _figure(figure: Figure, shared: _Shared) -> dict[str, Any]:
-    found: dict[str, Any] = {"is": shared.definition(figure), "value": figure.value}
-    if figure.value is None:
-        found["why"] = figure.why
-    if figure.low is not None:
-        found["low"] = figure.low
-    if figure.high is not None:
-        found["high"] = figure.high
-    if figure.query:
-        found["query"] = shared.query(figure.query)
-    if figure.evidence:
-        found["evidence"] = _evidence(dict(figure.evidence), shared)
-    if figure.by:
-        found["by"] = dict(figure.by)
-    return found
+    parts: dict[str, Any] = {
+        "why": figure.why if figure.value is None else None,
+        "low": figure.low,
+        "high": figure.high,
+        "query": shared.query(figure.query) if figure.query else None,
+        "evidence": _evidence(figure.evidence, shared) or None,
+        "by": dict(figure.by) or None,
+    }
+    known = {name: part for name, part in parts.items() if part is not None}
+    return {"is": shared.definition(figure), "value": figure.value, **known}
 
 
 def _series(series: Series, shared: _Shared) -> dict[str, Any]:
     return {
-        "id": series.id,
-        "title": series.title,
-        "meaning": series.meaning,
+        **_fields(series),
         "columns": series.columns,
         "units": [unit_of(f"{series.id}:{name}", series.units[name]) for name in series.columns],
         "rows": drawn(series.rows),
-        "total": series.total,
         "query": shared.query(series.query),
-        "inputs": list(series.inputs),
     }
 
 
 def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
     return {
-        "kind": cause.kind,
+        **_fields(cause),
         "natural": cause.kind in NATURAL,
-        "title": cause.title,
-        "gpu_s": cause.gpu_s,
-        "share": cause.share,
-        "low": cause.low,
-        "high": cause.high,
-        "no_interval": cause.no_interval,
-        "early": cause.early,
-        "confidence": cause.confidence,
-        "where": dict(cause.where),
-        "evidence": _evidence(dict(cause.evidence), shared),
-        "worst": list(cause.worst),
-        "usually_helps": cause.usually_helps,
-        "refuted_by": cause.refuted_by,
+        "evidence": _evidence(cause.evidence, shared),
         "query": shared.query(cause.query),
-        "inputs": list(cause.inputs),
     }
+
+
+def _fields(data: Cause | Series) -> dict[str, Any]:
+    return {field.name: getattr(data, field.name) for field in fields(data)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ def cleaned(value: Any) -> Any:
         return clean(value)
     if isinstance(value, Mapping):
         return {clean(key): cleaned(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Sequence):
         return [cleaned(item) for item in value]
     raise TypeError(f"{value!r} cannot be in a page; expected what JSON has")
 
