@@ -17,7 +17,7 @@ function causeItem(cause, most, number) {
     h("p", {}, h("span", { class: "quiet" }, "What usually helps: "), cause.usually_helps),
     later("evidence, worst cases, what would refute it", () => h("div", {}, listed([
       ["where", where.map(([kind, value]) => `${kind.replace(/_/g, " ")} ${value}`).join(", ")],
-      cause.worst.length && ["worst cases", h("ul", { class: "notes" }, cause.worst.map((one) => h("li", {}, one)))],
+      cause.worst.length && ["worst cases", h("ul", { class: "notes" }, cause.worst.map((text) => h("li", {}, text)))],
       ...evidenceRows(cause.evidence),
       ["refuted by", cause.refuted_by],
       ["confidence", typeof cause.confidence === "number"
@@ -29,7 +29,7 @@ function causeItem(cause, most, number) {
 function causesCard() {
   const { causes } = page;
   if (causes === null) return null;
-  const most = Math.max(...causes.map((one) => Math.max(one.gpu_s, one.high || 0)), 1e-9);
+  const most = Math.max(...causes.map((cause) => Math.max(cause.gpu_s, cause.high || 0)), 1e-9);
   return card("Causes", causes.length ? about("GPU time that the run would not have needed without it") : "", null,
     causes.length ? h("ol", { class: "causes" }, causes.map((cause, number) => causeItem(cause, most, number)))
       : h("p", { class: "note" }, "No cause found: nothing costs more than the differences between the steps of this run explain. Every run waits for its longest responses."));

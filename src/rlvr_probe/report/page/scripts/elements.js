@@ -52,7 +52,7 @@ function choice(label, options, chosen, pick) {
   const buttons = options.map(([value, text]) => h("button", {
     type: "button", class: "plain", "aria-pressed": String(value === chosen),
     on: { click: () => {
-      buttons.forEach((one, at) => one.setAttribute("aria-pressed", String(options[at][0] === value)));
+      buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(options[at][0] === value)));
       pick(value);
     } },
   }, text));

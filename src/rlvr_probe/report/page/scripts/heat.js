@@ -40,7 +40,7 @@ function heatMap({ rows, columns, value, tell, go, label, tall, left, bottom, le
   const axis = (names, across) => h("div", { class: "quiet small", style: across
     ? { display: "flex", "justify-content": "space-between" }
     : { display: "flex", "flex-direction": "column", "justify-content": names.length === rows ? "space-around" : "space-between", "text-align": "right", height: `${tall}px` } },
-    names.map((one) => h("span", {}, one)));
+    names.map((name) => h("span", {}, name)));
   return h("div", { style: { display: "grid", "grid-template-columns": "max-content minmax(0, 1fr)", gap: "3px 8px" } },
     axis(left, false), canvas, h("span", { class: "quiet small" }, leftName || ""), axis(bottom, true));
 }

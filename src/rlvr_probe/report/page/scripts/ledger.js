@@ -131,7 +131,7 @@ const LAST = { turn: "a turn", tool: "a tool", reward: "a reward function", roll
 function lastOne(row) {
   const kind = { reward: "function", tool: "tool" }[row.last_kind];
   const who = [row.name && (kind ? reference(kind, row.name, h("code", {}, row.name)) : h("code", {}, row.name)), row.engine !== null && `engine ${row.engine}`, row.rank !== null && `rank ${row.rank}`].filter(Boolean);
-  return h("span", {}, row.last_kind ? LAST[row.last_kind] || stageName(row.last_kind) : "unknown", who.map((one) => [", ", one]));
+  return h("span", {}, row.last_kind ? LAST[row.last_kind] || stageName(row.last_kind) : "unknown", who.map((part) => [", ", part]));
 }
 
 function whoCameLast(ledger) {

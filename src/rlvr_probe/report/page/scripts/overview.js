@@ -50,18 +50,18 @@ function noLedger() {
   return card("Where GPU time went", "", null, h("p", { class: "note" }, page.run.kind === "workload"
     ? "A workload has lengths, and durations of calls, but no clock and no GPUs: ledger, timeline and causes are omitted. Its other sections follow."
     : ["No training step was recorded. ", h("code", {}, "rlvr-probe show"), " shows what this recording holds, ", h("code", {}, "rlvr-probe doctor"), " checks an installation."]),
-  page.notes.length ? h("ul", { class: "notes", style: { "margin-top": "8px" } }, page.notes.map((one) => h("li", { class: "note" }, one))) : null);
+  page.notes.length ? h("ul", { class: "notes", style: { "margin-top": "8px" } }, page.notes.map((note) => h("li", { class: "note" }, note))) : null);
 }
 
 /** Figures of the first `count` distributions. */
 function firstFew(figures, count) {
   const prefix = (one) => beginning(page.definitions[one.is][0]);
   const first = [...new Set(figures.map(prefix))].slice(0, count);
-  return figures.filter((one) => first.includes(prefix(one)) && COLUMNS.includes(ending(page.definitions[one.is][0])));
+  return figures.filter((figure) => first.includes(prefix(figure)) && COLUMNS.includes(ending(page.definitions[figure.is][0])));
 }
 
 /** Of a source without a ledger, the few figures that say most of it. */
 function chapterLinks() {
-  return page.chapters.filter((one) => one.name !== "ledger" && one.figures.some((figure) => figure.value !== null)).map((one) => card(one.title, "", null,
+  return page.chapters.filter((chapter) => chapter.name !== "ledger" && chapter.figures.some((figure) => figure.value !== null)).map((one) => card(one.title, "", null,
     figuresOf({ ...one, figures: firstFew(one.figures.filter((figure) => figure.value !== null && !figure.by), 3) }, true)));
 }

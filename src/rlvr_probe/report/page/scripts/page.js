@@ -1,12 +1,12 @@
 /* Tabs, theme, printing. A panel is made when it is first shown. */
 let shownTimeline = null;
 
-const hasFigures = (chapter) => chapter.figures.some((one) => one.value !== null) || chapter.series.some((one) => one.rows.length);
+const hasFigures = (chapter) => chapter.figures.some((figure) => figure.value !== null) || chapter.series.some((chart) => chart.rows.length);
 const panels = [
   ["overview", "Overview", overviewPanel, true],
-  page.ledger && ["ledger", "Ledger", () => [...ledgerPanel(), ...page.chapters.filter((one) => one.name === "ledger").flatMap(besides)], true],
+  page.ledger && ["ledger", "Ledger", () => [...ledgerPanel(), ...page.chapters.filter((chapter) => chapter.name === "ledger").flatMap(besides)], true],
   page.timeline && ["timeline", "Timeline", timelinePanel, true],
-  ...page.chapters.filter((one) => one.name !== "ledger").map((one) => [one.name, one.title, () => chapterPanel(one), hasFigures(one)]),
+  ...page.chapters.filter((chapter) => chapter.name !== "ledger").map((one) => [one.name, one.title, () => chapterPanel(one), hasFigures(one)]),
   ["notes", "Notes", notesPanel, true],
 ].filter(Boolean);
 
@@ -16,7 +16,7 @@ const made = new Map();
 function make(name) {
   const node = document.getElementById(`panel-${name}`);
   if (made.has(name)) return node;
-  const [, title, content] = panels.find((one) => one[0] === name);
+  const [, title, content] = panels.find((panel) => panel[0] === name);
   made.set(name, true);
   node.append(...(name === "overview" ? [] : [h("h2", {}, title)]), ...content().flat(2).filter(Boolean));
   return node;
@@ -42,7 +42,7 @@ function buildTabs() {
     main.append(h("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "-1", hidden: true }));
   });
   tabs.addEventListener("keydown", (event) => {
-    const names = panels.map((one) => one[0]), now = names.findIndex((one) => document.getElementById(`tab-${one}`) === document.activeElement);
+    const names = panels.map((panel) => panel[0]), now = names.findIndex((name) => document.getElementById(`tab-${name}`) === document.activeElement);
     const to = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: names.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
@@ -88,7 +88,7 @@ addEventListener("beforeprint", () => { printing = true; wasDark = document.docu
 addEventListener("afterprint", () => { printing = false; document.documentElement.toggleAttribute("data-dark", wasDark); redraws.forEach((draw) => draw()); });
 
 document.getElementById("facts").append(...facts().filter(Boolean));
-if (page.causes && page.causes.some((one) => !one.natural && !one.early)) document.getElementById("first-cause").classList.add("cause");
+if (page.causes && page.causes.some((cause) => !cause.natural && !cause.early)) document.getElementById("first-cause").classList.add("cause");
 buildTheme();
 buildSearch();
 buildTabs();

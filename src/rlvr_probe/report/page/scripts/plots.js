@@ -6,7 +6,7 @@ function plot({ height = 190, xs, low, high, log = false, unit, share = false, y
   const box = h("div", { class: "plot" });
   const first = xs[0], last = xs[xs.length - 1];
   const span = last - first || 1;
-  const entire = xs.every((one) => Number.isInteger(one));
+  const entire = xs.every((value) => Number.isInteger(value));
   const levels = log ? logTicks(low, high) : (unit === "s" ? timeTicks : ticks)(low, high, (height - 38) / 36);
   // The topmost line of the grid is not below what is drawn.
   if (!log && !(share && high === 1) && levels.length > 1 && levels[levels.length - 1] < high * 0.999) {
@@ -113,7 +113,7 @@ function stackedColumns({ labels, parts, share, xName, yName, yText, label, tell
 
 /** Lines, bands between two of them, and dots, over the same xs. Unknown is a gap. */
 function lines({ xs, bands = [], curves = [], dots = [], unit, xName, yName, xText, label, height, floor = 0, title, keys = [], go }) {
-  const every = [...bands.flatMap((one) => [...one.low, ...one.high]), ...curves.flatMap((one) => one.ys), ...dots.flatMap((one) => one.ys)]
+  const every = [...bands.flatMap((band) => [...band.low, ...band.high]), ...curves.flatMap((curve) => curve.ys), ...dots.flatMap((curve) => curve.ys)]
     .filter((one) => one !== null && Number.isFinite(one));
   if (!every.length) return h("p", { class: "quiet small" }, "Nothing to draw.");
   let high = every.reduce((a, b) => Math.max(a, b), -Infinity), low = every.reduce((a, b) => Math.min(a, b), Infinity);
@@ -156,14 +156,14 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, xName, yName, xTe
     },
     tell: (at) => ({
       title: title(at),
-      rows: [...keys.map((one) => [null, one.name, one.said(at)]), ...[...curves, ...dots].filter((one) => one.ys[at] !== null && one.ys[at] !== undefined)
+      rows: [...keys.map((key) => [null, key.name, key.said(at)]), ...[...curves, ...dots].filter((one) => one.ys[at] !== null && one.ys[at] !== undefined)
         .map((one) => [one.fill, one.name, said(one.ys[at], unit)])],
     }),
   });
   const shown = curves.length + dots.length > 1 || bands.length > 0;
   return h("div", {}, box, shown && h("div", { class: "legend" },
-    bands.map((one) => h("span", {}, h("span", { class: "chip", style: { background: one.fill, opacity: Math.min(1, one.opacity * 1.6) } }), one.name)),
-    curves.map((one) => h("span", {}, h("span", { class: "dash", style: { "border-color": one.fill, "border-top-style": one.dash ? "dashed" : "solid" } }), one.name)),
-    dots.map((one) => h("span", {}, chip(one.fill), one.name)),
+    bands.map((band) => h("span", {}, h("span", { class: "chip", style: { background: band.fill, opacity: Math.min(1, band.opacity * 1.6) } }), band.name)),
+    curves.map((curve) => h("span", {}, h("span", { class: "dash", style: { "border-color": curve.fill, "border-top-style": curve.dash ? "dashed" : "solid" } }), curve.name)),
+    dots.map((curve) => h("span", {}, chip(curve.fill), curve.name)),
     log && h("span", {}, "logarithmic scale")));
 }

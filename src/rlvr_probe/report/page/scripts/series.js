@@ -58,7 +58,7 @@ function charts(found, draw, take, series, apart) {
   for (const name of found.values) {
     const ys = take(name).filter((one) => one !== null);
     if (!ys.length) continue;
-    if (ys.every((one) => one === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name))}`); continue; }
+    if (ys.every((value) => value === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name))}`); continue; }
     const unit = found.unitOf(name), share = unit === "share";
     const most = ys.reduce((a, b) => Math.max(a, b), 0);
     const size = QUANTILES.includes(name) ? "spread" : share ? "shares" : unit === "1" ? name : Math.floor(Math.log10(most || 1));
@@ -120,7 +120,7 @@ function scattered(found, across, names, take, unit) {
 function ofGroups(series, found, xs) {
   const place = found.groups.map((name) => series.columns.indexOf(name));
   const label = (row) => place.map((at) => (row[at] === null ? "–" : found.groups.length === 1 && typeof row[at] === "number" ? `${readable(found.groups[0])} ${row[at]}` : row[at])).join(", ");
-  const names = [...new Set(series.rows.map(label))], across = [...new Set(xs.filter((one) => one !== null))].sort((a, b) => a - b);
+  const names = [...new Set(series.rows.map(label))], across = [...new Set(xs.filter((value) => value !== null))].sort((a, b) => a - b);
   const where = new Map(across.map((one, at) => [one, at]));
   const take = (name) => column(series, name);
   return charts(found, ([name], unit) => {
@@ -130,9 +130,9 @@ function ofGroups(series, found, xs) {
       return lines({ xs: order.map((at) => xs[at]), dots: [{ name: readable(name), ys: order.map((at) => all[at]), fill: "var(--s-1)", opacity: 0.35 }], unit, height: 190, xName: xLabel(found), yName: axisName([name], unit), go: leads(found, order.map((at) => xs[at])), xText: stepText(found),
         keys: [{ name: readable(found.groups[0]), said: (at) => label(series.rows[order[at]]) }], title: (at) => `${readable(found.x)} ${xs[order[at]]}`, label: `${readable(name)} by ${readable(found.x)}` });
     }
-    const curves = names.map((one, number) => ({ name: one, ys: across.map(() => null), fill: `var(--s-${number + 1})` }));
+    const curves = names.map((name, number) => ({ name: name, ys: across.map(() => null), fill: `var(--s-${number + 1})` }));
     series.rows.forEach((row, at) => { if (where.has(xs[at])) curves[names.indexOf(label(row))].ys[where.get(xs[at])] = all[at]; });
-    return across.length < 2 ? bars(names.map((one, number) => [one, curves[number].ys[0]]), unit, found.groups.length === 1 && found.groups[0])
+    return across.length < 2 ? bars(names.map((name, number) => [name, curves[number].ys[0]]), unit, found.groups.length === 1 && found.groups[0])
       : lines({ xs: across, curves, unit, height: 180, xName: xLabel(found), yName: axisName([name], unit), go: leads(found, across), xText: stepText(found), title: xTitle(found, across), label: `${readable(name)} by ${readable(found.x)}` });
   }, take, series, true);
 }
@@ -182,15 +182,15 @@ function lengthsCard() {
 /** What a chapter has beside a panel that shows the same thing: its figures, and the rows of its series. */
 function besides(chapter) {
   return [chapter.figures.length ? card("Metrics", "a number opens its meaning, query and evidence", null, figuresOf(chapter)) : null,
-    h("div", { class: "grid" }, chapter.series.filter((one) => one.rows.length).map((one) => seriesCard(one, false)))];
+    h("div", { class: "grid" }, chapter.series.filter((chart) => chart.rows.length).map((one) => seriesCard(one, false)))];
 }
 
 function chapterPanel(chapter) {
-  const series = chapter.series.filter((one) => one.rows.length);
+  const series = chapter.series.filter((chart) => chart.rows.length);
   return [
-    chapter.notes.length ? h("ul", { class: "notes" }, chapter.notes.map((one) => h("li", { class: "note" }, one))) : null,
+    chapter.notes.length ? h("ul", { class: "notes" }, chapter.notes.map((note) => h("li", { class: "note" }, note))) : null,
     chapter.name === "lengths" && page.lengths ? lengthsCard() : null,
     chapter.figures.length ? card("Metrics", "a number opens its meaning, query and evidence", null, figuresOf(chapter)) : null,
-    h("div", { class: "grid" }, series.map((one) => seriesCard(one))),
+    h("div", { class: "grid" }, series.map((chart) => seriesCard(chart))),
   ];
 }

@@ -250,7 +250,7 @@ function timelinePanel() {
   const made = shownTimeline = new Timeline(timeline, ledger), { view } = made;
   redraws.push(() => { made.theme(); made.draw(); });
   const button = (text, label, act) => h("button", { type: "button", class: "plain", "aria-label": label, title: label, on: { click: act } }, text);
-  const numbers = timeline.steps.map((one) => one[1]);
+  const numbers = timeline.steps.map((step) => step[1]);
   const field = h("input", { type: "number", min: Math.min(...numbers), max: Math.max(...numbers), "aria-label": "step to show", style: { width: "84px" }, placeholder: "step" });
   field.addEventListener("change", () => {
     const known = stepsAt(field.value).length > 0;
@@ -258,7 +258,7 @@ function timelinePanel() {
     if (known) navigate(toStep(field.value));
   });
   const counters = timeline.readings.length ? h("label", {}, about("Below each GPU"), h("select", { on: { change: (event) => { made.reading = timeline.readings[Number(event.target.value)] || null; made.draw(); } } },
-    timeline.readings.map((one, at) => h("option", { value: at }, `${COUNTER_NAMES[one.counter] || one.counter}, 0 to ${said(one.top, one.unit === "1" ? "share" : one.unit)}`)), h("option", { value: -1 }, "nothing"))) : null;
+    timeline.readings.map((reading, at) => h("option", { value: at }, `${COUNTER_NAMES[reading.counter] || reading.counter}, 0 to ${said(reading.top, reading.unit === "1" ? "share" : reading.unit)}`)), h("option", { value: -1 }, "nothing"))) : null;
   const where = h("span", { class: "quiet small", role: "status" });
   made.moved = () => { made.remember(); where.textContent = `${moment(view.from / 1e6, view.span / 1e8)} to ${moment(view.to / 1e6, view.span / 1e8)}`; };
   const used = ledger.categories.filter((_, at) => ledger.gpu_s[at] > 0).map(([name]) => name);
