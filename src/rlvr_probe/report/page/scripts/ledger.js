@@ -62,7 +62,7 @@ function ledgerTable(ledger, withMeaning) {
     h("td", { class: "number" }, gpuNumber(gpu_s)),
     h("td", { class: "number" }, percent(gpu_s / total)),
     h("td", { class: "wide-only", style: { width: withMeaning ? "110px" : "34%" } }, h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${100 * gpu_s / total / most}%`, background: fill } }))),
-    withMeaning && h("td", { class: "quiet small" }, meaning));
+    withMeaning && h("td", { class: "quiet small meaning" }, meaning));
   const rows = [];
   for (const [name, parts] of byFamily) {
     const sum = parts.reduce((one, part) => one + part.gpu_s, 0);
