@@ -25,8 +25,7 @@ from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 from rlvr_probe.analysis.ledger import MEANING
 from rlvr_probe.analysis.metrics import CHAPTERS, DERIVED
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS, FAMILIES, SERIES
-from rlvr_probe.cli import COMMANDS
-from rlvr_probe.cli.parser import CommandParser
+from rlvr_probe.cli import COMMANDS, CommandParser
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.counters import COUNTERS

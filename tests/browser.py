@@ -87,16 +87,22 @@ class Browser:
 
     @contextmanager
     def page(
-        self, path: Path, *, width: int = 1440, height: int = 900, dark: bool = False
+        self,
+        path: Path,
+        *,
+        width: int = 1440,
+        height: int = 900,
+        dark: bool = False,
+        fragment: str = "",
     ) -> Iterator[Page]:
-        """A page that was loaded from a file."""
+        """A page that was loaded from a file, with a fragment in its address."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, path.resolve().as_uri())
         for domain in ("Page", "Runtime", "Log", "Network", "Performance"):
             page.ask(f"{domain}.enable")
         page.look(width=width, height=height, dark=dark)
-        page.ask("Page.navigate", url=page.url)
+        page.ask("Page.navigate", url=page.url + fragment)
         page.wait("document.readyState === 'complete' && location.protocol === 'file:'")
         try:
             yield page

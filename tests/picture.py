@@ -20,7 +20,6 @@ from tests.simulator.faults import SlowRank
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "images"
 _RUN: Final = Scenario(5, steps=8, faults=(SlowRank(0.4, rank=5),))
-_SIZE: Final = {"width": 1280, "height": 640}
 
 
 def draw(folder: Path = FOLDER) -> None:
@@ -34,7 +33,7 @@ def draw(folder: Path = FOLDER) -> None:
         Path(temporary, "profile").mkdir()
         with browser(Path(temporary, "profile")) as chromium:
             for theme in ("light", "dark"):
-                with chromium.page(page, dark=theme == "dark", **_SIZE) as tab:
+                with chromium.page(page, dark=theme == "dark", width=1280, height=640) as tab:
                     tab.wait("document.documentElement.hasAttribute('data-ready')")
                     image = tab.ask("Page.captureScreenshot", format="png")["data"]
                 (folder / f"report-{theme}.png").write_bytes(base64.b64decode(image))

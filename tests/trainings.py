@@ -26,7 +26,7 @@ __all__ = ["Runner", "not_shown", "polytrace", "write_workload"]
 _TITLES = ("Steps", "Stages", "Rewards", "Processes")
 _STAGES = ("step", "rollout", "advantage", "update_actor", "eval")
 _COLUMNS = ("step", "samples", "len p50", "trunc", "rollout s", "update s", "step s")
-_FIGURES = ("steps recorded", "prompt tokens", "response tokens", "evaluation apart")
+_FIGURES = ("steps recorded", "prompt tokens", "response tokens", "evaluation, counted apart")
 
 ScenarioT = TypeVar("ScenarioT", bound=Hashable)
 FinishedT = TypeVar("FinishedT")

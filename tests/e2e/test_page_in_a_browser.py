@@ -24,6 +24,7 @@ pytestmark = pytest.mark.conformance
 
 _READY = "document.documentElement.hasAttribute('data-ready')"
 _DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+_WINDOW = "document.querySelector('.tools [role=status]').textContent"
 _TABS = "[...document.querySelectorAll('[role=tab]')].map(one => one.id.slice(4))"
 
 
@@ -118,14 +119,13 @@ def test_tabs_and_the_timeline_can_be_used_from_the_keyboard(
         assert page.run("document.getElementById('panel-timeline').hidden") is False
         page.run("document.querySelector('.lanes').focus()")
         page.run(_DRAWN)
-        where = "document.querySelector('.tools [role=status]').textContent"
-        whole = page.run(where)
+        whole = page.run(_WINDOW)
         page.press("+")
         page.run(_DRAWN)
-        assert page.run(where) != whole
+        assert page.run(_WINDOW) != whole
         page.press("Home", 36)
         page.run(_DRAWN)
-        assert page.run(where) == whole
+        assert page.run(_WINDOW) == whole
 
 
 def test_the_pointer_is_told_what_a_gpu_did(chromium: Browser, written: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_pointer_is_told_what_a_gpu_did(chromium: Browser, written: Path) ->
         page.point(x, y)
         page.wait("!document.getElementById('tip').hidden")
         told = page.run("document.getElementById('tip').innerText")
-        assert told.startswith("GPU 0 (rank 0")
+        assert told.startswith("rank 0 (GPU 0")
         assert "rollout" in told
         assert "step 1" in told
 
@@ -152,6 +152,129 @@ def test_a_number_opens_its_query(chromium: Browser, written: Path) -> None:
         page.run(f"{detail}.querySelector('summary').click()")
         page.wait(f"{detail}.querySelector('pre') !== null")
         assert "SELECT" in page.run(f"{detail}.querySelector('pre').innerText")
+
+
+def test_a_cause_leads_to_its_step_and_back_returns(chromium: Browser, written: Path) -> None:
+    with chromium.page(written) as page:
+        page.wait(_READY)
+        cause = "document.querySelector('.cause-item .links a')"
+        step = page.run(f"{cause}.innerText").removeprefix("step ")
+        page.run(f"{cause}.click()")
+        page.run(_DRAWN)
+        assert page.run("location.hash") == f"#timeline?step={step}"
+        assert page.run("document.getElementById('panel-timeline').hidden") is False
+        assert page.run("document.querySelector('#selection h3').innerText") == f"Step {step}"
+        zoomed = page.run(_WINDOW)
+        page.run("document.querySelector('#selection a[href*=cause]').click()")
+        page.wait("!document.getElementById('panel-overview').hidden")
+        assert page.run("document.querySelector('.cause-item.selected') !== null")
+        page.run("history.back()")
+        page.wait("!document.getElementById('panel-timeline').hidden")
+        assert page.run(_WINDOW) == zoomed
+        page.run("history.back()")
+        page.wait("!document.getElementById('panel-overview').hidden")
+        assert page.run("document.getElementById('selection').childElementCount") == 0
+        assert page.run("location.hash") == "#overview"
+        assert page.complaints == []
+
+
+def test_a_step_leads_to_a_reward_function_and_to_a_trajectory(
+    chromium: Browser, written: Path
+) -> None:
+    with chromium.page(written) as page:
+        page.wait(_READY)
+        for kind, section in (("function", "rewards"), ("trajectory", "timeline")):
+            page.run("location.hash = '#timeline?step=2'")
+            page.wait("document.querySelector('#selection h3')?.innerText === 'Step 2'")
+            page.run(f"document.querySelector('#selection a[href*=\"select={kind}%3A\"]').click()")
+            page.run(_DRAWN)
+            assert page.run("location.hash").startswith(f"#{section}?")
+            text = page.run("document.getElementById('selection').innerText").lower()
+            assert kind in text
+            assert page.run(f"document.getElementById('panel-{section}').hidden") is False
+        assert page.complaints == []
+
+
+def test_an_address_that_is_opened_anew_restores_the_position(
+    chromium: Browser, written: Path
+) -> None:
+    with chromium.page(written) as page:
+        page.wait(_READY)
+        page.run("location.hash = '#timeline?step=3'")
+        page.wait("document.querySelector('#selection h3')?.innerText === 'Step 3'")
+        page.run("document.querySelector('.lanes').focus()")
+        page.press("+")
+        page.wait("location.hash.includes('time=')")
+        window, fragment = page.run(_WINDOW), page.run("location.hash")
+    with chromium.page(written, fragment=fragment) as page:
+        page.wait(_READY)
+        page.run(_DRAWN)
+        assert page.run("document.querySelector('#selection h3').innerText") == "Step 3"
+        assert page.run(_WINDOW) == window
+        assert page.run("location.hash") == fragment
+
+
+def test_search_finds_a_trajectory_and_a_function(chromium: Browser, written: Path) -> None:
+    with chromium.page(written) as page:
+        page.wait(_READY)
+        page.press("/", 191)
+        assert page.run("document.activeElement.id") == "search"
+        for text, kind in (("trajectory step 2", "trajectory"), ("code_reward", "function")):
+            page.run(
+                f"(() => {{ const field = document.getElementById('search'); "
+                f"field.value = {text!r}; field.dispatchEvent(new Event('input')); }})()"
+            )
+            page.run(_DRAWN)
+            assert page.run("new URLSearchParams(location.hash.split('?')[1]).get('q')") == text
+            hits = page.run(
+                "[...document.querySelectorAll('#results .hits li')]"
+                ".map(hit => [hit.querySelector('span').innerText, hit.querySelector('a').hash])"
+            )
+            [hash_, *_] = [address for found, address in hits if found == kind]
+            assert f"select={kind}%3A" in hash_
+        page.run("document.querySelector('#results .hits a').click()")
+        page.run(_DRAWN)
+        assert page.run("document.getElementById('results').childElementCount") == 0
+        page.run("history.back()")
+        page.wait("document.getElementById('search').value === 'code_reward'")
+        page.run("location.hash = '#overview?q=nothing-is-called-so'")
+        page.wait("document.getElementById('results').innerText.startsWith('Found: 0')")
+        assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    "chart",
+    ["#panel-overview svg.leads", "#panel-ledger canvas.heat", "#panel-overview .stack > *"],
+)
+def test_a_bar_leads_to_its_step(chromium: Browser, written: Path, chart: str) -> None:
+    with chromium.page(written) as page:
+        page.wait(_READY)
+        open_tab(page, chart.split()[0].removeprefix("#panel-"))
+        page.run(
+            f"(() => {{ const node = document.querySelector({chart!r});"
+            "const frame = node.getBoundingClientRect();"
+            "node.dispatchEvent(new MouseEvent('click', { bubbles: true,"
+            " clientX: frame.right - 20, clientY: frame.bottom - 40 })); })()"
+        )
+        page.run(_DRAWN)
+        step = "4" if "stack" not in chart else page.run("location.hash").partition("step=")[2]
+        assert page.run("location.hash") == f"#timeline?step={step}"
+        assert page.run("document.querySelector('#selection h3').innerText") == f"Step {step}"
+
+
+@pytest.mark.parametrize("width", [1440, 420])
+def test_axes_have_names_with_units(chromium: Browser, written: Path, width: int) -> None:
+    with chromium.page(written, width=width) as page:
+        page.wait(_READY)
+        for name in page.run(_TABS):
+            open_tab(page, name)
+        charts = page.run(
+            "[...document.querySelectorAll('.plot svg')]"
+            ".map(chart => [...chart.querySelectorAll('.axis-name')].map(name => name.textContent))"
+        )
+        assert len(charts) > 10
+        assert all(len(names) == 2 and all(names) for names in charts)
+        assert ["step", "GPU time, GPU-min"] in charts
 
 
 def test_hostile_names_are_read_and_not_run(

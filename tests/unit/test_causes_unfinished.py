@@ -15,7 +15,7 @@ from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report.characterize import lay_out_characterization
 from rlvr_probe.report.document import Line
-from rlvr_probe.report.page.headline import headline
+from rlvr_probe.report.page.summary import summary
 from tests import today
 from tests.journals import MONO_NS, SECOND, JournalFile, fake_proc
 from tests.unit.test_ledger_by_hand import Job, fake_machine
@@ -242,11 +242,10 @@ def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     lines = [one.text for one in lay_out_characterization(made) if isinstance(one, Line)]
     if s < 120:
         assert found == []
-        rest = f"{100 * (s + 2.5) / (s + 59.5):.0f} % of rank time went to 'between stages'"
-        rest += ", of which no cause is known"
+        rest = f"{100 * (s + 2.5) / (s + 59.5):.0f} % of rank time is bubble, of unknown cause"
         said = f"{NO_CAUSE}; {rest}" if not made.causes else rest
         assert said in lines
-        assert headline(made, made.ledger)[1].lower() == f"{said}.".lower()
+        assert summary(made, made.ledger)[1].lower() == f"{said}.".lower()
         return
     [first] = found
     assert first.title.startswith(

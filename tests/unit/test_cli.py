@@ -19,7 +19,7 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.cli import characterize, exporters
-from rlvr_probe.cli.placing import placed, placed_file
+from rlvr_probe.cli.output import placed, placed_file
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.model.trace import Trace
@@ -160,8 +160,8 @@ def test_convert_says_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     training.journal.close(end=False)
     assert convert(str(tmp_path / "runs"), tmp_path / "out") == 0
     assert capsys.readouterr().out.splitlines()[1:3] == [
-        "  left out: 1 x evaluation, 8 trajectories",
-        "  left out: 1 x step that not every rank finished, 8 trajectories",
+        "  omitted: 1 x evaluation, 8 trajectories",
+        "  omitted: 1 x step that not every rank finished, 8 trajectories",
     ]
 
 
@@ -458,7 +458,7 @@ def test_validate_refuses_what_is_no_workload(
 ) -> None:
     (tmp_path / "file").touch()
     for path, message in (
-        (tmp_path, "is no workload of a known format (toy)"),
+        (tmp_path, "is not a workload of a known format (toy)"),
         (tmp_path / "gone", "does not exist"),
         (tmp_path / "file", "is not a directory"),
     ):

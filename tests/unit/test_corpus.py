@@ -27,7 +27,7 @@ from rlvr_probe.model.trace import Span, Trace
 from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
-from rlvr_probe.report.processes import short_state
+from rlvr_probe.report.tables import short_state
 from tests import today, trainings
 from tests.agreeing import disagreements
 from tests.corpus.books import BOOKS, Told
@@ -292,7 +292,7 @@ _APART = (
 def test_the_wait_for_a_reward_is_not_called_the_time_of_its_function(
     recording: Opened, printed: str
 ) -> None:
-    assert re.search(f"reward functions, all calls that ended: {printed}", recording.screen)
+    assert re.search(f"reward functions \\(ended calls\\): {printed}", recording.screen)
     waits = {one["function"]: one["waited"] for one in summarize(recording.trace)["rewards"]}
     assert set(waits.values()) == {"waited" in printed}
 
@@ -350,9 +350,7 @@ def test_a_run_whose_processes_all_ended_is_told_to_be_over(recording: Opened) -
     assert {one.state for one in recording.trace.processes} == {"exited"}
     heading, *told = said("stuck", "--no-stacks", str(recording.run)).splitlines()
     assert heading == f"{recording.run.name} · {len(recording.trace.processes)} exited"
-    assert [line.partition(", last seen ")[0] for line in told] == [
-        "it is over: its training returned"
-    ]
+    assert [line.partition(", last seen ")[0] for line in told] == ["finished: training returned"]
 
 
 # ---------------------------------------------------------------- what is made of them

@@ -112,7 +112,7 @@ def test_who_may_not_read_the_newest_run_is_told_that_an_older_one_is_taken(shar
     )
     told = [line for line in done.stderr.splitlines() if "may be newer" in line]
     assert told == [
-        "rlvr-probe: warning: newest (and 1 more) may be newer and may not be read: it belongs to"
+        "rlvr-probe: warning: newest (and 1 more) may be newer and is not readable: it belongs to"
         " root, group root (mode drwx------); this is mine"
     ] * (len(commands) - 1)
     assert len(re.findall(r"^0$", done.stdout, re.MULTILINE)) == len(commands)

@@ -16,6 +16,7 @@ from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.analysis.summary.attribution import Attribution
 from rlvr_probe.analysis.summary.stage_devices import StageDevices, stage_devices
 from rlvr_probe.model import names
+from rlvr_probe.model.counters import BY_NAME
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
@@ -136,7 +137,7 @@ def test_where_nobody_tells_the_gpus_of_the_node_are_shown_as_such(tmp_path: Pat
     other.close()
     found = by_stage(read_run(tmp_path))
     assert (found["rollout"].scope, found["rollout"].devices) == ("node", 2)
-    assert "no process told which GPUs it works on: these are all of its node" in text(tmp_path)
+    assert "GPUs of each process unknown: shown are all of its node" in text(tmp_path)
 
 
 def test_of_several_that_it_may_use_none_is_taken_for_its_own(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_two_ranks_on_one_gpu_share_it_and_its_energy_counts_once(tmp_path: Path
     assert attribution.is_shared(rollout, gpu(0))
     energy_j = device.over(rollout.start_ns, rollout.end_ns).total("energy_j")
     assert energy_j == pytest.approx(true_j, rel=0.06)
-    assert "shared: other processes worked on these GPUs" in text(tmp_path)
+    assert "shared: other processes used these GPUs" in text(tmp_path)
 
 
 def test_a_second_job_on_the_gpus_of_a_driver_shares_them(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_gpu_without_profiling_shows_how_busy_it_was(tmp_path: Path) -> None:
     assert "any kernel" in said
     assert "75%" in said
     assert " SM " not in said
-    assert "not known: sm_active, tensor_active: no GPM before Hopper" in said
+    assert "unknown: sm_active, tensor_active: no GPM before Hopper" in said
     assert "1 x NVIDIA A100 on node-1, read 5 times a second" in said
 
 
@@ -285,8 +286,15 @@ def test_the_host_is_shown_beside_the_gpus(tmp_path: Path) -> None:
     journal.event(names.DEVICE, 0, device=1, uuid="host-1", kind="host", vendor="linux", hz=5.0)
     for tick in range(300):
         journal.event(names.DEVICE_SAMPLE, tick / 5, device=1, cpu_s=tick / 5 * 12.5, memory_b=3e11)
+        journal.event(
+            names.DEVICE_STATE, tick / 5, device=1,
+            network_tx_b=1e3 * tick, network_rx_b=1e3 * tick, io_read_b=1e3 * tick,
+        )  # fmt: skip
     journal.close()
     found = by_stage(read_run(tmp_path), "host")
+    rates = found["reward"].per_second
+    assert len(rates) == 4
+    assert list(rates) == [name for name in BY_NAME if name in rates]
     assert found["reward"].per_second["cpu_s"] == pytest.approx(12.5)
     assert found["reward"].maxima["memory_b"] == 3e11
     assert re.search(r"reward +1 .* 12\.5\n", text(tmp_path))
@@ -325,9 +333,9 @@ def test_what_gpus_cannot_tell_is_shown_with_each_reason_and_of_how_many(tmp_pat
     rank(tmp_path, 0, 1).journal.close()
     shown = " ".join(text(tmp_path).split())
     of = "(of 2 of 3 GPUs)"
-    assert f"not known: {', '.join(gpm)}: no GPM: no permission (4) {of}" in shown
-    assert f"not known: energy_j, power_w: not supported (3) {of}" in shown
-    assert f"not known: memory_b: NVML error 999; asked again each minute {of}" in shown
+    assert f"unknown: {', '.join(gpm)}: no GPM: no permission (4) {of}" in shown
+    assert f"unknown: energy_j, power_w: not supported (3) {of}" in shown
+    assert f"unknown: memory_b: NVML error 999; asked again each minute {of}" in shown
     assert "pcie_tx_b_per_s: its counter goes round" in shown
     assert "(of 1 of 3 GPUs)" in shown
     assert "GPU FAULT: unresponsive of GPU-00000000" in shown

@@ -26,7 +26,7 @@ import pytest
 from rlvr_probe import cli, filesystem
 from rlvr_probe.devices.gpm import METRICS
 from rlvr_probe.doctor import Examination, devices, examine, lay_out, startup, storage
-from rlvr_probe.doctor.child import Child
+from rlvr_probe.doctor.startup import Child
 from rlvr_probe.doctor.storage import Storage, examine_storage
 from rlvr_probe.probe import election
 from rlvr_probe.registry import discover
@@ -438,7 +438,7 @@ def test_a_disk_that_takes_no_data_is_a_problem(
 def test_a_file_in_the_way_and_a_folder_that_takes_no_files_are_problems(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = examine_storage(tmp_path / "file" / "runs", 30)
-    assert (found.writable, found.reason) == (False, f"{tmp_path / 'file'} is no folder")
+    assert (found.writable, found.reason) == (False, f"{tmp_path / 'file'} is not a folder")
     found = examine_storage(Path("/proc/runs"), 30)
     assert found.writable is False
     assert str(found.reason).startswith("/proc takes no file (")
@@ -498,9 +498,7 @@ def test_a_disk_with_less_room_than_has_to_stay_free_is_a_problem(
     [note] = found.notes
     assert re.search(r"has room for [\d,]+ MiB beside the [\d,]+ MiB that have to stay", note)
     headline = printed(found).splitlines()[0]
-    assert headline.endswith(
-        ": found nothing that attach() would miss, but too little room for a long run"
-    )
+    assert headline.endswith(": OK: everything will be recorded, but room is short for a long run")
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
@@ -546,7 +544,7 @@ def test_settings_in_effect_are_said_and_no_other_variable(look: Examine) -> Non
     assert found.settings.values["flush_s"] == 0.5
     assert found.settings.variables["RLVR_PROBE_FLUSH_S"] == "0.5"
     assert found.settings.unknown_variables == ("RLVR_PROBE_FLUSHS",)
-    assert found.notes == ("RLVR_PROBE_FLUSHS is no setting and is ignored",)
+    assert found.notes == ("RLVR_PROBE_FLUSHS is not a setting; it is ignored",)
     assert SECRET not in json.dumps(found.to_json()) + printed(found)
 
 
@@ -564,7 +562,7 @@ def test_a_run_folder_that_is_open_to_everybody_is_a_note(look: Examine, tmp_pat
     (tmp_path / "runs" / "job").chmod(0o777)
     found = look(RLVR_PROBE_RUN_ID="job")
     assert found.problems == ()
-    assert any("open to everybody" in note and "job+1" in note for note in found.notes)
+    assert any("open to everyone" in note and "job+1" in note for note in found.notes)
     assert found.storage is not None
     assert found.storage.path.endswith("/runs/job+1")
 
@@ -572,7 +570,7 @@ def test_a_run_folder_that_is_open_to_everybody_is_a_note(look: Examine, tmp_pat
 def test_a_setting_that_cannot_be_used_is_a_problem(look: Examine) -> None:
     found = look(RLVR_PROBE_QUEUE_ROWS="many")
     assert found.problems == (
-        "settings cannot be used: RLVR_PROBE_QUEUE_ROWS is 'many': expected a whole number from 1 "
+        "invalid settings: RLVR_PROBE_QUEUE_ROWS is 'many': expected a whole number from 1 "
         "to 10000000",
     )
     assert found.storage is None
@@ -675,11 +673,13 @@ def test_the_report_says_the_verdict_first_and_marks_what_is_wrong(
     source.write_text(source.read_text().replace("def generate", "def sample"))
     lines = lay_out(look(RLVR_PROBE_FLUSHS="1"))
     version = metadata.version("rlvr-probe")
-    assert lines[0] == Line(f"rlvr-probe {version}: attach() would miss something", "title")
+    assert lines[0] == Line(
+        f"rlvr-probe {version}: INCOMPLETE: something will not be recorded", "title"
+    )
     assert lines[1].style == "alarm"
     assert lines[1].text.startswith("  ✗ 1 of 4 hook points of toyrl 1.2.3 do not resolve")
     text = "\n".join(line.text for line in lines)
-    assert "\n  ! RLVR_PROBE_FLUSHS is no setting" in text
+    assert "\n  ! RLVR_PROBE_FLUSHS is not a setting" in text
     assert "\n  ✗ toyrl 1.2.3  3 of 4 hook points resolve; in the tested >=1,<2" in text
     assert "\nHook points of toyrl 1.2.3\n  ✗ toyrl:Trainer has no generate\n" in text
     assert "\n  · toyrl:Trainer.of_a_later_release: not in this release, optional\n" in text
@@ -727,7 +727,7 @@ def test_the_command_exits_with_1_if_something_would_be_missed(
 ) -> None:
     monkeypatch.setenv("RLVR_PROBE_FRAMEWORKS", "none")
     assert cli.main(["doctor", "--out", str(tmp_path / "runs")]) == 0
-    assert "found nothing that attach() would miss" in capsys.readouterr().out
+    assert "OK: everything will be recorded" in capsys.readouterr().out
     (tmp_path / "runs").touch()
     assert cli.main(["doctor", "--out", str(tmp_path / "runs"), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["complete"] is False

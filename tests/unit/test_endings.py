@@ -1,4 +1,4 @@
-"""Who was ended with the training, and who died: what a recording proves of either.
+"""Who was ended with the run, and who died: what a recording proves of either.
 
 Ray kills the processes of a job when it ends. In each job here a controller does two steps, the
 second from 10 s to 20 s; only who ``closes`` has closed its journal.
@@ -125,7 +125,7 @@ def test_of_a_job_that_ray_ended_in_order_nobody_died(tmp_path: Path) -> None:
         ("TaskRunner", "rank_0", "rank_1", "task"), ENDED
     )
     drawn = shown(tmp_path / "run", Machine(tmp_path / "proc"))
-    assert "5 processes: 4 ended with the training, 1 exited" in drawn
+    assert "5 processes: 4 ended with the run, 1 exited" in drawn
     assert "died" not in drawn
 
 
@@ -276,6 +276,6 @@ def test_of_many_processes_show_names_those_that_died_first(tmp_path: Path) -> N
     ranks = {f"rank_{number:02}": 20.1 for number in range(30)} | {"rank_17": 12.0}
     Job(tmp_path).states(driver=None, TaskRunner=None, **ranks)
     drawn = shown(tmp_path / "run", Machine(tmp_path / "proc"))
-    assert "32 processes: 1 died, 29 ended with the training, 2 exited" in drawn
+    assert "32 processes: 1 died, 29 ended with the run, 2 exited" in drawn
     table = drawn[drawn.index("\nProcesses\n") :].splitlines()
     assert table[3].split()[:4] == ["19", "rank_17", "1020", "died"]

@@ -130,7 +130,7 @@ def test_show_says_who_did_what_and_keeps_calls_out_of_the_stages(tmp_path: Path
     ]  # fmt: skip
     assert "processes: 1 TaskRunner (trains), 3 AgentLoopWorker, 2 WorkerDict, 1 driver" in drawn
     assert "of 24 groups 16 passed the filter, 16 were trained on" in drawn
-    assert "saw weights that were older than the newest" in drawn
+    assert "used stale weights" in drawn
     assert (summary["rpcs"]["calls"], summary["rpcs"]["unjoined"]) == (12, 0)
     methods = {one["method"]: one for one in summary["rpcs"]["methods"]}
     assert methods["update_weights"]["caller_s"] is None

@@ -83,7 +83,7 @@ def test_it_is_counted_apart(record: Any, tmp_path: Path) -> None:
     assert counts == {"values": 2, "not_finite": 2, "missing": 1, "mean": 0.75}
     text = io.StringIO()
     render(summarize(trace), text)
-    assert "NaN  none" in text.getvalue()
+    assert "NaN  missing" in text.getvalue()
 
     with open_tables(tmp_path, threads=1) as tables:
         rows = tables.sql.execute("SELECT value FROM reward ORDER BY trajectory_id").fetchall()

@@ -18,16 +18,17 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.characterization import Characterization, characterize
-from rlvr_probe.analysis.ledger import CATEGORIES
+from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, NAMES
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
+from rlvr_probe.analysis.page.timeline import timeline_of
 from rlvr_probe.analysis.results import Chapter, Evidence, Figure
 from rlvr_probe.recording.tables import Tables
+from rlvr_probe.report.characterize import lay_out_characterization
+from rlvr_probe.report.document import Grid
 from rlvr_probe.report.page import page_text
 from rlvr_probe.report.page.document import document
-from rlvr_probe.report.page.plain import clean, drawn, embedded
-from rlvr_probe.report.page.shares import SHARES
-from rlvr_probe.report.page.tracks import timeline_of
-from rlvr_probe.report.page.written import SCRIPTS
+from rlvr_probe.report.page.encode import SHARES, clean, drawn, embedded
+from rlvr_probe.report.page.write import SCRIPTS
 from tests import today
 from tests.hostile import HOSTILE
 from tests.simulated import SMALL, Corpus
@@ -152,10 +153,27 @@ def test_scripts_set_texts_and_never_markup() -> None:
 
 def test_every_category_has_a_colour_in_both_themes_and_a_name() -> None:
     style = (SOURCES / "page.css").read_text(encoding="utf-8")
-    names = (SOURCES / "scripts" / "categories.js").read_text(encoding="utf-8")
     for category in CATEGORIES:
         assert len(re.findall(rf"--k-{re.sub('[._]', '-', category)}: #", style)) == 2
-        assert f'["{category}", ' in names
+    assert set(NAMES) == set(CATEGORIES)
+    assert len(set(NAMES.values())) == len(NAMES)
+    assert {category.partition(".")[0] for category in CATEGORIES} == set(FAMILIES)
+
+
+def test_the_page_and_the_terminal_call_a_category_the_same(
+    found: tuple[Tables, Characterization],
+) -> None:
+    assert document(*found)["categories"] == NAMES
+    [table] = [one for one in lay_out_characterization(found[1]) if isinstance(one, Grid)]
+    rows = [row[0] for row in table.rows]
+    assert {"rollout", "wait for rollout", "unaccounted"} <= set(rows)
+    assert set(rows) <= {*NAMES.values(), *FAMILIES.values(), "training"}
+
+
+def test_gpus_are_in_the_order_of_their_ranks(found: tuple[Tables, Characterization]) -> None:
+    page = document(*found)
+    ranks = [gpu["rank"] for gpu in page["timeline"]["gpus"]]
+    assert ranks == sorted(ranks) == [first["rank"] for first, _ in page["ledger"]["map"]["ends"]]
 
 
 def seen(colour: str, eye: tuple[tuple[float, float, float], ...]) -> tuple[float, float, float]:

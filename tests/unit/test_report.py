@@ -139,7 +139,7 @@ def test_what_a_sidecar_could_not_do_is_said(tmp_path: Path) -> None:
         sidecar.row("fault", 1, "live.otlp", f"rejected{number}", 1_200 - number)
     sidecar.close()
     said = " ".join(text(summary(tmp_path)).split())
-    assert "FAULTS of the sidecar, which the run does not see: 1,200 in live.otlp:" in said
+    assert "FAULTS inside the sidecar, hidden from the run: 1,200 in live.otlp:" in said
     assert "1,196 in live.otlp: rejected4, and 1 more" in said
 
 
@@ -214,7 +214,7 @@ def test_a_recording_without_training_can_be_shown(tmp_path: Path) -> None:
     journal.close()
     shown = text(summary(tmp_path))
     assert re.search(r"Your spans\n.*\n +mine +2 +2\.00 +3\.00 +4\.00\n", shown)
-    assert "no training step was recorded" in shown
+    assert "no training step recorded" in shown
     assert "1 process exited" in shown
 
 

@@ -257,7 +257,7 @@ def test_show_says_what_engines_did(tmp_path: Path) -> None:
     shown = io.StringIO()
     render(summary, shown)
     assert (
-        "2 requests to engines, 1 of no turn that is known, 66.7% of their prompt tokens cached,"
+        "2 requests to engines, 1 without a known turn, 66.7% of their prompt tokens cached,"
         " 1 preempted, 1 times in all"
     ) in " ".join(shown.getvalue().split())
     assert "prefill" in shown.getvalue()

@@ -463,10 +463,10 @@ def test_the_first_line_below_the_title_is_the_answer() -> None:
     text = said(tool).splitlines()[1]
     assert text == (
         "rank 2 (pid 102 on host) is stuck: tool_call search open for 10.0 min;"
-        " 99 of 100 took 0.500 s or less, of 100"
+        " P99 of 100 before: 0.500 s"
     )
     assert said(member(0, work(1, "reward", 1), reward=1)).splitlines() == [
-        "run · 1 running", "nothing is open for unusually long",
+        "run · 1 running", "OK: nothing takes unusually long",
     ]  # fmt: skip
 
 

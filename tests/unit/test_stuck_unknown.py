@@ -50,21 +50,21 @@ def test_the_first_of_a_kind_are_overdue_by_the_fallbacks(
 def test_what_speaks_is_said_with_its_setting() -> None:
     assert said(member(0, work(1, "checkpoint", 900))).splitlines()[1] == (
         "rank 0 (pid 100 on host) may be stuck: checkpoint open for 15.0 min; none ended before:"
-        " told past 10.0 min (--unknown-after)"
+        " limit 10.0 min (--unknown-after)"
     )
     one = member(0, work(1, "checkpoint", 900))
     one.past["checkpoint", ""] = times(10, 20)
     assert said(one).splitlines()[1] == (
         "rank 0 (pid 100 on host) may be stuck: checkpoint open for 15.0 min; 2 of 20 ended before,"
-        " in 20.0 s at most: told past 3.3 min (--unknown-times, --unknown-after)"
+        " in 20.0 s at most: limit 3.3 min (--unknown-times, --unknown-after)"
     )
 
 
 def test_what_is_not_known_does_not_reassure() -> None:
     text = said(member(0, work(1, "rollout", 40)))
     assert text.splitlines()[1:] == [
-        "nothing is past its limit, and what is usual is not known yet:",
-        "rank 0 (pid 100 on host): rollout open for 40.0 s; none ended before: told past 10.0 min"
+        "nothing is past its limit; usual durations are not known yet:",
+        "rank 0 (pid 100 on host): rollout open for 40.0 s; none ended before: limit 10.0 min"
         " (--unknown-after)",
     ]
 
@@ -80,7 +80,7 @@ def test_the_fallbacks_are_settings(tmp_path: Path, capsys: pytest.CaptureFixtur
     recorded(tmp_path / "run", steps=3, since_s=150.0)
     given = ["stuck", str(tmp_path / "run"), "--no-stacks"]
     assert cli.main(given) == cli.UNSOUND
-    assert "told past 2.0 min" in capsys.readouterr().out.replace("\n ", "")
+    assert "limit 2.0 min" in capsys.readouterr().out.replace("\n ", "")
     assert cli.main([*given, "--unknown-times", "400"]) == cli.OK
     assert cli.main([*given, "--unknown-times", "400", "--unknown-after", "140"]) == cli.UNSOUND
     for wrong in ("0", "nan", "soon"):
@@ -120,7 +120,7 @@ def test_a_step_that_does_not_end_is_told_though_all_in_it_does() -> None:
     assert verdicts(one) == [(0, "overdue", "step")]
     assert said(one).splitlines()[1] == (
         "rank 0 (pid 100 on host) is stuck: step open for 6.7 min, in it rollout for 20.0 s;"
-        " 99 of 100 took 100.0 s or less, of 100"
+        " P99 of 100 before: 100.0 s"
     )
 
 
@@ -246,9 +246,7 @@ def test_who_waits_to_be_used_is_not_before_a_step() -> None:
     assert verdicts(waits, trainer) == [(0, "open", "step"), (None, "idle", None)]
     server = member(None, turn=5)
     assert verdicts(waits, server) == [(None, "idle", None)] * 2
-    assert said(waits, server).splitlines()[1] == (
-        "nothing that is recorded is open: whether it goes on cannot be told"
-    )
+    assert said(waits, server).splitlines()[1] == ("nothing recorded is open: progress unknown")
 
 
 # ---------------------------------------------------------------- who is missed
@@ -273,7 +271,7 @@ def test_a_rank_that_did_not_come_is_named_before_those_that_wait(others: int) -
     assert first == (0, "missing", BETWEEN)
     assert rest == [(rank, "overdue", "update_actor") for rank in range(1, others + 1)]
     line = (
-        f"rank 0 (pid 100 on host) has not come to where {others} of its role wait unusually long"
+        f"rank 0 (pid 100 on host) has not reached where {others} of its role wait unusually long"
     )
     assert said(*waiting, late).splitlines()[1].startswith(line)
 
@@ -334,8 +332,8 @@ def test_a_run_that_is_gone_without_an_end_is_not_calm() -> None:
     assert verdicts(*gone) == [(0, "gone", BETWEEN), (1, "gone", BETWEEN)]
     assert said(*gone).splitlines()[:3] == [
         "run · 2 died",
-        "no process of it runs any more, last seen 100.0 s ago, and no training returned: it was"
-        " killed, or crashed, or runs where its processes cannot be seen from here",
+        "all processes are gone, last seen 100.0 s ago, and no training returned: killed, crashed,"
+        " or out of sight of this machine",
         "rank 0 (pid 100 on host) was at between_steps for at least 5.00 s",
     ]
 
@@ -346,11 +344,11 @@ def test_what_ends_with_its_training_is_not_missed() -> None:
     trainer.returned = True
     assert examine([trainer, *workers], BOOT, NOW) == []
     assert said(trainer, *workers).splitlines() == [
-        "run · 1 exited · 2 ended", "it is over: its training returned, last seen 10.0 s ago",
+        "run · 1 exited · 2 ended", "finished: training returned, last seen 10.0 s ago",
     ]  # fmt: skip
     trainer.returned = False
     assert said(trainer, *workers).splitlines()[1] == (
-        "it is over: every process has ended, last seen 10.0 s ago, and its training did not"
+        "ended: every process has ended, last seen 10.0 s ago, and training did not"
         " return by itself"
     )
 
@@ -388,12 +386,12 @@ def test_a_run_of_another_machine_is_not_called_calm() -> None:
     ]
     assert said(*far, boot="another").splitlines()[:3] == [
         "run · 2 unknown",
-        "nothing was open for unusually long, as far as can be told from here",
-        "whether its 2 processes elsewhere live cannot be told from here: run this where they run;"
-        " the last sign of life of any came 10.0 s ago by wall clocks",
+        "nothing visible from here took unusually long",
+        "2 processes on other machines, state unknown: run this there; last sign of life 10.0 s ago"
+        " by wall clocks",
     ]
     far[0].heartbeat_ns = NOW + 3_600 * SECOND
-    assert "came 60.0 min from now, as clocks differ, by wall" in said(*far, boot="another")
+    assert "life 60.0 min from now, as clocks differ, by wall" in said(*far, boot="another")
 
 
 def test_a_rank_of_another_machine_that_was_seen_long_before_others_is_silent() -> None:
@@ -484,9 +482,9 @@ def test_a_step_that_generates_again_and_again_is_starved(tmp_path: Path) -> Non
     text = "\n".join(getattr(block, "text", "") for block in lay_out_stuck(
         "run", [found], standing_of([found.member], [found], 0), {}))  # fmt: skip
     assert (
-        "generates and trains on nothing: it generated 7 times in this step, at most 2 times in one"
-        " before: as when no group passes a filter: step open for 11.7 min, in it rollout for"
-        " 6.7 min; 3 of 20 ended before, in 60.0 s at most: told past 10.0 min"
+        "generates without training: it generated 7 times in this step, at most 2 times in an"
+        " earlier one: as when no group passes a filter: step open for 11.7 min, in it rollout for"
+        " 6.7 min; 3 of 20 ended before, in 60.0 s at most: limit 10.0 min"
     ) in text
     assert (found.member.rank, found.member.group_size) == (3, 4)
     assert first(sifted(tmp_path / "few", steps=3, rounds=6)).verdict != "starved"
@@ -552,7 +550,7 @@ def test_a_rollout_without_an_end_is_told_though_trajectories_end() -> None:
     worker = member(None, turn=10, last_s=999.0)
     worker.active_ns = 999 * SECOND
     text = said(controller, worker)
-    assert "the last thing in it ended 1.00 s ago; none ended before: told 10.0 min after" in text
+    assert "the last thing in it ended 1.00 s ago; none ended before: limit 10.0 min after" in text
     found = examine([controller, worker], BOOT, NOW, Fallback(after_s=80))
     assert found[0].verdict == "overdue"
     assert found[0].limit is not None

@@ -127,5 +127,5 @@ def test_a_run_too_short_for_an_interval_has_no_alarm(ranks: Told, tmp_path: Pat
         lines = [one for one in lay_out_characterization(found) if isinstance(one, Line)]
         assert any(line.style == "alarm" for line in lines) is not early
         assert any(said in line.text for line in lines) is early
-    assert page["headline"][1].startswith(f"No more than a hint, as {said}: ")
+    assert page["headline"][1].startswith(f"Only a hint, as {said}: ")
     assert [cause["early"] for cause in page["causes"]] == [True]

@@ -61,8 +61,8 @@ def test_what_a_service_was_asked_again_is_known_of_each_trajectory_and_shown(
     assert (shown["values"], shown["retries"], shown["timeouts"]) == (2, 7, 7)
     text = io.StringIO()
     render(summary, text)
-    assert "asked again" in text.getvalue()
-    assert "timed out" in text.getvalue()
+    assert "retries" in text.getvalue()
+    assert "timeouts" in text.getvalue()
 
 
 def test_a_function_of_ones_own_is_asked_by_nobody(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_function_of_ones_own_is_asked_by_nobody(tmp_path: Path) -> None:
     assert (shown["retries"], shown["timeouts"]) == (None, None)
     text = io.StringIO()
     render(summary, text)
-    assert "asked again" not in text.getvalue()
+    assert "retries" not in text.getvalue()
 
 
 @pytest.mark.parametrize(

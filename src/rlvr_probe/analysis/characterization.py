@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.causes.unfinished import dead_processes
-from rlvr_probe.analysis.ledger import Ledger, make_ledger
+from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, NAMES, Ledger, make_ledger
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.analysis.results import Answer, Chapter, query
@@ -107,23 +107,19 @@ def _notes(tables: Tables) -> list[str]:
 
 
 LOST: Final[Mapping[str, tuple[str, ...]]] = {
-    "waiting for the last of a rollout": ("wait.rollout",),
-    "waiting for rewards": ("wait.reward",),
-    "waiting for other ranks": ("wait.update", "wait.refit"),
-    "between stages": ("bubble",),
-    "overhead": (
-        "overhead.data", "overhead.dispatch", "overhead.advantage", "overhead.probe",
-    ),
-    "unaccounted": ("unaccounted",),
-}  # fmt: skip
+    **{NAMES[name]: (name,) for name in CATEGORIES if name.startswith("wait.")},
+    NAMES["bubble"]: ("bubble",),
+    FAMILIES["overhead"]: tuple(name for name in CATEGORIES if name.startswith("overhead.")),
+    NAMES["unaccounted"]: ("unaccounted",),
+}
 """What GPUs did while they did no work, and what of the ledger is in it."""
 
-NO_CAUSE: Final = "no cause stands out of the noise of this run"
+NO_CAUSE: Final = "no cause found: nothing exceeds the run's own noise"
 
 _MUCH: Final = 0.1
 """Share of the time of all GPUs from which on it is said to be unexplained."""
 
-_WAITED: Final = "waiting"
+_WAITED: Final = "wait for "
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,5 +154,5 @@ def unexplained(found: Characterization) -> Unexplained | None:
     if share < _MUCH:
         return None
     time = found.unit.say("GPU time")
-    sentence = f"{100 * share:.0f} % of {time} went to '{most}', of which no cause is known"
+    sentence = f"{100 * share:.0f} % of {time} is {most}, of unknown cause"
     return Unexplained(sentence, not causes or share > causes[0].share)

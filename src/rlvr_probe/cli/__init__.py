@@ -7,8 +7,8 @@ Exit codes, the same for every command but ``run``, which passes on that of its 
 
 ====  =========================================================================================
 0     done
-1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that a
-      recording would miss, ``stuck`` something that takes too long, or died
+1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that
+      will not be recorded, ``stuck`` something that takes too long, or died
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
       in the way, a full disk, a collector that does not answer, or does not take everything
 130   interrupted
@@ -21,12 +21,23 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from rlvr_probe.cli.parser import CommandParser
 from rlvr_probe.exceptions import ProbeError
 
-__all__ = ["COMMANDS", "INTERRUPTED", "OK", "UNABLE", "UNSOUND", "main"]
+__all__ = [
+    "COMMANDS",
+    "INTERRUPTED",
+    "OK",
+    "UNABLE",
+    "UNSOUND",
+    "CommandParser",
+    "Subparsers",
+    "add_run",
+    "main",
+]
 
 OK = 0
 UNSOUND = 1
@@ -47,10 +58,40 @@ COMMANDS = (
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
-something that a recording would miss, stuck something that takes too long, or died); 2 it
+something that will not be recorded, stuck something that takes too long, or died); 2 it
 could not be done (wrong usage, no such recording, nothing to convert, a folder in the way, a
 full disk, a collector that does not answer or does not take everything); 130 interrupted.
 'run' exits with the code of its command."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that can look at its arguments to find out which ones it takes.
+
+    Attributes:
+        extend: Called once, with the parser and what it shall parse; it may add arguments.
+    """
+
+    extend: Callable[[argparse.ArgumentParser, Sequence[str]], None] | None = None
+
+    # The overloads of the standard library say no more than this.
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """Let ``extend`` add arguments, then parse; as the method of the standard library."""
+        extend, self.extend = self.extend, None
+        if extend is not None:
+            extend(self, args or ())
+        return super().parse_known_args(args, namespace)
+
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a run."""
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
+    )
 
 
 class _Version(argparse.Action):

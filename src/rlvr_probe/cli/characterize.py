@@ -11,26 +11,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers
 from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
     from rlvr_probe.recording.tables import Tables
 
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``characterize``."""
     parser = subparsers.add_parser(
         "characterize",
-        help="say where the GPU-hours of a run went, and why",
-        description="Say where the GPU time of a recorded run went, who made it wait, and what"
+        help="show where the GPU-hours of a run went, and why",
+        description="Show where the GPU time of a recorded run went, who made it wait, and what"
         " its lengths, rewards, tools and devices were like. A bare workload directory has fewer"
-        " chapters. Needs the extra analysis.",
+        " sections. Needs the extra analysis.",
     )
     parser.add_argument(
         "sources",
@@ -54,7 +53,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--save",
         metavar="DIR",
         type=Path,
-        help="keep the tables as Parquet in DIR, which is made: a SOURCE that is read at once",
+        help="keep the tables as Parquet in DIR, which is made: a SOURCE that opens fast",
     )
     parser.set_defaults(execute=execute, parser=parser)
 
@@ -68,9 +67,8 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.run import require
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.placing import check_file, placed, placed_file
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.output import check_file, orderly, placed, placed_file
+    from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
     from rlvr_probe.report.render import draw
@@ -134,8 +132,8 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of all else. Of a recording no exporter is asked."""
-    from rlvr_probe.cli.choosing import choose_run
     from rlvr_probe.cli.exporters import find_reader
+    from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.recording import check_readable
     from rlvr_probe.recording.tables import is_saved
 

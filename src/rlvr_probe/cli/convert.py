@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers, add_run
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
     from collections.abc import Sequence
 
     from rlvr_probe.model.workload import LeftOut
@@ -19,18 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``convert``."""
     parser = subparsers.add_parser(
         "convert",
         help="turn a recorded run into a workload that others can replay",
         description="Turn the complete steps of a recorded run into a workload, each step once. "
-        "Names of reward functions and tools become aliases and the kind of model is left out, so "
+        "Names of reward functions and tools become aliases and the kind of model is omitted, so "
         "that it can be shared.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument("--to", metavar="FORMAT", required=True, help="format, e.g. polytrace")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="directory to make; must not exist"
@@ -55,17 +53,15 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
-    from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.exporters import find_exporter
-    from rlvr_probe.cli.placing import check_free, placed
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.output import check_free, orderly, placed
+    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
     from rlvr_probe.workload import build_workload
 
     exporter = find_exporter(args.to)
     if args.flavor is not None and args.flavor not in exporter.flavors:
-        known = ", ".join(exporter.flavors) or "none: leave --flavor out"
+        known = ", ".join(exporter.flavors) or "none: omit --flavor"
         raise ProbeError(f"{args.to} has no flavor {args.flavor!r}; it has {known}")
     check_free(args.out, force=args.force, replaceable=exporter.recognizes)
     folder = choose_run(args.run)
@@ -104,7 +100,7 @@ def _left_out(items: Sequence[LeftOut]) -> list[str]:
         times[item.what, item.reason] += 1
         rows[item.what, item.reason] += item.count
     return [
-        f"left out: {count:,} x {what}"
+        f"omitted: {count:,} x {what}"
         + ("" if reason == what else f" {REASONS[reason].why}")
         + f", {rows[what, reason]:,} trajectories"
         for (what, reason), count in times.items()

@@ -6,24 +6,22 @@ import argparse
 import json
 import shutil
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers
 
 __all__ = ["add_parser", "execute"]
 
 _WIDTH = 100
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``doctor``."""
     parser = subparsers.add_parser(
         "doctor",
-        help="say whether a training in this Python would be recorded whole, and why not",
-        description="Look at this Python as a training would find it: frameworks and their hook "
+        help="check that a run in this Python will be recorded whole",
+        description="Examine this Python as a run would find it: frameworks and their hook "
         "points, start-up hook, folder of recordings, settings, GPU library. Nothing is imported "
-        "of a framework and nothing is recorded. Exits 1 if attach() would miss something.",
+        "of a framework and nothing is recorded. Exits 1 if something will not be recorded.",
     )
     parser.add_argument(
         "--out", metavar="DIR", help="folder of recordings to look at (default: ./rlvr-probe-runs)"
@@ -39,7 +37,9 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.report.render import draw
 
     # Looking for a framework would arm the start-up hook of a shell that has it switched on.
-    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "rlvr_probe._boot"]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if type(finder).__module__ != "rlvr_probe._boot"
+    ]
     found = examine(out=args.out)
     if args.json:
         json.dump(found.to_json(), sys.stdout, indent=2, allow_nan=False)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli.parser import CommandParser
+from rlvr_probe.cli import Subparsers, add_run
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
     from collections.abc import Sequence
 
     from rlvr_probe.exporter import TraceExporter
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``export``."""
     parser = subparsers.add_parser(
         "export",
@@ -26,9 +24,7 @@ def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
         "has options of its own: rlvr-probe export --to NAME --help.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument("--to", metavar="NAME", required=True, help="destination, e.g. otlp")
     parser.extend = _extend
     parser.set_defaults(execute=execute, parser=parser)
@@ -36,9 +32,8 @@ def add_parser(subparsers: _SubParsersAction[CommandParser]) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
-    from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.output import orderly
+    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
 
     exporter: TraceExporter = args.exporter

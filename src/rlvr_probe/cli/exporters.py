@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import TypeVar
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import TraceExporter, WorkloadExporter, WorkloadReader
 from rlvr_probe.plugins import EXPORTERS, entries, load
 
 __all__ = ["find_exporter", "find_format", "find_reader", "find_trace_exporter"]
+
+_Format = TypeVar("_Format", WorkloadExporter, WorkloadReader)
 
 
 def find_exporter(name: str) -> WorkloadExporter:
@@ -19,24 +22,20 @@ def find_exporter(name: str) -> WorkloadExporter:
     Raises:
         ProbeError: There is none, it cannot be loaded, or two installed packages offer one.
     """
-    found = _load(name, _installed())
-    if not isinstance(found, WorkloadExporter):
-        more = "; use rlvr-probe export" if isinstance(found, TraceExporter) else ""
-        raise ProbeError(f"exporter {name!r} does not convert workloads{more}")
-    return found
+    exporter = _load(name, _installed())
+    if isinstance(exporter, WorkloadExporter):
+        return exporter
+    more = "; use rlvr-probe export" if isinstance(exporter, TraceExporter) else ""
+    raise ProbeError(f"exporter {name!r} does not convert workloads{more}")
 
 
 def find_trace_exporter(name: str) -> TraceExporter:
-    """The destination of traces called ``name``; no other exporter is loaded.
-
-    Raises:
-        ProbeError: There is none, it cannot be loaded, or two installed packages offer one.
-    """
-    found = _load(name, _installed())
-    if not isinstance(found, TraceExporter):
-        more = "; use rlvr-probe convert" if isinstance(found, WorkloadExporter) else ""
-        raise ProbeError(f"exporter {name!r} does not export traces{more}")
-    return found
+    """The destination of traces called ``name``; raises as :func:`find_exporter` does."""
+    exporter = _load(name, _installed())
+    if isinstance(exporter, TraceExporter):
+        return exporter
+    more = "; use rlvr-probe convert" if isinstance(exporter, WorkloadExporter) else ""
+    raise ProbeError(f"exporter {name!r} does not export traces{more}")
 
 
 def find_format(directory: Path) -> WorkloadExporter:
@@ -45,19 +44,14 @@ def find_format(directory: Path) -> WorkloadExporter:
     Raises:
         ProbeError: None that is installed recognizes it, or several do.
     """
-    found, broken = _load_all()
-    formats = [exporter for exporter in found if isinstance(exporter, WorkloadExporter)]
-    fitting = [exporter for exporter in formats if _recognizes(exporter, directory, broken)]
-    _warn(broken)
+    formats, fitting = _recognizing(directory, WorkloadExporter)  # type: ignore[type-abstract]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        names = [exporter.name for exporter in fitting]
-        raise ProbeError(
-            f"{directory} looks like several formats; choose with --format: {', '.join(names)}"
-        )
+        names = ", ".join(exporter.name for exporter in fitting)
+        raise ProbeError(f"{directory} looks like several formats; choose with --format: {names}")
     known = ", ".join(exporter.name for exporter in formats) or "none is installed"
-    raise ProbeError(f"{directory} is no workload of a known format ({known})")
+    raise ProbeError(f"{directory} is not a workload of a known format ({known})")
 
 
 def find_reader(directory: Path) -> WorkloadReader | None:
@@ -66,45 +60,37 @@ def find_reader(directory: Path) -> WorkloadReader | None:
     Raises:
         ProbeError: Two recognize it.
     """
-    found, broken = _load_all()
-    readers = [
-        exporter
-        for exporter in found
-        if isinstance(exporter, WorkloadReader) and _recognizes(exporter, directory, broken)
-    ]
-    _warn(broken)
+    _, readers = _recognizing(directory, WorkloadReader)  # type: ignore[type-abstract]
     if len(readers) > 1:
-        names = " and ".join(one.name for one in readers)
+        names = " and ".join(reader.name for reader in readers)
         raise ProbeError(f"{directory} looks like {names}: keep one workload per directory")
     return readers[0] if readers else None
 
 
-def _load_all() -> tuple[list[object], list[str]]:
-    """Every exporter that can be used, by name, and what is wrong with the others."""
+def _recognizing(directory: Path, contract: type[_Format]) -> tuple[list[_Format], list[_Format]]:
+    """Exporters of a contract, and those of them that recognize a directory.
+
+    What is wrong with others, or with one of them, is a warning.
+    """
     installed = _installed()
-    found, broken = list[object](), list[str]()
+    formats, fitting, broken = list[_Format](), list[_Format](), list[str]()
     for name in sorted(installed):
         try:
-            found.append(_load(name, installed))
+            exporter = _load(name, installed)
         except ProbeError as error:
             broken.append(str(error))
-    return found, broken
-
-
-def _recognizes(
-    exporter: WorkloadExporter | WorkloadReader, directory: Path, broken: list[str]
-) -> bool:
-    try:
-        return exporter.recognizes(directory)
-    except Exception as error:  # noqa: BLE001 - of no use for this directory, as if it were not there
-        why = f"{type(error).__name__}: {error}"
-        broken.append(f"exporter {exporter.name!r} cannot look at {directory}: {why}")
-        return False
-
-
-def _warn(broken: list[str]) -> None:
+            continue
+        if not isinstance(exporter, contract):
+            continue
+        formats.append(exporter)
+        try:
+            fitting += [exporter] if exporter.recognizes(directory) else []
+        except Exception as error:  # noqa: BLE001 - of no use here, as if it were not installed
+            why = f"{type(error).__name__}: {error}"
+            broken.append(f"exporter {name!r} cannot look at {directory}: {why}")
     if broken:
         print(f"rlvr-probe: warning: {'; '.join(broken)}", file=sys.stderr)
+    return formats, fitting
 
 
 def _installed() -> dict[str, list[EntryPoint]]:

@@ -7,11 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers
 from rlvr_probe.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from rlvr_probe.config import Config
 
 __all__ = ["add_parser", "execute"]
@@ -22,7 +21,7 @@ _MEANT_FOR_MANY = "OTEL_EXPORTER_"
 """Variables that a program of the user's may read as well, so that they may be set for that."""
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``run``."""
     parser = subparsers.add_parser(
         "run",

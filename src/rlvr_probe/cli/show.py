@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers, add_run
 
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``show``."""
     parser = subparsers.add_parser(
         "show",
@@ -22,9 +19,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Show what a recorded run did, or is doing: processes, attempts, steps, "
         "lengths, stage times, open spans and what was lost.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (documented, stable)")
     parser.set_defaults(execute=execute, parser=parser)
 
@@ -32,8 +27,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
     from rlvr_probe.analysis.summary import summarize
-    from rlvr_probe.cli.choosing import choose_run
-    from rlvr_probe.cli.progress import ReadingProgress
+    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
     from rlvr_probe.report import render
 

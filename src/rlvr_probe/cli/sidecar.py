@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers, add_run
 
 __all__ = ["add_parser", "execute"]
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``sidecar``."""
     parser = subparsers.add_parser(
         "sidecar",
-        help="read the GPUs of this node for a run, compress and move what is finished of it",
-        description="Be the sidecar of a run on this node, as the processes of the run start one "
+        help="run the sidecar of a run here: read GPUs, compress and move finished files",
+        description="Run the sidecar of a run on this node, as the processes of the run start one "
         "by themselves: read the counters of its GPUs into the recording, compress what is "
         "finished, move what lies in a spool on this node, and end when no process of the run "
         "writes any more. Of a run that has ended it compresses what is left, of every node.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument(
         "--gpu-hz", metavar="HZ", help="how often GPUs are read, 0.2 to 9; 0: not at all"
     )
@@ -35,7 +30,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Be the sidecar to the end, and return the exit code."""
     from rlvr_probe.cli import INTERRUPTED, OK
-    from rlvr_probe.cli.choosing import choose_run
+    from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
     from rlvr_probe.filesystem import reach

@@ -53,10 +53,10 @@ def stacks_of(findings: Sequence[Finding]) -> tuple[Stacks, str]:
     from rlvr_probe.analysis.finding import WRONG
 
     suspects: dict[int, Finding] = {}
-    for one in findings:
-        here = one.member.state == "running" and not one.member.hidden
-        if here and (one.verdict in WRONG or one.verdict == "apart"):
-            suspects.setdefault(one.member.header.pid, one)
+    for finding in findings:
+        here = finding.member.state == "running" and not finding.member.hidden
+        if here and (finding.verdict in WRONG or finding.verdict == "apart"):
+            suspects.setdefault(finding.member.header.pid, finding)
     program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which(
         "py-spy"
     )
@@ -64,9 +64,9 @@ def stacks_of(findings: Sequence[Finding]) -> tuple[Stacks, str]:
         return {}, "install py-spy to see where the suspect is: pip install py-spy"
     found: dict[tuple[int, int | None], list[Frame]] = {}
     hints = list[str]()
-    for pid, one in list(suspects.items())[:_SUSPECTS]:
+    for pid, finding in list(suspects.items())[:_SUSPECTS]:
         try:
-            found[one.thread] = _stack(_dump(str(program), pid), *one.thread)
+            found[finding.thread] = _stack(_dump(str(program), pid), *finding.thread)
         except (OSError, subprocess.SubprocessError, *_UNREADABLE, LookupError) as error:
             hints.append(_hint(pid, error))
     return found, hints[0] if hints else ""
@@ -89,12 +89,12 @@ def _stack(threads: Sequence[_Thread], pid: int, thread: int | None) -> list[Fra
     Raises:
         LookupError: There is neither.
     """
-    by_id = {one.os_thread_id: one for one in threads if one.os_thread_id is not None}
-    by_name = {one.thread_name: one for one in threads}
+    by_id = {thread.os_thread_id: thread for thread in threads if thread.os_thread_id is not None}
+    by_name = {thread.thread_name: thread for thread in threads}
     # On Linux the native id of the main thread is the process id.
     for chosen in (by_id.get(thread or 0), by_id.get(pid), by_name.get("MainThread")):
         if chosen is not None:
-            return [(one.name, Path(one.filename).name, one.line) for one in chosen.frames]
+            return [(frame.name, Path(frame.filename).name, frame.line) for frame in chosen.frames]
     raise LookupError(f"neither the thread of the open span nor the main one among {len(threads)}")
 
 

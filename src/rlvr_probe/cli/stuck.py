@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from math import nan
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from rlvr_probe.cli import Subparsers, add_run
 
+if TYPE_CHECKING:
     from rlvr_probe.analysis.baselines import Fallback
     from rlvr_probe.analysis.finding import Finding
     from rlvr_probe.recording.follow.activity import Activity
@@ -25,11 +24,11 @@ _AFTER_S, _TIMES = 600.0, 10.0
 """Defaults of :class:`~rlvr_probe.analysis.baselines.Fallback`, which the parser does not load."""
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``stuck``."""
     parser = subparsers.add_parser(
         "stuck",
-        help="say what a run is at now, for how long against its own past, and who is suspect",
+        help="show what a run is doing, for how long compared with its past, and who is suspect",
         description="Show what is open in a run that goes on, or was when it ended: for how long"
         " against the 99th percentile of its own past, in which process; what a trainer does"
         " between two steps counts as open. Where fewer than 20 of a kind ended, the settings"
@@ -37,9 +36,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         " thread is. Exits with 1 if something is stuck, or its processes are gone and no training"
         " returned.",
     )
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="a run folder, or a folder of runs: the newest"
-    )
+    add_run(parser)
     parser.add_argument(
         "--watch",
         metavar="SECONDS",
@@ -89,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.baselines import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
-    from rlvr_probe.cli.choosing import choose_run
+    from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.recording.follow.activity import Activity
 
     pulse = Activity(choose_run(args.run))

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_probe.cli import Subparsers
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
     from collections.abc import Sequence
 
     from rlvr_probe.exporter import Problem, WorkloadExporter
@@ -22,18 +22,18 @@ SCHEMA_VERSION = 1
 _SHOWN = 100
 
 
-def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``validate``."""
     parser = subparsers.add_parser(
         "validate",
         help="check a workload directory against its format",
         description="Check a workload directory against its format: names file, line, field, what "
-        "was found and what was expected. Exits 1 if there is a problem; a warning is none.",
+        "was found and what was expected. Exits 1 if there is a problem; warnings do not count.",
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="a workload directory")
     parser.add_argument("--format", metavar="FORMAT", help="its format (default: recognized)")
     parser.add_argument(
-        "--steps", metavar="0,1", type=_steps, help="judge these steps only; each must be there"
+        "--steps", metavar="0,1", type=_steps, help="check these steps only; each must exist"
     )
     parser.add_argument(
         "--response-length", metavar="N", type=int, help="longest response allowed, tokens"
@@ -68,7 +68,7 @@ def _steps(text: str) -> list[int]:
     try:
         steps = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers like 0,1") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 0,1") from None
     if steps[0] < 0:
         raise argparse.ArgumentTypeError("steps count from 0")
     return steps

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from rlvr_probe import devices
 from rlvr_probe.config import ARM
 from rlvr_probe.devices.backend import GROUP
-from rlvr_probe.doctor.child import Child, NoAnswer
+from rlvr_probe.doctor.startup import Child, NoAnswer
 from rlvr_probe.plugins import entries
 
 __all__ = ["DeviceFinding", "Gpu", "ask_devices", "look"]
@@ -78,11 +78,11 @@ def ask_devices(
                 reasons.append(f"devices of {name} cannot be read ({missing})")
                 continue
             answer = json.loads(told)
-            found += (DeviceFinding(**one) for one in answer["found"])
+            found += (DeviceFinding(**entry) for entry in answer["found"])
             reasons += filter(None, [answer["reason"]])
-        gpus = [one for one in found if one.kind == "gpu" and not one.part]
+        gpus = [device for device in found if device.kind == "gpu" and not device.part]
         driver = gpus[0].driver if gpus else None
-        names_of = tuple(one.model for one in gpus)
+        names_of = tuple(gpu.model for gpu in gpus)
         return Gpu(driver, names_of, "; ".join(reasons) or None), tuple(found)
 
     return wait
@@ -91,18 +91,20 @@ def ask_devices(
 def look(name: str) -> str:
     """The answer of that process, of the backend that is called so."""
     backends, failed = devices.load(name)
-    reasons = [f"devices of {one.name} cannot be read ({one.why})" for one in failed]
+    reasons = [f"devices of {backend.name} cannot be read ({backend.why})" for backend in failed]
     found: list[DeviceFinding] = []
     for backend in backends:
-        for one in devices.survey(backend):
-            part = one.parent is not None
-            absent = dict(one.absent)
+        for device in devices.survey(backend):
+            part = device.parent is not None
+            absent = dict(device.absent)
             found.append(
-                DeviceFinding(one.kind, one.model, one.driver, part, one.memory_limit_b, absent)
+                DeviceFinding(
+                    device.kind, device.model, device.driver, part, device.memory_limit_b, absent
+                )
             )
         if backend.why:
             reasons.append(backend.why)
         backend.close()
     return json.dumps(
-        {"found": [asdict(one) for one in found], "reason": "; ".join(reasons) or None}
+        {"found": [asdict(device) for device in found], "reason": "; ".join(reasons) or None}
     )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
-from rlvr_probe.doctor.exporters import ExporterFinding, examine_exporters
 from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
-from rlvr_probe.doctor.installation import Installation, examine_installation
-from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.doctor.installation import (
+    ExporterFinding,
+    Installation,
+    examine_exporters,
+    examine_installation,
+    tilde,
+)
 from rlvr_probe.doctor.settings import Settings, examine_settings
 from rlvr_probe.doctor.startup import Startup, ask_startup
 from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, left_out
@@ -89,9 +93,9 @@ def examine(
     # Both had the whole time to answer in; the last moment is for reading what they said.
     startup_found = startup(max(deadline - time.monotonic(), 1.0))
     gpu, found = devices(max(deadline - time.monotonic(), 1.0))
-    return Examination(
-        tuple(_problems(settings, installation, wanted, frameworks, startup_found, storage)),
-        tuple(_notes(settings, frameworks, exporters, storage, config)),
+    examination = Examination(
+        (),
+        (),
         installation,
         frameworks,
         exporters,
@@ -101,25 +105,26 @@ def examine(
         gpu,
         found,
     )
+    return replace(
+        examination,
+        problems=tuple(_problems(examination, wanted)),
+        notes=tuple(_notes(examination, config)),
+    )
 
 
-def _problems(
-    settings: Settings,
-    installation: Installation,
-    wanted: tuple[str, ...] | None,
-    frameworks: tuple[FrameworkFinding, ...],
-    startup: Startup,
-    storage: Storage | None,
-) -> Iterator[str]:
+def _problems(examination: Examination, wanted: tuple[str, ...] | None) -> Iterator[str]:
+    settings, storage = examination.settings, examination.storage
+    frameworks = examination.frameworks
     if settings.disabled:
         yield f"{DISABLED} is set: nothing is recorded; unset it"
     if settings.error:
-        yield f"settings cannot be used: {settings.error}"
-    for one in installation.dependencies:
-        if one.met is False and not one.extras:
+        yield f"invalid settings: {settings.error}"
+    for dependency in examination.installation.dependencies:
+        if dependency.met is False and not dependency.extras:
+            version, required = dependency.version or "(none)", dependency.required or "any"
             yield (
-                f"{one.name} {one.version or '(none)'} is installed, {one.required or 'any'} is "
-                "needed; install rlvr-probe again"
+                f"{dependency.name} {version} is installed, {required} is needed;"
+                " install rlvr-probe again"
             )
     for framework in frameworks:
         if framework.problem:
@@ -130,8 +135,8 @@ def _problems(
             f"no supported framework ({names}) is installed in this Python, so there is nothing to "
             "hook; run this with the Python that trains"
         )
-    if not startup.works:
-        yield f"child processes would not be recorded: {startup.reason}"
+    if not examination.startup.works:
+        yield f"child processes would not be recorded: {examination.startup.reason}"
     if storage is not None and not storage.writable:
         yield f"nothing can be recorded in {storage.path}: {storage.reason}"
     elif storage is not None:
@@ -144,20 +149,15 @@ def _problems(
                 )
 
 
-def _notes(
-    settings: Settings,
-    frameworks: tuple[FrameworkFinding, ...],
-    exporters: tuple[ExporterFinding, ...],
-    storage: Storage | None,
-    config: Config | None,
-) -> Iterator[str]:
-    for framework in frameworks:
+def _notes(examination: Examination, config: Config | None) -> Iterator[str]:
+    storage = examination.storage
+    for framework in examination.frameworks:
         if framework.wanted and framework.tested_version is False:
             yield (
                 f"{framework.name} {framework.version} is not among the releases this rlvr-probe "
                 f"is tested with ({framework.tested}); a real run has not been checked there"
             )
-    for exporter in exporters:
+    for exporter in examination.exporters:
         if exporter.reason is not None:
             yield (
                 f"exporter {exporter.name} ({exporter.source}) cannot be loaded"
@@ -168,8 +168,8 @@ def _notes(
         meant = tilde(config.out / config.run_id)
         if storage.path != meant:
             yield (
-                f"{meant} is somebody else's, a link, or open to everybody: the run would be"
-                f" recorded in {storage.path}"
+                f"{meant} belongs to another user, is a link, or is open to everyone: the run would"
+                f" be recorded in {storage.path}"
             )
     rooms = () if storage is None or config is None else storage.rooms
     for path, free_b, floor_b in rooms:
@@ -181,8 +181,8 @@ def _notes(
                 " RLVR_PROBE_BUDGET_B): a long one would stop recording turns and tool calls; make"
                 " room, or name another folder"
             )
-    for name in settings.unknown_variables:
-        yield f"{name} is no setting and is ignored"
+    for name in examination.settings.unknown_variables:
+        yield f"{name} is not a setting; it is ignored"
     if storage is not None and storage.writable and storage.open_table is False:
         yield (
             f"{storage.path} is on {storage.file_system}: no open-span table there, so of a "

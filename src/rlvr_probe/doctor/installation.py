@@ -1,21 +1,32 @@
-"""Python, rlvr-probe, its dependencies, and Ray."""
+"""What is installed: Python, rlvr-probe, its dependencies, exporters and Ray."""
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Final
 
 import rlvr_probe
-from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.exporter import LiveExporter, TraceExporter, WorkloadExporter, WorkloadReader
+from rlvr_probe.plugins import EXPORTERS, load_all
 from rlvr_probe.registry import inside, installed_version
 
-__all__ = ["Dependency", "Installation", "examine_installation"]
+__all__ = [
+    "Dependency",
+    "ExporterFinding",
+    "Installation",
+    "examine_exporters",
+    "examine_installation",
+    "tilde",
+]
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*\(?([^;()]*)\)?(?:;.*extra\s*==\s*['\"]([^'\"]+))?")
+_CONTRACTS: Final = (WorkloadExporter, WorkloadReader, TraceExporter, LiveExporter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +101,40 @@ def _dependencies() -> Iterator[Dependency]:
         if version is not None and required:
             met = inside(version, required)
         yield Dependency(name, required, tuple(needed_by), version, met)
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterFinding:
+    """An exporter.
+
+    Attributes:
+        name: Of its entry point.
+        source: What that names, and the package that it is of.
+        reason: Why it cannot be used, None if it can.
+    """
+
+    name: str
+    source: str
+    reason: str | None
+
+
+def examine_exporters() -> Iterator[ExporterFinding]:
+    """Every exporter, our own and third parties' alike."""
+    for plugin in load_all(EXPORTERS):
+        reason = None
+        if plugin.error is not None:
+            # Its message may hold a path.
+            missing = getattr(plugin.error, "name", None) or ""
+            reason = f"{type(plugin.error).__name__} {missing}".strip()
+        elif not isinstance(plugin.made, _CONTRACTS):
+            reason = "implements no contract of rlvr_probe.exporter"
+        yield ExporterFinding(plugin.name, plugin.source, reason)
+
+
+def tilde(path: str | os.PathLike[str]) -> str:
+    """``path`` with ``~`` for the home folder, safe to print: reports end up in public."""
+    text = os.fspath(path)
+    home = os.environ.get("HOME", "").rstrip("/")
+    if home and (text == home or text.startswith(home + "/")):
+        text = "~" + text[len(home) :]
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -31,9 +31,9 @@ def lay_out(found: Examination, *, width: int = 100, marks: bool = True) -> list
     page = _Page(width, _MARKS if marks else _PLAIN_MARKS)
     version = found.installation.rlvr_probe or "(version unknown)"
     verdict = (
-        "attach() would miss something"
+        "INCOMPLETE: something will not be recorded"
         if found.problems
-        else "found nothing that attach() would miss" + _but(found)
+        else "OK: everything will be recorded" + _but(found)
     )
     page.line(f"rlvr-probe {version}: {verdict}", "title")
     for problem in found.problems:
@@ -56,7 +56,7 @@ def _but(found: Examination) -> str:
     short = isinstance(budget_b, int) and any(
         is_short(free_b, floor_b, budget_b) for _, free_b, floor_b in rooms
     )
-    return ", but too little room for a long run" if short else ""
+    return ", but room is short for a long run" if short else ""
 
 
 _Item = tuple[str, str, str]
@@ -94,20 +94,19 @@ class _Page:
             self.lines.append(Line(part, _STYLES[mark]))
 
 
-def _framework(one: FrameworkFinding) -> _Item:
-    label = f"{one.name} {one.version}" if one.version else one.name
-    if one.state == "absent":
-        return "no" if one.problem else "none", label, "not installed"
-    if one.state == "failed":
-        return "no" if one.problem else "none", label, "cannot be attached"
-    resolved = sum(point.problem is None for point in one.points)
-    tested = "" if one.tested_version else "not "
-    text = (
-        f"{resolved} of {len(one.points)} hook points resolve; {tested}in the tested {one.tested}"
-    )
-    if not one.wanted:
-        return "none", label, f"left out by the settings; {text}"
-    return "ok" if one.state == "ready" else "no", label, text
+def _framework(framework: FrameworkFinding) -> _Item:
+    label = f"{framework.name} {framework.version}" if framework.version else framework.name
+    if framework.state == "absent":
+        return "no" if framework.problem else "none", label, "not installed"
+    if framework.state == "failed":
+        return "no" if framework.problem else "none", label, "cannot be attached"
+    resolved = sum(point.problem is None for point in framework.points)
+    tested = "" if framework.tested_version else "not "
+    text = f"{resolved} of {len(framework.points)} hook points resolve"
+    text += f"; {tested}in the tested {framework.tested}"
+    if not framework.wanted:
+        return "none", label, f"omitted by the settings; {text}"
+    return "ok" if framework.state == "ready" else "no", label, text
 
 
 def _checks(found: Examination) -> Iterator[_Item]:
@@ -118,17 +117,17 @@ def _checks(found: Examination) -> Iterator[_Item]:
         yield "no", "start-up hook", startup.file or "not installed"
     yield _storage(found.storage)
     if settings.error or settings.disabled:
-        yield "no", "settings", "cannot be used" if settings.error else "recording is switched off"
+        yield "no", "settings", "invalid" if settings.error else "recording is switched off"
     else:
         given = ", ".join(f"{name}={value}" for name, value in settings.variables.items())
         yield "ok", "settings", given or "defaults; no RLVR_PROBE_* variable is set"
-    core = [one for one in installation.dependencies if not one.extras]
-    extra = [one for one in installation.dependencies if one.extras]
-    unmet = any(one.met is False for one in core)
+    core = [dependency for dependency in installation.dependencies if not dependency.extras]
+    extra = [dependency for dependency in installation.dependencies if dependency.extras]
+    unmet = any(dependency.met is False for dependency in core)
     yield "no" if unmet else "ok" if core else "none", "dependencies", _versions(core)
     yield "none", "extras", _versions(extra)
-    loaded = [one.name for one in found.exporters if one.reason is None]
-    broken = [one.name for one in found.exporters if one.reason is not None]
+    loaded = [exporter.name for exporter in found.exporters if exporter.reason is None]
+    broken = [exporter.name for exporter in found.exporters if exporter.reason is not None]
     text = ", ".join([*loaded, *(f"{name} cannot be loaded" for name in broken)])
     yield "note" if broken else "none", "exporters", text or "none"
     gpu = found.gpu
@@ -157,26 +156,28 @@ def _counted(names: Sequence[str]) -> str:
 def _counters(devices: Sequence[DeviceFinding]) -> Iterator[_Item]:
     """What is read of devices, those that tell the same on one line."""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for one in devices:
+    for device in devices:
         by_reason: dict[str, list[str]] = {}
-        for name, reason in one.absent.items():
+        for name, reason in device.absent.items():
             by_reason.setdefault(reason, []).append(name)
         without = tuple(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
-        alike.setdefault(without, []).append("the host" if one.kind == "host" else one.model)
+        alike.setdefault(without, []).append("the host" if device.kind == "host" else device.model)
     for without, names in alike.items():
-        text = "all of them" if not without else "without " + "; ".join(without)
+        text = "all" if not without else "without " + "; ".join(without)
         yield "none" if without else "ok", "counters", f"{_counted(names)}: {text}"
 
 
 def _versions(dependencies: Sequence[Dependency]) -> str:
-    texts = [f"{one.name} {one.version or 'not installed'}" for one in dependencies]
+    texts = [
+        f"{dependency.name} {dependency.version or 'not installed'}" for dependency in dependencies
+    ]
     return ", ".join(texts) or "unknown: the metadata of rlvr-probe cannot be read"
 
 
 def _storage(storage: Storage | None) -> _Item:
     label = "recordings"
     if storage is None:
-        return "no", label, "not looked at: the settings cannot be used"
+        return "no", label, "not examined: the settings are invalid"
     if not storage.writable:
         return "no", label, f"{storage.path}: cannot be written to"
     parts = [] if storage.exists else ["made when needed"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe.config import ARM, DISABLED, OWNER, Config
-from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.doctor.installation import tilde
 from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.probe.handover import HANDED_OVER
 from rlvr_probe.probe.notices import NOTICES
@@ -41,7 +41,7 @@ def examine_settings(environ: Mapping[str, str], out: str | None) -> tuple[Setti
 
     Those that ``RLVR_PROBE_DISABLED`` keeps from being looked at are looked at here.
     """
-    settings_of = {f"{ARM}_{one.name.upper()}" for one in fields(Config)}
+    settings_of = {f"{ARM}_{field.name.upper()}" for field in fields(Config)}
     known = {ARM, DISABLED, NOTICES, OWNER} | settings_of | variables() | HANDED_OVER
     ours = {name for name in environ if name == ARM or name.startswith(f"{ARM}_")}
     config, error = None, None
@@ -55,7 +55,7 @@ def examine_settings(environ: Mapping[str, str], out: str | None) -> tuple[Setti
         error,
         {}
         if config is None
-        else {one.name: _plain(getattr(config, one.name)) for one in fields(config)},
+        else {field.name: _plain(getattr(config, field.name)) for field in fields(config)},
         {name: tilde(environ[name]) for name in sorted(ours & known)},
         tuple(sorted(ours - known)),
     )

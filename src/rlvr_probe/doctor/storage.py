@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_probe.config import Config
-from rlvr_probe.doctor.paths import tilde
+from rlvr_probe.doctor.installation import tilde
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.spool import home, wanted
 
@@ -126,7 +126,7 @@ def _examine(folder: Path, floor_b: int | None) -> Storage:
             there = there.parent
         exists = there == folder
         if not there.is_dir():
-            return Storage(path, exists, reason=f"{tilde(there)} is no folder")
+            return Storage(path, exists, reason=f"{tilde(there)} is not a folder")
         kind = file_system(there)
         space = os.statvfs(there)
         refusal = _write(there)

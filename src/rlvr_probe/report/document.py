@@ -17,8 +17,9 @@ __all__ = [
     "bar",
     "clean",
     "duration",
-    "grid",
+    "number",
     "seconds",
+    "table",
 ]
 
 BAR = "▇"
@@ -66,6 +67,11 @@ def amount(value: float) -> str:
     return f"{value:,.1f}".removesuffix(".0")
 
 
+def number(value: float | None, form: str = ",") -> str:
+    """A number in a format of Python's; '' if unknown."""
+    return "" if value is None else format(value, form)
+
+
 def seconds(value: float | None) -> str:
     """A number of seconds with as many digits as say something; '' if unknown."""
     if value is None:
@@ -91,30 +97,35 @@ def bar(share: float | None, width: int = 20) -> str:
     return "" if share is None else BAR * round(min(max(share, 0.0), 1.0) * width)
 
 
-def grid(
+def table(
     title: str,
-    columns: Sequence[Column],
+    headings: str,
     rows: Sequence[Sequence[str]],
     *,
     head: int,
-    tail: int,
+    tail: int = 0,
     what: str,
     style: Style = "plain",
-) -> Grid:
+) -> list[Block]:
     """A table of the columns that say something, and of its first and last rows.
 
     Args:
         title: What it shows.
-        columns: One per cell of a row.
-        rows: Cells.
-        head: Rows to show from the beginning.
+        headings: One per cell of a row, with ``|`` between them; ``<`` is in front of that of a
+            column of texts, others hold numbers.
+        rows: Cells; without any there is no table.
+        head: Rows to show from the start.
         tail: Rows to show from the end.
         what: What a row is, in the plural, to say how many lie between.
         style: How loud it is.
     """
-    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    cells = [[row[i] for i in used] for row in rows]
+    if not rows:
+        return []
+    names = [heading.strip() for heading in headings.split("|")]
+    used = [place for place in range(len(names)) if any(row[place] for row in rows)]
+    cells = [[row[place] for place in used] for row in rows]
     if len(cells) > head + tail + 1:
         between = [f"… {len(cells) - head - tail:,} more {what}"]
         cells = [*cells[:head], between, *cells[len(cells) - tail :]]
-    return Grid(title, tuple(columns[i] for i in used), cells, style)
+    columns = [Column(names[place].removeprefix("<"), names[place][:1] != "<") for place in used]
+    return [Grid(title, tuple(columns), cells, style)]

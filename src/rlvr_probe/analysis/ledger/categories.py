@@ -9,8 +9,10 @@ from rlvr_probe.analysis.statements import read_texts
 
 __all__ = [
     "CATEGORIES",
+    "FAMILIES",
     "LAYERS",
     "MEANING",
+    "NAMES",
     "STAGE_WAIT",
     "STAGE_WORK",
     "cases",
@@ -21,6 +23,34 @@ MEANING: Final[Mapping[str, str]] = read_texts(__package__, "categories.ini")["c
 """Every category, and of which time of one GPU it is."""
 
 CATEGORIES: Final = tuple(MEANING)
+
+NAMES: Final[Mapping[str, str]] = {
+    **{category: category.rpartition(".")[2].replace("_", " ") for category in CATEGORIES},
+    "work.old_logprob": "old log-probs",
+    "work.ref_logprob": "reference log-probs",
+    "work.update_actor": "actor update",
+    "work.update_critic": "critic update",
+    "work.other": "other work",
+    "wait.rollout": "wait for rollout",
+    "wait.reward": "wait for reward",
+    "wait.update": "wait for update",
+    "wait.refit": "wait for weight sync",
+    "overhead.advantage": "advantages",
+    "eval": "evaluation",
+}
+"""What every category is called, on a terminal and on a page."""
+
+FAMILIES: Final[Mapping[str, str]] = {
+    "work": "work",
+    "wait": "waiting",
+    "bubble": "bubble",
+    "overhead": "overhead",
+    "eval": "evaluation",
+    "checkpoint": "checkpoint",
+    "discarded": "discarded",
+    "unaccounted": "unaccounted",
+}
+"""What categories with the same first word are called together, in the order of a report."""
 
 
 LAYERS: Final[Mapping[str, str]] = {

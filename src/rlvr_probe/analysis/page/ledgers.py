@@ -1,17 +1,18 @@
-"""The ledger by step, by GPU and step, and who came last."""
+"""The ledger of the page: by category, by step, by GPU and step, and who came last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from rlvr_probe.analysis.characterization import LEDGER_QUERY
+from rlvr_probe.analysis.ledger import CATEGORIES, MEANING, Ledger
+from rlvr_probe.analysis.ledger.ledger import Unit
 from rlvr_probe.analysis.page.selection import together
-from rlvr_probe.analysis.results import Answer, query
+from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Bars", "Map", "barriers", "bars_of", "map_of"]
+__all__ = ["ledger_of"]
 
 _SQL: Final = statements(__name__)
 
@@ -22,54 +23,51 @@ _LINES: Final = 160
 """Lines of the map of GPUs; of more GPUs, several make one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """The steps of the run, and the ledger of each.
-
-    Attributes:
-        steps: How many there are.
-        together: Steps in a bar.
-        bars: First and last number of a step in each.
-        cells: Bar, category and GPU time, s.
-    """
-
-    steps: int
-    together: int
-    bars: Sequence[tuple[Any, ...]]
-    cells: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    """How long each GPU waited in each bar.
-
-    Attributes:
-        together: GPUs in a line.
-        lines: How many there are.
-        cells: Line, bar and share of the time, 0..1.
-    """
-
-    together: int
-    lines: int
-    cells: Answer
-
-
-def bars_of(tables: Tables) -> Bars:
-    """The ledger by step; the bars stay, in the table ``page_step``."""
+def ledger_of(tables: Tables, ledger: Ledger | None, unit: Unit) -> dict[str, Any] | None:
+    """What the page has of the ledger; None if there is none."""
+    if ledger is None:
+        return None
+    count = len(ledger.gpus)
     [[steps]] = tables.sql.execute(_SQL["steps"]).fetchall()
     of = together(steps, _BARS)
     query(tables, _SQL["make_bars"], together=of)
     bars = tables.sql.execute(_SQL["bars"]).fetchall()
-    numbers = [(first, last) for _, first, last, *_ in bars]
-    return Bars(steps, of, numbers, query(tables, _SQL["by_bar"]))
+    by_bar = query(tables, _SQL["by_bar"])
+    index = {name: at for at, name in enumerate(CATEGORIES)}
+    cells: list[list[float]] = [[0] * len(bars) for _ in CATEGORIES]
+    for bar, category, gpu_s in by_bar.rows:
+        cells[index[category]][bar] = gpu_s
+    who = query(tables, _SQL["who"])
+    return {
+        "categories": [[name, MEANING[name]] for name in CATEGORIES],
+        "gpus": count,
+        "count": unit.count(count),
+        "wall_s": ledger.wall_s,
+        "begin_ns": ledger.begin_ns,
+        "gpu_s": [ledger.ns[name] / 1e9 for name in CATEGORIES],
+        "query": LEDGER_QUERY,
+        "steps": steps,
+        "bars": {
+            "together": of,
+            "first": [first for first, _ in bars],
+            "last": [last for _, last in bars],
+            "cells": cells,
+            "query": by_bar.query,
+        },
+        "map": _map(tables, count, len(bars)),
+        "who": who.dicts,
+        "worst": query(tables, _SQL["worst"]).dicts,
+        "who_query": who.query,
+    }
 
 
-def map_of(tables: Tables, gpus: int) -> Map:
-    """Waiting of ``gpus`` GPUs in the bars of :func:`bars_of`."""
+def _map(tables: Tables, gpus: int, bars: int) -> dict[str, Any]:
+    """Share of its time that each GPU waited in each step, in percent; -1 where it has none."""
     of = together(gpus, _LINES)
-    return Map(of, -(-gpus // of), query(tables, _SQL["waited"], lines=of))
-
-
-def barriers(tables: Tables) -> tuple[Answer, Answer]:
-    """Who came last to barriers, and the most expensive barriers."""
-    return query(tables, _SQL["who"]), query(tables, _SQL["worst"])
+    waited = query(tables, _SQL["waited"], lines=of)
+    names = query(tables, _SQL["names"]).dicts
+    cells = [[-1] * bars for _ in range(-(-gpus // of))]
+    for line, bar, share in waited.rows:
+        cells[line][bar] = round(100 * (share or 0))
+    ends = [(names[at], names[min(at + of, gpus) - 1]) for at in range(0, gpus, of)]
+    return {"together": of, "cells": cells, "ends": ends, "query": waited.query}

@@ -8,23 +8,32 @@ SELECT step_id, (row_number() OVER (ORDER BY start_ns, step_id) - 1) // $togethe
 FROM step WHERE number >= 1
 
 -- name: bars
-SELECT bar, min(number), max(number), min(step_id), count(*)
+SELECT min(number), max(number)
 FROM page_step JOIN step USING (step_id) GROUP BY bar ORDER BY bar
 
 -- name: by_bar
 SELECT bar, category, sum(ns) / 1e9 AS gpu_s
 FROM ledger JOIN page_step USING (step_id) GROUP BY bar, category
 
+-- name: by_rank
+-- GPUs in the order of their ranks, those of a rollout alone behind the others.
+SELECT gpu, key, rank, part,
+  row_number() OVER (ORDER BY part = 'rollout', rank NULLS LAST, gpu) - 1 AS line
+FROM gpu
+
+-- name: names
+SELECT gpu, key, rank, part FROM ({by_rank}) ORDER BY line
+
 -- name: waited
 -- Share of its time that each GPU waited in each bar; of several GPUs in a line, that of the one
 -- that waited least: it is who is waited for.
-SELECT gpu // $lines AS line, bar, min(share) AS share
+SELECT place.line // $lines AS line, bar, min(share) AS share
 FROM (
   SELECT gpu, bar,
     coalesce(sum(ns) FILTER (starts_with(category, 'wait.')), 0) / nullif(sum(ns), 0) AS share
   FROM ledger JOIN page_step USING (step_id) GROUP BY gpu, bar
-)
-GROUP BY line, bar ORDER BY line, bar
+) JOIN ({by_rank}) place USING (gpu)
+GROUP BY 1, bar ORDER BY 1, bar
 
 -- name: who
 -- Who came last to barriers, the most expensive first.

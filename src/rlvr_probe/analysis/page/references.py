@@ -1,4 +1,4 @@
-"""Who is behind the ids that figures and causes carry."""
+"""Who is behind the ids that figures and causes carry, on how many hosts, and what was lost."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["referred"]
+__all__ = ["hosts", "lost", "references"]
 
 _SQL: Final = statements(__name__)
 _KINDS: Final = ("trajectory", "process", "device", "step")
 
 
-def referred(tables: Tables, ids: Mapping[str, Iterable[int]]) -> dict[str, dict[str, Any]]:
+def references(tables: Tables, ids: Mapping[str, Iterable[int]]) -> dict[str, dict[str, Any]]:
     """What is known of each id, by kind."""
     found = dict[str, dict[str, Any]]()
     for kind in _KINDS:
@@ -31,3 +31,14 @@ def referred(tables: Tables, ids: Mapping[str, Iterable[int]]) -> dict[str, dict
                 for row in answer.rows
             }
     return found
+
+
+def hosts(tables: Tables) -> int:
+    """How many hosts its processes ran on."""
+    [[count]] = tables.sql.execute(_SQL["hosts"]).fetchall()
+    return int(count)
+
+
+def lost(tables: Tables) -> list[tuple[Any, ...]]:
+    """Reasons, and how many records were lost for each; the most first."""
+    return tables.sql.execute(_SQL["lost"]).fetchall()

@@ -14,3 +14,10 @@ SELECT device, uuid, model, host FROM device WHERE device IN (SELECT unnest($ids
 -- name: step
 SELECT step_id, number, attempt, (end_ns - start_ns) / 1e9 AS seconds FROM step
 WHERE step_id IN (SELECT unnest($ids::BIGINT[])) ORDER BY step_id
+
+-- name: hosts
+SELECT count(DISTINCT host) FROM process WHERE host <> ''
+
+-- name: lost
+SELECT reason, sum(rows)::BIGINT AS rows FROM lost
+GROUP BY reason HAVING sum(rows) > 0 ORDER BY rows DESC

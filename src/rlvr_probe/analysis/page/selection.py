@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from rlvr_probe.analysis.causes import Cause
@@ -38,16 +39,11 @@ def _even(of: Sequence[int], count: int) -> Iterator[int]:
 
 def _first(count: int, *some: Iterable[int]) -> list[int]:
     """The first ``count`` different ones."""
-    found = dict[int, None]()
-    for one in (each for part in some for each in part):
-        if len(found) == count:
-            break
-        found[one] = None
-    return list(found)
+    return list(dict.fromkeys(chain(*some)))[:count]
 
 
 def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
-    """Numbers of the GPUs that are drawn, in order, and how many there are for which reason."""
+    """Numbers of the GPUs that are drawn, by rank, and how many there are for which reason."""
     places = tables.sql.execute(_SQL["gpus"]).fetchall()
     every = [gpu for gpu, *_ in places]
     if len(every) <= GPUS:
@@ -69,7 +65,7 @@ def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dic
     why = {
         "named": len(causing), "ends": len(ends) - len(causing), "even": len(chosen) - len(ends),
     }  # fmt: skip
-    return sorted(chosen), why
+    return [gpu for gpu in every if gpu in chosen], why
 
 
 def chosen_steps(
@@ -89,13 +85,13 @@ def chosen_steps(
     longest = sorted(order, key=lambda step: -took[step])
     place = {step: at for at, step in enumerate(order)}
     named = (
-        one for cause in causes for one in (cause.evidence["step"].ids if "step" in cause.evidence
+        step for cause in causes for step in (cause.evidence["step"].ids if "step" in cause.evidence
                                             else ())[:5]
     )  # fmt: skip
     median = longest[len(longest) // 2 :][:1]
     ends = (*order[:1], *order[-1:])
     wished = _first(
-        len(order), (one for one in named if one in cost), longest[:8], median, ends,
+        len(order), (step for step in named if step in cost), longest[:8], median, ends,
         _even(order, len(order)),
     )  # fmt: skip
     found, left = list[int](), most

@@ -1,6 +1,6 @@
 -- name: gpus
--- The places of the ledger.
-SELECT gpu, process, device, rank FROM gpu ORDER BY gpu
+-- The places of the ledger by rank, those of a rollout alone behind the others.
+SELECT gpu, process, device, rank FROM gpu ORDER BY part = 'rollout', rank NULLS LAST, gpu
 
 -- name: waited
 -- GPUs by how long they waited.

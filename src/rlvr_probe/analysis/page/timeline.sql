@@ -12,7 +12,8 @@ SELECT count(*) FROM page_segment
 
 -- name: gpus
 SELECT gpu, key, rank, gpu.host, part, device.model
-FROM gpu JOIN page_gpu USING (gpu) LEFT JOIN device USING (device) ORDER BY gpu
+FROM gpu JOIN page_gpu USING (gpu) LEFT JOIN device USING (device)
+ORDER BY part = 'rollout', rank NULLS LAST, gpu
 
 -- name: steps
 SELECT step_id, number, coalesce(step_start_ns, start_ns) AS begin_ns,

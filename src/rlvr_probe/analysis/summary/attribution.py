@@ -37,7 +37,7 @@ class Attribution:
     def __init__(self, trace: Trace) -> None:
         """Look at who works on what; the spans of stages tell who shares a device."""
         self._trace = trace
-        self._series = {one.uuid: one for one in trace.devices}
+        self._series = {device.uuid: device for device in trace.devices}
         self._attempt = {
             index: attempt.index for attempt in trace.attempts for index in attempt.processes
         }
@@ -70,11 +70,11 @@ class Attribution:
             if owner != mine and (owner[0] == scope or not self._is_kin(owner, mine))
         )
 
-    def _is_kin(self, one: tuple[Scope, int], other: tuple[Scope, int]) -> bool:
+    def _is_kin(self, owner: tuple[Scope, int], other: tuple[Scope, int]) -> bool:
         """Whether one is a process and the other is its job: both tell of the same work."""
         attempts = {
             self._attempt.get(number, -1) if scope == "process" else number
-            for scope, number in (one, other)
+            for scope, number in (owner, other)
         }
         return len(attempts) == 1
 
@@ -89,8 +89,8 @@ class Attribution:
         for span in stage_spans(self._trace):
             scope, devices = self._found[span.process]
             if span.name in _LEAVES:
-                for one in devices:
-                    intervals = found[one.uuid].setdefault(self._owner(span.process, scope), [])
+                for device in devices:
+                    intervals = found[device.uuid].setdefault(self._owner(span.process, scope), [])
                     intervals.append((span.start_ns, span.end_ns))
         return {
             uuid: {owner: merged(intervals) for owner, intervals in owners.items()}
@@ -106,15 +106,15 @@ class Attribution:
         of_job = self._of_job.get(self._attempt.get(process.index, -1))
         if of_job:
             return "job", of_job
-        gpus = (one for one in self._trace.devices if one.facts.kind == "gpu")
-        return "node", of_node((one for one in gpus if one.facts.parent is None), process)
+        gpus = (device for device in self._trace.devices if device.facts.kind == "gpu")
+        return "node", of_node((gpu for gpu in gpus if gpu.facts.parent is None), process)
 
 
 def of_node(devices: Iterable[DeviceSeries], process: Process) -> list[DeviceSeries]:
     """Those on the node of a process: two containers of one node differ in their host names."""
     if process.boot:
-        return [one for one in devices if one.facts.boot == process.boot]
-    return [one for one in devices if one.facts.host == process.host]
+        return [device for device in devices if device.facts.boot == process.boot]
+    return [device for device in devices if device.facts.host == process.host]
 
 
 def stage_spans(trace: Trace) -> Iterable[Span]:

@@ -45,28 +45,28 @@ def devices(trace: Trace) -> dict[str, Any] | None:
     if not trace.devices and not trace.sidecars:
         return None
     return {
-        "list": [_device(trace, one) for one in trace.devices],
+        "list": [_device(trace, device) for device in trace.devices],
         "sidecars": [
             {
-                "process": one.key,
-                "host": one.host,
-                "pid": one.pid,
-                "state": one.state,
-                "start_s": one.start_ns / 1e9,
-                "last_seen_s": one.last_seen_ns / 1e9,
-                "lost": dict(one.lost),
-                "faults": dict(one.faults),
+                "process": sidecar.key,
+                "host": sidecar.host,
+                "pid": sidecar.pid,
+                "state": sidecar.state,
+                "start_s": sidecar.start_ns / 1e9,
+                "last_seen_s": sidecar.last_seen_ns / 1e9,
+                "lost": dict(sidecar.lost),
+                "faults": dict(sidecar.faults),
             }
-            for one in trace.sidecars
+            for sidecar in trace.sidecars
         ],
-        "stages": [asdict(one) for one in stage_devices(trace)],
+        "stages": [asdict(stage) for stage in stage_devices(trace)],
     }
 
 
-def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
-    facts = one.facts
-    users = [process for process in trace.processes if one.uuid in process.works_on]
-    times = [readings.times_ns for readings in one.readings.values() if len(readings)]
+def _device(trace: Trace, device: DeviceSeries) -> dict[str, Any]:
+    facts = device.facts
+    users = [process for process in trace.processes if device.uuid in process.works_on]
+    times = [readings.times_ns for readings in device.readings.values() if len(readings)]
     return {
         "uuid": facts.uuid,
         "kind": facts.kind,
@@ -77,14 +77,14 @@ def _device(trace: Trace, one: DeviceSeries) -> dict[str, Any]:
         "host": facts.host,
         "memory_limit_b": facts.memory_limit_b,
         "hz": facts.hz,
-        "samples": one.samples,
+        "samples": device.samples,
         "from_s": min((moments[0] for moments in times), default=0) / 1e9 if times else None,
         "to_s": max((moments[-1] for moments in times), default=0) / 1e9 if times else None,
-        "counters": [counter.name for counter in one.counters()],
+        "counters": [counter.name for counter in device.counters()],
         "absent": dict(facts.absent),
         "faults": [
             {"time_s": fault.time_ns / 1e9, "what": fault.what, "code": fault.code}
-            for fault in one.faults
+            for fault in device.faults
         ],
         "processes": [process.index for process in users],
         "ranks": [process.rank for process in users if process.rank is not None],
@@ -108,13 +108,13 @@ def least_busy(found: Mapping[str, Any]) -> LeastBusy | None:
         behind = stage["means"][name] - told[uuid]
         if stage["quality"] == "ok" and behind >= _BEHIND:
             lost_s = behind * stage["seconds"]
-            one = LeastBusy(uuid, stage["stage"], name, told[uuid], stage["means"][name])
-            worst[lost_s, uuid, one.stage] = one
+            least = LeastBusy(uuid, stage["stage"], name, told[uuid], stage["means"][name])
+            worst[lost_s, uuid, least.stage] = least
     return worst[max(worst)] if worst else None
 
 
 def held_down(found: Mapping[str, Any]) -> dict[str, float]:
     """Share of the time of steps in which clocks were held down, by counter, where it is much."""
-    step = next((one for one in found["stages"] if one["stage"] == names.STEP.name), None)
+    step = next((stage for stage in found["stages"] if stage["stage"] == names.STEP.name), None)
     told = {} if step is None else step["per_second"]
     return {name: told[name] for name in _THROTTLES if told.get(name, 0.0) >= _THROTTLED}

@@ -1,18 +1,35 @@
-"""A job of many processes: its roles, calls of worker groups, filtered prompts, old weights."""
+"""A job: its roles, processes, worker groups, requests to engines, old weights, users' spans."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from rlvr_probe.analysis.statistics import distribution_of
+from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.columns import firsts_of
-from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.model.trace import Attempt, Process, Step, Trace
+from rlvr_probe.model.turns import Request, RequestColumns
 
-__all__ = ["roles", "rpcs", "selection", "staleness"]
+__all__ = [
+    "TIMES",
+    "attempt_entry",
+    "mean_s",
+    "open_spans",
+    "process_entry",
+    "requests",
+    "roles",
+    "rpcs",
+    "selection",
+    "staleness",
+    "user_spans",
+]
+
+TIMES: Final = ("queue_s", "prefill_s", "decode_s")
+"""Times of a request, one after another."""
 
 
 def roles(trace: Trace) -> list[dict[str, Any]]:
@@ -20,10 +37,12 @@ def roles(trace: Trace) -> list[dict[str, Any]]:
 
     Those that train first, then by number; one that did not tell has the role None.
     """
-    if not any(one.role for one in trace.processes):
+    if not any(process.role for process in trace.processes):
         return []
     trainers = {session.process for attempt in trace.attempts for session in attempt.sessions}
-    counts = Counter((one.role or None, one.index in trainers) for one in trace.processes)
+    counts = Counter(
+        (process.role or None, process.index in trainers) for process in trace.processes
+    )
     return [
         {"role": role, "trains": trains, "processes": count}
         for (role, trains), count in sorted(
@@ -47,33 +66,35 @@ def rpcs(trace: Trace, steps: Iterable[Step]) -> dict[str, Any] | None:
     """Calls of worker groups in ``steps``, by group and method; None if there were none."""
     methods = dict[tuple[str, str], _Method]()
     for rpc in (rpc for step in steps for rpc in step.rpcs):
-        one = methods.setdefault((rpc.group, rpc.method), _Method())
+        entry = methods.setdefault((rpc.group, rpc.method), _Method())
         times = [span.seconds for span in rpc.ranks]
-        one.calls += 1
-        one.ranks = max(one.ranks, len(times))
-        one.mean_s += sum(times) / len(times)
-        one.slowest_s += max(times)
-        one.slowest[times.index(max(times))] += 1
+        entry.calls += 1
+        entry.ranks = max(entry.ranks, len(times))
+        entry.mean_s += sum(times) / len(times)
+        entry.slowest_s += max(times)
+        entry.slowest[times.index(max(times))] += 1
         if rpc.caller.attributes.get("waits", 1):
-            one.waited += 1
-            one.wait_s += rpc.caller.seconds
+            entry.waited += 1
+            entry.wait_s += rpc.caller.seconds
     if not methods and not trace.unjoined_rpcs:
         return None
     return {
-        "calls": sum(one.calls for one in methods.values()),
+        "calls": sum(entry.calls for entry in methods.values()),
         "unjoined": trace.unjoined_rpcs,
         "methods": [
             {
                 "group": group,
                 "method": method,
-                "calls": one.calls,
-                "ranks": one.ranks,
-                "caller_s": one.wait_s / one.waited if one.waited else None,
-                "mean_s": one.mean_s / one.calls,
-                "slowest_s": one.slowest_s / one.calls,
-                "slowest_rank": one.slowest.most_common(1)[0][0],
+                "calls": entry.calls,
+                "ranks": entry.ranks,
+                "caller_s": entry.wait_s / entry.waited if entry.waited else None,
+                "mean_s": entry.mean_s / entry.calls,
+                "slowest_s": entry.slowest_s / entry.calls,
+                "slowest_rank": entry.slowest.most_common(1)[0][0],
             }
-            for (group, method), one in sorted(methods.items(), key=lambda item: -item[1].slowest_s)
+            for (group, method), entry in sorted(
+                methods.items(), key=lambda item: -item[1].slowest_s
+            )
         ],
     }
 
@@ -111,3 +132,128 @@ def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
         "stale": sum(count for steps, count in lag.items() if steps > 0),
         "steps": distribution_of(lag),
     }
+
+
+def requests(trace: Trace) -> dict[str, Any] | None:
+    """Counts, times and cached tokens of all requests; None where no engine told of any."""
+    found = [_columns(attempt.requests) for attempt in trace.attempts if len(attempt.requests)]
+    if not found:
+        return None
+    times = {name: array("d") for name in TIMES}
+    finishes, lost = Counter[str | None](), Counter[int]()
+    prompt = cached = 0
+    for told in found:
+        for measured, values in zip(times.values(), told.times(), strict=True):
+            measured.extend(values)
+        finishes.update(told.finishes())
+        lost.update(told.preempted())
+        sent, held = told.cached()
+        prompt, cached = prompt + sent, cached + held
+    return {
+        "requests": sum(map(len, found)),
+        "unjoined": sum(attempt.unjoined_requests for attempt in trace.attempts),
+        "finishes": dict(
+            sorted((reason or "unknown", count) for reason, count in finishes.items())
+        ),
+        "preemptions": sum(often * count for often, count in lost.items()) if lost else None,
+        "preempted": lost.total() - lost[0] if lost else None,
+        "cached_share": cached / prompt if prompt else None,
+        **{name: distribution(array("d", sorted(measured))) for name, measured in times.items()},
+        "total_s": {name: sum(measured) for name, measured in times.items() if measured},
+    }
+
+
+def _columns(requests: Sequence[Request]) -> RequestColumns:
+    return requests if isinstance(requests, RequestColumns) else RequestColumns(requests)
+
+
+def user_spans(trace: Trace) -> list[dict[str, Any]]:
+    """Per label of ``rlvr_probe.span``: how often, and how long."""
+    found = dict[str, list[float]]()
+    for span in trace.user_spans:
+        label = span.attributes.get("label")
+        found.setdefault(label if isinstance(label, str) else "", []).append(span.seconds)
+    return [
+        {"label": label, "count": len(times), "total_s": sum(times), "max_s": max(times)}
+        for label, times in found.items()
+    ]
+
+
+def mean_s(user_span: Mapping[str, Any]) -> float:
+    """Seconds of a span in an entry of :func:`user_spans`."""
+    return float(user_span["total_s"] / user_span["count"])
+
+
+def attempt_entry(trace: Trace, attempt: Attempt) -> dict[str, Any]:
+    """One launch of the job: its processes, and the steps that it did."""
+    members = [trace.processes[index] for index in attempt.processes]
+    started = [step for step in attempt.steps if step.started]
+    done = [step for step in started if step.done]
+    resumed = [session.facts.get("resumed_step") for session in attempt.sessions]
+    return {
+        "attempt": attempt.index,
+        "job": attempt.job,
+        "processes": attempt.processes,
+        "states": dict(Counter(process.state for process in members)),
+        "start_s": min(process.start_ns for process in members) / 1e9,
+        "last_seen_s": max(process.last_seen_ns for process in members) / 1e9,
+        "resumed_step": min((step for step in resumed if type(step) is int), default=None),
+        "first_step": min((step.number for step in started), default=None),
+        "last_step": max((step.number for step in started), default=None),
+        "steps": len(done),
+        "unfinished_steps": len(started) - len(done),
+        "redone_steps": sum(step.superseded_by is not None for step in started),
+        "concurrent": attempt.concurrent,
+        "mixed": attempt.mixed,
+        "lineage": attempt.lineage,
+    }
+
+
+def process_entry(trace: Trace, process: Process) -> dict[str, Any]:
+    """One process: how it ended, and what recording took of its time."""
+    attempt = next((a.index for a in trace.attempts if process.index in a.processes), None)
+    alive_s = (process.last_seen_ns - process.start_ns) / 1e9
+    return {
+        "index": process.index,
+        "process": process.key,
+        "attempt": attempt,
+        "role": process.role or None,
+        "rank": process.rank,
+        "host": process.host,
+        "pid": process.pid,
+        "state": process.state,
+        "start_s": process.start_ns / 1e9,
+        "last_seen_s": process.last_seen_ns / 1e9,
+        "silent_s": process.silent_s,
+        "devices": None if process.devices is None else list(process.devices),
+        "devices_how": process.devices_how or None,
+        "level": process.level,
+        "level_reason": process.level_reason,
+        "muted": dict(process.muted),
+        "own_s": process.own_s,
+        "own_share": process.own_s / alive_s if process.own_s is not None and alive_s > 0 else None,
+        "lost": dict(process.lost),
+        "faults": dict(process.faults),
+        "ids": dict(process.ids),
+    }
+
+
+def open_spans(trace: Trace) -> list[dict[str, Any]]:
+    """Oldest first within a process; the process says whether it is open now or was at its end.
+
+    What trainers are at between two steps comes last: it is no span.
+    """
+    return [
+        {
+            "process": span.process,
+            "rank": trace.processes[span.process].rank,
+            "state": trace.processes[span.process].state,
+            "name": span.name,
+            "detail": span.detail,
+            "step": span.step,
+            "start_s": span.start_ns / 1e9,
+            "age_s": span.age_s,
+            "thread": span.thread,
+        }
+        for span in (*trace.open_spans, *trace.between)
+    ]

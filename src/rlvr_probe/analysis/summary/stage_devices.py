@@ -94,7 +94,7 @@ def stage_devices(trace: Trace) -> list[StageDevices]:
     if not trace.devices:
         return []
     attribution = Attribution(trace)
-    series = {one.uuid: one for one in trace.devices}
+    series = {device.uuid: device for device in trace.devices}
     order = {name: place for place, name in enumerate((names.STEP.name, *names.STAGES))}
     return [
         _summed(stage, kind, seen, series)
@@ -107,7 +107,7 @@ def stage_devices(trace: Trace) -> list[StageDevices]:
 
 def _seen(trace: Trace, attribution: Attribution, kind: str) -> Mapping[str, _Seen]:
     found = defaultdict[str, _Seen](_Seen)
-    hosts = [one for one in trace.devices if one.facts.kind == "host"]
+    hosts = [device for device in trace.devices if device.facts.kind == "host"]
     done = {id(span): step for step in trace.steps() if step.done for span in step.spans}
     for span in stage_spans(trace):
         step = done.get(id(span))
@@ -121,10 +121,10 @@ def _seen(trace: Trace, attribution: Attribution, kind: str) -> Mapping[str, _Se
         seen = found[span.name]
         seen.scopes.add(scope)
         by_device = seen.steps[step.attempt, step.session, step.life, step.number]
-        for one in devices:
-            by_device[one.uuid].append((span.start_ns, span.end_ns))
+        for device in devices:
+            by_device[device.uuid].append((span.start_ns, span.end_ns))
             if kind == "gpu" and not seen.shared:
-                seen.shared = attribution.is_shared(span, one.uuid)
+                seen.shared = attribution.is_shared(span, device.uuid)
     return found
 
 
@@ -180,14 +180,20 @@ def _of_device(
 
 def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dict[str, float]:
     """Per second, of what is known of half of the time or more."""
-    found, seconds = dict[str, float](), sum(use.seconds for use in uses)
-    counters = {one for use in uses for one in series[use.uuid].counters() if one.kind == "total"}
-    for name in (one.name for one in counters):
-        told = [_rise(name, use, series[use.uuid]) for use in uses]
-        known_s = sum(one[1] for one in told if one is not None)
+    rates, seconds = dict[str, float](), sum(use.seconds for use in uses)
+    read = {
+        counter.name
+        for use in uses
+        for counter in series[use.uuid].counters()
+        if counter.kind == "total"
+    }
+    # In the order of the vocabulary: that of a set differs from run to run.
+    for name in filter(read.__contains__, BY_NAME):
+        rises = [_rise(name, use, series[use.uuid]) for use in uses]
+        known_s = sum(rise[1] for rise in rises if rise is not None)
         if known_s and known_s >= _KNOWN * seconds:
-            found[name] = sum(one[0] for one in told if one is not None) / known_s
-    return found
+            rates[name] = sum(rise[0] for rise in rises if rise is not None) / known_s
+    return rates
 
 
 def _rise(name: str, use: DeviceUse, series: DeviceSeries) -> tuple[float, float] | None:
@@ -207,7 +213,7 @@ def _totals(
         whole = [
             sum(told)
             for step in steps
-            if len(told := [one for use in step if (one := use.total(name)) is not None])
+            if len(told := [total for use in step if (total := use.total(name)) is not None])
             == len(step)
         ]
         if whole:
@@ -220,12 +226,12 @@ def _means(uses: Sequence[DeviceUse], seconds: float) -> tuple[dict[str, float],
     means, maxima = dict[str, float](), dict[str, float]()
     for name in _names([uses], "window", "gauge"):
         told = [(use.counters[name], use.seconds) for use in uses if name in use.counters]
-        known_s = sum(one.covered * length for one, length in told)
+        known_s = sum(value.covered * length for value, length in told)
         if known_s < _KNOWN * seconds or not known_s:
             continue
-        total = sum(one.mean * one.covered * s for one, s in told if one.mean is not None)
+        total = sum(value.mean * value.covered * s for value, s in told if value.mean is not None)
         means[name] = total / known_s
-        largest = [one.maximum for one, _ in told if one.maximum is not None]
+        largest = [value.maximum for value, _ in told if value.maximum is not None]
         if largest:
             maxima[name] = max(largest)
     return means, maxima
@@ -236,8 +242,8 @@ def _names(steps: Iterable[Sequence[DeviceUse]], *kinds: str) -> list[str]:
         name
         for step in steps
         for use in step
-        for name, one in use.counters.items()
-        if one.counter.kind in kinds
+        for name, counter_use in use.counters.items()
+        if counter_use.counter.kind in kinds
     }
     return [name for name in BY_NAME if name in found]
 
@@ -246,5 +252,5 @@ def _energy_error(steps: Sequence[Sequence[DeviceUse]]) -> float | None:
     """Bound of the energy per step, over the steps of which it is known."""
     whole = [step for step in steps if all("energy_j" in use.counters for use in step)]
     errors = [use.energy_error_j for step in whole for use in step]
-    known = [one for one in errors if one is not None]
+    known = [error for error in errors if error is not None]
     return sum(known) / len(whole) if whole and len(known) == len(errors) else None

@@ -6,19 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.summary import job, trajectories
 from rlvr_probe.analysis.summary.devices import devices
-from rlvr_probe.analysis.summary.job import roles, rpcs, selection, staleness
-from rlvr_probe.analysis.summary.lengths import Lengths, counted, counts
-from rlvr_probe.analysis.summary.processes import (
-    attempt_entry,
-    open_spans,
-    process_entry,
-    user_spans,
-)
-from rlvr_probe.analysis.summary.requests import requests
-from rlvr_probe.analysis.summary.rewards import rewards
-from rlvr_probe.analysis.summary.steps import stages, step_entry
-from rlvr_probe.analysis.summary.turns import tool_use, turns
+from rlvr_probe.analysis.summary.trajectories import Lengths, counted, counts
+from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.recording.notes import cut
@@ -56,29 +47,29 @@ def summarize(trace: Trace) -> dict[str, Any]:
         **counts(batches),
         "open_spans": len(trace.open_spans),
         "lost_records": sum(trace.lost.values()),
-        "duration_s": max((one.last_seen_ns for one in trace.processes), default=0) / 1e9,
+        "duration_s": max((process.last_seen_ns for process in trace.processes), default=0) / 1e9,
         "training": _training(trace),
         "lengths": _sum(own).figures(),
-        "stages": stages(trace, standing),
-        "rewards": rewards(sample),
-        "turns": turns(sample),
-        "tools": tool_use(sample),
-        "requests": requests(trace),
-        "roles": roles(trace),
+        "stages": _stages(trace, standing),
+        "rewards": trajectories.rewards(sample),
+        "turns": trajectories.turns(sample),
+        "tools": trajectories.tool_use(sample),
+        "requests": job.requests(trace),
+        "roles": job.roles(trace),
         "unreached": trace.unreached,
-        "rpcs": rpcs(trace, standing),
-        "selection": selection(sample),
-        "staleness": staleness(sample),
+        "rpcs": job.rpcs(trace, standing),
+        "selection": job.selection(sample),
+        "staleness": job.staleness(sample),
         "devices": devices(trace),
-        "user_spans": user_spans(trace),
+        "user_spans": job.user_spans(trace),
         "step_list": [
-            step_entry(step, lengths)
+            _step_entry(step, lengths)
             for step, lengths in zip(standing, own, strict=True)
             if step.started
         ],
-        "attempt_list": [attempt_entry(trace, attempt) for attempt in trace.attempts],
-        "process_list": [process_entry(trace, one) for one in trace.processes],
-        "open_span_list": open_spans(trace),
+        "attempt_list": [job.attempt_entry(trace, attempt) for attempt in trace.attempts],
+        "process_list": [job.process_entry(trace, process) for process in trace.processes],
+        "open_span_list": job.open_spans(trace),
         "redone": [
             {
                 "attempt": step.attempt,
@@ -95,15 +86,17 @@ def summarize(trace: Trace) -> dict[str, Any]:
             for name, (count, total_s) in trace.totals.items()
         },
         "lost": trace.lost,
-        "faults": dict(sum((Counter(one.faults) for one in trace.processes), Counter[str]())),
+        "faults": dict(
+            sum((Counter(process.faults) for process in trace.processes), Counter[str]())
+        ),
         "notes": [*trace.notes, *_cut(batches)],
     }
 
 
 def _sum(parts: Iterable[Lengths]) -> Lengths:
     found = Lengths()
-    for one in parts:
-        found.add(one)
+    for part in parts:
+        found.add(part)
     return found
 
 
@@ -124,3 +117,63 @@ def _evaluation(steps: Sequence[Step]) -> dict[str, Any]:
         **counts(batches),
         "lengths": Lengths.of(batches).figures(),
     }
+
+
+def _step_entry(step: Step, lengths: Lengths) -> dict[str, Any]:
+    """One step, with the lengths of those of its trajectories that are counted."""
+    return {
+        "attempt": step.attempt,
+        "session": step.session,
+        "step": step.number,
+        "done": step.done,
+        "ranks_done": step.ranks_done,
+        "ranks": step.ranks,
+        **counts(step.batches),
+        "lengths": lengths.figures(),
+        "policy_version": next((batch.policy_version for batch in step.batches), None),
+        "selection": job.selection(step.batches) if step.batches else None,
+        # Seconds of the slowest rank.
+        "stage_s": {
+            stage: max(by_rank.values())
+            for stage in (names.STEP.name, *names.STAGES)
+            if (by_rank := step.stage_seconds(stage))
+        },
+    }
+
+
+def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Per stage: seconds per step in which it was seen, mean of the ranks and slowest rank."""
+    found = list[dict[str, Any]]()
+    whole = 0.0
+    for stage in (names.STEP.name, *names.STAGES):
+        by_rank = dict[int | None, float]()
+        seen = 0
+        total = 0.0
+        within = False
+        for step in steps:
+            if step.started and not step.done:
+                continue
+            seconds = step.stage_seconds(stage)
+            seen += bool(seconds)
+            within = within or step.within(stage)
+            # The mean first: ranks of two attempts may differ in number.
+            total += sum(seconds.values()) / len(seconds) if seconds else 0.0
+            for process, value in seconds.items():
+                rank = trace.processes[process].rank
+                by_rank[rank] = by_rank.get(rank, 0.0) + value
+        if not seen:
+            continue
+        slowest = max(by_rank, key=lambda rank: by_rank[rank])
+        if stage == names.STEP.name:
+            whole = total
+        found.append(
+            {
+                "stage": stage,
+                "steps": seen,
+                "mean_s": total / seen,
+                "max_s": by_rank[slowest] / seen,
+                "slowest_rank": slowest,
+                "share": total / whole if whole and within else None,
+            }
+        )
+    return found

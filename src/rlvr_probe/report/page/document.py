@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.characterization import Characterization
-from rlvr_probe.analysis.page.references import referred
-from rlvr_probe.analysis.page.source import hosts, lost
+from rlvr_probe.analysis.ledger import FAMILIES, NAMES
+from rlvr_probe.analysis.page.ledgers import ledger_of
+from rlvr_probe.analysis.page.lengths import lengths_of
+from rlvr_probe.analysis.page.references import hosts, lost, references
+from rlvr_probe.analysis.page.timeline import timeline_of
 from rlvr_probe.analysis.results import Chapter, Evidence, Figure, Series
 from rlvr_probe.recording.tables import Tables
-from rlvr_probe.report.page.headline import FAMILIES, headline
-from rlvr_probe.report.page.ledgers import ledger_of
-from rlvr_probe.report.page.plain import cleaned, drawn
-from rlvr_probe.report.page.shapes import lengths_of
-from rlvr_probe.report.page.shares import unit_of
-from rlvr_probe.report.page.tracks import timeline_of
+from rlvr_probe.report.page.encode import cleaned, drawn, unit_of
+from rlvr_probe.report.page.summary import summary
 
 __all__ = ["document"]
 
@@ -47,7 +46,7 @@ class _Shared:
 
     def evidence(self, kind: str, ids: Iterable[int | None]) -> None:
         """Ids that are on the page."""
-        self.ids.setdefault(kind, set()).update(one for one in ids if one is not None)
+        self.ids.setdefault(kind, set()).update(number for number in ids if number is not None)
 
 
 def document(tables: Tables, told: Characterization) -> dict[str, Any]:
@@ -62,29 +61,31 @@ def document(tables: Tables, told: Characterization) -> dict[str, Any]:
     if ledger is not None and not ledger.gpu_s:
         # Steps that took no time at all.
         ledger = None
-    first, second = headline(told, ledger)
+    first, second = summary(told, ledger)
     found: dict[str, Any] = {
         "source": told.source,
         "run": _run(tables, told),
         "headline": [first, second],
         "families": FAMILIES,
+        "categories": NAMES,
         "unit": told.unit.name,
         "ledger": ledger_of(tables, ledger, told.unit),
-        "causes": None if ledger is None else [_cause(one, shared) for one in causes],
+        "causes": None if ledger is None else [_cause(cause, shared) for cause in causes],
         "timeline": None if ledger is None else timeline_of(tables, ledger, causes),
         "lengths": lengths_of(tables),
-        "chapters": [_chapter(one, shared) for one in told.chapters],
+        "chapters": [_chapter(chapter, shared) for chapter in told.chapters],
         "notes": list(dict.fromkeys(told.notes)),
         "lost": [list(row) for row in lost(tables)],
     }
     if found["ledger"]:
+        found["ledger"]["bars"]["cells"] = drawn(found["ledger"]["bars"]["cells"])
         for row in (*found["ledger"]["who"], *found["ledger"]["worst"]):
             shared.evidence("trajectory", [row.get("trajectory_id"), row.get("worst_trajectory")])
             shared.evidence("process", [row.get("process")])
             shared.evidence("step", [row.get("step_id"), row.get("worst_step")])
     found["queries"] = list(shared.queries)
     found["definitions"] = list(shared.definitions)
-    found["who"] = referred(tables, shared.ids)
+    found["who"] = references(tables, shared.ids)
     return {name: cleaned(value) for name, value in found.items()}
 
 
@@ -96,10 +97,10 @@ def _run(tables: Tables, told: Characterization) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
-def _evidence(evidence: dict[str, Evidence], shared: _Shared) -> dict[str, Any]:
-    for kind, one in evidence.items():
-        shared.evidence(kind, one.ids)
-    return {kind: [list(one.ids), one.count] for kind, one in evidence.items()}
+def _evidence(evidence: Mapping[str, Evidence], shared: _Shared) -> dict[str, Any]:
+    for kind, known in evidence.items():
+        shared.evidence(kind, known.ids)
+    return {kind: [list(known.ids), known.count] for kind, known in evidence.items()}
 
 
 def _chapter(chapter: Chapter, shared: _Shared) -> dict[str, Any]:
@@ -107,59 +108,42 @@ def _chapter(chapter: Chapter, shared: _Shared) -> dict[str, Any]:
         "name": chapter.name,
         "title": chapter.title,
         "notes": chapter.notes,
-        "figures": [_figure(one, shared) for one in chapter.figures],
-        "series": [_series(one, shared) for one in chapter.series],
+        "figures": [_figure(figure, shared) for figure in chapter.figures],
+        "series": [_series(series, shared) for series in chapter.series],
     }
 
 
 def _figure(figure: Figure, shared: _Shared) -> dict[str, Any]:
-    found: dict[str, Any] = {"is": shared.definition(figure), "value": figure.value}
-    if figure.value is None:
-        found["why"] = figure.why
-    if figure.low is not None:
-        found["low"] = figure.low
-    if figure.high is not None:
-        found["high"] = figure.high
-    if figure.query:
-        found["query"] = shared.query(figure.query)
-    if figure.evidence:
-        found["evidence"] = _evidence(dict(figure.evidence), shared)
-    if figure.by:
-        found["by"] = dict(figure.by)
-    return found
+    parts: dict[str, Any] = {
+        "why": figure.why if figure.value is None else None,
+        "low": figure.low,
+        "high": figure.high,
+        "query": shared.query(figure.query) if figure.query else None,
+        "evidence": _evidence(figure.evidence, shared) or None,
+        "by": dict(figure.by) or None,
+    }
+    known = {name: part for name, part in parts.items() if part is not None}
+    return {"is": shared.definition(figure), "value": figure.value, **known}
 
 
 def _series(series: Series, shared: _Shared) -> dict[str, Any]:
     return {
-        "id": series.id,
-        "title": series.title,
-        "meaning": series.meaning,
+        **_fields(series),
         "columns": series.columns,
         "units": [unit_of(f"{series.id}:{name}", series.units[name]) for name in series.columns],
         "rows": drawn(series.rows),
-        "total": series.total,
         "query": shared.query(series.query),
-        "inputs": list(series.inputs),
     }
 
 
 def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
     return {
-        "kind": cause.kind,
+        **_fields(cause),
         "natural": cause.kind in NATURAL,
-        "title": cause.title,
-        "gpu_s": cause.gpu_s,
-        "share": cause.share,
-        "low": cause.low,
-        "high": cause.high,
-        "no_interval": cause.no_interval,
-        "early": cause.early,
-        "confidence": cause.confidence,
-        "where": dict(cause.where),
-        "evidence": _evidence(dict(cause.evidence), shared),
-        "worst": list(cause.worst),
-        "usually_helps": cause.usually_helps,
-        "refuted_by": cause.refuted_by,
+        "evidence": _evidence(cause.evidence, shared),
         "query": shared.query(cause.query),
-        "inputs": list(cause.inputs),
     }
+
+
+def _fields(data: Cause | Series) -> dict[str, Any]:
+    return {field.name: getattr(data, field.name) for field in fields(data)}

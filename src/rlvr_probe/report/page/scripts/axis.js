@@ -16,8 +16,8 @@ class View {
   pan(share) { this.set(this.from + this.span * share, this.to + this.span * share); }
 }
 
-/** Wheel, drag and keys on a canvas whose tracks begin at `gutter`. */
-function steer(node, view, gutter, point) {
+/** Wheel, drag and a click on a canvas whose tracks start at `gutter`. */
+function steer(node, view, gutter, point, click) {
   const at = (event) => {
     const frame = node.getBoundingClientRect();
     return view.from + ((event.clientX - frame.left - gutter) / (frame.width - gutter)) * view.span;
@@ -35,7 +35,11 @@ function steer(node, view, gutter, point) {
     hideTip();
     view.set(held.from - moved, held.to - moved);
   });
-  for (const name of ["pointerup", "pointercancel"]) node.addEventListener(name, () => { held = null; });
+  node.addEventListener("pointerup", (event) => {
+    if (click && held && Math.abs(event.clientX - held.x) < 4) click(at(event));
+    held = null;
+  });
+  node.addEventListener("pointercancel", () => { held = null; });
   node.addEventListener("pointerleave", hideTip);
   node.addEventListener("dblclick", (event) => view.zoom(0.4, at(event)));
 }

@@ -1,15 +1,7 @@
 /* Categories of the ledger: one colour each, in every chart. */
-const NAMES = new Map([
-  ["work.rollout", "rollout"], ["work.old_logprob", "old log-probs"], ["work.ref_logprob", "reference log-probs"],
-  ["work.values", "values"], ["work.update_actor", "actor update"], ["work.update_critic", "critic update"],
-  ["work.weight_sync", "weight sync"], ["work.other", "other work"],
-  ["wait.rollout", "wait for rollout"], ["wait.reward", "wait for reward"], ["wait.update", "wait for update"], ["wait.refit", "wait for weight sync"],
-  ["overhead.data", "data"], ["overhead.dispatch", "dispatch"], ["overhead.advantage", "advantages"], ["overhead.probe", "the probe"],
-  ["bubble", "bubble"], ["eval", "evaluation"], ["checkpoint", "checkpoint"],
-  ["discarded.filtered", "discarded: filtered"], ["discarded.surplus", "discarded: surplus"], ["discarded.stale", "discarded: stale"],
-  ["discarded.truncated", "discarded: truncated"], ["discarded.redone", "discarded: redone"], ["unaccounted", "unaccounted"],
-]);
+const NAMES = new Map(Object.entries(page.categories));
 const categoryName = (name) => NAMES.get(name) || name;
+const familyName = (name) => page.families[name] || name;
 const family = (name) => name.split(".")[0];
 const variable = (name) => `--k-${name.replace(/[._]/g, "-")}`;
 const colour = (name) => `var(${variable(name)}, var(--k-work-other))`;
@@ -21,10 +13,6 @@ function palette(names) {
   return names.map((name) => style.getPropertyValue(name).trim() || style.getPropertyValue("--k-work-other").trim());
 }
 
-const FAMILY_NAMES = {
-  work: "Work", wait: "Waiting", bubble: "Bubbles", overhead: "Overhead", eval: "Evaluation",
-  checkpoint: "Checkpoints", discarded: "Discarded work", unaccounted: "Unaccounted",
-};
 const FAMILY_COLOURS = {
   work: "work.rollout", wait: "wait.rollout", bubble: "bubble", overhead: "overhead.data", eval: "eval",
   checkpoint: "checkpoint", discarded: "discarded.filtered", unaccounted: "unaccounted",

@@ -19,7 +19,7 @@ function whois(kind, id) {
 function evidenceRows(evidence) {
   return Object.entries(evidence || {}).map(([kind, [ids, count]]) => [
     KINDS[kind] || kind,
-    h("span", {}, ids.map((id, at) => [at ? "; " : "", h("span", { title: `${kind} id ${id}` }, whois(kind, id))]),
+    h("span", {}, ids.map((id, at) => [at ? "; " : "", h("span", { title: `${kind} id ${id}` }, reference(kind, id))]),
       count > ids.length && ` … of ${whole(count)}`),
   ]);
 }
@@ -33,10 +33,10 @@ const sql = (text) => h("pre", { tabindex: "0", role: "region", "aria-label": "q
 function explained(figure) {
   const is = definition(figure);
   return h("div", {}, listed([
-    ["figure", h("code", {}, is.id)],
+    ["metric", h("code", {}, is.id)],
     ["meaning", is.meaning],
     figure.by && ["of", Object.entries(figure.by).map(([name, value]) => `${name} ${value}`).join(", ")],
-    ["value", figure.value === null ? `cannot be told: ${figure.why}` : `${figure.value}${is.unit && is.unit !== "1" && is.unit !== "share" ? ` ${is.unit}` : ""}`],
+    ["value", figure.value === null ? `unknown: ${figure.why}` : `${figure.value}${is.unit && is.unit !== "1" && is.unit !== "share" ? ` ${is.unit}` : ""}`],
     figure.low !== undefined && figure.high !== undefined && ["95 % interval", `${figure.low} to ${figure.high}`],
     ["unit", is.unit === "share" ? "1 (a share, 0..1)" : is.unit === "1" ? "1 (a ratio or a count)" : is.unit],
     is.inputs && ["tables read", h("code", {}, is.inputs)],

@@ -1,5 +1,6 @@
 /* Elements of the page. A text is only ever set as text: nothing of a recording is read as markup. */
 const SVG = "http://www.w3.org/2000/svg";
+const page = JSON.parse(document.getElementById("data").textContent);
 
 function fill(node, props, children) {
   for (const [name, value] of Object.entries(props || {})) {
@@ -51,7 +52,7 @@ function choice(label, options, chosen, pick) {
   const buttons = options.map(([value, text]) => h("button", {
     type: "button", class: "plain", "aria-pressed": String(value === chosen),
     on: { click: () => {
-      buttons.forEach((one, at) => one.setAttribute("aria-pressed", String(options[at][0] === value)));
+      buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(options[at][0] === value)));
       pick(value);
     } },
   }, text));

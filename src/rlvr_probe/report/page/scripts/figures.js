@@ -2,6 +2,8 @@
 const COLUMNS = ["count", "mean", "cv", "min", "p50", "p90", "p95", "p99", "max", "p99_over_p50", "max_over_p50"];
 const HEADS = { count: "count", mean: "mean", cv: "spread", min: "least", p50: "median", p90: "P90", p95: "P95", p99: "P99", max: "most", p99_over_p50: "P99 / median", max_over_p50: "most / median" };
 const SHOWN = 40;
+/* Kinds that have no id, and are called by their name. */
+const LINKED = ["function", "tool", "engine"];
 
 const readable = (text) => text.replace(/[._]/g, " ");
 const ending = (id) => id.slice(id.lastIndexOf(".") + 1);
@@ -43,24 +45,24 @@ function grouped(figures) {
   }
   const spread = [], rest = [];
   for (const [prefix, members] of plain) {
-    const canonical = members.filter((one) => COLUMNS.includes(ending(definition(one).id)));
+    const canonical = members.filter((figure) => COLUMNS.includes(ending(definition(figure).id)));
     const lone = canonical.length === 1 && canonical[0].value === null && prefix.includes(".");
     if (canonical.length >= 4 || lone) spread.push([prefix, canonical]);
-    rest.push(...members.filter((one) => canonical.length < 4 ? !lone || one !== canonical[0] : !canonical.includes(one)));
+    rest.push(...members.filter((figure) => canonical.length < 4 ? !lone || figure !== canonical[0] : !canonical.includes(figure)));
   }
   return { spread, rest, by: [...by] };
 }
 
 function spreadTable(chapter, spread) {
-  const there = COLUMNS.filter((name) => spread.some(([, members]) => members.some((one) => ending(definition(one).id) === name && one.value !== null)));
+  const there = COLUMNS.filter((name) => spread.some(([, members]) => members.some((figure) => ending(definition(figure).id) === name && figure.value !== null)));
   const columns = there.length + 1;
-  const known = spread.filter(([, members]) => members.some((one) => one.value !== null));
+  const known = spread.filter(([, members]) => members.some((figure) => figure.value !== null));
   const name = (prefix) => readable((prefix.startsWith(`${chapter.name}.`) ? prefix.slice(chapter.name.length + 1) : prefix).replace(/_s$/, ""));
-  const rows = known.map(([prefix, members]) => h("tr", {},
+  const rows = known.map(([prefix, members]) => h("tr", { "data-about": `figure:${definition(members[0]).id}` },
     h("th", { scope: "row", title: definition(members[0]).meaning }, name(prefix), h("div", { class: "interval" }, unitName(members))),
-    there.map((column) => valueCell(members.find((one) => ending(definition(one).id) === column), columns))));
+    there.map((column) => valueCell(members.find((figure) => ending(definition(figure).id) === column), columns))));
   return known.length ? h("div", { class: "scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), there.map((one) => h("th", { scope: "col", class: "number" }, HEADS[one])))), h("tbody", {}, rows))) : null;
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), there.map((name) => h("th", { scope: "col", class: "number" }, HEADS[name])))), h("tbody", {}, rows))) : null;
 }
 
 function unitName(members) {
@@ -71,8 +73,8 @@ function unitName(members) {
 /** A row's name: what is too long to be read is cut, and is there when pointed at. */
 function named(kind, value) {
   const text = String(value);
-  return h("span", { title: kind in KINDS && typeof value === "number" ? whois(kind, value) : text, style: { "white-space": "nowrap" } },
-    typeof value === "number" ? `${kind} ${value}` : text.length > 24 ? `${text.slice(0, 5)}…${text.slice(-12)}` : text);
+  const shown = typeof value === "number" ? `${kind} ${value}` : text.length > 24 ? `${text.slice(0, 5)}…${text.slice(-12)}` : text;
+  return h("span", { title: kind in KINDS && typeof value === "number" ? whois(kind, value) : text, style: { "white-space": "nowrap" } }, reference(kind, value, shown));
 }
 
 /** The category of the ledger that a value of `category` or `stage` is, for its colour. */
@@ -97,23 +99,23 @@ function byTable(members) {
   }
   const used = columns.filter((id) => [...rows.values()].some((row) => row.get(id) && row.get(id).value !== null));
   const missing = columns.filter((id) => !used.includes(id));
-  if (!used.length) return listed([[readable(beginning(columns[0])), `cannot be told: ${members[0].why}`]]);
-  const make = (from, to) => [...rows].slice(from, to).map(([key, row]) => h("tr", {},
-    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS ? named(names[at], value) : categoryOf(names[at], value) ? coloured(names[at], value) : value)),
+  if (!used.length) return listed([[readable(beginning(columns[0])), `unknown: ${members[0].why}`]]);
+  const make = (from, to) => [...rows].slice(from, to).map(([key, row]) => h("tr", { "data-about": `${names[0]}:${JSON.parse(key)[0]}` },
+    JSON.parse(key).map((value, at) => h("th", { scope: "row" }, names[at] in KINDS || LINKED.includes(names[at]) ? named(names[at], value) : categoryOf(names[at], value) ? coloured(names[at], value) : value)),
     used.map((id) => valueCell(row.get(id), used.length + names.length, rows.size > 4))));
-  const titles = new Map(members.map((one) => [definition(one).id, definition(one)]));
+  const titles = new Map(members.map((figure) => [definition(figure).id, definition(figure)]));
   const body = h("tbody", {}, make(0, SHOWN));
   const more = rows.size > SHOWN && h("button", { type: "button", class: "plain", on: { click: () => { body.append(...make(SHOWN, rows.size)); more.remove(); } } }, `show all ${whole(rows.size)}`);
-  return h("div", {}, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col" }, readable(one))),
+  return h("div", {}, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, readable(name))),
     used.map((id) => h("th", { scope: "col", class: "number", title: titles.get(id).meaning }, titles.get(id).title)))), body)), more || null,
   missing.length ? h("p", { class: "quiet small", style: { "margin-top": "6px" } }, `Not known: ${missing.map((id) => titles.get(id).title).join(", ")}.`) : null);
 }
 
 function restTable(rest) {
-  const known = rest.filter((one) => one.value !== null);
+  const known = rest.filter((figure) => figure.value !== null);
   const rows = known.map((figure) => {
     const is = definition(figure);
-    return h("tr", {}, h("th", { scope: "row" }, /^(mean|count|longest|shortest|\d+ % quantile)$/.test(is.title) ? `${readable(ending(beginning(is.id)))}: ${is.title}` : is.title),
+    return h("tr", { "data-about": `figure:${is.id}` }, h("th", { scope: "row" }, /^(mean|count|longest|shortest|\d+ % quantile)$/.test(is.title) ? `${readable(ending(beginning(is.id)))}: ${is.title}` : is.title),
       valueCell(figure, 3), h("td", { class: "quiet small wide-only" }, is.meaning.split(/[:(]/)[0].trim()));
   });
   return known.length ? h("div", { class: "scroll" }, h("table", { class: "rest" }, h("tbody", {}, rows))) : null;
@@ -121,11 +123,11 @@ function restTable(rest) {
 
 function figuresOf(chapter, brief) {
   const { spread, rest, by } = grouped(chapter.figures);
-  const unknown = [...spread.filter(([, members]) => members.every((one) => one.value === null)).map(([, [one]]) => one), ...rest.filter((one) => one.value === null)];
+  const unknown = [...spread.filter(([, members]) => members.every((figure) => figure.value === null)).map(([, [one]]) => one), ...rest.filter((figure) => figure.value === null)];
   return [
     spread.length ? spreadTable(chapter, spread) : null,
     rest.length ? restTable(rest) : null,
     ...(brief ? [] : by.map(([, members]) => h("div", { style: { "margin-top": "14px" } }, byTable(members)))),
-    unknown.length ? later(`${unknown.length} more cannot be told`, () => listed(unknown.map((one) => [h("code", {}, definition(one).id), one.why]))) : null,
+    unknown.length ? later(`${unknown.length} more are unknown`, () => listed(unknown.map((figure) => [h("code", {}, definition(figure).id), figure.why]))) : null,
   ];
 }

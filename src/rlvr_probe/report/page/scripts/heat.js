@@ -5,8 +5,8 @@ function blend(from, to, share) {
   return a.map((one, at) => Math.round(one + (b[at] - one) * share));
 }
 
-/** `value(row, column)` is 0..1, or null for nothing there; `tell` is what the pointer is told. */
-function heatMap({ rows, columns, value, tell, label, tall, left, bottom, leftName }) {
+/** `value(row, column)` is 0..1, or null for nothing there; `tell` is what the pointer is told, `go` where a click leads. */
+function heatMap({ rows, columns, value, tell, go, label, tall, left, bottom, leftName }) {
   const canvas = h("canvas", { class: "heat", width: columns, height: rows, role: "img", "aria-label": label, style: { height: `${tall}px` } });
   const paint = () => {
     const [from, to, none] = palette(["--heat-0", "--heat-1", "--surface"]);
@@ -23,18 +23,24 @@ function heatMap({ rows, columns, value, tell, label, tall, left, bottom, leftNa
   };
   paint();
   redraws.push(paint);
-  canvas.addEventListener("pointermove", (event) => {
+  const cell = (event) => {
     const frame = canvas.getBoundingClientRect();
-    const column = Math.max(0, Math.min(columns - 1, Math.floor((event.clientX - frame.left) / frame.width * columns)));
-    const row = Math.max(0, Math.min(rows - 1, Math.floor((event.clientY - frame.top) / frame.height * rows)));
-    const told = tell(row, column);
+    return [Math.max(0, Math.min(rows - 1, Math.floor((event.clientY - frame.top) / frame.height * rows))),
+      Math.max(0, Math.min(columns - 1, Math.floor((event.clientX - frame.left) / frame.width * columns)))];
+  };
+  if (go) {
+    canvas.classList.add("leads");
+    canvas.addEventListener("click", (event) => go(...cell(event)));
+  }
+  canvas.addEventListener("pointermove", (event) => {
+    const told = tell(...cell(event));
     if (told) showTip(event.clientX, event.clientY, told.title, told.rows, told.quiet); else hideTip();
   });
   canvas.addEventListener("pointerleave", hideTip);
   const axis = (names, across) => h("div", { class: "quiet small", style: across
     ? { display: "flex", "justify-content": "space-between" }
-    : { display: "flex", "flex-direction": "column", "justify-content": "space-between", "text-align": "right", height: `${tall}px` } },
-    names.map((one) => h("span", {}, one)));
+    : { display: "flex", "flex-direction": "column", "justify-content": names.length === rows ? "space-around" : "space-between", "text-align": "right", height: `${tall}px` } },
+    names.map((name) => h("span", {}, name)));
   return h("div", { style: { display: "grid", "grid-template-columns": "max-content minmax(0, 1fr)", gap: "3px 8px" } },
     axis(left, false), canvas, h("span", { class: "quiet small" }, leftName || ""), axis(bottom, true));
 }

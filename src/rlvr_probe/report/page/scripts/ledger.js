@@ -10,10 +10,21 @@ function ledgerRows(ledger) {
   return { total, byFamily };
 }
 
-/** All of the run in one bar, parts that are large enough named in it. */
-function runBar(ledger) {
-  const total = gpuTotal();
-  const bar = h("div", { class: "stack", role: "img", "aria-label": ledgerSentence(ledger) });
+/** The step, or bar of steps, that has the most of a category. */
+function mostOf(at) {
+  const { bars } = page.ledger, values = bars.cells[at] || [];
+  const most = values.reduce((best, value, bar) => (value > values[best] ? bar : best), 0);
+  return values[most] ? toBar(bars, most) : { section: "ledger" };
+}
+
+/** All of the run in one bar, whose parts lead to the step that has the most of them. */
+const runBar = (ledger) => shareBar(ledger.gpu_s, gpuTotal(), mostOf);
+
+/** GPU time by category in one bar, parts that are large enough named in it. */
+function shareBar(gpu_s, total, leads) {
+  const { ledger } = page;
+  const sentence = ledger.categories.map(([name], at) => [categoryName(name), gpu_s[at] / total]).filter(([, share]) => share >= 0.001).map(([name, share]) => `${name} ${percent(share)}`).join(", ");
+  const bar = h("div", { class: "stack", role: "img", "aria-label": `${about("GPU time by category")}: ${sentence}` });
   const fit = (name, share, width) => {
     const room = share * width - 10, long = `${categoryName(name)} ${percent(share)}`;
     return room > long.length * 6.9 ? long : room > percent(share).length * 6.9 ? percent(share) : "";
@@ -21,13 +32,14 @@ function runBar(ledger) {
   const draw = (width) => {
     const fills = palette(ledger.categories.map(([name]) => variable(name)));
     bar.replaceChildren(...ledger.categories.map(([name], at) => {
-      const share = ledger.gpu_s[at] / total;
+      const share = gpu_s[at] / total;
       if (!share) return "";
       const part = h("span", { style: { "flex-grow": String(share), "flex-basis": "0", background: fills[at], color: inkOn(fills[at]) } },
         fit(name, share, width));
       part.addEventListener("pointermove", (event) => showTip(event.clientX, event.clientY, categoryName(name),
-        [[null, about("GPU time"), gpuTime(ledger.gpu_s[at])], [null, "share", percent(share)]], `Time ${ledger.categories[at][1]}.`));
+        [[null, about("GPU time"), gpuTime(gpu_s[at])], [null, "share", percent(share)]], `Time ${ledger.categories[at][1]}.${leads ? " A click shows the step with the most of it." : ""}`));
       part.addEventListener("pointerleave", hideTip);
+      if (leads) { part.classList.add("leads"); part.addEventListener("click", () => navigate(leads(at))); }
       return part;
     }).filter(Boolean));
   };
@@ -45,29 +57,29 @@ function ledgerSentence(ledger) {
 function ledgerTable(ledger, withMeaning) {
   const { total, byFamily } = ledgerRows(ledger);
   const most = Math.max(...ledger.gpu_s) / total;
-  const row = (label, fill, gpu_s, meaning, kind, meter) => h("tr", { class: kind },
-    h("th", { scope: "row" }, h("span", { style: { display: "inline-flex", "align-items": "center" } }, fill ? chip(fill) : h("span", { style: { width: "17px" } }), label)),
+  const row = (at, label, fill, gpu_s, meaning, kind) => h("tr", { class: kind },
+    h("th", { scope: "row" }, h("span", { style: { display: "inline-flex", "align-items": "center" } }, chip(fill), gpu_s ? h("a", { href: address(mostOf(at)), title: "the step with the most of it", class: "bare" }, label) : h("span", {}, label))),
     h("td", { class: "number" }, gpuNumber(gpu_s)),
     h("td", { class: "number" }, percent(gpu_s / total)),
-    meter && h("td", { class: "wide-only", style: { width: withMeaning ? "110px" : "34%" } }, h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${100 * gpu_s / total / most}%`, background: fill } }))),
-    withMeaning && h("td", { class: "quiet small" }, meaning));
+    h("td", { class: "wide-only", style: { width: withMeaning ? "110px" : "34%" } }, h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${100 * gpu_s / total / most}%`, background: fill } }))),
+    withMeaning && h("td", { class: "quiet small meaning" }, meaning));
   const rows = [];
   for (const [name, parts] of byFamily) {
     const sum = parts.reduce((one, part) => one + part.gpu_s, 0);
     if (!sum && name !== "unaccounted") continue;
     if (parts.length === 1) {
-      rows.push(row(categoryName(parts[0].name), colour(parts[0].name), sum, `time ${parts[0].meaning}`, sum ? "family" : "family zero", true));
+      rows.push(row(parts[0].at, categoryName(parts[0].name), colour(parts[0].name), sum, `time ${parts[0].meaning}`, sum ? "family" : "family zero"));
       continue;
     }
-    rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, FAMILY_NAMES[name] || name), h("td", { class: "number" }, gpuNumber(sum)),
+    rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, familyName(name)), h("td", { class: "number" }, gpuNumber(sum)),
       h("td", { class: "number" }, percent(sum / total)), h("td", { class: "wide-only" }), withMeaning && h("td", {})));
     // The first screen has no room for the parts of next to nothing.
     if (!withMeaning && sum < 0.005 * total) continue;
-    for (const part of parts) if (part.gpu_s) rows.push(row(categoryName(part.name), colour(part.name), part.gpu_s, `time ${part.meaning}`, "", true));
+    for (const part of parts) if (part.gpu_s) rows.push(row(part.at, categoryName(part.name), colour(part.name), part.gpu_s, `time ${part.meaning}`, ""));
   }
   rows.push(h("tr", { class: "family" }, h("th", { scope: "row" }, "All"), h("td", { class: "number" }, gpuNumber(total)), h("td", { class: "number" }, "100 %"),
     h("td", { class: "wide-only" }), withMeaning && h("td", { class: "quiet small" }, `${ledger.count} x ${seconds(ledger.wall_s)}: ${about("every ns of every GPU is in one row")}`)));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, about("Time of GPUs")), h("th", { scope: "col", class: "number" }, gpuUnit()[1]),
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, about("Time of GPUs")), h("th", { scope: "col", class: "number unit" }, gpuUnit()[1]),
     h("th", { scope: "col", class: "number" }, "Share"), h("th", { class: "wide-only" }), withMeaning && h("th", { scope: "col" }, "What it is"))), h("tbody", {}, rows)));
 }
 
@@ -80,7 +92,7 @@ function ledgerBySteps(ledger, height) {
   const parts = ledger.categories.map(([name], at) => ({ name, fill: colour(name), values: bars.cells[at].map((one) => one / unit[0]) })).filter((one) => one.values.some(Boolean));
   const draw = (share) => place.replaceChildren(stackedColumns({
     labels: bars.first, parts, share, height, xName: bars.together > 1 ? `step (${bars.together} to a bar)` : "step",
-    yText: share ? percent : short, label: `${about("GPU time by category and step")}. ${ledgerSentence(ledger)}`,
+    yText: share ? percent : short, yName: share ? about("share of GPU time") : about(`GPU time, ${unit[1]}`), go: (at) => navigate(toBar(bars, at)), label: `${about("GPU time by category and step")}. ${ledgerSentence(ledger)}`,
     tell: (at) => {
       const sum = parts.reduce((one, part) => one + part.values[at], 0);
       return {
@@ -96,40 +108,43 @@ function ledgerBySteps(ledger, height) {
 /** Which GPU waited when: a slow one is a pale line, since others wait for it. */
 function waitMap(ledger) {
   const { map, bars } = ledger, rows = map.cells.length, columns = bars.first.length;
-  const gpus = (row) => (map.together === 1 ? gpuName(row, map.keys[row]) : about(`GPUs ${row * map.together} to ${Math.min(ledger.gpus, (row + 1) * map.together) - 1}`));
+  const gpus = (row) => { const [first, last] = map.ends[row]; return map.together === 1 ? gpuName(first) : `${gpuName(first)} to ${gpuName(last)}`; };
   const tall = Math.max(44, Math.min(420, rows * (rows < 20 ? 18 : rows < 60 ? 8 : 4)));
   const most = bars.first.map((_, column) => map.cells.reduce((one, line) => Math.max(one, line[column]), 1));
   const place = h("div", {});
   const draw = (against) => place.replaceChildren(heatMap({
       rows, columns, tall, label: about("share of time waited by GPU and step"),
       value: (row, column) => (map.cells[row][column] < 0 ? null : map.cells[row][column] / (against ? most[column] : 100)),
+      go: (row, column) => navigate(toBar(bars, column)),
       tell: (row, column) => (map.cells[row][column] < 0 ? null : { title: `${gpus(row)}, ${barName(bars, column)}`, rows: [[null, "waited", `${map.cells[row][column]} %`]] }),
-      left: [gpus(0), rows > 1 ? gpus(rows - 1) : ""], bottom: [barName(bars, 0), barName(bars, columns - 1)],
+      left: tall / rows >= 14 ? map.cells.map((_, row) => gpus(row)) : [gpus(0), rows > 1 ? gpus(rows - 1) : ""], bottom: [barName(bars, 0), barName(bars, columns - 1)],
     }));
   draw(false);
   return card(about("Waiting by GPU and step"), about(`a slow GPU is a pale line, as the others wait for it${map.together > 1 ? `; of ${map.together} GPUs in a line the one that waited least` : ""}`),
-    [h("span", { class: "quiet small" }, "0", h("span", { class: "ramp" }), "1"), choice("what darkness means", [[false, "of its time"], [true, "of the step's most"]], false, draw)], place);
+    [h("span", { class: "quiet small" }, "0 %", h("span", { class: "ramp" }), "100 %"), choice("what darkness means", [[false, "of its time"], [true, "of the step's most"]], false, draw)], place);
 }
 
-const BARRIERS = { rollout: "end of rollout", reward: "rewards", update: "end of a training stage", refit: "weight sync" };
+/** A stage by the name of its category. */
+const stageName = (stage) => NAMES.get(`work.${stage}`) || NAMES.get(stage) || stage.replace(/_/g, " ");
 const LAST = { turn: "a turn", tool: "a tool", reward: "a reward function", rollout: "a rank's rollout" };
 
 function lastOne(row) {
-  const who = [row.name && h("code", {}, row.name), row.engine !== null && `engine ${row.engine}`, row.rank !== null && `rank ${row.rank}`].filter(Boolean);
-  return h("span", {}, row.last_kind ? LAST[row.last_kind] || row.last_kind.replace(/_/g, " ") : "not known", who.map((one) => [", ", one]));
+  const kind = { reward: "function", tool: "tool" }[row.last_kind];
+  const who = [row.name && (kind ? reference(kind, row.name, h("code", {}, row.name)) : h("code", {}, row.name)), row.engine !== null && `engine ${row.engine}`, row.rank !== null && `rank ${row.rank}`].filter(Boolean);
+  return h("span", {}, row.last_kind ? LAST[row.last_kind] || stageName(row.last_kind) : "unknown", who.map((part) => [", ", part]));
 }
 
 function whoCameLast(ledger) {
   if (!ledger.who.length) return null;
   const total = gpuTotal();
-  const head = ["Waited at", "Who came last", ["Times", "number"], [gpuUnit()[1], "number"], ["Share", "number"], "Worst case"];
-  const rows = ledger.who.map((row) => [BARRIERS[row.barrier] || row.barrier, lastOne(row), [whole(row.times), "number"], [gpuNumber(row.gpu_s), "number"], [percent(row.gpu_s / total), "number"],
-    row.worst_trajectory !== null ? whois("trajectory", row.worst_trajectory) : row.worst_step !== null ? whois("step", row.worst_step) : ""]);
-  const worst = ledger.worst.map((row) => [row.step_id === null ? "" : whois("step", row.step_id), BARRIERS[row.barrier] || row.barrier, [gpuNumber(row.gpu_s), "number"], lastOne(row),
-    row.trajectory_id !== null ? whois("trajectory", row.trajectory_id) + (row.turn === null ? "" : `, turn ${row.turn}`) : row.process !== null ? whois("process", row.process) : ""]);
-  return card("Who came last", "at each barrier somebody is last, in a healthy run too: what stands out is one name again and again", null,
+  const head = ["What for", "Who came last", ["Times", "number"], [gpuUnit()[1], "number"], ["Share", "number"], "Worst case"];
+  const rows = ledger.who.map((row) => [categoryName(`wait.${row.barrier}`), lastOne(row), [whole(row.times), "number"], [gpuNumber(row.gpu_s), "number"], [percent(row.gpu_s / total), "number"],
+    row.worst_trajectory !== null ? reference("trajectory", row.worst_trajectory) : row.worst_step !== null ? reference("step", row.worst_step) : ""]);
+  const worst = ledger.worst.map((row) => [row.step_id === null ? "" : reference("step", row.step_id), categoryName(`wait.${row.barrier}`), [gpuNumber(row.gpu_s), "number"], lastOne(row),
+    row.trajectory_id !== null ? h("span", {}, reference("trajectory", row.trajectory_id), row.turn !== null && `, turn ${row.turn}`) : row.process !== null ? reference("process", row.process) : ""]);
+  return card("Who came last", "every barrier has a last one, in a healthy run too; a name that repeats stands out", null,
     h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "who came last" }, table(head, rows)),
-    later(`the ${whole(worst.length)} most expensive barriers, one by one`, () => h("div", { class: "scroll tall" }, table(["Step", "Waited at", [gpuUnit()[1], "number"], "Who came last", "Which"], worst))),
+    later(`the ${whole(worst.length)} most expensive barriers, one by one`, () => h("div", { class: "scroll tall" }, table(["Step", "What for", [gpuUnit()[1], "number"], "Who came last", "Which"], worst))),
     later("query", () => sql(ledger.who_query)));
 }
 

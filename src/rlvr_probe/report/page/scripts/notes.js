@@ -1,4 +1,4 @@
-/* What cannot be told, what was lost, and what was drawn. */
+/* What is unknown, what was lost, and what is drawn. */
 function drawnNotes() {
   const { timeline, ledger } = page, notes = [];
   if (!ledger) return notes;
@@ -14,22 +14,22 @@ function drawnNotes() {
 }
 
 function notesPanel() {
-  const told = page.chapters.filter((one) => one.notes.length);
-  const unknown = page.chapters.flatMap((one) => one.figures.filter((figure) => figure.value === null).map((figure) => [one.title, figure]));
+  const told = page.chapters.filter((chapter) => chapter.notes.length);
+  const unknown = page.chapters.flatMap((chapter) => chapter.figures.filter((figure) => figure.value === null).map((figure) => [chapter.title, figure]));
   const reasons = new Map();
   for (const [title, figure] of unknown) {
     const key = `${title}\n${figure.why}`;
     reasons.set(key, [...(reasons.get(key) || []), figure]);
   }
-  const list = (items) => h("ul", { class: "notes" }, items.map((one) => h("li", { class: "note" }, one)));
+  const list = (items) => h("ul", { class: "notes" }, items.map((item) => h("li", { class: "note" }, item)));
   const drawn = drawnNotes();
   return [
-    card("About this recording", "", null, page.notes.length ? list(page.notes) : h("p", { class: "quiet" }, "Nothing beside the ordinary.")),
-    page.lost.length ? card("Lost", "rows known to be missing: figures are of what is there", null, table(["Why", ["Rows", "number"]], page.lost.map(([why, rows]) => [h("code", {}, why), [whole(rows), "number"]]))) : null,
-    told.length ? card("About the chapters", "", null, h("dl", { class: "facts-of" }, told.map((one) => [h("dt", {}, one.title), h("dd", {}, list(one.notes))]))) : null,
-    reasons.size ? card("What cannot be told of this source", "", null, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "what cannot be told" }, table(["Chapter", "Why", "Figures"],
-      [...reasons].map(([key, figures]) => [key.split("\n")[0], figures[0].why, h("span", { class: "small quiet" }, `${[...new Set(figures.map((one) => page.definitions[one.is][0]))].slice(0, 6).join(", ")}${figures.length > 6 ? " …" : ""}`)])))) : null,
-    card("What is drawn", "", null, list(["Every number counts everything that was recorded. Only pictures leave something out.", ...drawn])),
+    card("About this recording", "", null, page.notes.length ? list(page.notes) : h("p", { class: "quiet" }, "No notes.")),
+    page.lost.length ? card("Lost", "rows known to be missing: metrics are of the others", null, table(["Why", ["Rows", "number"]], page.lost.map(([why, rows]) => [h("code", {}, why), [whole(rows), "number"]]))) : null,
+    told.length ? card("About the sections", "", null, h("dl", { class: "facts-of" }, told.map((chapter) => [h("dt", {}, chapter.title), h("dd", {}, list(chapter.notes))]))) : null,
+    reasons.size ? card("Unknown for this source", "", null, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "what is unknown" }, table(["Section", "Why", "Metrics"],
+      [...reasons].map(([key, figures]) => [key.split("\n")[0], figures[0].why, h("span", { class: "small quiet" }, `${[...new Set(figures.map((figure) => page.definitions[figure.is][0]))].slice(0, 6).join(", ")}${figures.length > 6 ? " …" : ""}`)])))) : null,
+    card("What is drawn", "", null, list(["Every number counts everything that was recorded. Only pictures show a part.", ...drawn])),
     card("About this file", "", null, list(["It stands alone: it loads nothing and sends nothing, and its policy forbids it to.", "It holds no prompt and no response. It does hold names of hosts, functions and tools as they were recorded."])),
   ];
 }

@@ -50,8 +50,11 @@ function scaled(value, unit) {
 /** A text about GPUs, about what stands for them where none is known. */
 const about = (text) => text.replaceAll("GPU", page.unit);
 
-/** What one of them is called: a GPU by its number, what stands for one by its own name. */
-const gpuName = (number, key) => (page.unit === "GPU" ? `GPU ${number}` : key);
+/** What one of them is called: a GPU by its rank, else by its number; what stands for one by its own name. */
+function gpuName({ gpu, key, rank, part }) {
+  if (page.unit !== "GPU") return key;
+  return part === "rollout" ? `GPU ${gpu} rollout` : rank === null ? `GPU ${gpu}` : `rank ${rank}`;
+}
 
 /** GPU time, all of a page in one unit. */
 const gpuTotal = () => (page.ledger ? page.ledger.wall_s * page.ledger.gpus : 0);

@@ -19,13 +19,13 @@ function strip() {
   const total = gpuTotal();
   const sums = new Map();
   ledger.categories.forEach(([name], at) => sums.set(family(name), (sums.get(family(name)) || 0) + ledger.gpu_s[at]));
-  const box = (name, value, quiet, fill, meaning) => h("div", { title: meaning }, h("dt", {}, fill && chip(fill), name), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
+  const box = (name, value, quiet, fill, meaning) => h("div", { title: meaning }, h("dt", {}, fill && chip(fill), h("span", {}, name)), h("dd", { style: { margin: "0" } }, value, quiet && h("small", {}, ` ${quiet}`)));
   const slots = figureOf("occupancy.mean"), rate = figureOf("ledger.token_rate");
   return h("dl", { class: "strip" },
     box(about("Time of GPUs"), gpuNumber(total), gpuUnit()[1]),
     [...sums].filter(([name, value]) => ["work", "wait", "unaccounted"].includes(name) || value / total >= 0.005)
-      .map(([name, value]) => box(FAMILY_NAMES[name] || name, percent(value / total), null, colour(FAMILY_COLOURS[name] || name))),
-    slots && slots.value !== null && box("Decode slots in use", percent(slots.value), "in rollout"),
+      .map(([name, value]) => box(familyName(name), percent(value / total), null, colour(FAMILY_COLOURS[name] || name))),
+    slots && slots.value !== null && box("Decode slots in use", percent(slots.value), null, null, definition(slots).meaning),
     rate && rate.value !== null && box("Response tokens", short(rate.value), about("per GPU-s"), null, definition(rate).meaning));
 }
 
@@ -48,20 +48,20 @@ function overviewPanel() {
 
 function noLedger() {
   return card("Where GPU time went", "", null, h("p", { class: "note" }, page.run.kind === "workload"
-    ? "A workload has lengths, and durations of calls, but no clock and no GPUs: there is no ledger, no timeline and no cause of waiting. Its chapters are the others."
-    : ["No training step was recorded. ", h("code", {}, "rlvr-probe show"), " says what this recording holds, ", h("code", {}, "rlvr-probe doctor"), " whether an installation can be recorded."]),
-  page.notes.length ? h("ul", { class: "notes", style: { "margin-top": "8px" } }, page.notes.map((one) => h("li", { class: "note" }, one))) : null);
+    ? "A workload has lengths, and durations of calls, but no clock and no GPUs: ledger, timeline and causes are omitted. Its other sections follow."
+    : ["No training step was recorded. ", h("code", {}, "rlvr-probe show"), " shows what this recording holds, ", h("code", {}, "rlvr-probe doctor"), " checks an installation."]),
+  page.notes.length ? h("ul", { class: "notes", style: { "margin-top": "8px" } }, page.notes.map((note) => h("li", { class: "note" }, note))) : null);
 }
 
 /** Figures of the first `count` distributions. */
 function firstFew(figures, count) {
   const prefix = (one) => beginning(page.definitions[one.is][0]);
   const first = [...new Set(figures.map(prefix))].slice(0, count);
-  return figures.filter((one) => first.includes(prefix(one)) && COLUMNS.includes(ending(page.definitions[one.is][0])));
+  return figures.filter((figure) => first.includes(prefix(figure)) && COLUMNS.includes(ending(page.definitions[figure.is][0])));
 }
 
 /** Of a source without a ledger, the few figures that say most of it. */
 function chapterLinks() {
-  return page.chapters.filter((one) => one.name !== "ledger" && one.figures.some((figure) => figure.value !== null)).map((one) => card(one.title, "", null,
+  return page.chapters.filter((chapter) => chapter.name !== "ledger" && chapter.figures.some((figure) => figure.value !== null)).map((one) => card(one.title, "", null,
     figuresOf({ ...one, figures: firstFew(one.figures.filter((figure) => figure.value !== null && !figure.by), 3) }, true)));
 }

@@ -1,12 +1,12 @@
 /* Tabs, theme, printing. A panel is made when it is first shown. */
-const page = JSON.parse(document.getElementById("data").textContent);
+let shownTimeline = null;
 
-const hasFigures = (chapter) => chapter.figures.some((one) => one.value !== null) || chapter.series.some((one) => one.rows.length);
+const hasFigures = (chapter) => chapter.figures.some((figure) => figure.value !== null) || chapter.series.some((chart) => chart.rows.length);
 const panels = [
   ["overview", "Overview", overviewPanel, true],
-  page.ledger && ["ledger", "Ledger", () => [...ledgerPanel(), ...page.chapters.filter((one) => one.name === "ledger").flatMap(besides)], true],
+  page.ledger && ["ledger", "Ledger", () => [...ledgerPanel(), ...page.chapters.filter((chapter) => chapter.name === "ledger").flatMap(besides)], true],
   page.timeline && ["timeline", "Timeline", timelinePanel, true],
-  ...page.chapters.filter((one) => one.name !== "ledger").map((one) => [one.name, one.title, () => chapterPanel(one), hasFigures(one)]),
+  ...page.chapters.filter((chapter) => chapter.name !== "ledger").map((one) => [one.name, one.title, () => chapterPanel(one), hasFigures(one)]),
   ["notes", "Notes", notesPanel, true],
 ].filter(Boolean);
 
@@ -16,35 +16,39 @@ const made = new Map();
 function make(name) {
   const node = document.getElementById(`panel-${name}`);
   if (made.has(name)) return node;
-  const [, title, content] = panels.find((one) => one[0] === name);
+  const [, title, content] = panels.find((panel) => panel[0] === name);
   made.set(name, true);
   node.append(...(name === "overview" ? [] : [h("h2", {}, title)]), ...content().flat(2).filter(Boolean));
   return node;
 }
 
-function show(name, focus) {
+function show(name) {
   hideTip();
-  for (const [one] of panels) {
-    const mine = one === name, tab = document.getElementById(`tab-${one}`);
-    tab.setAttribute("aria-selected", String(mine));
-    tab.tabIndex = mine ? 0 : -1;
-    document.getElementById(`panel-${one}`).hidden = !mine;
-    if (mine) { make(name); if (focus) tab.focus(); tab.scrollIntoView({ block: "nearest", inline: "nearest" }); }
+  for (const [other] of panels) {
+    const open = other === name, tab = document.getElementById(`tab-${other}`);
+    tab.setAttribute("aria-selected", String(open));
+    tab.tabIndex = open ? 0 : -1;
+    document.getElementById(`panel-${other}`).hidden = !open;
+    if (open) make(name);
   }
-  try { history.replaceState(null, "", `#${name}`); } catch { /* a page from a file may not */ }
+  // Only the row of tabs is scrolled, where it is a row.
+  const tab = document.getElementById(`tab-${name}`);
+  tabs.scrollLeft = Math.min(tab.offsetLeft - 8, Math.max(tabs.scrollLeft, tab.offsetLeft + tab.offsetWidth - tabs.clientWidth + 8));
 }
 
 function buildTabs() {
   panels.forEach(([name, title, , full]) => {
-    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing of it was recorded", on: { click: () => { show(name); scrollTo(0, Math.min(scrollY, tabs.offsetTop)); } } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
+    tabs.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, "aria-selected": "false", class: full ? "" : "empty", title: full ? null : "nothing recorded", on: { click: () => navigate({ ...position, section: name, q: "", time: "" }) } }, title, full ? null : h("span", { "aria-hidden": "true" }, "–")));
     main.append(h("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "-1", hidden: true }));
   });
   tabs.addEventListener("keydown", (event) => {
-    const names = panels.map((one) => one[0]), now = names.findIndex((one) => document.getElementById(`tab-${one}`) === document.activeElement);
+    const names = panels.map((panel) => panel[0]), now = names.findIndex((name) => document.getElementById(`tab-${name}`) === document.activeElement);
     const to = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: names.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    show(names[(to + names.length) % names.length], true);
+    const name = names[(to + names.length) % names.length];
+    navigate({ ...position, section: name, time: "" }, { replace: true });
+    document.getElementById(`tab-${name}`).focus({ preventScroll: true });
   });
   const narrow = matchMedia("(max-width: 860px)");
   const turn = () => tabs.setAttribute("aria-orientation", narrow.matches ? "horizontal" : "vertical");
@@ -84,10 +88,9 @@ addEventListener("beforeprint", () => { printing = true; wasDark = document.docu
 addEventListener("afterprint", () => { printing = false; document.documentElement.toggleAttribute("data-dark", wasDark); redraws.forEach((draw) => draw()); });
 
 document.getElementById("facts").append(...facts().filter(Boolean));
-if (page.causes && page.causes.some((one) => !one.natural && !one.early)) document.getElementById("first-cause").classList.add("cause");
+if (page.causes && page.causes.some((cause) => !cause.natural && !cause.early)) document.getElementById("first-cause").classList.add("cause");
 buildTheme();
+buildSearch();
 buildTabs();
-const asked = location.hash.slice(1);
-show(panels.some((one) => one[0] === asked) ? asked : "overview");
-addEventListener("hashchange", () => { const name = location.hash.slice(1); if (panels.some((one) => one[0] === name)) show(name); });
+if (positionAt(location.hash)) arrive(true); else navigate(position, { replace: true });
 document.documentElement.setAttribute("data-ready", String(Math.round(performance.now())));

@@ -1,12 +1,12 @@
 /* Charts of a few hundred to a few thousand points, as SVG: one path for each line or category. */
-const MARGIN = { top: 8, right: 10, bottom: 30, left: 56 };
+const MARGIN = { top: 22, right: 10, bottom: 30, left: 56 };
 
-/** Scales, grid and axes; `draw` gets them and puts marks in. `tell(i)` is what the pointer is told. */
-function plot({ height = 190, xs, low, high, log = false, unit, share = false, yText, xName, xText = (x) => String(x), bars = false, label, draw, tell }) {
+/** Scales, grid and axes with their names; `draw` gets them and puts marks in. `tell(i)` is what the pointer is told, `go(i)` where a click leads. */
+function plot({ height = 190, xs, low, high, log = false, unit, share = false, yText, yName, xName, xText = (x) => String(x), bars = false, label, draw, tell, go }) {
   const box = h("div", { class: "plot" });
   const first = xs[0], last = xs[xs.length - 1];
   const span = last - first || 1;
-  const entire = xs.every((one) => Number.isInteger(one));
+  const entire = xs.every((value) => Number.isInteger(value));
   const levels = log ? logTicks(low, high) : (unit === "s" ? timeTicks : ticks)(low, high, (height - 38) / 36);
   // The topmost line of the grid is not below what is drawn.
   if (!log && !(share && high === 1) && levels.length > 1 && levels[levels.length - 1] < high * 0.999) {
@@ -31,9 +31,9 @@ function plot({ height = 190, xs, low, high, log = false, unit, share = false, y
       const at = bars ? x(null, mark) : x(mark);
       root.append(s("text", { x: at, y: height - MARGIN.bottom + 15, "text-anchor": "middle" }, xText(bars ? xs[mark] : mark)));
     }
-    root.append(s("text", { x: MARGIN.left + inner / 2, y: height - 1, "text-anchor": "middle" }, xName));
+    root.append(s("text", { class: "axis-name", x: MARGIN.left + inner / 2, y: height - 1, "text-anchor": "middle" }, xName), s("text", { class: "axis-name", x: 0, y: 10 }, yName));
     draw(root, { x, y, inner, tall, slot, width, height, base: MARGIN.top + tall });
-    if (tell) pointed(root, xs, x, tell, height);
+    if (tell) pointed(root, xs, x, tell, height, go);
     box.replaceChildren(root);
   });
   return box;
@@ -47,7 +47,7 @@ function logTicks(low, high) {
 }
 
 /** A line under the pointer, or under the arrow keys, and what there is at it. */
-function pointed(root, xs, x, tell, height) {
+function pointed(root, xs, x, tell, height, go) {
   const cursor = s("line", { class: "cursor", y1: MARGIN.top, y2: height - MARGIN.bottom, visibility: "hidden" });
   root.append(cursor);
   let now = -1;
@@ -61,18 +61,24 @@ function pointed(root, xs, x, tell, height) {
     showTip(clientX, clientY, told.title, told.rows, told.quiet);
   };
   const hide = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); now = -1; };
-  root.addEventListener("pointermove", (event) => {
+  const nearest = (event) => {
     const place = event.clientX - root.getBoundingClientRect().left;
     let best = 0, least = Infinity;
     xs.forEach((value, at) => {
       const far = Math.abs(x(value, at) - place);
       if (far < least) { least = far; best = at; }
     });
-    show(best, event.clientX, event.clientY);
-  });
+    return best;
+  };
+  root.addEventListener("pointermove", (event) => show(nearest(event), event.clientX, event.clientY));
+  if (go) {
+    root.classList.add("leads");
+    root.addEventListener("click", (event) => go(nearest(event)));
+  }
   root.addEventListener("pointerleave", hide);
   root.addEventListener("blur", hide);
   root.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && go && now >= 0) { go(now); return; }
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move) return;
     event.preventDefault();
@@ -83,11 +89,11 @@ function pointed(root, xs, x, tell, height) {
 }
 
 /** Columns of parts on top of one another, with hardly a gap. */
-function stackedColumns({ labels, parts, total, share, xName, yText, label, tell, height }) {
+function stackedColumns({ labels, parts, share, xName, yName, yText, label, tell, go, height }) {
   const tops = labels.map((_, at) => parts.reduce((sum, one) => sum + one.values[at], 0));
   const high = share ? 1 : Math.max(...tops, 1e-9);
   return plot({
-    height, xs: labels, low: 0, high, share, bars: true, xName, yText, label, tell,
+    height, xs: labels, low: 0, high, share, bars: true, xName, yName, yText, label, tell, go,
     draw: (root, { x, y, slot }) => {
       const half = Math.max(0.5, slot / 2 - (slot > 9 ? 0.75 : 0));
       const floor = labels.map(() => 0);
@@ -106,8 +112,8 @@ function stackedColumns({ labels, parts, total, share, xName, yText, label, tell
 }
 
 /** Lines, bands between two of them, and dots, over the same xs. Unknown is a gap. */
-function lines({ xs, bands = [], curves = [], dots = [], unit, xName, xText, label, height, floor = 0, title, keys = [] }) {
-  const every = [...bands.flatMap((one) => [...one.low, ...one.high]), ...curves.flatMap((one) => one.ys), ...dots.flatMap((one) => one.ys)]
+function lines({ xs, bands = [], curves = [], dots = [], unit, xName, yName, xText, label, height, floor = 0, title, keys = [], go }) {
+  const every = [...bands.flatMap((band) => [...band.low, ...band.high]), ...curves.flatMap((curve) => curve.ys), ...dots.flatMap((curve) => curve.ys)]
     .filter((one) => one !== null && Number.isFinite(one));
   if (!every.length) return h("p", { class: "quiet small" }, "Nothing to draw.");
   let high = every.reduce((a, b) => Math.max(a, b), -Infinity), low = every.reduce((a, b) => Math.min(a, b), Infinity);
@@ -127,7 +133,7 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, xName, xText, lab
     return text;
   };
   const box = plot({
-    height, xs, low, high, log, unit, share, xName, xText, label,
+    height, xs, low, high, log, unit, share, xName, yName, xText, label, go,
     yText: (value) => (share ? percent(value) : isGpuTime(unit) ? short(value / gpuUnit()[0]) : said(value, unit)),
     draw: (root, scale) => {
       for (const band of bands) {
@@ -150,14 +156,14 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, xName, xText, lab
     },
     tell: (at) => ({
       title: title(at),
-      rows: [...keys.map((one) => [null, one.name, one.said(at)]), ...[...curves, ...dots].filter((one) => one.ys[at] !== null && one.ys[at] !== undefined)
+      rows: [...keys.map((key) => [null, key.name, key.said(at)]), ...[...curves, ...dots].filter((one) => one.ys[at] !== null && one.ys[at] !== undefined)
         .map((one) => [one.fill, one.name, said(one.ys[at], unit)])],
     }),
   });
   const shown = curves.length + dots.length > 1 || bands.length > 0;
   return h("div", {}, box, shown && h("div", { class: "legend" },
-    bands.map((one) => h("span", {}, h("span", { class: "chip", style: { background: one.fill, opacity: Math.min(1, one.opacity * 1.6) } }), one.name)),
-    curves.map((one) => h("span", {}, h("span", { class: "dash", style: { "border-color": one.fill, "border-top-style": one.dash ? "dashed" : "solid" } }), one.name)),
-    dots.map((one) => h("span", {}, chip(one.fill), one.name)),
+    bands.map((band) => h("span", {}, h("span", { class: "chip", style: { background: band.fill, opacity: Math.min(1, band.opacity * 1.6) } }), band.name)),
+    curves.map((curve) => h("span", {}, h("span", { class: "dash", style: { "border-color": curve.fill, "border-top-style": curve.dash ? "dashed" : "solid" } }), curve.name)),
+    dots.map((curve) => h("span", {}, chip(curve.fill), curve.name)),
     log && h("span", {}, "logarithmic scale")));
 }

@@ -26,6 +26,7 @@ function seriesCard(series, drawn = true) {
   const made = card(titled(series), series.total > series.rows.length ? `${whole(series.rows.length)} of ${whole(series.total)} rows are drawn` : "", null, content,
     later("rows, meaning and query", () => h("div", {}, listed([["series", h("code", {}, series.id)], ["meaning", series.meaning], ["tables read", h("code", {}, series.inputs.join(", "))],
       series.rows.length > 300 && ["rows", `the first 300 of ${whole(series.total)}`]]), rows(), sql(page.queries[series.query]))));
+  made.dataset.about = `series:${series.id}`;
   if (content.querySelectorAll(".plot").length > 1) made.classList.add("wide");
   return made;
 }
@@ -57,14 +58,14 @@ function charts(found, draw, take, series, apart) {
   for (const name of found.values) {
     const ys = take(name).filter((one) => one !== null);
     if (!ys.length) continue;
-    if (ys.every((one) => one === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name))}`); continue; }
+    if (ys.every((value) => value === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name))}`); continue; }
     const unit = found.unitOf(name), share = unit === "share";
     const most = ys.reduce((a, b) => Math.max(a, b), 0);
     const size = QUANTILES.includes(name) ? "spread" : share ? "shares" : unit === "1" ? name : Math.floor(Math.log10(most || 1));
     const key = apart ? name : `${unit}|${size}`;
     panels.set(key, [...(panels.get(key) || []), name]);
   }
-  const made = [...panels.values()].map((names) => h("div", {}, panels.size > 1 ? h("p", { class: "quiet small" }, panelName(names, found)) : null,
+  const made = [...panels.values()].map((names) => h("div", {}, panels.size > 1 && names.length > 1 ? h("p", { class: "quiet small" }, panelName(names, found)) : null,
     draw(names, found.unitOf(names[0]), `${names.every((name) => !QUANTILES.includes(name) && take(name).every((one) => one === null || (one >= 0 && one <= 1))) ? "share " : ""}${series.id}`)));
   return h("div", {}, panels.size > 1 ? h("div", { class: "grid" }, made) : made,
     constant.length ? h("p", { class: "quiet small" }, `Everywhere: ${constant.join(", ")}.`) : null);
@@ -79,7 +80,17 @@ function columnName(name, unit) {
 const panelName = (names, found) => (names.length > 2 && names.every((name) => QUANTILES.includes(name)) ? `distribution${found.unitOf(names[0]) === "1" ? "" : `, ${found.unitOf(names[0])}`}` : names.map((name) => columnName(name, found.unitOf(name))).join(", "));
 const stepText = (found) => (value) => (found.x === "time" ? percent(value) : String(value));
 const xTitle = (found, across) => (at) => (found.x === "time" ? `after ${percent(across[at])} of the time` : `${readable(found.x)} ${across[at]}`);
-const xLabel = (found) => (found.x === "time" ? "share of the rollout's time" : readable(found.x));
+const xLabel = (found) => (found.x === "time" ? "share of the rollout's time" : axisName([found.x], found.unitOf(found.x)));
+
+/** What an axis shows, with its unit. */
+function axisName(names, unit) {
+  const what = names.length === 1 && !QUANTILES.includes(names[0]) ? readable(names[0]) : "";
+  const in_ = isGpuTime(unit) ? gpuUnitOf(unit) : unit === "share" ? "share, %" : { By: "bytes", B: "bytes", Cel: "°C", 1: "" }[unit] ?? unit;
+  return what.split(" ").includes(in_ === "s" ? "seconds" : in_) ? what : [what, in_].filter(Boolean).join(", ") || "value";
+}
+
+/** Where a point of a chart by step leads; nowhere in other charts. */
+const leads = (found, xs) => (found.x === "step" && allSteps().length ? (at) => navigate(toStep(xs[at])) : undefined);
 
 function curved(found, across, names, take, unit) {
   const bands = [], curves = [];
@@ -96,52 +107,52 @@ function curved(found, across, names, take, unit) {
     const [fill, width, dash] = style[name] && !alike && names.length > 1 ? style[name] : [`var(--s-${1 + (next++ - 1) % 8})`];
     curves.push({ name: alike ? "value" : HEADS[name] || readable(name), ys: take(name), fill, width, dash });
   }
-  return lines({ xs: across, bands, curves, unit, height: 190, xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${names.map(readable).join(", ")} by ${readable(found.x)}` });
+  return lines({ xs: across, bands, curves, unit, height: 190, xName: xLabel(found), yName: axisName(names, unit), go: leads(found, across), xText: stepText(found), title: xTitle(found, across), label: `${names.map(readable).join(", ")} by ${readable(found.x)}` });
 }
 
 function scattered(found, across, names, take, unit) {
   const shown = names.filter((name) => !QUANTILES.includes(name) || ["p50", "max", "mean"].includes(name)).slice(0, 4);
   return lines({ xs: across, dots: shown.map((name, at) => ({ name: HEADS[name] || readable(name), ys: take(name), fill: `var(--s-${at + 1})` })), unit, height: 190,
-    xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${shown.map(readable).join(", ")} by ${readable(found.x)}` });
+    xName: xLabel(found), yName: axisName(shown, unit), go: leads(found, across), xText: stepText(found), title: xTitle(found, across), label: `${shown.map(readable).join(", ")} by ${readable(found.x)}` });
 }
 
 /** One line for each function, tool or rank, or dots where there are very many. */
 function ofGroups(series, found, xs) {
   const place = found.groups.map((name) => series.columns.indexOf(name));
   const label = (row) => place.map((at) => (row[at] === null ? "–" : found.groups.length === 1 && typeof row[at] === "number" ? `${readable(found.groups[0])} ${row[at]}` : row[at])).join(", ");
-  const names = [...new Set(series.rows.map(label))], across = [...new Set(xs.filter((one) => one !== null))].sort((a, b) => a - b);
+  const names = [...new Set(series.rows.map(label))], across = [...new Set(xs.filter((value) => value !== null))].sort((a, b) => a - b);
   const where = new Map(across.map((one, at) => [one, at]));
   const take = (name) => column(series, name);
   return charts(found, ([name], unit) => {
     const all = take(name);
     if (names.length > GROUPS) {
       const order = xs.map((_, at) => at).filter((at) => xs[at] !== null && all[at] !== null).sort((a, b) => xs[a] - xs[b]);
-      return lines({ xs: order.map((at) => xs[at]), dots: [{ name: readable(name), ys: order.map((at) => all[at]), fill: "var(--s-1)", opacity: 0.35 }], unit, height: 190, xName: xLabel(found), xText: stepText(found),
+      return lines({ xs: order.map((at) => xs[at]), dots: [{ name: readable(name), ys: order.map((at) => all[at]), fill: "var(--s-1)", opacity: 0.35 }], unit, height: 190, xName: xLabel(found), yName: axisName([name], unit), go: leads(found, order.map((at) => xs[at])), xText: stepText(found),
         keys: [{ name: readable(found.groups[0]), said: (at) => label(series.rows[order[at]]) }], title: (at) => `${readable(found.x)} ${xs[order[at]]}`, label: `${readable(name)} by ${readable(found.x)}` });
     }
-    const curves = names.map((one, number) => ({ name: one, ys: across.map(() => null), fill: `var(--s-${number + 1})` }));
+    const curves = names.map((name, number) => ({ name: name, ys: across.map(() => null), fill: `var(--s-${number + 1})` }));
     series.rows.forEach((row, at) => { if (where.has(xs[at])) curves[names.indexOf(label(row))].ys[where.get(xs[at])] = all[at]; });
-    return across.length < 2 ? bars(names.map((one, number) => [one, curves[number].ys[0]]), unit)
-      : lines({ xs: across, curves, unit, height: 180, xName: xLabel(found), xText: stepText(found), title: xTitle(found, across), label: `${readable(name)} by ${readable(found.x)}` });
+    return across.length < 2 ? bars(names.map((name, number) => [name, curves[number].ys[0]]), unit, found.groups.length === 1 && found.groups[0])
+      : lines({ xs: across, curves, unit, height: 180, xName: xLabel(found), yName: axisName([name], unit), go: leads(found, across), xText: stepText(found), title: xTitle(found, across), label: `${readable(name)} by ${readable(found.x)}` });
   }, take, series, true);
 }
 
-function bars(pairs, unit) {
+function bars(pairs, unit, kind) {
   const most = Math.max(...pairs.map(([, value]) => value || 0)) || 1;
-  return h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, pairs.slice(0, 60).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name),
+  return h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, pairs.slice(0, 60).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, kind in KINDS || LINKED.includes(kind) ? reference(kind, name, name) : name),
     h("td", { class: "number" }, said(value, unit)), h("td", { style: { width: "50%" } }, h("span", { class: "meter" }, h("span", { style: { width: `${100 * (value || 0) / most}%`, background: "var(--s-1)" } }))))))));
 }
 
 function categorical(series, found) {
   const dim = series.columns.findIndex((_, at) => series.units[at] === ""), name = found.values[0];
   if (dim < 0 || !name) return h("p", { class: "quiet small" }, "See its rows.");
-  return bars(series.rows.map((row) => [String(row[dim]), row[series.columns.indexOf(name)]]), found.unitOf(name));
+  return bars(series.rows.map((row) => [String(row[dim]), row[series.columns.indexOf(name)]]), found.unitOf(name), series.columns[dim]);
 }
 
 function histogram(series, found) {
   const xs = column(series, found.x), ys = column(series, found.values[0]);
   if (xs.length === 1) return h("p", { class: "small" }, `All ${whole(ys[0])} ${readable(found.values[0])} have ${short(xs[0])} ${readable(found.x)}.`);
-  return stackedColumns({ labels: xs, parts: [{ name: readable(found.values[0]), fill: "var(--s-1)", values: ys }], share: false, height: 170, xName: readable(found.x), yText: short,
+  return stackedColumns({ labels: xs, parts: [{ name: readable(found.values[0]), fill: "var(--s-1)", values: ys }], share: false, height: 170, xName: axisName([found.x], found.unitOf(found.x)), yName: axisName([found.values[0]], found.unitOf(found.values[0])), yText: short,
     label: `${readable(found.values[0])} by ${readable(found.x)}`, tell: (at) => ({ title: `${short(xs[at])} ${readable(found.x)}`, rows: [["var(--s-1)", readable(found.values[0]), whole(ys[at])]] }) });
 }
 
@@ -162,6 +173,7 @@ function lengthsCard() {
   return card("Response lengths over the run", `share of a step's responses${told.cap ? `; cap ${whole(told.cap)} tokens` : ""}`, h("span", { class: "quiet small" }, "0 %", h("span", { class: "ramp" }), percent(most)),
     heatMap({ rows, columns, tall: Math.max(120, Math.min(260, rows * 8)), label: "response lengths by step", leftName: "tokens",
       value: (row, bar) => { const count = counts.get(bar * 1000 + high - row); return count ? 0.06 + 0.94 * Math.sqrt(count / sums[bar] / most) : 0; },
+      go: (row, bar) => navigate(toBar(told, bar)),
       tell: (row, bar) => { const one = high - row, count = counts.get(bar * 1000 + one) || 0; return { title: `${barName(told, bar)}: ${whole(from(one))} to ${whole(Math.max(from(one), to(one)))} tokens`, rows: [[null, "responses", whole(count)], [null, "of the step's", percent(count / sums[bar])]] }; },
       left: [whole(to(high)), whole(from(low))], bottom: [barName(told, 0), columns > 1 ? barName(told, columns - 1) : ""] }),
     later("query", () => sql(told.query)));
@@ -169,16 +181,16 @@ function lengthsCard() {
 
 /** What a chapter has beside a panel that shows the same thing: its figures, and the rows of its series. */
 function besides(chapter) {
-  return [chapter.figures.length ? card("Figures", "a number opens its meaning, its query and what is behind it", null, figuresOf(chapter)) : null,
-    h("div", { class: "grid" }, chapter.series.filter((one) => one.rows.length).map((one) => seriesCard(one, false)))];
+  return [chapter.figures.length ? card("Metrics", "a number opens its meaning, query and evidence", null, figuresOf(chapter)) : null,
+    h("div", { class: "grid" }, chapter.series.filter((chart) => chart.rows.length).map((one) => seriesCard(one, false)))];
 }
 
 function chapterPanel(chapter) {
-  const series = chapter.series.filter((one) => one.rows.length);
+  const series = chapter.series.filter((chart) => chart.rows.length);
   return [
-    chapter.notes.length ? h("ul", { class: "notes" }, chapter.notes.map((one) => h("li", { class: "note" }, one))) : null,
+    chapter.notes.length ? h("ul", { class: "notes" }, chapter.notes.map((note) => h("li", { class: "note" }, note))) : null,
     chapter.name === "lengths" && page.lengths ? lengthsCard() : null,
-    chapter.figures.length ? card("Figures", "a number opens its meaning, its query and what is behind it", null, figuresOf(chapter)) : null,
-    h("div", { class: "grid" }, series.map((one) => seriesCard(one))),
+    chapter.figures.length ? card("Metrics", "a number opens its meaning, query and evidence", null, figuresOf(chapter)) : null,
+    h("div", { class: "grid" }, series.map((chart) => seriesCard(chart))),
   ];
 }

@@ -1,6 +1,6 @@
 /* The timeline: steps, sequences in flight, and a track for each GPU, with what its device read. */
 const MINI = 26, RULER = 18, STEPS = 16, FLIGHT = 44, READING = 22, GAP = 5;
-const COUNTER_NAMES = { sm_active: "SM active", tensor_active: "tensor cores active", utilization: "utilization (NVML)", power_w: "power", memory_b: "memory", temperature_c: "temperature", sm_clock_hz: "SM clock" };
+const COUNTER_NAMES = { sm_active: "SM active", tensor_active: "tensor active", utilization: "any kernel active", power_w: "power", memory_b: "memory", temperature_c: "temperature", sm_clock_hz: "SM clock" };
 
 class Timeline {
   constructor(timeline, ledger) {
@@ -17,7 +17,10 @@ class Timeline {
       h("div", { class: "mini" }, this.mini), this.top, this.box);
     this.view.listeners.push(() => this.schedule());
     steer(this.body, this.view, this.gutter, (event, time) => this.point(event, time));
-    steer(this.top, this.view, this.gutter, (event, time) => this.pointTop(event, time));
+    steer(this.top, this.view, this.gutter, (event, time) => this.pointTop(event, time), (time) => {
+      const step = this.stepAt(time);
+      if (step) navigate(toStep(stepName(step[0], step[1])));
+    });
     keyed(this.node, this.view);
     this.box.addEventListener("scroll", () => this.schedule(), { passive: true });
     this.brush();
@@ -95,6 +98,7 @@ class Timeline {
       context.fillStyle = this.line;
       context.fillRect(x, RULER - 3, 1, 3);
     }
+    this.label(context, "time, min:s", RULER - 6);
     this.label(context, "step", RULER + 11);
     const numbers = [];
     this.told.steps.forEach(([, number, from, to], at) => {
@@ -155,9 +159,8 @@ class Timeline {
   }
 
   rowName(gpu) {
-    const name = gpuName(gpu.gpu, gpu.key);
-    if (page.unit !== "GPU") return name;
-    return gpu.part === "rollout" ? `${name} rollout` : gpu.rank === null || this.gutter < 100 ? name : `${name} rank ${gpu.rank}`;
+    const name = gpuName(gpu);
+    return page.unit !== "GPU" || gpu.rank === null || gpu.part === "rollout" || this.gutter < 100 ? name : `${name}, GPU ${gpu.gpu}`;
   }
 
   drawReading(context, row) {
@@ -192,8 +195,8 @@ class Timeline {
       const value = one.lines[row][Math.floor(time / (this.told.end_us / this.told.reading_pieces))];
       if (value >= 0) rows.push([null, COUNTER_NAMES[one.counter] || one.counter, said(value / 1000 * one.top, one.unit === "1" ? "share" : one.unit)]);
     }
-    const where = [gpu.rank !== null && `rank ${gpu.rank}`, gpu.model, gpu.host].filter(Boolean).join(", ");
-    showTip(event.clientX, event.clientY, `${gpuName(gpu.gpu, gpu.key)}${where ? ` (${where})` : ""}`, rows,
+    const where = [page.unit === "GPU" && gpu.rank !== null && `GPU ${gpu.gpu}`, gpu.model, gpu.host].filter(Boolean).join(", ");
+    showTip(event.clientX, event.clientY, `${gpuName(gpu)}${where ? ` (${where})` : ""}`, rows,
       `${step ? `step ${step[1]}, ` : ""}${moment(found.from / 1e6, 0.01)} to ${moment(found.to / 1e6, 0.01)}${found.name ? "" : found.exact ? ": zoom in for each interval" : ": shares of this piece of time"}`);
   }
 
@@ -214,31 +217,56 @@ class Timeline {
     });
   }
 
-  go(number) {
-    const step = this.told.steps.find((one) => one[1] === number);
-    if (step) this.view.set(step[2] - (step[3] - step[2]) * 0.05, step[3] + (step[3] - step[2]) * 0.05);
-    return Boolean(step);
+  /** The window around the steps of an address, µs; null if it names none. */
+  around(name) {
+    const members = stepsAt(name);
+    if (!members.length) return null;
+    const from = Math.min(...members.map((step) => step[2])), to = Math.max(...members.map((step) => step[3]));
+    return [from - (to - from) * 0.05, to + (to - from) * 0.05];
+  }
+
+  /** Show the part of the run that an address means: its window of time, else its step, else all. */
+  place({ step, time }) {
+    const [, from, to] = /^(\d+)-(\d+)$/.exec(time) || [];
+    this.view.set(...(from === undefined ? this.around(step) || [0, this.view.end] : [Number(from), Number(to)]));
+  }
+
+  /** Put the window into the address once it is at rest. */
+  remember() {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => {
+      if (position.section !== "timeline") return;
+      const rest = new View(this.view.end);
+      rest.set(...(this.around(position.step) || [0, this.view.end]));
+      const same = Math.abs(rest.from - this.view.from) < 1 && Math.abs(rest.to - this.view.to) < 1;
+      const time = same ? "" : `${Math.round(this.view.from)}-${Math.round(this.view.to)}`;
+      if (time !== (position.time || "")) amend({ time });
+    }, 200);
   }
 }
 
 function timelinePanel() {
   const { timeline, ledger } = page;
-  const made = new Timeline(timeline, ledger), { view } = made;
+  const made = shownTimeline = new Timeline(timeline, ledger), { view } = made;
   redraws.push(() => { made.theme(); made.draw(); });
   const button = (text, label, act) => h("button", { type: "button", class: "plain", "aria-label": label, title: label, on: { click: act } }, text);
-  const numbers = timeline.steps.map((one) => one[1]);
+  const numbers = timeline.steps.map((step) => step[1]);
   const field = h("input", { type: "number", min: Math.min(...numbers), max: Math.max(...numbers), "aria-label": "step to show", style: { width: "84px" }, placeholder: "step" });
-  field.addEventListener("change", () => field.setAttribute("aria-invalid", String(!made.go(Number(field.value)))));
+  field.addEventListener("change", () => {
+    const known = stepsAt(field.value).length > 0;
+    field.setAttribute("aria-invalid", String(!known));
+    if (known) navigate(toStep(field.value));
+  });
   const counters = timeline.readings.length ? h("label", {}, about("Below each GPU"), h("select", { on: { change: (event) => { made.reading = timeline.readings[Number(event.target.value)] || null; made.draw(); } } },
-    timeline.readings.map((one, at) => h("option", { value: at }, `${COUNTER_NAMES[one.counter] || one.counter}, 0 to ${said(one.top, one.unit === "1" ? "share" : one.unit)}`)), h("option", { value: -1 }, "nothing"))) : null;
+    timeline.readings.map((reading, at) => h("option", { value: at }, `${COUNTER_NAMES[reading.counter] || reading.counter}, 0 to ${said(reading.top, reading.unit === "1" ? "share" : reading.unit)}`)), h("option", { value: -1 }, "nothing"))) : null;
   const where = h("span", { class: "quiet small", role: "status" });
-  made.moved = () => { where.textContent = `${moment(view.from / 1e6, view.span / 1e8)} to ${moment(view.to / 1e6, view.span / 1e8)}`; };
+  made.moved = () => { made.remember(); where.textContent = `${moment(view.from / 1e6, view.span / 1e8)} to ${moment(view.to / 1e6, view.span / 1e8)}`; };
   const used = ledger.categories.filter((_, at) => ledger.gpu_s[at] > 0).map(([name]) => name);
   const drawn = timeline.gpus.length < timeline.of ? about(`${whole(timeline.gpus.length)} of ${whole(timeline.of)} GPUs are drawn, all are counted`) : ledger.count;
   return [card(about("What each GPU did"), `${drawn}${timeline.exact_steps === null ? "" : `; ${whole(timeline.exact_steps)} of ${whole(ledger.steps)} steps interval by interval`}`, null,
-    h("div", { class: "tools", style: { "margin-bottom": "8px" } }, h("span", { class: "joined" }, button("−", "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("◀", "earlier", () => view.pan(-0.5)), button("▶", "later", () => view.pan(0.5)), button("all", "show the whole run", () => view.set(0, view.end))),
-      h("label", {}, "Step", field), h("button", { type: "button", class: "plain", on: { click: () => made.go(timeline.longest) } }, "longest step"), counters, where),
+    h("div", { class: "tools", style: { "margin-bottom": "8px" } }, h("span", { class: "joined" }, button("−", "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("◀", "earlier", () => view.pan(-0.5)), button("▶", "later", () => view.pan(0.5)), button("all", "show the whole run", () => navigate({ section: "timeline" }))),
+      h("label", {}, "Step", field), h("button", { type: "button", class: "plain", on: { click: () => navigate(toStep(timeline.longest)) } }, "longest step"), counters, where),
     made.node,
     h("div", { class: "legend" }, used.map((name) => h("span", {}, chip(colour(name)), categoryName(name)))),
-    h("p", { class: "quiet small wide-only", style: { "margin-top": "6px" } }, "Full height is work, lower is waiting. Drag to move, Ctrl and wheel or a double click to zoom, arrows and + − with the keyboard; drag over the whole run to choose a part of it."))];
+    h("p", { class: "quiet small wide-only", style: { "margin-top": "6px" } }, "Full height is work, lower is waiting. A click on a step selects it. Drag to move, Ctrl and wheel or a double click to zoom, arrows and + − with the keyboard; drag over the whole run to choose a part of it."))];
 }

@@ -66,7 +66,7 @@ class Tracks {
   }
 
   draw(context, row, x, from, to, top, tall, fills, dense) {
-    const windows = dense ? [] : this.exact.filter((one) => one.end > from && one.start < to);
+    const windows = dense ? [] : this.exact.filter((span) => span.end > from && span.start < to);
     let now = from;
     for (const window of windows) {
       if (window.start > now) this.pieceRange(context, row, x, now, window.start, top, tall, fills);
@@ -105,7 +105,7 @@ class Tracks {
 
   /** What GPU number `row` of those drawn did at a moment: one interval, or shares of a piece. */
   at(row, time, dense) {
-    const window = this.exact.find((one) => time >= one.start && time < one.end);
+    const window = this.exact.find((span) => time >= span.start && time < span.end);
     if (window && !dense) {
       const { starts, names } = window.lines[row];
       if (names.length) {

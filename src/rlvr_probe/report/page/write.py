@@ -14,13 +14,14 @@ from typing import Any, Final
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.page.document import document
-from rlvr_probe.report.page.plain import embedded
+from rlvr_probe.report.page.encode import embedded
 
 __all__ = ["SCRIPTS", "page_text", "write_page"]
 
 SCRIPTS: Final = (
     "elements", "numbers", "categories", "tips", "plots", "heat", "details", "ledger", "axis",
-    "tracks", "timeline", "figures", "series", "causes", "overview", "notes", "page",
+    "tracks", "timeline", "figures", "series", "causes", "overview", "notes", "navigation",
+    "selection", "search", "page",
 )  # fmt: skip
 """Parts of the script, in the order in which they are put together."""
 

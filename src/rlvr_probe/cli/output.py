@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import check_place, open_new
 
-__all__ = ["check_file", "check_free", "placed", "placed_file"]
+__all__ = ["check_file", "check_free", "orderly", "placed", "placed_file"]
 
 
 def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> None:
@@ -51,7 +54,7 @@ def check_file(target: Path) -> None:
     if not target.absolute().parent.is_dir():
         raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
     if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-        what = "a link" if target.is_symlink() else "no file"
+        what = "a link" if target.is_symlink() else "not a file"
         raise ProbeError(f"{target} is {what}; expected the name of a file, new or to be replaced")
 
 
@@ -128,3 +131,23 @@ def placed(
             for folder in made:
                 with suppress(OSError):
                     folder.rmdir()
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
+
+    In a thread beside the main one nothing is changed: Python lets that one alone handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

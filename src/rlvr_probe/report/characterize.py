@@ -1,40 +1,51 @@
-"""One screen for a tired engineer: where the GPU time went, why, and what stands out."""
+"""What ``rlvr-probe characterize`` says: on one screen, and as JSON.
+
+The screen is for a tired engineer: where the GPU time went, why, and what stands out. The JSON has
+every number with its query, inputs and ids.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import NATURAL
-from rlvr_probe.analysis.characterization import LOST, NO_CAUSE, Characterization, unexplained
-from rlvr_probe.analysis.ledger import Ledger
-from rlvr_probe.analysis.results import Figure
-from rlvr_probe.report.document import Block, Column, Line, amount, bar, clean, duration, grid
+from rlvr_probe.analysis.characterization import (
+    LEDGER_QUERY,
+    LOST,
+    NO_CAUSE,
+    Characterization,
+    unexplained,
+)
+from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, MEANING, NAMES, Ledger
+from rlvr_probe.analysis.results import Figure, Queried
+from rlvr_probe.report.document import Block, Line, amount, bar, clean, duration, table
 from rlvr_probe.report.document import seconds as digits
 
-__all__ = ["lay_out_characterization"]
+__all__ = ["CHARACTERIZE_SCHEMA_VERSION", "lay_out_characterization", "to_document"]
+
+CHARACTERIZE_SCHEMA_VERSION = 1
+"""Version of the JSON; a removed or redefined key raises it."""
 
 _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
-    "rollout": ("work.rollout",),
+    NAMES["work.rollout"]: ("work.rollout",),
     "training": (
         "work.update_actor", "work.update_critic", "work.old_logprob", "work.ref_logprob",
         "work.values", "work.other",
     ),
-    "moving weights": ("work.weight_sync",),
+    NAMES["work.weight_sync"]: ("work.weight_sync",),
     **{name: parts for name, parts in LOST.items() if name != "unaccounted"},
-    "evaluation and checkpoints": ("eval", "checkpoint"),
-    "thrown away": (
-        "discarded.filtered", "discarded.surplus", "discarded.stale", "discarded.truncated",
-        "discarded.redone",
-    ),
+    NAMES["eval"]: ("eval",),
+    NAMES["checkpoint"]: ("checkpoint",),
+    FAMILIES["discarded"]: tuple(name for name in CATEGORIES if name.startswith("discarded.")),
     "unaccounted": LOST["unaccounted"],
 }  # fmt: skip
 """Lines of the screen, and what of the ledger is in them: all of it."""
 
 _NO_LEDGER: Final = {
-    "recording": "no trainer step was recorded with its times: nothing says where the time went",
-    "workload": "a workload has lengths and no clock: it does not say where the time went",
+    "recording": "no ledger: no trainer step was recorded with its times",
+    "workload": "no ledger: a workload has lengths and no clock",
 }
 _RAN: Final[Mapping[str | int, str]] = {}
 """Who waited for a call ran it."""
@@ -53,10 +64,12 @@ def lay_out_characterization(found: Characterization) -> list[Block]:
     else:
         blocks.append(Line(_NO_LEDGER[found.kind], "alarm"))
     blocks += [Line(text) for text in _facts(found)]
-    notes = dict.fromkeys((*found.notes, *(note for one in found.chapters for note in one.notes)))
+    notes = dict.fromkeys(
+        (*found.notes, *(note for chapter in found.chapters for note in chapter.notes))
+    )
     blocks += [Line(f"note: {clean(note, 400)}", "quiet") for note in list(notes)[:_NOTES]]
     if len(notes) > _NOTES:
-        blocks.append(Line(f"… and {len(notes) - _NOTES} notes more, in --json", "quiet"))
+        blocks.append(Line(f"… and {len(notes) - _NOTES} more notes in --json", "quiet"))
     return blocks
 
 
@@ -130,22 +143,18 @@ def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
         share = ledger.share(*categories)
         if share < _LEAST and name != "unaccounted":
             continue
-        parts = {one: ledger.share(one) for one in categories}
+        parts = {category: ledger.share(category) for category in categories}
         of = [
-            f"{one.partition('.')[2] or one} {part:.1%}"
-            for one, part in sorted(parts.items(), key=lambda item: -item[1])
+            f"{NAMES[category]} {part:.1%}"
+            for category, part in sorted(parts.items(), key=lambda item: -item[1])
             if part >= _LEAST
         ]
         rows.append(
             [name, f"{share * ledger.gpu_s / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
              clean(", ".join(of), 32) if len(categories) > 1 else ""]
         )  # fmt: skip
-    columns = (
-        Column("", number=False), Column(hours.name), Column("share"), Column("", number=False),
-        Column("of it", number=False),
-    )  # fmt: skip
     title = found.unit.say("Where the GPU time went")
-    return [grid(title, columns, rows, head=16, tail=0, what="lines")]
+    return table(title, f"< | {hours.name} | share | < | <parts", rows, head=16, what="lines")
 
 
 def _causes(found: Characterization) -> list[Block]:
@@ -159,7 +168,7 @@ def _causes(found: Characterization) -> list[Block]:
     fault = any(cause.kind not in NATURAL for cause in found.causes)
     alarm = fault and not found.causes[0].early and (unknown is None or not unknown.first)
     if not fault:
-        blocks.append(Line("no fault stands out; in the nature of the workload:"))
+        blocks.append(Line("no fault found; inherent to the workload:"))
     for number, cause in enumerate(found.causes[:_CAUSES], 1):
         between = f" (no interval: {cause.no_interval})" if cause.no_interval else ""
         if cause.low is not None and cause.high is not None:
@@ -175,10 +184,10 @@ def _causes(found: Characterization) -> list[Block]:
                  f" what usually helps: {clean(cause.usually_helps, 300)}", "quiet")
         )  # fmt: skip
         if cause.worst:
-            worst = "; ".join(clean(one, 300) for one in cause.worst[:_WORST])
+            worst = "; ".join(clean(case, 300) for case in cause.worst[:_WORST])
             blocks.append(Line(f"   worst: {worst}", "quiet"))
     if len(found.causes) > _CAUSES:
-        blocks.append(Line(f"… and {len(found.causes) - _CAUSES} more, in --json", "quiet"))
+        blocks.append(Line(f"… and {len(found.causes) - _CAUSES} more in --json", "quiet"))
     if unknown is not None and not unknown.first:
         blocks.append(Line(unknown.sentence))
     return blocks
@@ -186,7 +195,12 @@ def _causes(found: Characterization) -> list[Block]:
 
 def _facts(found: Characterization) -> Iterable[str]:
     """What stands out of the chapters, a line each."""
-    figures = {one.id: one for chapter in found.chapters for one in chapter.figures if not one.by}
+    figures = {
+        figure.id: figure
+        for chapter in found.chapters
+        for figure in chapter.figures
+        if not figure.by
+    }
 
     def known(name: str) -> bool:
         return name in figures and figures[name].value is not None
@@ -203,7 +217,7 @@ def _facts(found: Characterization) -> Iterable[str]:
     )
     # What lengths say is of batches that begin at once, and a bound of calls with a time alone.
     bounds = (("in use, by lengths, at least", "occupancy.least", _share),)
-    alike = (("in use, were every token to take as long,", "occupancy.by_lengths", _share),)
+    alike = (("in use, by lengths alone,", "occupancy.by_lengths", _share),)
     lines = {
         "responses": say(
             ("p50", "lengths.response.p50", amount), ("p99", "lengths.response.p99", amount),
@@ -212,25 +226,25 @@ def _facts(found: Characterization) -> Iterable[str]:
             ("longest of a group over its mean", "lengths.group.max_over_mean.mean", _times),
         ),
         "decode slots": say(*slots) or say(*bounds) or say(*alike),
-        "replicas, the most above the mean": say(
+        "replicas, maximum above mean": say(
             ("tokens", "imbalance.replica.tokens.mean", _share),
             ("longest response", "imbalance.replica.longest.mean", _share),
         ),
-        "reward functions, all calls that ended": _slowest(
+        "reward functions (ended calls)": _slowest(
             found, "rewards.function.time", "function", _waited(found)
         ),
         "rewards that are NaN or infinite": _odd(found),
-        "tools, all calls that ended": _slowest(found, "tools.tool.time", "tool"),
+        "tools (ended calls)": _slowest(found, "tools.tool.time", "tool"),
     }  # fmt: skip
     return [f"{name}: {text}" for name, text in lines.items() if text]
 
 
 def _odd(found: Characterization) -> str:
     told = [
-        f"{clean(one.by['function'], 24)} {one.value:,}"
+        f"{clean(figure.by['function'], 24)} {figure.value:,}"
         for chapter in found.chapters
-        for one in chapter.figures
-        if one.id == "rewards.value.not_finite" and one.value
+        for figure in chapter.figures
+        if figure.id == "rewards.value.not_finite" and figure.value
     ]
     return ", ".join(told[:3])
 
@@ -239,10 +253,10 @@ def _waited(found: Characterization) -> dict[str | int, str]:
     """Of each reward function that somebody else waited for, how much of the wait it took."""
     shares, before, after = (
         {
-            one.by["function"]: one.value
+            figure.by["function"]: figure.value
             for chapter in found.chapters
-            for one in chapter.figures
-            if one.id == f"rewards.function.{share}"
+            for figure in chapter.figures
+            if figure.id == f"rewards.function.{share}"
         }
         for share in ("queue_share", "before_share", "after_share")
     )
@@ -266,18 +280,18 @@ def _slowest(
     found: Characterization, name: str, by: str, waited: Mapping[str | int, str] = _RAN
 ) -> str:
     told = [
-        one
+        figure
         for chapter in found.chapters
-        for one in chapter.figures
-        if one.id == name and isinstance(one.value, (int, float))
+        for figure in chapter.figures
+        if figure.id == name and isinstance(figure.value, (int, float))
     ]
-    told.sort(key=lambda one: -_number(one))
-    named = [(one.by.get(by, "?"), duration(_number(one))) for one in told[:3]]
+    told.sort(key=lambda figure: -_number(figure))
+    named = [(figure.by.get(by, "?"), duration(_number(figure))) for figure in told[:3]]
     return ", ".join(f"{clean(name, 24)} {took}{waited.get(name, '')}" for name, took in named)
 
 
-def _number(one: Figure) -> float:
-    return float(one.value) if isinstance(one.value, (int, float)) else 0.0
+def _number(figure: Figure) -> float:
+    return float(figure.value) if isinstance(figure.value, (int, float)) else 0.0
 
 
 def _share(value: float) -> str:
@@ -286,3 +300,55 @@ def _share(value: float) -> str:
 
 def _times(value: float) -> str:
     return f"{value:.2f}"
+
+
+def to_document(found: Characterization) -> dict[str, Any]:
+    """The whole characterization, ready for JSON: unknown is null, never 0."""
+    return {
+        "schema_version": CHARACTERIZE_SCHEMA_VERSION,
+        "source": found.source,
+        "kind": found.kind,
+        "training": dict(found.facts),
+        "counts": _plain(found.counts),
+        "ledger": None if found.ledger is None else _ledger_entry(found, found.ledger),
+        "causes": [_plain(cause) for cause in found.causes],
+        "chapters": [_plain(chapter) for chapter in found.chapters],
+        "notes": list(found.notes),
+    }
+
+
+def _ledger_entry(found: Characterization, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "unit": found.unit.name,
+        "gpus": [_plain(gpu) for gpu in ledger.gpus],
+        "begin_s": ledger.begin_ns / 1e9,
+        "end_s": ledger.end_ns / 1e9,
+        "gpu_s": ledger.gpu_s,
+        "query": LEDGER_QUERY,
+        "inputs": ["ledger"],
+        "categories": [
+            {
+                "category": category,
+                "meaning": MEANING[category],
+                "gpu_s": ns / 1e9,
+                "share": ledger.share(category) if ledger.gpu_s else None,
+            }
+            for category, ns in ledger.ns.items()
+        ],
+        "by_step": _plain(found.ledger_by_step),
+        "waits": _plain(found.waits),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON knows it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value)]
+        if isinstance(value, Queried):
+            names.insert(names.index("query") + 1, "inputs")
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value
