@@ -15,7 +15,7 @@ from rlvr_probe_trl.tests.runs import Scenario, run_command
 from rlvr_probe_trl.tests.truth import read_truth
 
 from rlvr_probe.recording import read_run
-from tests.faults.enumeration import adapter_modules, functions_of
+from tests.faults.enumeration import KIT, adapter_modules, functions_of
 from tests.faults.injection import GARBAGE, KINDS, RAISED
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
@@ -93,7 +93,7 @@ def test_the_training_is_bit_for_bit_the_one_without_a_probe(
 @kinds(*KINDS)
 def test_every_function_that_a_training_calls_was_struck(trainings: Trainings, kind: str) -> None:
     enumerated = functions_of(
-        {name: path for name, path in adapter_modules().items() if name.startswith(FOLDER)}
+        {name: path for name, path in adapter_modules().items() if name.startswith((FOLDER, KIT))}
     )
     called = set(trainings.said("-")["reached"])
     assert called <= enumerated.keys()
