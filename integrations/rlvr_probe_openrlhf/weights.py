@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.actors import class_of
 from rlvr_probe.reading import attribute
-from rlvr_probe_openrlhf.rpc import class_of
 
 __all__ = ["ENGINES", "MOVES", "WEIGHTS", "Weights"]
 

@@ -19,7 +19,7 @@ from types import SimpleNamespace as NS
 import rlvr_probe
 from rlvr_probe.probe.hooks import calls
 rlvr_probe.attach(out="out")
-from rlvr_probe_openrlhf import agents
+from rlvr_probe_openrlhf import verify
 
 class Engine:
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
@@ -32,7 +32,7 @@ def answer(size, *ranges):
     return {"observation_tokens": [7] * (size + 3), "action_ranges": list(ranges)}
 
 async def run(executor, count, at_once=False):
-    agents.watch(calls._probe, executor)
+    verify.watch(calls._probe, executor)
     engine = Engine()
     made = [
         executor.execute("p", at, None, 100, None, llm_engine=engine) for at in range(count)
@@ -219,7 +219,7 @@ class Executor:
 held = []
 for _ in range(3):
     one = Executor()
-    agents.watch(calls._probe, one)
+    verify.watch(calls._probe, one)
     held.append(weakref.ref(one))
 last = one
 del one

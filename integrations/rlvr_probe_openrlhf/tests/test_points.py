@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from rlvr_probe_openrlhf import OpenRLHFAdapter
-from rlvr_probe_openrlhf.points import DATED, OTHERS
+from rlvr_probe_openrlhf.adapter import OTHERS
 from rlvr_probe_openrlhf.rpc import SEEN
 from rlvr_probe_openrlhf.tests.releases import RELEASES, unpacked
 
@@ -25,7 +25,11 @@ def points(version: str) -> list[HookPoint]:
 
 def of_others(version: str) -> list[str]:
     """What is hooked in other releases only."""
-    return [dated.point.target for dated in DATED if not dated.holds(release(version))]
+    return [
+        dated.point.target
+        for dated in OpenRLHFAdapter.imported
+        if not dated.holds(release(version))
+    ]
 
 
 def asked(version: str) -> list[object]:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlvr_probe_openrlhf.reading import lengths_of, option, reward_of
+from rlvr_probe_openrlhf.reading import lengths_of, reward_of
+
+from rlvr_probe.reading import option
 
 
 def response(total: int, *ranges: tuple[int, int]) -> dict[str, Any]:

@@ -260,9 +260,7 @@ def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path:
     one.responses[1]["action_ranges"] = [("what", "is this")]
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one, other]])).fit()
     """
-    trace = play(
-        tmp_path, body, faults={"rlvr_probe_openrlhf.generation._answered: LookupError": 1}
-    )
+    trace = play(tmp_path, body, faults={"rlvr_probe_openrlhf.samples._answered: LookupError": 1})
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert (batch.rows, batch.total, batch.complete) == (3, 4, False)
     groups = {group.index: group.trajectories for group in batch.groups()}
@@ -279,7 +277,7 @@ def test_a_prompt_all_of_whose_samples_are_of_another_shape_is_missing(tmp_path:
         response["action_ranges"] = [("what", "is this")]
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one, other]])).fit()
     """
-    place = "rlvr_probe_openrlhf.generation._answered: LookupError"
+    place = "rlvr_probe_openrlhf.samples._answered: LookupError"
     trace = play(tmp_path, body, faults={place: 2})
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert (batch.rows, batch.total) == (2, 4)
