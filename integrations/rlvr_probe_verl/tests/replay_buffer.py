@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from rlvr_probe_verl import controller
+from rlvr_probe_verl.controller import Controller
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
@@ -82,7 +82,7 @@ class Trainer(PPOTrainer):
         )
         self.global_steps = 5
         # What hooks of the constructor do, which needs a cluster.
-        controller.learn(SimpleNamespace(error=None, args=(self,)))  # type: ignore[arg-type]
+        Controller.learn(SimpleNamespace(error=None, args=(self,)))  # type: ignore[arg-type]
         self.replay_buffer = self._build_replay_buffer()
         self.replay_buffer.poll_interval = 0.0
 

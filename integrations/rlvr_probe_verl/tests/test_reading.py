@@ -6,10 +6,10 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr_probe_verl.reading import option, size
-from rlvr_probe_verl.session import facts, reward_function
+from rlvr_probe_verl.controller import facts, reward_function
+from rlvr_probe_verl.reading import batch_rows
 
-from rlvr_probe.reading import digest
+from rlvr_probe.reading import digest, option
 
 
 class Estimator(str, Enum):
@@ -89,9 +89,9 @@ def test_an_option_that_is_not_there_is_unknown() -> None:
 
 
 def test_the_rows_of_a_call_are_those_of_its_first_batch() -> None:
-    assert size((3, DataProto([1, 2])), {}) == 2
-    assert size((), {"data": KVBatchMeta(["a", "b", "c"])}) == 3
-    assert size(([1, 2],), {"text": "abc"}) is None
+    assert batch_rows((3, DataProto([1, 2])), {}) == 2
+    assert batch_rows((), {"data": KVBatchMeta(["a", "b", "c"])}) == 3
+    assert batch_rows(([1, 2],), {"text": "abc"}) is None
 
 
 def test_a_uid_is_recorded_as_something_else() -> None:

@@ -42,14 +42,24 @@ def state_of(probe: Probe, owner: object, kind: type[_State]) -> _State:
     return state
 
 
-def instrument_once(probe: Probe, owner: object, points: Sequence[HookPoint]) -> int:
+def instrument_once(
+    probe: Probe, owner: object, points: Sequence[HookPoint], others: Sequence[HookPoint] = ()
+) -> int:
     """Hook methods of an object, or of a class, unless its class was seen before.
 
+    Args:
+        probe: To hook with.
+        owner: The object.
+        points: Methods that count.
+        others: Methods that do not.
+
     Returns:
-        How many are hooked on that class.
+        How many of ``points`` are in effect on that class.
     """
     state = probe.state(owner if isinstance(owner, type) else type(owner))
     if "hooked" not in state:
+        if others:
+            probe.instrument(owner, others)
         state["hooked"] = probe.instrument(owner, points)
     return int(state["hooked"])
 
