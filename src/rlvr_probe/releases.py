@@ -71,18 +71,26 @@ def points_of(dated: Iterable[Dated], at: Release) -> tuple[HookPoint, ...]:
 
 
 def within(
-    owner: str, points: Iterable[HookPoint], since: str, until: str | None = None
+    owner: str, points: Iterable[HookPoint | Dated], since: str = "0.0", until: str | None = None
 ) -> tuple[Dated, ...]:
     """``points``, whose targets are names inside of ``owner``, with the releases they belong to.
 
     Args:
         owner: ``package.module:Class.`` of methods, ``package.module:`` of anything else.
         points: What to hook.
-        since: As in :class:`Dated`.
-        until: The same.
+        since: As in :class:`Dated`; of points with releases of their own, none before it.
+        until: The same, of points without releases of their own.
     """
-    named = (replace(point, target=f"{owner}{point.target}") for point in points)
-    return tuple(Dated(point, since, until) for point in named)
+    dated = (point if isinstance(point, Dated) else Dated(point, since, until) for point in points)
+    return tuple(
+        Dated(
+            replace(entry.point, target=f"{owner}{entry.point.target}"),
+            max(entry.since, since, key=release),
+            entry.until,
+        )
+        for entry in dated
+        if entry.until is None or release(since) < release(entry.until)
+    )
 
 
 class DatedAdapter:

@@ -15,8 +15,9 @@ from rlvr_probe.adapter import Call, HookPoint, Probe, actors
 from rlvr_probe.adapter.controller import Controller, instrument_once, state_of
 from rlvr_probe.adapter.conversation import Conversation, Current, turn_values
 from rlvr_probe.adapter.emit import Batch, Groups, emit_rewards, stand_in
-from rlvr_probe.adapter.spans import end_span, end_tool, start_call, start_stage
+from rlvr_probe.adapter.spans import end_span, end_tool, start_call, start_stage, start_tool
 from rlvr_probe.adapter.swap import Swapped, put_all_back
+from rlvr_probe.adapter.verify import Scoring
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.reading import digest
@@ -160,7 +161,12 @@ def test_both_sides_count_the_calls_of_a_method() -> None:
 
 def test_a_tool_that_raised_failed_and_one_that_is_missing_has_no_time() -> None:
     book = a_book()
-    end_tool(book, book.begin(names.TOOL_CALL), "ValueError", tool="search")
+    call = a_call(book)
+    call.state = {"index": 3}
+    start_tool(call)
+    index, span = call.state
+    assert index == 3
+    end_tool(book, span, "ValueError", tool="search")
     end_tool(book, None, status="not_found")
     assert book.told == [
         ("tool_call", {"status": "error", "tool": "search"}, "ValueError"),
@@ -240,6 +246,24 @@ def test_a_reward_that_is_not_finite_is_said_to_be_none() -> None:
 def test_what_stands_for_a_rollout_is_an_id_that_no_span_has() -> None:
     book = a_book()
     assert (stand_in(book), book.open, book.told) == (1, {}, [])
+
+
+def test_each_reward_function_has_its_name_its_values_and_its_end() -> None:
+    book = a_book()
+    scoring = Scoring(4, ["even"], lambda call: len(call.args[0]), list)
+    point = scoring.point()
+    assert (point.read, point.detail, point.after) != (None, None, None)
+    calls = [a_call(book, [1, 2, 3]) for _ in range(3)]
+    for index, call in enumerate(calls):
+        call.state, call.result, call.span, call.end_ns = {"index": index}, [1.0, 2.0], 9, 50
+    calls[2].error = ValueError()
+    assert [point.read(call) for call in calls[:2]] == [(4, "even", 3), (4, None, 3)]  # type: ignore[misc]
+    assert [point.detail(call) for call in calls[:2]] == ["even", ""]  # type: ignore[misc]
+    for call in calls:
+        point.after(call)  # type: ignore[misc]
+    assert [values["function"] for _, values, _ in book.told] == ["even", None]
+    assert [(values["index"], parent) for _, values, parent in book.told] == [(0, 9), (1, 9)]
+    assert scoring.end_ns == 50
 
 
 # ---------------------------------------------------------------- swapped objects

@@ -46,6 +46,14 @@ def test_methods_are_named_within_their_class_and_an_adapter_is_made_of_two_tabl
     assert [point.target for point in Toy().expected("2.0")] == ["toy:fit"]
 
 
+def test_points_with_releases_of_their_own_keep_them_within_a_class_that_came_later() -> None:
+    dated = (Dated(HookPoint("old"), "0.1", "0.5"), Dated(HookPoint("new"), "0.9"))
+    found = within("toy:Late.", dated, "0.7")
+    assert found == (Dated(HookPoint("toy:Late.new"), "0.9"),)
+    [held, _] = within("toy:Early.", dated)
+    assert (held.since, held.until) == ("0.1", "0.5")
+
+
 def test_a_framework_says_its_version_or_its_metadata_does(monkeypatch: pytest.MonkeyPatch) -> None:
     framework = SimpleNamespace(__version__="1.4.0")
     monkeypatch.setitem(sys.modules, "pytest", framework)

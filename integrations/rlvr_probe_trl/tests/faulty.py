@@ -24,7 +24,7 @@ from tests.faults.enumeration import KIT, adapter_modules  # noqa: E402
 from tests.faults.injection import GARBAGE, RAISED, Injector  # noqa: E402
 
 FOLDER = "rlvr_probe_trl"
-AT_ATTACH = ("adapter:TrlAdapter.", "points:", "releases:")
+AT_ATTACH = ("adapter:TrlAdapter.",)
 THIN = ("steps:Steps.on_", "steps:Steps.__reduce__", "steps:_idle", "steps:_nothing")
 """Called by transformers, or by copying: they hand over to a guarded function, and nothing else."""
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_trl import TrlAdapter
-from rlvr_probe_trl.points import declared
+from rlvr_probe_trl.adapter import METHODS
 from rlvr_probe_trl.tests.releases import RELEASES, transformers4, unpacked
+from rlvr_probe_trl.tools import TOOL_LOOP
 
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.lookup import Sources
@@ -35,6 +36,11 @@ def site_packages() -> Path:
     assert package is not None
     assert package.origin is not None
     return Path(package.origin).parents[1]
+
+
+def declared() -> list[HookPoint]:
+    """Methods of trainers, of whatever release."""
+    return [*(dated.point for dated in METHODS), TOOL_LOOP]
 
 
 def wrong(version: str, sources: Sources) -> list[str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_trl.reading import loss_runs
 from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
-from rlvr_probe_trl.tools import loss_runs
 
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError

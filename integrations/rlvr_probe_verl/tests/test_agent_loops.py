@@ -377,7 +377,7 @@ def named(key: str) -> str:
 def _whole(told: Iterator[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     """The next batch, and of how many pieces: what is thrown away is told at once."""
     pieces = [next(told)]
-    while pieces[-1]["grows"]:
+    while pieces[-1].get("grows"):
         pieces.append(next(told))
     whole = dict(pieces[-1])
     for name in ("keys", "prompts", "prompt_tokens", "response_tokens"):
@@ -385,11 +385,11 @@ def _whole(told: Iterator[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     ends = [piece["total"] for piece in pieces]
     assert [piece["offset"] for piece in pieces] == [0, *ends[:-1]]
     assert {piece["ordinal"] for piece in pieces} == {whole["ordinal"]}
-    if any(piece["groups"] for piece in pieces):
+    if any(piece.get("groups") for piece in pieces):
         whole["groups"] = [
             group
             for piece in pieces
-            for group in piece["groups"]
+            for group in piece.get("groups")
             or [row // 2 for row in range(piece["offset"], piece["total"])]
         ]
     return whole, len(pieces)

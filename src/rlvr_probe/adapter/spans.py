@@ -13,7 +13,7 @@ from rlvr_probe.adapter.controller import Where, named
 from rlvr_probe.model.names import RPC, TOOL_CALL, Name
 from rlvr_probe.reading import error_of, tool_status
 
-__all__ = ["Open", "end_span", "end_tool", "open_stage", "start_call", "start_stage"]
+__all__ = ["Open", "end_span", "end_tool", "open_stage", "start_call", "start_stage", "start_tool"]
 
 Open = tuple[int, dict[str, Any]]
 """A span that is open, and the attributes that it ends with."""
@@ -74,6 +74,14 @@ def start_call(
     step = None if where is None else where[1]
     span = call.probe.begin(RPC, detail=method or "", step=step, activate=activate)
     call.state = (span, known)
+
+
+def start_tool(call: Call) -> None:
+    """Start the call of a tool that a wrapper stands for.
+
+    ``call.state`` is its position among those that were wrapped, and its span, from here on.
+    """
+    call.state = (call.state["index"], call.probe.begin(TOOL_CALL))
 
 
 def end_tool(probe: Probe, span: int | None, error: str | None = None, **values: Any) -> None:
