@@ -124,7 +124,7 @@ def _is_turn(call: Call) -> bool:
         return False
     if conversation.asking:
         conversation.mixed = True
-        raise LookupError("two turns of one trajectory at a time, which cannot be told apart")
+        raise LookupError("two turns of one trajectory at a time, which cannot be separated")
     return True
 
 

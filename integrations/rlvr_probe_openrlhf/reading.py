@@ -66,7 +66,7 @@ def lengths_of(response: Any, most: int | None) -> Lengths | None:
 
 
 def _runs(ranges: Sequence[tuple[int, int]], total: int) -> list[int] | None:
-    """Lengths of what is in ``ranges`` and of what is not, in turn; None if there is no latter."""
+    """Lengths of what is in ``ranges`` and of what is not, in turn; None if all is in."""
     runs, at = [0], ranges[0][0]
     for start, end in ranges:
         if start == end:
@@ -83,7 +83,7 @@ def _runs(ranges: Sequence[tuple[int, int]], total: int) -> list[int] | None:
 def local(function: str, name: str) -> Any:
     """A variable of the innermost caller of this name; None if there is none.
 
-    For what nothing else tells. Only read.
+    For what is known nowhere else. Only read.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_DEPTH):

@@ -28,7 +28,7 @@ class Sample:
         place: Its number in the answer.
         actor: Id of the engine's actor.
         lengths: What it is made of; None if that has an unknown shape.
-        truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not tell.
+        truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not say.
         reward: Its reward; None if it has none yet, or it cannot be read.
         rewarded: Whether it has one.
     """
@@ -111,9 +111,9 @@ def _answered(call: Call) -> None:
     ask = attribute(local("_generate_vllm", "ref"), "task_id")
     task: Any = ask() if callable(ask) else None
     name = None if task is None else str(task.hex())
-    told = response.get("truncated")
+    flag = response.get("truncated")
     over = lengths is not None and lengths.cut
-    cut = int(told or over) if isinstance(told, bool) else (1 if over else None)
+    cut = int(flag or over) if isinstance(flag, bool) else (1 if over else None)
     sample = Sample(
         name,
         SAMPLES.place(name),

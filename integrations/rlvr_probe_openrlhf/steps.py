@@ -166,7 +166,7 @@ METHODS = (
 
 # Between a process that generates and the trainer. A step starts with the wait for it, as OpenRLHF
 # times it. It also carries evaluations, and the word that there is no more: what was started then
-# is no step.
+# turns out to be none.
 
 
 def _is_taken(call: Call) -> bool:
@@ -214,8 +214,8 @@ def _begun(call: Call) -> None:
         controller.done = number(states.get("global_step")) or 0
         args = attribute(Controller.trainer(), "args")
         episodes = number(option(args, "train.num_episodes", "num_episodes"))
-        begun = number(states.get("episode"))
-        controller.episodes = None if episodes is None or begun is None else episodes - begun
+        episode = number(states.get("episode"))
+        controller.episodes = None if episodes is None or episode is None else episodes - episode
         controller.begin_session(call.probe)
 
 

@@ -57,7 +57,7 @@ def actor_begins(call: Call) -> None:
 
 
 def task_begins(call: Call) -> None:
-    """Before a worker looks up what it is to run: a task, if it is no method."""
+    """Before a worker looks up what it is to run: a task, unless it is a method."""
     if not call.args[2].class_name:
         _record_role(call.probe, _TASK)
 

@@ -48,7 +48,7 @@ def built(call: Call) -> None:
         add_callback(probe, trainer)
 
 
-# Nothing but the trainer that is built tells which classes define the methods: users subclass, and
+# Only the trainer that is built says which classes define the methods: users subclass, and
 # Unsloth compiles TRL's source anew.
 _CONSTRUCTOR = HookPoint("transformers.trainer:Trainer.__init__", after=built)
 

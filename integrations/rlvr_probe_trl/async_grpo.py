@@ -24,7 +24,7 @@ class Packed:
 
     Attributes:
         waiting: Groups of each micro batch, oldest first; None once their order is lost,
-            until the next training begins.
+            until the next run starts.
     """
 
     def __init__(self, most: int = 1 << 14) -> None:
@@ -32,14 +32,14 @@ class Packed:
         self.waiting: deque[list[int]] | None = deque()
 
     def begin(self) -> None:
-        """A training begins: nothing waits."""
+        """A run starts: nothing waits."""
         self.waiting = deque()
 
     def add(self, groups: list[int]) -> None:
         """One more micro batch.
 
         Raises:
-            OverflowError: So many wait that nobody can be training on them.
+            OverflowError: More wait than a data loader fetches ahead.
         """
         if self.waiting is None:
             return
@@ -117,7 +117,7 @@ def _train_begin(call: Call) -> None:
 
 
 def _train_end(call: Call) -> None:
-    # As in a run that generates itself: nobody calls back after an exception.
+    # As in a run that generates itself: there is no callback after an exception.
     training_of(call).finish(call.probe)
 
 

@@ -38,7 +38,7 @@ class Conversation(kit.Conversation):
         prompt_tokens: Tokens of the first prompt.
         response_tokens: Tokens by which it grew, results of tools included. A template that drops
             what it said before makes it grow by less than was generated, which counts then.
-        runs: Runs of its loss mask, where it became one training sample.
+        runs: Runs of its loss mask, where it became one sample.
     """
 
     sizes: list[tuple[int, int]] = field(default_factory=list)
@@ -141,7 +141,7 @@ def _conversation_end(call: Call) -> None:
     conversation.swapped.put_back()
     if call.error is not None or not isinstance(call.result, tuple) or len(call.result) < 3:
         return
-    # What was said, its tokens, and the training samples that TRL made of it.
+    # What was said, its tokens, and the samples that TRL made of it.
     _, ids, samples, *_ = call.result
     if not isinstance(ids, list):
         return
@@ -161,7 +161,7 @@ def _conversation_end(call: Call) -> None:
 
 
 def _measured_by_trl(conversation: Conversation, samples: Any, generated: int) -> bool:
-    """Lengths from the masks of TRL's training samples, the last of which is how it ended."""
+    """Lengths from the masks of TRL's samples, the last of which is how it ended."""
     masks = [attribute(row, "completion_mask") for row in samples] if size(samples) else []
     if not masks or not all(isinstance(mask, list) for mask in masks) or 1 not in masks[0]:
         return False
@@ -171,7 +171,7 @@ def _measured_by_trl(conversation: Conversation, samples: Any, generated: int) -
 
 
 def _read_mask(conversation: Conversation, samples: Any) -> None:
-    """From TRL's training samples: one, unless its template rewrote the conversation on the way."""
+    """From TRL's samples: one, unless its template rewrote the conversation on the way."""
     mask: Any = attribute(samples[0], "completion_mask") if size(samples) == 1 else None
     if size(mask) == conversation.prompt_tokens + conversation.response_tokens:
         response = mask[conversation.prompt_tokens :]

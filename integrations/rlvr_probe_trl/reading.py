@@ -76,7 +76,7 @@ def truncated(rows: object, stops: Collection[int]) -> list[int] | None:
 
 
 def is_module(value: object) -> bool:
-    """Whether ``value`` is a torch module, told without importing torch."""
+    """Whether ``value`` is a torch module, without importing torch."""
     return any(
         kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
         for kind in type(value).__mro__
@@ -86,7 +86,8 @@ def is_module(value: object) -> bool:
 def reward_values(rewards: Any) -> list[float | None] | None:
     """Rewards as plain floats, NaN and infinity among them; None for a sample without one.
 
-    Unknown for what is no sequence (a generator must reach TRL unread) or lives on an accelerator.
+    Unknown for anything but a sequence (a generator must reach TRL unread), and for what lives on
+    an accelerator.
     """
     if not on_host(rewards):
         return None
@@ -110,7 +111,7 @@ def reward_values(rewards: Any) -> list[float | None] | None:
 
 
 def loss_runs(masks: object, response_tokens: Sequence[int]) -> list[list[int]] | None:
-    """Runs of each mask in turn, those of ones first; None if there is no sound one for every row.
+    """Runs of each mask in turn, those of ones first; None unless every row has a sound one.
 
     Args:
         masks: Per row, 1 for a token of the model and 0 for one of a tool or an environment.

@@ -44,7 +44,7 @@ def swap_functions(probe: Probe, batch: Batch) -> None:
 def swap(
     probe: Probe, functions: list[Any], names: list[str], span: int, swapped: Swapped
 ) -> Scoring:
-    """Put wrappers around the functions of a list that are no modules.
+    """Put wrappers around the functions of a list, modules left alone.
 
     Args:
         probe: To record with.

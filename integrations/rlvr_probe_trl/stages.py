@@ -153,7 +153,7 @@ def _logprob_begin(call: Call) -> None:
 
 
 def _train_end(call: Call) -> None:
-    # Nobody calls back after an exception, and what this thread trains next is another run.
+    # There is no callback after an exception, and what this thread trains next is another run.
     training_of(call).finish(call.probe)
 
 

@@ -1,6 +1,6 @@
 """TRL 0.17 and 0.18: one method generates, computes rewards and makes the experience.
 
-Its parts are told apart by functions that it calls. Rewards start at the first of them that TRL
+Its parts are separated by functions that it calls. Rewards start at the first of them that TRL
 times, and end when those of all ranks are gathered. TRL keeps its own lists of token ids
 (0.17 makes none); the tokenizer gets each completion as a list, padded, to make a text of it.
 """

@@ -1,4 +1,4 @@
-"""One trajectory while an agent loop makes it, and the training samples that it becomes."""
+"""One trajectory while an agent loop makes it, and the samples that it becomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CURRENT", "Conversation", "Output", "in_conversation", "was_cut"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One training sample that an agent loop returned.
+    """One sample that an agent loop returned.
 
     Attributes:
         prompt_tokens, response_tokens: Its lengths; results of tools are part of the response.
@@ -82,8 +82,8 @@ def was_cut(
         tokens: The response.
         cap: Tokens it may have.
         ends: Tokens that end a response.
-        stop: What the engine said of its last turn; vLLM behind verl does not tell the cap from an
-            EOS, SGLang does.
+        stop: What the engine said of its last turn; vLLM behind verl gives the cap and an EOS one
+            name, SGLang two.
     """
     if cap is None or stop in ("abort", "aborted"):
         return None

@@ -1,9 +1,9 @@
 """Prompts that a recipe generated for and did not train on: dynamic sampling as DAPO does it.
 
-The recipe filters inside its own training loop: it names the prompts of a batch once that is
+The recipe filters inside its own loop: it names the prompts of a batch once that is
 generated, selects rows of it, puts batches together until there are enough prompts, and cuts off
 the rest. What remains of that is a selection of rows, and the batch that advantages are computed
-for; both have the names of the prompts. Each is told when it is made: a recipe that passes too
+for; both have the names of the prompts. Each is recorded when it is made: a recipe that passes too
 little fails before it computes advantages, and one that passes nothing never does.
 
 PRIME generates for more prompts than it trains on, puts those that pass in front and cuts off the

@@ -2,7 +2,7 @@
 
 The controller sends each worker a chunk of its batch; the worker runs one agent loop per row. What
 joins a row of the controller with a trajectory here is a key that both sides know from what verl
-itself sent: the uid of the prompt, the worker, the row of the chunk. Rows are told by the object
+itself sent: the uid of the prompt, the worker, the row of the chunk. Rows are known by the object
 that verl made for each, never by counting calls, so that none takes the place of another.
 """
 
@@ -185,7 +185,7 @@ def _run_end(call: Call) -> None:
 
 
 def _record_outputs(call: Call, conversation: Conversation) -> None:
-    """Several training samples of one conversation (V1): each has its key and its lengths."""
+    """Several samples of one conversation (V1): each has its key and its lengths."""
     spans = list[int]()
     for index, output in enumerate(conversation.outputs or ()):
         values = _values(conversation, output, conversation.name(index))

@@ -31,7 +31,7 @@ def batch_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
 
 
 def column(data: Any, name: str) -> list[Any] | None:
-    """A column of a ``DataProto`` that is no tensor; None if it has none of this name."""
+    """A column of a ``DataProto`` outside of its tensors; None if it has none of this name."""
     values = option(attribute(data, "non_tensor_batch"), name)
     return None if values is None else list(values)
 

@@ -18,16 +18,16 @@ from rlvr_probe_verl.controller import Controller, config_of, reward_function
 from rlvr_probe_verl.generations import Generation, groups_by_size, groups_by_uid
 from rlvr_probe_verl.reading import column, lengths, loss_runs, row_sums, tensor, truncated
 
-__all__ = ["MANAGER", "PADDING", "Begun", "engines", "generation_begin", "generation_end"]
+__all__ = ["MANAGER", "PADDING", "Pending", "engines", "generation_begin", "generation_end"]
 
 
 @dataclass(slots=True)
-class Begun:
+class Pending:
     """A generation while it is made.
 
     Attributes:
         span: Rollout span.
-        own: Whether that was begun for it, within none of verl's timers.
+        own: Whether that was started for it, within none of verl's timers.
         where: Its place.
         rows: Rows that were sent.
         kept: Which of them are trajectories: not what fills up a batch, nor a baseline.
@@ -42,7 +42,7 @@ class Begun:
     uids: list[str] | None
 
 
-def generation_begin(probe: Probe, prompts: Any) -> Begun | None:
+def generation_begin(probe: Probe, prompts: Any) -> Pending | None:
     """Before a generation; None if nothing of it is a trajectory."""
     controller = Controller.of(probe)
     facts = attribute(prompts, "meta_info")
@@ -60,7 +60,7 @@ def generation_begin(probe: Probe, prompts: Any) -> Begun | None:
     known = {uid: digest(uid) for uid in set(uids or ())}
     names = None if uids is None else [known[uid] for uid in uids]
     rows = _trajectories(controller, prompts)
-    return Begun(span, own, where, len(prompts), rows, names)
+    return Pending(span, own, where, len(prompts), rows, names)
 
 
 def _trajectories(controller: Controller, prompts: Any) -> list[int]:
@@ -73,7 +73,7 @@ def _trajectories(controller: Controller, prompts: Any) -> list[int]:
 
 def generation_end(
     call: Call,
-    begun: Begun,
+    pending: Pending,
     output: Any,
     engine: list[int] | None = None,
     keys: list[str] | None = None,
@@ -82,7 +82,7 @@ def generation_end(
 
     Args:
         call: What made it.
-        begun: What was known before.
+        pending: What was known before.
         output: What it returned.
         engine: Rollout engine of each row that was returned; None if that is not known here.
         keys: Key of each row that was sent.
@@ -91,45 +91,45 @@ def generation_end(
     try:
         tokens = None if error is not None else lengths(output)
         if tokens is not None:
-            _record(probe, begun, output, tokens, engine, keys)
+            _record(probe, pending, output, tokens, engine, keys)
     finally:
-        if begun.own:
-            values = {**named(begun.where), "samples": len(begun.kept)}
-            probe.end(begun.span, values, error)
+        if pending.own:
+            values = {**named(pending.where), "samples": len(pending.kept)}
+            probe.end(pending.span, values, error)
 
 
 def _record(
     probe: Probe,
-    begun: Begun,
+    pending: Pending,
     output: Any,
     tokens: tuple[list[int], list[int]],
     engine: list[int] | None,
     keys: list[str] | None,
 ) -> None:
     controller, config = Controller.of(probe), config_of()
-    each, rest = divmod(len(tokens[1]), begun.rows)
+    each, rest = divmod(len(tokens[1]), pending.rows)
     if rest or not each:
-        raise LookupError(f"{len(tokens[1])} rows came of {begun.rows}")
+        raise LookupError(f"{len(tokens[1])} rows came of {pending.rows}")
     # 0.4: the engine itself makes several rows of each that it is sent.
-    rows = [row * each + more for row in begun.kept for more in range(each)]
+    rows = [row * each + more for row in pending.kept for more in range(each)]
 
     def chosen(values: list[Any] | None) -> list[Any] | None:
         return values and [values[row] for row in rows]
 
-    if begun.uids is not None:
-        groups = groups_by_uid([begun.uids[row // each] for row in rows])
+    if pending.uids is not None:
+        groups = groups_by_uid([pending.uids[row // each] for row in rows])
         uids = {uid: group for group, uid in enumerate(groups.names)}
     else:
-        path = "val_kwargs.n" if begun.where[2] == "eval" else "n"
+        path = "val_kwargs.n" if pending.where[2] == "eval" else "n"
         samples = number(option(config, f"actor_rollout_ref.rollout.{path}")) or 1
-        groups = groups_by_size(begun.span, len(rows), each if each > 1 else samples)
+        groups = groups_by_size(pending.span, len(rows), each if each > 1 else samples)
         uids = {}
     prompts, responses = ([length[row] for row in rows] for length in tokens)
     eos = number(Controller.trainer(), "tokenizer", "eos_token_id")
     values = {
-        **named(begun.where),
-        "batch": begun.span,
-        "ordinal": controller.ordinal(begun.where),
+        **named(pending.where),
+        "batch": pending.span,
+        "ordinal": controller.ordinal(pending.where),
         "offset": 0,
         "total": len(rows),
         "group_size": groups.size,
@@ -142,16 +142,16 @@ def _record(
         "loss_runs": chosen(loss_runs(output, tokens[1])),
         "truncated": chosen(truncated(output, tokens[1], eos)),
     }
-    emit_trajectories(probe, begun.span, values)
-    generation = Generation(begun.span, begun.where[2], groups, prompts, responses, uids)
+    emit_trajectories(probe, pending.span, values)
+    generation = Generation(pending.span, pending.where[2], groups, prompts, responses, uids)
     controller.remember(generation)
-    if begun.where[2] == "train":
+    if pending.where[2] == "train":
         controller.samples = len(rows)
     # Those that came with the trajectories: their agent loops asked for them.
     scores = row_sums(tensor(output, "rm_scores"))
     if scores is not None:
         generation.rewarded = True
-        emit_rewards(probe, begun.span, reward_function(config), [scores[row] for row in rows])
+        emit_rewards(probe, pending.span, reward_function(config), [scores[row] for row in rows])
 
 
 def engines(sent: int, returned: int, ranks: int, tp: int) -> list[int] | None:
@@ -180,16 +180,16 @@ def _manager_begin(call: Call) -> None:
 
 
 def _manager_end(call: Call) -> None:
-    before, begun = call.state
-    if begun is None:
+    before, pending = call.state
+    if pending is None:
         return
     workers = size(attribute(call.args[0], "agent_loop_workers"))
     keys = None
-    if workers and begun.rows % workers == 0:
-        part = begun.rows // workers
-        uids = begun.uids or ["-"] * begun.rows
+    if workers and pending.rows % workers == 0:
+        part = pending.rows // workers
+        uids = pending.uids or ["-"] * pending.rows
         keys = [f"{uid}/{before}/{row // part}/{row % part}" for row, uid in enumerate(uids)]
-    generation_end(call, begun, call.result, keys=keys)
+    generation_end(call, pending, call.result, keys=keys)
 
 
 MANAGER = HookPoint(

@@ -52,27 +52,27 @@ def _own_name(group: Any, method: str) -> str:
 
 def _call_begin(call: Call) -> None:
     made, probe = call.state["made"], call.probe
-    where = begun = None
+    where = pending = None
     if Controller.is_here(call) and Controller.of(probe).session is not None:
         where = Controller.of(probe).where()
         if made["method"] == "generate_sequences" and call.args:
-            begun = generation_begin(probe, call.args[0])
+            pending = generation_begin(probe, call.args[0])
         elif made["method"] == "update_actor" and call.args:
             trained_on(probe, call.args[0])
     start_call(call, "caller", **made, where=where, samples=batch_rows(call.args, call.kwargs))
-    call.state = (*call.state, IN_RPC.set(True), begun)
+    call.state = (*call.state, IN_RPC.set(True), pending)
 
 
 def _call_end(call: Call) -> None:
-    _, values, token, begun = call.state
+    _, values, token, pending = call.state
     IN_RPC.reset(token)
     end_span(call)
-    if begun is not None:
+    if pending is not None:
         rows = tensor(call.result, "responses")
         engine = None
         if rows is not None and values["ranks"]:
-            engine = engines(begun.rows, len(rows), values["ranks"], _tensor_parallel())
-        generation_end(call, begun, call.result, engine)
+            engine = engines(pending.rows, len(rows), values["ranks"], _tensor_parallel())
+        generation_end(call, pending, call.result, engine)
 
 
 def _tensor_parallel() -> int:

@@ -29,7 +29,7 @@ class Use:
         conversation: Whose it is.
         span: Its span.
         turn: Turn that asked for it; None if none was seen.
-        tool: Its name, None if there is no tool of the name that the model wrote.
+        tool: Its name, None if the model wrote the name of none.
         watched: Whether the methods of the tool are hooked.
         reached: Whether the tool itself was called.
         failed: Whether it raised, or returned what verl cannot use.

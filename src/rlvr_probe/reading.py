@@ -96,7 +96,7 @@ def scalar(value: Any) -> float | None:
 def digest(name: object) -> str:
     """What stands for a name: 16 hex digits, the same in every process.
 
-    Whoever guesses the name can tell that it is this one, and nobody else can read it.
+    Only by guessing the name can it be found out.
     """
     return hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -141,7 +141,7 @@ def tool_status(error: str | None) -> str:
 
 
 def mask_runs(mask: object, length: int | None) -> list[int] | None:
-    """Runs of a mask in turn, those of ones first; None if it is no mask of ``length`` tokens.
+    """Runs of a mask in turn, those of ones first; None unless it is a mask of ``length`` tokens.
 
     Args:
         mask: A list: 1 for a token of the model, 0 for one of a tool or an environment.

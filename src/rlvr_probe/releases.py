@@ -38,7 +38,7 @@ def release(version: object) -> Release:
 
     Args:
         version: As the framework or its metadata spells it, ``"1.0.0.dev0"``. ``"0"``, which stands
-            for a version that nothing says, names none; so does what is no string.
+            for a version that nothing says, names none; so does anything but a string.
     """
     numbers = re.match(r"\d+(\.\d+)*", version) if isinstance(version, str) else None
     if numbers is None or version == "0":
