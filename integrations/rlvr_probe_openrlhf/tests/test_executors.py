@@ -165,8 +165,8 @@ class Executor:
 asyncio.run(run(Executor(), 1))
 """
     rows = play(tmp_path, body)
-    [one] = rows["trajectory"]
-    assert (one["prompt_tokens"], one["response_tokens"]) == (9, 0)
+    [row] = rows["trajectory"]
+    assert (row["prompt_tokens"], row["response_tokens"]) == (9, 0)
     assert rows.faults == {}
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(2000)
 
 
 def points(version: str) -> list[HookPoint]:
-    return [one for one in OpenRLHFAdapter().expected(version) if one not in OTHERS]
+    return [point for point in OpenRLHFAdapter().expected(version) if point not in OTHERS]
 
 
 def of_others(version: str) -> list[str]:
@@ -43,7 +43,7 @@ def missing(version: str) -> Iterator[str]:
     assert len(points(version)) >= 20
     yield from (reason for point in points(version) if (reason := sources.check(point)))
     # Since 0.9.9 the generator has a module of its own, and the other one imports nothing of it.
-    yield from (f"{one} is not hooked" for one in of_others(version) if sources.find(one))
+    yield from (f"{target} is not hooked" for target in of_others(version) if sources.find(target))
     for check in (answers, samples, parameters, methods):
         try:
             check(version)

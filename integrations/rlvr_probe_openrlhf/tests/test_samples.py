@@ -26,11 +26,11 @@ def sample(task: str | None, place: int) -> Sample:
 def test_a_sample_is_known_by_what_became_of_it_and_forgotten_with_it() -> None:
     samples = Samples()
     kept, gone = Experience(), Experience()
-    one, other = sample("a", 0), sample("b", 0)
+    first, other = sample("a", 0), sample("b", 0)
     samples.begin()
-    samples.add(kept, one)
+    samples.add(kept, first)
     samples.add(gone, other)
-    assert samples.of(kept) is one
+    assert samples.of(kept) is first
     assert samples.take_gone([kept]) == [other]
     assert samples.take_gone([kept]) == []
     assert samples.of(Experience()) is None

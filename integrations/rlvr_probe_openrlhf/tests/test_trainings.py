@@ -88,14 +88,20 @@ def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
     trace = play(tmp_path, body)
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     groups = list(batch.groups())
-    kept = [[one.response_tokens for one in groups[at].trajectories] for at in batch.kept or ()]
+    kept = [
+        [trajectory.response_tokens for trajectory in groups[at].trajectories]
+        for at in batch.kept or ()
+    ]
     assert sorted(kept) == [[3, 4], [7, 8]]
     assert batch.used == batch.kept
     assert batch.rows == 6
 
 
 def lengths_by_group(batch: Batch) -> list[list[int]]:
-    return [[one.response_tokens for one in group.trajectories] for group in batch.groups()]
+    return [
+        [trajectory.response_tokens for trajectory in group.trajectories]
+        for group in batch.groups()
+    ]
 
 
 def test_what_a_filter_throws_away_is_there_while_nothing_passes(tmp_path: Path) -> None:
@@ -137,8 +143,8 @@ def test_what_was_told_while_it_was_generated_is_of_one_batch(tmp_path: Path) ->
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert lengths_by_group(batch) == [[3, 4], [5, 6], [9, 9], [7, 8]]
     assert batch.kept == batch.used == frozenset({2, 3})
-    rows = [one for group in batch.groups() for one in group.trajectories]
-    assert [one.rewards[0].value for one in rows] == [0.5] * 8
+    rows = [trajectory for group in batch.groups() for trajectory in group.trajectories]
+    assert [row.rewards[0].value for row in rows] == [0.5] * 8
     assert (batch.rows, batch.total, batch.whole) == (8, 8, True)
     assert trace.notes == []
     assert trace.lost == {"unjoined_trajectories": 8}  # nobody executed any
@@ -157,7 +163,7 @@ def test_a_step_for_which_nothing_was_left_has_what_was_thrown_away(
     """
     trace = play(tmp_path, body)
     told = [
-        (step.number, step.done, [(one.rows, one.kept, one.used) for one in step.batches])
+        (step.number, step.done, [(batch.rows, batch.kept, batch.used) for batch in step.batches])
         for step in trace.steps()
     ]
     none, only = frozenset[int](), frozenset({0})
@@ -251,7 +257,7 @@ def test_a_reward_may_be_the_list_of_one_that_openrlhfs_own_server_answers(tmp_p
     trace = play(tmp_path, body)
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     [group] = batch.groups()
-    assert [one.rewards[0].value for one in group.trajectories] == [0.5, 1.5]
+    assert [trajectory.rewards[0].value for trajectory in group.trajectories] == [0.5, 1.5]
 
 
 def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path: Path) -> None:
@@ -264,9 +270,9 @@ def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path:
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert (batch.rows, batch.total, batch.complete) == (3, 4, False)
     groups = {group.index: group.trajectories for group in batch.groups()}
-    lengths = {at: [one.response_tokens for one in rows] for at, rows in groups.items()}
+    lengths = {at: [row.response_tokens for row in rows] for at, rows in groups.items()}
     assert lengths == {0: [3], 1: [5, 6]}
-    values = [r.value for rows in groups.values() for one in rows for r in one.rewards]
+    values = [r.value for rows in groups.values() for row in rows for r in row.rewards]
     assert values == [0.5] * 3
 
 
@@ -282,7 +288,7 @@ def test_a_prompt_all_of_whose_samples_are_of_another_shape_is_missing(tmp_path:
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert (batch.rows, batch.total) == (2, 4)
     [group] = batch.groups()
-    assert [one.response_tokens for one in group.trajectories] == [5, 6]
+    assert [trajectory.response_tokens for trajectory in group.trajectories] == [5, 6]
     assert list(batch.prompts()) == [(0, "b")]
 
 

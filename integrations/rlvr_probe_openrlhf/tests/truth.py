@@ -50,12 +50,14 @@ class Truth:
         """
         open_ones: list[Lines] = []
         for line in sorted(self.requests, key=lambda line: line["start"]):
-            before = [one for one in open_ones if _continues(line, one[-1])]
+            before = [
+                conversation for conversation in open_ones if _continues(line, conversation[-1])
+            ]
             if before:
-                max(before, key=lambda one: len(one[-1]["prompt"])).append(line)
+                max(before, key=lambda conversation: len(conversation[-1]["prompt"])).append(line)
             else:
                 open_ones.append([line])
-        return sorted(open_ones, key=lambda one: one[-1]["end"])
+        return sorted(open_ones, key=lambda conversation: conversation[-1]["end"])
 
 
 def _continues(line: dict[str, Any], last: dict[str, Any]) -> bool:

@@ -123,7 +123,7 @@ class Journal:
 
     def of(self, name: str) -> list[dict[str, Any]]:
         """Values of every row of this name."""
-        return [values for one, values in self.rows if one == name]
+        return [values for pid, values in self.rows if pid == name]
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,18 @@ class Driver:
     def told(self) -> dict[int, set[str]]:
         """What each process that told of itself said it is, by pid."""
         return {
-            one.header["pid"]: {row["role"] for row in one.of("process")}
-            for one in self.journals
-            if one.of("process")
+            journal.header["pid"]: {row["role"] for row in journal.of("process")}
+            for journal in self.journals
+            if journal.of("process")
         }
 
     @property
     def unreached(self) -> list[str]:
         """Classes of actors that were asked for and never told of themselves."""
-        told = {row.get("actor") for one in self.journals for row in one.of("process")}
-        started = {row["actor"]: row["role"] for one in self.journals for row in one.of("started")}
+        told = {row.get("actor") for journal in self.journals for row in journal.of("process")}
+        started = {
+            row["actor"]: row["role"] for journal in self.journals for row in journal.of("started")
+        }
         return sorted(role for actor, role in started.items() if actor not in told)
 
 
@@ -251,8 +253,8 @@ def descendants(pid: int) -> list[int]:
             continue
         parents[int(path.parent.name)] = int(fields[1])
     found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
+    for entry in found:
+        found += [child for child, parent in parents.items() if parent == entry]
     return found[1:]
 
 

@@ -137,7 +137,7 @@ SCENARIOS = {
 }
 """Trainings whose workload must hold exactly what happened."""
 
-FULL = frozenset(name for name, one in SCENARIOS.items() if one.trl and name != "0.17")
+FULL = frozenset(name for name, scenario in SCENARIOS.items() if scenario.trl and name != "0.17")
 """Those that continuous integration has no time for: of releases but the oldest and the newest."""
 
 

@@ -45,7 +45,7 @@ class Trainings:
         self.folder = folder
         self._pool = ThreadPoolExecutor(2)
         self._played: dict[str, Future[dict[str, Any]]] = {
-            one: self._pool.submit(self._play, one) for one in ("bare", "-", *wanted)
+            name: self._pool.submit(self._play, name) for name in ("bare", "-", *wanted)
         }
 
     def said(self, kind: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def trainings(
 ) -> Iterator[Trainings]:
     mine = (item for item in request.session.items if item.path == Path(__file__))
     wanted = {item.callspec.params["kind"] for item in mine if isinstance(item, pytest.Function)}
-    made = Trainings(tmp_path_factory.mktemp("faulty"), [one for one in KINDS if one in wanted])
+    made = Trainings(tmp_path_factory.mktemp("faulty"), [kind for kind in KINDS if kind in wanted])
     yield made
     made.close()
 

@@ -96,7 +96,9 @@ def test_what_sleeps_is_named_first_with_its_seconds_and_nothing_else_is(
 
 
 # What a rank does itself is no wait.
-@pytest.mark.parametrize("name", ["reward", *(one for one in REST if one.values != ("rank",))])
+@pytest.mark.parametrize(
+    "name", ["reward", *(planted for planted in REST if planted.values != ("rank",))]
+)
 def test_what_is_a_part_costs_no_more_than_the_whole(trainings: Trainings, name: str) -> None:
     told = trainings(PLANTED[name])
     ledger = told.said.ledger
@@ -128,5 +130,5 @@ def test_who_is_late_in_an_update_is_not_guessed(trainings: Trainings) -> None:
     """Without tensor activity of a GPU a wait in a collective looks like work: a note says so."""
     told = trainings(UPDATE)
     assert told.slept.calls >= 6
-    assert [one.title for one in told.causes if one.kind != "long_tail"] == []
+    assert [cause.title for cause in told.causes if cause.kind != "long_tail"] == []
     assert any("inside a collective of an update" in note for note in told.said.notes)

@@ -121,9 +121,9 @@ class _AsyncRolloutLoop:
             group = SimpleNamespace(
                 group_id=number,
                 model_version=1,
-                completions=[one[0] for one in found],
-                completions_ids=[one[1] for one in found],
-                completions_sequences=[one[2] for one in found],
+                completions=[answer[0] for answer in found],
+                completions_ids=[answer[1] for answer in found],
+                completions_sequences=[answer[2] for answer in found],
             )
             if scored:
                 await self._score_group(group)
@@ -194,7 +194,7 @@ def test_lengths_survive_the_level_stages(rollouts: Attached, scored: bool) -> N
     assert lengths(row) == TRUE
     # Those that began before the level was lowered have a span, and their first turn.
     assert (row.get("spans") is None) is scored
-    assert [one["turn"] for one in rollouts.rows("turn")] == ([] if scored else [0, 0])
+    assert [row["turn"] for row in rollouts.rows("turn")] == ([] if scored else [0, 0])
     assert guard.faults() == {}
 
 
@@ -299,7 +299,9 @@ def statuses(attached: Attached, runs: int = 1, trainer: ToolTrainer | None = No
     attached.patches.method(trainer, TOOL_LOOP)
     for _ in range(runs):
         trainer._tool_call_loop([], [], [], [])
-    assert all(type(one) is dict for one in trainer._sync_tool_dicts + trainer._async_tool_dicts)
+    assert all(
+        type(tools) is dict for tools in trainer._sync_tool_dicts + trainer._async_tool_dicts
+    )
     return Counter(row["status"] for row in attached.rows("tool_call"))
 
 

@@ -296,13 +296,13 @@ def fails(*_: Any) -> None:
 
 async def chunks() -> dict[str, Any]:
     """Two chunks at once in one event loop, and one after them."""
-    one = worker()
+    actor = worker()
     half = ROWS // 2
     first = await asyncio.gather(
-        one.generate_sequences(batch(range(half))),
-        one.generate_sequences(batch(range(half, ROWS))),
+        actor.generate_sequences(batch(range(half))),
+        actor.generate_sequences(batch(range(half, ROWS))),
     )
-    last = await one.generate_sequences(batch(range(ROWS, ROWS + 8), validate=True))
+    last = await actor.generate_sequences(batch(range(ROWS, ROWS + 8), validate=True))
     lengths = list[tuple[int, int]]()
     for found in (*first, last):
         mask = found.batch["attention_mask"]
@@ -337,7 +337,7 @@ async def queue() -> dict[str, Any]:
         )
 
     tq.async_kv_put, tq.async_kv_batch_put = kv_put, kv_batch_put
-    one = worker()
+    actor = worker()
     prompts = np.empty(40, dtype=object)
     prompts[:] = [[{"role": "user", "content": str(row)}] for row in range(40)]
     given = tu.get_tensordict(
@@ -348,8 +348,8 @@ async def queue() -> dict[str, Any]:
         }
     )
     tu.assign_non_tensor_data(given, "global_steps", 7)
-    await one.generate_sequences(given)
-    await asyncio.gather(*one.background_tasks)
+    await actor.generate_sequences(given)
+    await asyncio.gather(*actor.background_tasks)
     return {"put": put, "status": Counter(status.values())}
 
 
@@ -372,8 +372,8 @@ class Loop(tool_agent_loop.ToolAgentLoop):
         ids = found if isinstance(found, list) else found.token_ids
         made_up = [("unknown", "{}"), ("fine", "{not json")]
         given = [(name, "{}") for name in TOOLS] + made_up
-        results = await asyncio.gather(*(self._one(*one) for one in given))
-        STATUSES.extend(type(one).__name__ for one in results)
+        results = await asyncio.gather(*(self._one(*actor) for actor in given))
+        STATUSES.extend(type(actor).__name__ for actor in results)
         return output([FIRST], ids, [1] * len(ids))
 
     async def _one(self, name: str, arguments: str) -> Any:

@@ -69,18 +69,18 @@ class Run:
         """Trajectories of a scene by key, of those that have one."""
         first, end = self.result[scene]["chunks"]
         found = dict[str, dict[str, Any]]()
-        for one in self.rows["trajectory"]:
-            key = one["key"] or "//"
+        for row in self.rows["trajectory"]:
+            key = row["key"] or "//"
             chunk = key.split("/")[1] if "/" in key else None
             if scene == "queue" if chunk is None else chunk and first <= int(chunk) < end:
                 assert key not in found
-                found[key] = one
+                found[key] = row
         return found
 
     def spans(self, name: str, scene: str) -> list[dict[str, Any]]:
         """Spans inside the trajectories of a scene."""
-        inside = {one["span"] for one in self.trajectories(scene).values()}
-        return [one for one in self.rows.get(name, ()) if one["batch"] in inside]
+        inside = {trajectory["span"] for trajectory in self.trajectories(scene).values()}
+        return [row for row in self.rows.get(name, ()) if row["batch"] in inside]
 
     @property
     def tells(self) -> bool:
@@ -150,26 +150,26 @@ def test_each_of_256_trajectories_at_once_has_its_own_turns(run: Run, release: s
     assert set(truth) == set(range(ROWS + 8))
     trajectories = run.trajectories("chunks")
     turns = dict[int, list[dict[str, Any]]]()
-    for one in run.spans("turn", "chunks"):
-        turns.setdefault(one["batch"], []).append(one)
+    for span in run.spans("turn", "chunks"):
+        turns.setdefault(span["batch"], []).append(span)
     assert len(trajectories) == ROWS + 8
     for row, asked in truth.items():
-        one = trajectories[key_of(release, row)]
-        mine = sorted(turns.pop(one["span"]), key=lambda turn: turn["turn"])
+        span = trajectories[key_of(release, row)]
+        mine = sorted(turns.pop(span["span"]), key=lambda turn: turn["turn"])
         lengths = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in mine]
         assert lengths == [turn[:2] for turn in asked]
         assert [turn["turn"] for turn in mine] == list(range(len(asked)))
         assert {turn["samples"] for turn in mine} == {1}
-        assert {one["engine"]} == {turn[2] for turn in asked}
+        assert {span["engine"]} == {turn[2] for turn in asked}
         between = TOOLS * (len(asked) - 1)
         generated = [turn[1] for turn in asked]
-        assert one["response_tokens"] == sum(generated) + between
-        assert one["prompt_tokens"] == asked[0][0] == row % 50 + 1
+        assert span["response_tokens"] == sum(generated) + between
+        assert span["prompt_tokens"] == asked[0][0] == row % 50 + 1
         runs_of_mask = [run for got in generated for run in (got, TOOLS)][:-1]
-        assert one["loss_runs"] == runs_of_mask
-        assert one["truncated"] == 0
+        assert span["loss_runs"] == runs_of_mask
+        assert span["truncated"] == 0
         weights = (3, len(asked) + 2) if run.tells else (None, None)
-        assert (one["policy_version_min"], one["policy_version_max"]) == weights
+        assert (span["policy_version_min"], span["policy_version_max"]) == weights
         cached = list(range(len(asked))) if run.tells else [None] * len(asked)
         assert [turn["cached_tokens"] for turn in mine] == cached
         named = [digest(turn[3]) if release >= "0.9" else None for turn in asked]
@@ -190,8 +190,8 @@ def test_a_turn_that_took_several_requests_is_one_and_names_none_of_them(
         row: 1 + row % 3 + (row % 2 == 0) for row in range(8)
     }
     turns = dict[int, list[dict[str, Any]]]()
-    for one in run.spans("turn", "resumes"):
-        turns.setdefault(one["batch"], []).append(one)
+    for span in run.spans("turn", "resumes"):
+        turns.setdefault(span["batch"], []).append(span)
     told = [
         [turn["request"] for turn in sorted(found, key=lambda turn: turn["turn"])]
         for found in turns.values()
@@ -207,15 +207,15 @@ def test_a_turn_that_took_several_requests_is_one_and_names_none_of_them(
 def test_what_the_worker_returns_is_what_was_recorded_row_by_row(run: Run, release: str) -> None:
     trajectories = run.trajectories("chunks")
     for row, (prompt, response) in enumerate(run.result["chunks"]["lengths"]):
-        one = trajectories[key_of(release, row)]
-        assert (one["prompt_tokens"], one["response_tokens"]) == (prompt, response)
+        entry = trajectories[key_of(release, row)]
+        assert (entry["prompt_tokens"], entry["response_tokens"]) == (prompt, response)
 
 
 @pytest.mark.parametrize("release", RELEASES[2:])
 def test_each_verification_belongs_to_its_trajectory(run: Run, release: str) -> None:
-    spans = {key: one["span"] for key, one in run.trajectories("chunks").items()}
+    spans = {key: row["span"] for key, row in run.trajectories("chunks").items()}
     found = run.spans("verify", "chunks")
-    told = {one["batch"]: (one["function"], one["value"]) for one in found}
+    told = {row["batch"]: (row["function"], row["value"]) for row in found}
     scored = run.result["chunks"]["scored"]
     assert told == {spans[key_of(release, row)]: ("row_number", value) for row, value in scored}
     assert len(found) == len(scored) == ROWS + 8
@@ -239,7 +239,7 @@ def test_what_is_hooked_keeps_its_kind_and_is_restored(run: Run, release: str) -
 def test_an_exception_of_an_agent_loop_is_the_users_own(run: Run, release: str) -> None:
     assert run.result["raises"]["same"] is True
     assert run.result["raises"]["faults"] == []
-    errors = Counter(one["error"] for one in run.rows["trajectory"])
+    errors = Counter(row["error"] for row in run.rows["trajectory"])
     assert errors["ValueError"] == 1
 
 
@@ -270,10 +270,10 @@ def test_the_status_of_each_tool_is_what_became_of_it(run: Run, release: str) ->
             ("function_raises", "error", "ZeroDivisionError"),
             ("function_returns_too_much", "error", "TypeError"),
         ]
-    said = Counter((one["tool"], one["status"], one["error"]) for one in found)
+    said = Counter((row["tool"], row["status"], row["error"]) for row in found)
     assert said == Counter(expected)
     assert ("function" in result["names"]) == (release >= "0.8")
-    assert {one["turn"] for one in found} == {0}
+    assert {row["turn"] for row in found} == {0}
 
 
 def test_each_output_of_a_session_of_v1_has_its_name_and_reward_and_turns_are_of_the_session(
@@ -287,24 +287,24 @@ def test_each_output_of_a_session_of_v1_has_its_name_and_reward_and_turns_are_of
         uid, session, index = key.rsplit("_", 2)
         put[f"{digest(uid)}_{session}_{index}"] = (prompt, response, pytest.approx(reward))
     trajectories = run.trajectories("queue")
-    verified = {one["batch"]: one["value"] for one in run.rows["verify"]}
+    verified = {row["batch"]: row["value"] for row in run.rows["verify"]}
     given = dict(verified)
-    for one in run.rows["verify"]:
-        for span in one.get("shared") or ():
+    for row in run.rows["verify"]:
+        for span in row.get("shared") or ():
             assert span not in given
-            given[span] = one["value"]
+            given[span] = row["value"]
     assert put == {
-        key: (one["prompt_tokens"], one["response_tokens"], given.get(one["span"]))
-        for key, one in trajectories.items()
+        key: (row["prompt_tokens"], row["response_tokens"], given.get(row["span"]))
+        for key, row in trajectories.items()
     }
     # Of a session with several outputs, the turns are those of none.
     several = {key[:-2] for key in put if key.endswith("_1")}
     assert several
-    turns = {one["batch"] for one in run.rows["turn"]}
-    for key, one in trajectories.items():
+    turns = {row["batch"] for row in run.rows["turn"]}
+    for key, row in trajectories.items():
         alone = key[:-2] not in several
-        assert (one["span"] in turns) == alone
-        assert (one["span"] in verified) == (alone or key.endswith("_1"))
+        assert (row["span"] in turns) == alone
+        assert (row["span"] in verified) == (alone or key.endswith("_1"))
 
 
 def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
@@ -336,8 +336,8 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
         used = mine[-1]["used"]
         assert set(used) == {key.split("_")[0] for key in taken}
         gone = {}
-        for one in mine[:-1]:
-            gone.setdefault(one["reason"], []).extend(one["discarded"])
+        for entry in mine[:-1]:
+            gone.setdefault(entry["reason"], []).extend(entry["discarded"])
         counts = {
             "filter": "training/filter_groups/evicted_samples",
             "stale": "training/off_policy/evicted_samples",
@@ -361,9 +361,9 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
     # Of the last step nothing passes, until verl gives up.
     grown = list(told)
     assert [piece["grows"] for piece in grown] == [1] * len(grown)
-    discarded = [prompt for one in selected for prompt in one["discarded"]]
-    assert {one["reason"] for one in selected} == {"filter"}
-    assert all(one.get("used") is None for one in selected)
+    discarded = [prompt for row in selected for prompt in row["discarded"]]
+    assert {row["reason"] for row in selected} == {"filter"}
+    assert all(row.get("used") is None for row in selected)
     assert discarded == [prompt for piece in grown for prompt in piece["prompts"]]
     assert {digest(uid) for uid in ("same", "fresh1", "fresh2")} <= set(discarded)
     assert grown[-1]["total"] == 2 * len(discarded)

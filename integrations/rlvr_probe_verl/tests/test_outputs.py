@@ -41,9 +41,9 @@ def booked(job: Finished) -> list[Rewarded]:
 def recorded(batch: Batch) -> list[Rewarded]:
     return [
         tuple(
-            (one.prompt_tokens, one.response_tokens, reward.value)
-            for one in sorted(group.trajectories, key=lambda one: one.row)
-            for reward in one.rewards
+            (trajectory.prompt_tokens, trajectory.response_tokens, reward.value)
+            for trajectory in sorted(group.trajectories, key=lambda trajectory: trajectory.row)
+            for reward in trajectory.rewards
         )
         for group in batch.groups()
     ]
@@ -76,8 +76,8 @@ def test_a_session_is_verified_once_whatever_it_gives(job: Finished) -> None:
         given = [
             reward
             for group in batch.groups()
-            for one in group.trajectories
-            for reward in one.rewards
+            for trajectory in group.trajectories
+            for reward in trajectory.rewards
         ]
         took = [reward.verify_s for reward in given if reward.verify_s is not None]
         waited = [(call.end_ns - call.start_ns) / 1e9 for call in calls]
@@ -107,20 +107,20 @@ def test_show_and_characterize_agree(job: Finished) -> None:
 
 def test_traces_agree(job: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
-        (step.number, batch.mode, batch.ordinal, one.row): reward.value
+        (step.number, batch.mode, batch.ordinal, trajectory.row): reward.value
         for step in job.trace.steps()
         for batch in (*step.batches, *step.evaluations)
         for group in batch.groups()
-        for one in group.trajectories
-        for reward in one.rewards
+        for trajectory in group.trajectories
+        for reward in trajectory.rewards
     }
     run, out = str(job.recording), tmp_path / "timeline.json"
     assert cli.main(["export", "--to", "perfetto", "--out", str(out), run]) == 0
     drawn = [event.get("args", {}) for event in json.loads(out.read_text())["traceEvents"]]
     assert expected == {
-        tuple(one[name] for name in ("step", "mode", "batch", "row")): one["reward compute_score"]
-        for one in drawn
-        if "row" in one
+        tuple(row[name] for name in ("step", "mode", "batch", "row")): row["reward compute_score"]
+        for row in drawn
+        if "row" in row
     }
     capsys.readouterr()
     every = ["--share", "1", "--max-trajectories", "127"]
@@ -133,4 +133,4 @@ def test_traces_agree(job: Finished, tmp_path: Path, capsys: pytest.CaptureFixtu
         if span["name"] == "rlvr.trajectory"
     ]
     names = ("rl.loop.iteration", "rlvr.mode", "rlvr.batch", "rlvr.row")
-    assert expected == {tuple(one[name] for name in names): one["rl.reward.score"] for one in sent}
+    assert expected == {tuple(row[name] for name in names): row["rl.reward.score"] for row in sent}

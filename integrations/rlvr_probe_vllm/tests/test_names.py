@@ -97,11 +97,11 @@ def missing(release: str) -> Iterator[str]:
     for file, name, wanted, since in READ:
         if numbers(since) <= numbers(version):
             absent = set(wanted) - members_of(folder / "vllm" / file, name)
-            yield from (f"{name}.{one} is not there" for one in sorted(absent))
+            yield from (f"{name}.{entry} is not there" for entry in sorted(absent))
     source = (folder / "vllm/v1/engine/__init__.py").read_text(encoding="utf-8")
     [told] = re.findall(r"FINISH_REASON_STRINGS = \(([^)]*)\)", source)
     unknown = set(ast.literal_eval(f"({told})")) - set(FINISHES)
-    yield from (f"a request may end as {one}" for one in sorted(unknown))
+    yield from (f"a request may end as {name}" for name in sorted(unknown))
     yield from plugins_that_turn_nothing_on(version, folder)
 
 

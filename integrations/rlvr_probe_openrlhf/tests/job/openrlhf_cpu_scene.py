@@ -97,7 +97,7 @@ async def main() -> None:
         *(executor.execute(prompt, "", params, 64, Tokenizer(), Engine()) for prompt in prompts)
     )
     await runner.cleanup()
-    rewards = dict(zip(prompts, (one["reward"] for one in found), strict=True))
+    rewards = dict(zip(prompts, (row["reward"] for row in found), strict=True))
     print(json.dumps({"rewards": rewards, "asked": service.asked}))
 
 
