@@ -3,7 +3,7 @@
 An adapter declares hook points for a version of its framework and how to read values there. The
 core finds the functions, wraps them, guards every line the adapter runs, and undoes all of it.
 
-The modules beside :mod:`rlvr_probe.adapter.contract` are a kit: what adapters have in common.
+The modules beside ``rlvr_probe.adapter.contract`` are a kit: what adapters have in common.
 
 Rules for the functions an adapter passes (``before``, ``read``, ``after``):
 
