@@ -20,6 +20,7 @@ from rlvr_probe.adapter.swap import Swapped, put_all_back
 from rlvr_probe.adapter.verify import Scoring
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
+from rlvr_probe.probe.hooks.calls import Hook
 from rlvr_probe.reading import digest
 
 
@@ -172,6 +173,16 @@ def test_a_tool_that_raised_failed_and_one_that_is_missing_has_no_time() -> None
         ("tool_call", {"status": "error", "tool": "search"}, "ValueError"),
         ("tool_call", {"status": "not_found"}, None),
     ]
+
+
+def _begins(call: Call) -> None:
+    pass
+
+
+def test_a_method_costs_under_the_name_of_its_own_adapter() -> None:
+    point = HookPoint("fit", before=_begins, after=end_span)
+    assert Hook(point).place == f"{__name__}:fit"
+    assert Hook(HookPoint("fit", after=end_span)).place == "rlvr_probe.adapter.spans:fit"
 
 
 # ---------------------------------------------------------------- conversations
