@@ -59,6 +59,10 @@ def _learn(call: Call) -> None:
             call.probe.instrument(manager, [_MANAGER, *verifies])
 
 
+def _is_unknown(call: Call) -> bool:
+    return Controller.trainer() is not call.args[0]
+
+
 def _scores(call: Call) -> bool:
     # What has been scored already, the manager only hands out.
     return Controller.is_here(call) and tensor(argument(call, 1, "data"), "rm_scores") is None
@@ -133,7 +137,7 @@ TRAINER = HookPoint("verl.trainer.ppo.ray_trainer:RayPPOTrainer.__init__", after
 WORKERS = HookPoint(
     "verl.trainer.ppo.ray_trainer:RayPPOTrainer.init_workers",
     before=_learn,
-    when=lambda call: Controller.trainer() is not call.args[0],
+    when=_is_unknown,
 )
 """Of a trainer that does not call the constructor of its base: the recipe SPPO."""
 
