@@ -11,10 +11,8 @@ from typing import Any
 
 from rlvr_probe.reading import attribute, mask_runs, number, on_host
 
-__all__ = [
-    *("end_id", "is_module", "lengths", "loss_runs", "reward_values", "row_sums"),
-    *("stop_ids", "truncated"),
-]
+__all__ = ["end_id", "is_module", "lengths", "loss_runs", "reward_values", "row_sums", "stop_ids"]
+__all__ += ["truncated"]
 
 _LISTS = (list, tuple)
 

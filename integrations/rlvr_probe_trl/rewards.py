@@ -23,10 +23,9 @@ from rlvr_probe_trl.reading import is_module, reward_values
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.training import BATCH, Batch, read_place, reward_names, step_now, training_of
 
-__all__ = [
-    *("CALCULATE", "MODEL", "TIMED_GRPO", "TIMED_RLOO", "begin_model", "calculated"),
-    *("end_rewards", "swap", "swap_functions", "timing", "timing_end"),
-]
+__all__ = ["CALCULATE", "MODEL", "TIMED_GRPO", "TIMED_RLOO"]
+__all__ += ["begin_model", "calculated", "end_rewards", "swap", "swap_functions", "timing"]
+__all__ += ["timing_end"]
 
 
 def swap_functions(probe: Probe, batch: Batch) -> None:

@@ -31,19 +31,9 @@ from rlvr_probe_trl.training import (
     training_of,
 )
 
-__all__ = [
-    *(
-        "EVALUATE",
-        "FETCH",
-        "INPUTS",
-        "LOGPROBS",
-        "LOGPROBS_WITHOUT_ENTROPIES",
-        "MAKE_EXPERIENCE",
-        "MICRO_STEP",
-        "SAVE",
-    ),
-    *("SYNC_WEIGHTS", "TRAIN", "experience_begin", "experience_end", "is_online", "is_reference"),
-]
+__all__ = ["EVALUATE", "FETCH", "INPUTS", "LOGPROBS", "LOGPROBS_WITHOUT_ENTROPIES"]
+__all__ += ["MAKE_EXPERIENCE", "MICRO_STEP", "SAVE", "SYNC_WEIGHTS", "TRAIN"]
+__all__ += ["experience_begin", "experience_end", "is_online", "is_reference"]
 
 _ONLINE = ("_calculate_rewards", "_get_per_token_logps")  # the latter stands for TRL < 0.19
 

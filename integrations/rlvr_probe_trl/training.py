@@ -17,11 +17,9 @@ from rlvr_probe.reading import attribute, foreign_ids, number, word
 from rlvr_probe.releases import Release, release, version_of
 from rlvr_probe_trl.reading import is_module
 
-__all__ = [
-    *("BATCH", "Batch", "Training", "WHERE", "algorithm", "begin_step", "facts", "installed"),
-    *("read_done", "read_place", "read_step", "reward_names", "step_done", "step_next"),
-    *("step_now", "stepping", "training_of"),
-]
+__all__ = ["BATCH", "Batch", "Training"]
+__all__ += ["algorithm", "begin_step", "facts", "installed", "read_done", "read_place", "read_step"]
+__all__ += ["reward_names", "step_done", "step_next", "step_now", "stepping", "training_of"]
 
 _ABANDONED = "Abandoned"
 _TRAINER = re.compile(r"_?(?:Unsloth)?(\w+?)Trainer")

@@ -28,10 +28,9 @@ from rlvr_probe_trl.rollouts import end_rollout, record_lengths
 from rlvr_probe_trl.stages import MAKE_EXPERIENCE, experience_begin, experience_end
 from rlvr_probe_trl.training import BATCH, Batch, Training, training_of
 
-__all__ = [
-    *("CALCULATE_LISTS", "EXPERIENCE_WITH_ROLLOUT", "MOVE_WEIGHTS", "PROMPTS", "begin_reward"),
-    *("begin_with_rollout", "end_reward", "end_with_rollout", "record_once", "stops_of"),
-]
+__all__ = ["CALCULATE_LISTS", "EXPERIENCE_WITH_ROLLOUT", "MOVE_WEIGHTS", "PROMPTS"]
+__all__ += ["begin_reward", "begin_with_rollout", "end_reward", "end_with_rollout", "record_once"]
+__all__ += ["stops_of"]
 
 
 def record_once(probe: Probe, batch: Batch, responses: list[int], cut: list[int] | None) -> None:

@@ -20,10 +20,8 @@ from rlvr_probe.reading import argument, attribute, number, size
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation
 
-__all__ = [
-    *("ACQUIRE", "CHOOSE", "CLIENT", "GENERATE", "NAME", "REQUESTS"),
-    *("engine_of", "find_engines", "replica_of"),
-]
+__all__ = ["ACQUIRE", "CHOOSE", "CLIENT", "GENERATE", "NAME", "REQUESTS"]
+__all__ += ["engine_of", "find_engines", "replica_of"]
 
 _NAMES: ContextVar[list[Any] | None] = ContextVar("rlvr_probe_verl_names", default=None)
 """Ids that engines were given for the turn of this context; None outside of turns."""

@@ -43,7 +43,7 @@ class Scoring:
         )
 
     def _name(self, call: Call) -> str | None:
-        index = call.state["index"]
+        index: int = call.state["index"]
         return self.names[index] if index < len(self.names) else None
 
     def _detail(self, call: Call) -> str:
