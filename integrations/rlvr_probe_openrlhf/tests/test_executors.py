@@ -113,18 +113,18 @@ def play(folder: Path, body: str) -> Rows:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    found, definitions = Rows(), dict[int, tuple[str, list[str]]]()
+    result, definitions = Rows(), dict[int, tuple[str, list[str]]]()
     for path in folder.glob("out/*/*.jsonl"):
         for row in map(json.loads, path.read_text().splitlines()[1:]):
             if row[0] == "def":
                 definitions[row[1]] = row[3], row[4]
             elif row[0] == "fault":
-                found.faults[row[2]] = row[4]
+                result.faults[row[2]] = row[4]
             elif type(row[0]) is int and len(row) > 6:
                 name, attributes = definitions[row[0]]
                 values = dict(zip(attributes, row[6:], strict=False))
-                found.spans.setdefault(name, []).append({"id": row[3], **values})
-    return found
+                result.spans.setdefault(name, []).append({"id": row[3], **values})
+    return result
 
 
 def test_a_turn_of_a_server_that_an_ended_trajectory_started_is_not_that_ones(

@@ -56,12 +56,12 @@ def tree(version: str, path: str) -> ast.Module:
 
 
 def function(version: str, path: str, name: str) -> ast.AST:
-    [found] = [
+    [result] = [
         node
         for node in ast.walk(tree(version, path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
     ]
-    return found
+    return result
 
 
 def answers(version: str) -> None:

@@ -57,15 +57,15 @@ def test_places_count_from_0_in_each_answer() -> None:
 )
 def test_the_samples_of_an_answer_are_a_group(tasks: str, groups: Any, size: int) -> None:
     samples = [sample(task, at) for at, task in enumerate(tasks)]
-    found = groups_of(samples, 7)
-    assert (found.names, found.size) == (list(dict.fromkeys(tasks)), size)
-    assert (None if found.even else found.of_rows) == groups
+    result = groups_of(samples, 7)
+    assert (result.names, result.size) == (list(dict.fromkeys(tasks)), size)
+    assert (None if result.even else result.of_rows) == groups
 
 
 def test_samples_of_unknown_answers_are_told_apart_by_their_places() -> None:
     samples = [sample(None, place) for place in (0, 1, 0, 1)]
-    found = groups_of(samples, 7)
-    assert (found.even, found.names, found.size) == (True, ["7-0", "7-2"], 2)
+    result = groups_of(samples, 7)
+    assert (result.even, result.names, result.size) == (True, ["7-0", "7-2"], 2)
 
 
 def test_a_variable_of_a_caller_is_found_by_its_name() -> None:

@@ -36,8 +36,8 @@ def play(
     )
     assert done.returncode == status, done.stderr
     trace = read_run(find_run(folder / "out"))
-    found = [dict(process.faults) for process in trace.processes if process.faults]
-    assert found == ([] if faults is None else [faults])
+    result = [dict(process.faults) for process in trace.processes if process.faults]
+    assert result == ([] if faults is None else [faults])
     return trace
 
 
@@ -162,16 +162,16 @@ def test_a_step_for_which_nothing_was_left_has_what_was_thrown_away(
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, rows)).fit()
     """
     trace = play(tmp_path, body)
-    told = [
+    recorded = [
         (step.number, step.done, [(batch.rows, batch.kept, batch.used) for batch in step.batches])
         for step in trace.steps()
     ]
     none, only = frozenset[int](), frozenset({0})
     first, passed = (1, True, [(2, only, only)]), (2, only, only)
     if episodes == 1:
-        assert told == [first, (2, False, [(2, none, None)])]
+        assert recorded == [first, (2, False, [(2, none, None)])]
     else:
-        assert told == [first, (2, True, [(2, none, none), passed])]
+        assert recorded == [first, (2, True, [(2, none, none), passed])]
     assert trace.attempts[0].sessions[0].facts["filters"] == 1
     assert (trace.open_spans, trace.notes) == ([], [])
 
@@ -195,13 +195,13 @@ def test_what_was_told_while_it_was_generated_for_a_queue_is_that_of_the_step(
     os.wait()
     """
     trace = play(tmp_path, body)
-    told = [
+    recorded = [
         (step.number, lengths_by_group(batch), batch.kept, batch.used)
         for step in trace.steps()
         for batch in step.batches
     ]
     kept, only = frozenset({1, 2}), frozenset({0})
-    assert told == [(1, [[3, 4], [5, 6], [7, 8]], kept, kept), (2, [[9, 9]], only, only)]
+    assert recorded == [(1, [[3, 4], [5, 6], [7, 8]], kept, kept), (2, [[9, 9]], only, only)]
     assert trace.notes == []
     assert "unjoined_prompts" not in trace.lost
 
@@ -223,13 +223,13 @@ def test_what_a_filter_threw_away_beside_the_training_is_that_of_the_step(tmp_pa
     os.wait()
     """
     trace = play(tmp_path, body)
-    told = [
+    recorded = [
         (step.number, batch.rows, batch.kept, batch.used)
         for step in trace.steps()
         for batch in step.batches
     ]
     first = frozenset({0})
-    assert told == [(1, 4, first, first), (2, 2, first, first)]
+    assert recorded == [(1, 4, first, first), (2, 2, first, first)]
     assert trace.notes == []
     assert "unjoined_prompts" not in trace.lost
 
@@ -241,8 +241,8 @@ def test_a_step_that_filters_nothing_tells_so(tmp_path: Path) -> None:
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, rows)).fit()
     """
     trace = play(tmp_path, body)
-    told = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
-    assert told == [(frozenset({0}), frozenset({0}))] * 2
+    recorded = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
+    assert recorded == [(frozenset({0}), frozenset({0}))] * 2
     assert summarize(trace)["selection"] == {"groups": 3, "kept": 2, "used": 2}
     assert trace.notes == []
 

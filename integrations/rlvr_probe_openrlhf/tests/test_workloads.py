@@ -59,13 +59,13 @@ def packed(run: Finished) -> dict[str, Any]:
     """
     truth = {}
     for number, (trajectories, groups) in enumerate(zip(training(run), recorded(run), strict=True)):
-        served, told = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        served, records = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         for (request,) in trajectories:
             served[len(request["prompt"])].append(len(request["output"]))
         for group in groups:
             lengths = [sample.response_tokens for sample in group.trajectories]
-            told[group.trajectories[0].prompt_tokens] += lengths
-        assert {length: sorted(lengths) for length, lengths in told.items()} == {
+            records[group.trajectories[0].prompt_tokens] += lengths
+        assert {length: sorted(lengths) for length, lengths in records.items()} == {
             length: sorted(lengths) for length, lengths in served.items()
         }
         truth[str(number)] = [

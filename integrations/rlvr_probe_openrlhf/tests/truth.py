@@ -84,5 +84,5 @@ def read_truth(folder: Path) -> Truth:
 def _book(books: Path, kind: str) -> Lines:
     """The lines of all processes, in the order in which what they tell ended."""
     paths = sorted(books.glob(f"{kind}-*.jsonl"))
-    found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-    return sorted(found, key=lambda line: line.get("end", 0))
+    result = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return sorted(result, key=lambda line: line.get("end", 0))

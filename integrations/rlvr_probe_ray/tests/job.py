@@ -266,7 +266,7 @@ WAYS = (held, interrupted, starts, joins, configured, submitted, hooked, late, e
 
 def workers(raylet: int) -> dict[int, str]:
     """Title of every worker process of a raylet, by its pid."""
-    found = {}
+    result = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
@@ -274,8 +274,8 @@ def workers(raylet: int) -> dict[int, str]:
         except OSError:
             continue
         if parent == raylet and title.startswith("ray::"):
-            found[int(folder.name)] = title
-    return found
+            result[int(folder.name)] = title
+    return result
 
 
 def main() -> None:

@@ -62,9 +62,9 @@ class Job:
         wait_for(lambda: len(list(self.recordings.glob("*/p*.open"))) >= 2, PATIENCE_S)
         wait_for(lambda: self.sidecar() is not None, PATIENCE_S)
         wait_for(lambda: len(read_run(self.run).sidecars) == 1, PATIENCE_S)
-        found = self.sidecar()
-        assert found
-        return found
+        result = self.sidecar()
+        assert result
+        return result
 
     def end(self) -> tuple[dict[str, Any], str]:
         """Tell it to stop; what it said, and what else was printed."""
@@ -89,8 +89,8 @@ class Job:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with http_collector() as found:
-        yield found
+    with http_collector() as result:
+        yield result
 
 
 def started(pid: int) -> str:

@@ -41,7 +41,7 @@ def whole(driver: Driver, *roles: str) -> None:
     [own] = [
         journal for journal in driver.journals if journal.header["pid"] == driver.said["driver"]
     ]
-    assert sorted(role for told in driver.told.values() for role in told) == sorted(roles)
+    assert sorted(role for recorded in driver.told.values() for role in recorded) == sorted(roles)
     others = [
         journal for journal in driver.journals if journal.header["pid"] != driver.said["driver"]
     ]
@@ -171,7 +171,7 @@ def test_actors_are_reached_where_ray_was_initialised_before_the_probe(
     assert driver.said["results"] == [2, "8", 4, 4, [[11, "1"], [21, "2"]], 5]
     assert driver.unreached == []
     counters = ["Counter"] * 4
-    assert sorted(role for told in driver.told.values() for role in told) == sorted(
+    assert sorted(role for recorded in driver.told.values() for role in recorded) == sorted(
         ["driver", "task", "Parent", *counters]
     )
     [own] = [journal for journal in driver.journals if journal.header["owner"] is None]

@@ -58,10 +58,10 @@ class Run:
     @cached_property
     def conversations(self) -> dict[int, list[dict[str, int]]]:
         """Requests of each conversation, by its number, in the order of its turns."""
-        found: dict[int, list[dict[str, int]]] = {}
+        result: dict[int, list[dict[str, int]]] = {}
         for line in sorted(self.book("requests"), key=lambda line: (line["tag"], line["turn"])):
-            found.setdefault(line["tag"], []).append(line)
-        return found
+            result.setdefault(line["tag"], []).append(line)
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +126,9 @@ def in_order(run: Run) -> list[tuple[dict[str, Any], list[Trajectory]]]:
 
 
 def test_the_turns_of_each_trajectory_are_those_that_the_engine_was_asked_for(run: Run) -> None:
-    found = in_order(run)
-    assert len(found) == len(run.batches) > STEPS
-    for line, trajectories in found:
+    result = in_order(run)
+    assert len(result) == len(run.batches) > STEPS
+    for line, trajectories in result:
         for tag, trajectory in zip(line["tags"], trajectories, strict=True):
             assert [
                 (turn.index, turn.prompt_tokens, turn.response_tokens) for turn in trajectory.turns

@@ -213,12 +213,12 @@ def test_the_stages_of_a_step_do_not_overlap_and_fill_most_of_it(run: Finished) 
 
 def inside(step: Step, whole: Span) -> list[Span]:
     """Stages of one step span that lie in no other stage, by start."""
-    mine = [span for span in step.spans if span.process == whole.process and span.name in STAGES]
+    own = [span for span in step.spans if span.process == whole.process and span.name in STAGES]
     outer = [
         span
-        for span in mine
+        for span in own
         if whole.start_ns <= span.start_ns < whole.end_ns
-        if not any(other.id == span.parent for other in mine)
+        if not any(other.id == span.parent for other in own)
     ]
     return sorted(outer, key=lambda span: span.start_ns)
 

@@ -70,8 +70,8 @@ class Trainings:
 def trainings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Trainings]:
-    mine = (item for item in request.session.items if item.path == Path(__file__))
-    wanted = {item.callspec.params["kind"] for item in mine if isinstance(item, pytest.Function)}
+    own = (item for item in request.session.items if item.path == Path(__file__))
+    wanted = {item.callspec.params["kind"] for item in own if isinstance(item, pytest.Function)}
     made = Trainings(tmp_path_factory.mktemp("faulty"), [kind for kind in KINDS if kind in wanted])
     yield made
     made.close()

@@ -52,9 +52,9 @@ def wrong(version: str, sources: Sources) -> list[str]:
 def asked(version: str) -> list[object]:
     """All that the answer depends on, but the code that looks it up."""
     expected = names(TrlAdapter().expected(version))
-    beside = (wheels.REQUIREMENTS / "transformers4.txt").read_text()
+    concurrent = (wheels.REQUIREMENTS / "transformers4.txt").read_text()
     installed = metadata.version("transformers")
-    return [RELEASES[version], beside, installed, expected, names(declared())]
+    return [RELEASES[version], concurrent, installed, expected, names(declared())]
 
 
 def missing(version: str) -> Iterator[str]:

@@ -135,8 +135,8 @@ def test_the_algorithm_is_named_after_trl_and_never_after_the_user() -> None:
     grpo = type("GRPOTrainer", (), {"__module__": "trl.trainer.grpo_trainer"})
     secret = type("SecretProjectTrainer", (grpo,), {})
     unsloth = type("UnslothGRPOTrainer", (), {"__module__": "UnslothGRPOTrainer"})
-    mine = type("SecretProjectTrainer", (), {"__module__": "trlish.trainer"})
-    assert [algorithm(kind) for kind in (secret, unsloth, mine)] == ["grpo", "grpo", None]
+    own = type("SecretProjectTrainer", (), {"__module__": "trlish.trainer"})
+    assert [algorithm(kind) for kind in (secret, unsloth, own)] == ["grpo", "grpo", None]
 
 
 def test_reward_models_are_named_by_position() -> None:

@@ -44,7 +44,7 @@ class Attached:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What was recorded under a name; the recording ends with it."""
         self.recorder.close("exit")
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         known: dict[int, tuple[str, str, list[str]]] = {}
         for path in self.folder.rglob("*.jsonl"):
             for row in map(json.loads, path.read_text().splitlines()[1:]):
@@ -53,8 +53,8 @@ class Attached:
                 elif isinstance(row[0], int) and known[row[0]][1] == name:
                     kind, _, attributes = known[row[0]]
                     values = row[6 if kind == "span" else 3 :]
-                    found.append(dict(zip(attributes, values, strict=False)))
-        return found
+                    result.append(dict(zip(attributes, values, strict=False)))
+        return result
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ class _AsyncRolloutLoop:
         """Generate groups of two, and score them."""
         for number in range(count):
             tasks = [asyncio.create_task(self._generate_one([], {})) for _ in range(2)]
-            found = await asyncio.gather(*tasks)
+            result = await asyncio.gather(*tasks)
             group = SimpleNamespace(
                 group_id=number,
                 model_version=1,
-                completions=[answer[0] for answer in found],
-                completions_ids=[answer[1] for answer in found],
-                completions_sequences=[answer[2] for answer in found],
+                completions=[answer[0] for answer in result],
+                completions_ids=[answer[1] for answer in result],
+                completions_sequences=[answer[2] for answer in result],
             )
             if scored:
                 await self._score_group(group)
@@ -152,9 +152,9 @@ TRUE = ([PROMPT] * 2, [GREW] * 2, [[GENERATED, ANSWER] * (TURNS - 1) + [GENERATE
 def test_nothing_is_kept_of_conversations_whose_group_was_scored(rollouts: Attached) -> None:
     asyncio.run(_AsyncRolloutLoop().groups(5))
     assert len(FINISHED) == 0
-    found = rollouts.rows("trajectories")
-    assert [lengths(row) for row in found] == [TRUE] * 5
-    assert all(len(set(row["spans"])) == 2 for row in found)
+    result = rollouts.rows("trajectories")
+    assert [lengths(row) for row in result] == [TRUE] * 5
+    assert all(len(set(row["spans"])) == 2 for row in result)
     assert [row["turn"] for row in rollouts.rows("turn")].count(TURNS - 1) == 10
     assert guard.faults() == {}
 

@@ -43,8 +43,8 @@ class Run:
     @cached_property
     def result(self) -> dict[str, Any]:
         """What the script wrote at its end."""
-        found: dict[str, Any] = json.loads((self.folder / "books" / "result.json").read_text())
-        return found
+        results: dict[str, Any] = json.loads((self.folder / "books" / "result.json").read_text())
+        return results
 
     def book(self, name: str) -> list[dict[str, Any]]:
         """Lines of one of its books."""
@@ -93,23 +93,23 @@ def rows(batch: Batch) -> list[Trajectory]:
 
 def turns_of(run: Run, batch: int) -> list[list[tuple[int, int, int]]]:
     """Turn, tokens sent and generated of every row, from the book of the engine."""
-    found: list[list[tuple[int, int, int]]] = [[] for _ in range(ROWS)]
+    result: list[list[tuple[int, int, int]]] = [[] for _ in range(ROWS)]
     for call in (line for line in run.book("engine") if line["batch"] == batch):
         for place, row in enumerate(call["rows"]):
-            found[row].append((call["turn"], call["prompts"][place], call["responses"][place]))
-    return found
+            result[row].append((call["turn"], call["prompts"][place], call["responses"][place]))
+    return result
 
 
 def calls_of(run: Run, batch: int) -> list[list[tuple[int, str | None, str]]]:
     """Turn, tool and status of every call of every row, from the books of the tools."""
-    found: list[list[tuple[int, str | None, str]]] = [[] for _ in range(ROWS)]
+    result: list[list[tuple[int, str | None, str]]] = [[] for _ in range(ROWS)]
     for line in run.book("tools"):
         key = line["key"].split()[0]
         number, _, rest = key[1:].partition("r")
         row, _, rest = rest.partition("t")
         if int(number) == batch:
-            found[int(row)].append((int(rest.partition("c")[0]), line["tool"], line["status"]))
-    return found
+            result[int(row)].append((int(rest.partition("c")[0]), line["tool"], line["status"]))
+    return result
 
 
 def every(run: Run) -> list[tuple[int, Batch]]:
@@ -140,12 +140,12 @@ def test_lengths_and_tokens_in_the_loss_are_those_that_trl_trains_on(
     run = runs(arguments)
     assert len(run.book("batches")) >= 2
     for line, (_, batch) in zip(run.book("batches"), every(run), strict=True):
-        found = rows(batch)
+        result = rows(batch)
         assert batch.step == line["step"]
-        assert [trajectory.prompt_tokens for trajectory in found] == line["prompts"]
-        assert [trajectory.response_tokens for trajectory in found] == line["responses"]
-        assert [trajectory.loss_tokens for trajectory in found] == line["loss"]
-        assert [not trajectory.truncated for trajectory in found] == line["stopped"]
+        assert [trajectory.prompt_tokens for trajectory in result] == line["prompts"]
+        assert [trajectory.response_tokens for trajectory in result] == line["responses"]
+        assert [trajectory.loss_tokens for trajectory in result] == line["loss"]
+        assert [not trajectory.truncated for trajectory in result] == line["stopped"]
         assert sum(line["loss"]) < sum(line["responses"])
 
 
@@ -204,13 +204,13 @@ def test_a_call_took_as_long_as_its_tool_and_lies_between_its_turns(runs: Runs) 
         for line in run.book("tools"):
             if line["key"].startswith(f"b{number}r") and line["tool"] in own:
                 own[line["tool"]] += line["seconds"]
-        found = rows(batch)
+        result = rows(batch)
         for tool, seconds in own.items():
             calls = [
-                call for trajectory in found for call in trajectory.tool_calls if call.tool == tool
+                call for trajectory in result for call in trajectory.tool_calls if call.tool == tool
             ]
             assert sum(call.latency_s for call in calls) >= seconds > 0
-        for trajectory in found:
+        for trajectory in result:
             for call in trajectory.tool_calls:
                 assert call.turn is not None
                 before, *after = trajectory.turns[call.turn : call.turn + 2]

@@ -21,13 +21,13 @@ def dynamic(runner: Runner, request: pytest.FixtureRequest) -> Finished:
 
 def used_of(dynamic: Finished) -> list[list[int]]:
     """Prompts of each batch that were trained on: those of a step that passed first."""
-    found = list[list[int]]()
+    result = list[list[int]]()
     for number, lines in groupby(dynamic.truth.selected, key=lambda line: line["step"]):
         [left] = [line["prompts"] for line in dynamic.truth.used if line["step"] == number]
         for line in lines:
-            found.append(line["kept"][:left])
-            left -= len(found[-1])
-    return found
+            result.append(line["kept"][:left])
+            left -= len(result[-1])
+    return result
 
 
 def test_what_passed_and_what_was_trained_on_is_recorded(dynamic: Finished) -> None:

@@ -146,7 +146,7 @@ OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE, READER)
 def expected(run: Finished) -> dict[int, str]:
     """Last title of each Python process that should have recorded, by pid."""
     by_pid = {line["pid"]: line for line in run.truth.processes}
-    found = {}
+    result = {}
     for pid, line in by_pid.items():
         titles, parent = line["titles"], by_pid.get(line["parent"])
         words = " ".join(titles)
@@ -160,8 +160,8 @@ def expected(run: Finished) -> dict[int, str]:
         # Forked by a process that records: workers of its data loader, which load rows.
         if parent is not None and set(titles) <= set(parent["titles"]):
             continue
-        found[pid] = titles[-1]
-    return found
+        result[pid] = titles[-1]
+    return result
 
 
 @jobs()
@@ -293,14 +293,14 @@ def test_the_wait_for_the_reward_function_is_apart_where_its_book_has_begin_and_
     wait = fmean(call.end_ns - call.start_ns for call in calls)
     before = fmean(line["start"] - origin for line in book) - fmean(call.start_ns for call in calls)
     after = fmean(call.end_ns for call in calls) - fmean(line["end"] - origin for line in book)
-    told = {
+    recorded = {
         figure.id: figure.value
         for chapter in characterized(run.recording).chapters
         for figure in chapter.figures
         if figure.id.startswith("rewards.function.")
     }
-    assert told["rewards.function.before_share"] == pytest.approx(before / wait, abs=0.01)
-    assert told["rewards.function.after_share"] == pytest.approx(after / wait, abs=0.01)
+    assert recorded["rewards.function.before_share"] == pytest.approx(before / wait, abs=0.01)
+    assert recorded["rewards.function.after_share"] == pytest.approx(after / wait, abs=0.01)
 
 
 @jobs("0.9_tools", "0.9_v1_tools")

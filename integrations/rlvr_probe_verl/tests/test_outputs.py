@@ -58,14 +58,14 @@ def test_each_output_has_the_reward_that_verl_gave_it(
 ) -> None:
     assert (job.trace.lost, job.trace.notes) == ({}, [])
     evaluated = [batch for step in job.trace.steps() for batch in step.evaluations]
-    found = [group for batch in (*batches(job), *evaluated) for group in recorded(batch)]
+    result = [group for batch in (*batches(job), *evaluated) for group in recorded(batch)]
     # Sessions of two, three, one and two outputs; of a validation the first alone.
-    assert {len(group) for group in found} == {8, 2}
+    assert {len(group) for group in result} == {8, 2}
     left = list(booked)
-    for group in found:
+    for group in result:
         assert group in left
         left.remove(group)
-    assert len(found) >= PROMPTS * (job.scenario.steps + 1)
+    assert len(result) >= PROMPTS * (job.scenario.steps + 1)
 
 
 def test_a_session_is_verified_once_whatever_it_gives(job: Finished) -> None:
@@ -97,12 +97,12 @@ def test_show_and_characterize_agree(job: Finished) -> None:
             ).fetchall()
             for what, table in (("value", "reward"), ("trajectory_id", "verification"))
         )
-        found = said([chapter(tables)])
+        result = said([chapter(tables)])
     assert [value for (value,) in rows] == given
     assert len(set(verified)) == len(verified) == calls
     function = shown["function"]
-    assert found.value("rewards.value.finite", function=function) == len(given)
-    assert found.value("rewards.value.missing", function=function) == 0
+    assert result.value("rewards.value.finite", function=function) == len(given)
+    assert result.value("rewards.value.missing", function=function) == 0
 
 
 def test_traces_agree(job: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,8 +44,8 @@ CONFIG: dict[str, Any] = {
 
 
 def test_facts_come_from_the_configuration() -> None:
-    told = facts(SimpleNamespace(config=CONFIG))
-    assert {name: value for name, value in told.items() if value is not None} == {
+    recorded = facts(SimpleNamespace(config=CONFIG))
+    assert {name: value for name, value in recorded.items() if value is not None} == {
         "framework": "verl",
         "algorithm": "grpo",
         "rank": 0,
@@ -66,12 +66,12 @@ def test_facts_come_from_the_configuration() -> None:
 
 
 def test_a_trainer_without_a_configuration_has_no_facts_but_what_it_is() -> None:
-    told = facts(SimpleNamespace())
-    assert told["framework"] == "verl"
-    assert told["group_size"] is told["engine"] is told["accelerators"] is None
-    assert told["reward_functions"] is None
-    assert told["iterations"] is told["prompts_per_update"] is None
-    assert told["accumulation"] == told["steps_per_generation"] == 1
+    recorded = facts(SimpleNamespace())
+    assert recorded["framework"] == "verl"
+    assert recorded["group_size"] is recorded["engine"] is recorded["accelerators"] is None
+    assert recorded["reward_functions"] is None
+    assert recorded["iterations"] is recorded["prompts_per_update"] is None
+    assert recorded["accumulation"] == recorded["steps_per_generation"] == 1
 
 
 def test_the_reward_function_is_the_users_if_it_has_a_path() -> None:

@@ -127,10 +127,10 @@ def test_the_dapo_recipe_generates_until_enough_prompts_pass_within_one_step(
         passed = [
             (batch.ordinal, group) for batch in step.batches for group in sorted(batch.kept or ())
         ]
-        told = [
+        recorded = [
             (batch.ordinal, group) for batch in step.batches for group in sorted(batch.used or ())
         ]
-        assert told == passed[:used]
+        assert recorded == passed[:used]
         assert len([span for span in step.spans if span.name == "step"]) == 1
 
 

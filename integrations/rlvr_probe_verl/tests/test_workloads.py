@@ -64,17 +64,17 @@ def packed(run: Finished) -> dict[str, Any]:
         served = defaultdict(list)
         for (request,) in trajectories:
             served[len(request["prompt"])].append(len(request["output"]))
-        told = {
+        records = {
             group.trajectories[0].prompt_tokens: [
                 sample.response_tokens for sample in group.trajectories
             ]
             for group in groups
         }
-        assert {length: sorted(lengths) for length, lengths in told.items()} == {
+        assert {length: sorted(lengths) for length, lengths in records.items()} == {
             length: sorted(lengths) for length, lengths in served.items()
         }
         truth[str(number)] = [
-            {"input": length, "output": told[length]}
+            {"input": length, "output": records[length]}
             for length in (group.trajectories[0].prompt_tokens for group in as_written(run, groups))
         ]
     return {"packed": truth}

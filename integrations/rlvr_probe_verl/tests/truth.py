@@ -102,8 +102,8 @@ def read_truth(folder: Path) -> Truth:
 
 def _book(books: Path, kind: str) -> Lines:
     """The lines of all processes, in the order in which what they tell ended."""
-    found = [line for path in sorted(books.glob(f"{kind}-*.jsonl")) for line in _lines(path)]
-    return sorted(found, key=lambda line: line.get("end", 0))
+    result = [line for path in sorted(books.glob(f"{kind}-*.jsonl")) for line in _lines(path)]
+    return sorted(result, key=lambda line: line.get("end", 0))
 
 
 def _lines(path: Path) -> Lines:

@@ -54,7 +54,7 @@ class Caller:
 
     def keep(self, span: str, output: Any) -> None:
         """The answers to one prompt."""
-        told = output.metrics
+        recorded = output.metrics
         for answer in output.outputs:
             self.books.append({
                 "span": span,
@@ -62,7 +62,7 @@ class Caller:
                 "response_tokens": len(answer.token_ids),
                 "cached_tokens": output.num_cached_tokens,
                 "finish": answer.finish_reason,
-                "times": None if told is None else vars(told),
+                "times": None if recorded is None else vars(recorded),
             })  # fmt: skip
 
 

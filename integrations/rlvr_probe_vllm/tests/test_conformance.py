@@ -86,14 +86,14 @@ def found(played: Played, name: str) -> tuple[Trace, list[Request]]:
     return trace, list(attempt.requests)
 
 
-def figures(told: dict[str, Any]) -> tuple[Any, ...]:
+def figures(records: dict[str, Any]) -> tuple[Any, ...]:
     """One request as vLLM's statistics have it."""
-    return tuple(told.get(theirs) for theirs, _ in MEASURED)
+    return tuple(records.get(theirs) for theirs, _ in MEASURED)
 
 
-def recorded(request: Request, told: dict[str, Any]) -> tuple[Any, ...]:
+def recorded(request: Request, records: dict[str, Any]) -> tuple[Any, ...]:
     """The same as it was recorded, without what a release's statistics do not tell."""
-    return tuple(getattr(request, ours) if theirs in told else None for theirs, ours in MEASURED)
+    return tuple(getattr(request, ours) if theirs in records else None for theirs, ours in MEASURED)
 
 
 def test_every_request_is_there_once_though_both_sides_tell_of_it(engine: Played) -> None:
@@ -104,9 +104,11 @@ def test_every_request_is_there_once_though_both_sides_tell_of_it(engine: Played
 
 
 def test_every_figure_is_that_of_vllms_own_statistics(engine: Played) -> None:
-    told = engine[0]["stats"]["finished"]
+    records = engine[0]["stats"]["finished"]
     ended = [request for request in found(engine, "stats")[1] if request.finish != "abort"]
-    assert sorted(map(figures, told)) == sorted(recorded(request, told[0]) for request in ended)
+    assert sorted(map(figures, records)) == sorted(
+        recorded(request, records[0]) for request in ended
+    )
     # Not all alike: one waited, one found its prompt in the cache, one lost its place.
     assert {request.queue_s for request in ended} == {0.0, 0.0625, 0.125}
     assert {request.cached_tokens for request in ended} == {0, 16}
@@ -142,8 +144,10 @@ def test_the_side_that_asks_tells_what_vllm_tells_it(asked: Played) -> None:
     _, requests = found(asked, "stats")
     given_up = [request for request in requests if request.finish == "abort"]
     ended = [request for request in requests if request.finish != "abort"]
-    told = said["finished"]
-    assert sorted(map(figures, told)) == sorted(recorded(request, told[0]) for request in ended)
+    records = said["finished"]
+    assert sorted(map(figures, records)) == sorted(
+        recorded(request, records[0]) for request in ended
+    )
     assert len(ended) == sum(len(counts) for _, _, counts, _, _ in said["outputs"]) == 4
     assert {request.queue_s for request in ended} == {0.5}
     assert {request.decode_s for request in ended} == {0.0, 1.75}

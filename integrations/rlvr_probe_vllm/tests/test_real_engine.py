@@ -62,7 +62,7 @@ def called(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def rows_of(run: Path) -> dict[str, list[dict[str, Any]]]:
     """Rows of requests as the journals have them, with the label of the span that they lie in."""
-    told: dict[str, list[dict[str, Any]]] = {"client": [], "scheduler": []}
+    recorded: dict[str, list[dict[str, Any]]] = {"client": [], "scheduler": []}
     for file in run.glob("*.jsonl"):
         rows = [row for row in map(json.loads, file.read_text().splitlines()) if row]
         kinds = {row[1]: row[3:] for row in rows if isinstance(row, list) and row[0] == "def"}
@@ -73,8 +73,8 @@ def rows_of(run: Path) -> dict[str, list[dict[str, Any]]]:
             if name == "request":
                 values = dict(zip(fields, row[6:], strict=True))
                 values |= {"span": labels.get(row[4]), "length_s": row[2] / 1e9}
-                told[values["told_by"]].append(values)
-    return told
+                recorded[values["told_by"]].append(values)
+    return recorded
 
 
 def counted(requests: Iterable[dict[str, Any]], *also: str) -> Counter[tuple[Any, ...]]:
@@ -94,14 +94,14 @@ def test_every_answer_is_a_request_of_its_lengths_and_its_end(called: Called) ->
 def test_both_sides_tell_of_each_and_the_caller_in_which_span_it_asked(called: Called) -> None:
     assert counted(called.rows["client"], "span") == counted(called.books, "span")
     ended, recorded = (
-        counted(row for row in told if row["finish"] != "abort")
-        for told in (called.books, called.rows["scheduler"])
+        counted(row for row in records if row["finish"] != "abort")
+        for records in (called.books, called.rows["scheduler"])
     )
     assert ended == recorded
     # What was generated for who no longer waited, only the scheduler has.
     given_up, scheduled = (
-        [row["response_tokens"] for row in told if row["finish"] == "abort"]
-        for told in (called.books, called.rows["scheduler"])
+        [row["response_tokens"] for row in records if row["finish"] == "abort"]
+        for records in (called.books, called.rows["scheduler"])
     )
     assert len(given_up) == len(scheduled) == 1
     assert given_up <= scheduled
@@ -119,8 +119,8 @@ def test_not_all_are_alike(called: Called) -> None:
 
 def test_times_are_those_of_vllms_own_statistics(called: Called) -> None:
     """Exactly those where vLLM tells them; without them those of the scheduler."""
-    told = [book for book in called.books if book["times"] and book["span"] != "several answers"]
-    stated = sorted(measured(row["times"]) for row in told if row["finish"] != "abort")
+    records = [book for book in called.books if book["times"] and book["span"] != "several answers"]
+    stated = sorted(measured(row["times"]) for row in records if row["finish"] != "abort")
     recorded = sorted(
         (row["queue_s"], row["prefill_s"], row["decode_s"], row["preemptions"])
         for row in called.rows["client"]
