@@ -11,7 +11,7 @@ from rlvr_probe.adapter.contract import Probe
 from rlvr_probe.model.names import REWARDS, ROLLOUT, TRAJECTORIES
 from rlvr_probe.reading import rewards
 
-__all__ = ["Batch", "Groups", "emit_rewards", "emit_trajectories", "known"]
+__all__ = ["Batch", "Groups", "emit_rewards", "emit_trajectories", "known", "stand_in"]
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
