@@ -1,27 +1,65 @@
-"""The OpenRLHF adapter: what to hook when its modules are imported, in whatever process."""
+"""The OpenRLHF adapter: every hook point, and the releases of OpenRLHF that have it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.releases import release
-from rlvr_probe_openrlhf.points import looked_up, points
+from rlvr_probe.releases import Dated, DatedAdapter, within
+from rlvr_probe_openrlhf import agents, rollouts, rpc, samples, steps, verify, weights
 
-__all__ = ["OpenRLHFAdapter"]
+__all__ = ["OTHERS", "OpenRLHFAdapter"]
+
+_OLDEST = "0.9.1"
+"""First release that is known."""
+
+_GENERATOR = (rollouts.GENERATE, rollouts.DISPATCH, rollouts.EVALUATE, samples.RESPONSE)
+
+OTHERS = (verify.REQUEST, verify.BODY)
+"""Of aiohttp, whose releases OpenRLHF's do not name."""
+
+_IMPORTED = (
+    steps.TRAINER,
+    *steps.STAGES,
+    *(rpc.GROUP, rpc.CALLER, rpc.CALLER_BATCH, rpc.OPTIMIZER),
+    weights.ENGINES,
+    *verify.EXECUTORS,
+    *verify.VERIFICATION,
+    *OTHERS,
+)
+
+_AGENT = "openrlhf.utils.agent"
+_TRAINER = "openrlhf.trainer.ppo_trainer"
+_ACTOR = "openrlhf.trainer.ray"
 
 
-class OpenRLHFAdapter:
+def _work(*names: str) -> list[HookPoint]:
+    return [point for point in rpc.WORK if point.target in names]
+
+
+_TRAINED = _work("fit", "save_checkpoint", "reload_states", "offload_states")
+_POLICY = (*_TRAINED, *_work("broadcast_to_vllm"))
+_SHARED = _work("execute_batch", "empty_cache")
+
+
+class OpenRLHFAdapter(DatedAdapter):
     """OpenRLHF's PPO trainer through Ray, synchronous and asynchronous."""
 
     name = "openrlhf"
     distribution = "openrlhf"
     tested = ">=0.9.1,<0.12"
-
-    def hook_points(self, version: str) -> Sequence[HookPoint]:
-        """All of them: which process a module is imported in tells which ones come into effect."""
-        return points(release(version))
-
-    def expected(self, version: str) -> Sequence[HookPoint]:
-        """The methods as well that are hooked once an object of theirs is made."""
-        return (*self.hook_points(version), *looked_up(release(version)))
+    imported = (
+        *(Dated(point, _OLDEST) for point in _IMPORTED),
+        *within("openrlhf.trainer.ppo_utils.experience_maker:", _GENERATOR, _OLDEST, "0.9.9"),
+        *within("openrlhf.trainer.ppo_utils.samples_generator:", _GENERATOR, "0.9.9"),
+    )
+    methods = (
+        *within(f"{_AGENT}:SingleTurnAgentExecutor.", (agents.EXECUTE,), _OLDEST),
+        *within(f"{_AGENT}:MultiTurnAgentExecutor.", (agents.EXECUTE,), _OLDEST),
+        *within(f"{_AGENT}:AgentInstanceBase.", (agents.STEP,), _OLDEST),
+        *within(f"{_ACTOR}.launcher:BaseModelActor.", _SHARED, _OLDEST),
+        *within(f"{_ACTOR}.ppo_actor:PolicyModelActor.", _POLICY, _OLDEST),
+        *within(f"{_ACTOR}.ppo_critic:CriticModelActor.", _TRAINED, _OLDEST),
+        *within(f"{_ACTOR}.vllm_engine:LLMRayActor.", weights.MOVES, _OLDEST, "0.10.2"),
+        *within(f"{_ACTOR}.vllm_engine:RolloutRayActor.", weights.MOVES, "0.10.2"),
+        *within(f"{_TRAINER}:BasePPOTrainer.", (steps.BEGIN, *steps.METHODS), _OLDEST),
+        *within(f"{_TRAINER}:PPOTrainer.", (rollouts.EVALUATION,), _OLDEST),
+    )

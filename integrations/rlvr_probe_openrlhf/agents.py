@@ -7,33 +7,49 @@ that both sides know from Ray itself: the id of the task, and the sample's numbe
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter import Call, HookPoint, actors
+from rlvr_probe.adapter import conversation as kit
+from rlvr_probe.adapter.controller import instrument_once
 from rlvr_probe.model.names import FINISHES, TOOL_CALL, TRAJECTORY, TURN, VERIFY
-from rlvr_probe.reading import argument, attribute, digest, error_of, number, tool_status
-from rlvr_probe_openrlhf.conversation import CURRENT, Conversation, current
+from rlvr_probe.reading import argument, attribute, error_of, number, size, tool_status
 from rlvr_probe_openrlhf.reading import lengths_of
-from rlvr_probe_openrlhf.verify import watch_rewards
 from rlvr_probe_openrlhf.weights import WEIGHTS
 
-__all__ = ["EXECUTE", "EXECUTORS", "GENERATE", "STEP"]
+__all__ = ["CURRENT", "EXECUTE", "GENERATE", "STEP", "in_conversation"]
 
+
+@dataclass(slots=True)
+class Conversation(kit.Conversation):
+    """A trajectory from its start to its end.
+
+    Attributes:
+        engine: What it asks for turns.
+        asking: Turns that have not ended.
+        mixed: Others ask in its name: two turns at a time were seen.
+    """
+
+    engine: Any = None
+    asking: int = 0
+    mixed: bool = False
+
+
+CURRENT = kit.Current[Conversation]("rlvr_probe_openrlhf_conversation")
+"""The trajectory of each context."""
 
 _samples = OrderedDict[str, int]()
-"""Samples that began, by task."""
+"""Samples that started, by task."""
 
 _MOST_TASKS = 4096
 
 
 def _key() -> str | None:
-    """Name of the next sample of this task: OpenRLHF begins them in the order of its answer."""
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    task = ray.get_runtime_context().get_task_id()
+    """Name of the next sample of this task: OpenRLHF starts them in the order of its answer."""
+    ray = actors.context()
+    task = None if ray is None else ray.get_task_id()
     if task is None:
         return None
     before = _samples.pop(task, 0)
@@ -45,7 +61,7 @@ def _key() -> str | None:
 
 def _is_outermost(call: Call) -> bool:
     # An executor may be made of another one: what that returns is not the trajectory.
-    return current() is None
+    return CURRENT.get() is None
 
 
 def _begin(call: Call) -> None:
@@ -53,61 +69,36 @@ def _begin(call: Call) -> None:
     agent = attribute(executor, "agent_instance_cls")
     agent = attribute(executor, "agent_instance") if agent is None else agent  # 0.9.1
     for owner, point in ((engine, GENERATE), (agent, STEP)):
-        kind = owner if isinstance(owner, type) else type(owner)
-        state = call.probe.state(kind)
-        if owner is not None and "hooked" not in state:
-            state["hooked"] = call.probe.instrument(owner, (point,))
-    conversation = Conversation(call.span, _key(), executor, engine)
-    call.state = (conversation, CURRENT.get())
-    CURRENT.set(conversation)
+        if owner is not None:
+            instrument_once(call.probe, owner, (point,))
+    CURRENT.enter(call, Conversation(call.span, _key(), engine=engine))
 
 
 def _read(call: Call) -> tuple[Any, ...]:
     conversation = call.state[0]
-    found = lengths_of(call.result, number(argument(call, 4, "max_length")))
+    lengths = lengths_of(call.result, number(argument(call, 4, "max_length")))
     sizes: tuple[Any, ...] = (None, None, None, None)
-    if found is not None:
+    if lengths is not None:
         stop = None if conversation.mixed else conversation.stop
-        cut = None if stop is None and not found.cut else int(found.cut or stop == "length")
-        sizes = (found.prompt_tokens, found.response_tokens, found.runs, cut)
-    return (conversation.key, *_version(conversation), *sizes)
-
-
-def _version(conversation: Conversation) -> tuple[int | None, int | None]:
-    """Oldest and newest weights of all turns; None unless every turn's are known."""
-    if conversation.mixed:
-        return None, None
-    known = [version for version in conversation.versions if version is not None]
-    if not known or len(known) < conversation.turns:
-        return None, None
-    return min(low for low, _ in known), max(high for _, high in known)
+        cut = None if stop is None and not lengths.cut else int(lengths.cut or stop == "length")
+        sizes = (lengths.prompt_tokens, lengths.response_tokens, lengths.runs, cut)
+    version = (None, None) if conversation.mixed else conversation.version()
+    return (conversation.key, *version, *sizes)
 
 
 def _end(call: Call) -> None:
-    if not isinstance(call.state, tuple):
+    conversation = CURRENT.leave(call)
+    if conversation is None:
         return
-    conversation, before = call.state
-    conversation.over = True
-    CURRENT.set(before)
-    made = call.result.get("action_ranges") if isinstance(call.result, dict) else None
-    if made and not conversation.turns:
+    ranges = call.result.get("action_ranges") if isinstance(call.result, dict) else None
+    if ranges and not conversation.turns:
         raise LookupError("turns that were asked for in another thread, or of another engine")
 
-
-_ATTRIBUTES = (
-    "key",
-    "policy_version_min",
-    "policy_version_max",
-    "prompt_tokens",
-    "response_tokens",
-    "loss_runs",
-    "truncated",
-)
 
 EXECUTE = HookPoint(
     "execute",
     TRAJECTORY,
-    _ATTRIBUTES,
+    ("key", *kit.LENGTHS),
     _read,
     before=_begin,
     after=_end,
@@ -121,7 +112,7 @@ EXECUTE = HookPoint(
 
 def _current(call: Call) -> Conversation | None:
     """The conversation that asks its own engine."""
-    conversation = current()
+    conversation = CURRENT.get()
     if conversation is None or conversation.engine is not call.args[0]:
         return None
     return conversation
@@ -133,7 +124,7 @@ def _is_turn(call: Call) -> bool:
         return False
     if conversation.asking:
         conversation.mixed = True
-        raise LookupError("two turns of one trajectory at a time: of which, nobody knows")
+        raise LookupError("two turns of one trajectory at a time, which cannot be separated")
     return True
 
 
@@ -141,28 +132,24 @@ def _turn_begin(call: Call) -> None:
     conversation = _current(call)
     if conversation is None:
         return
-    prompt = argument(call, 1, "prompt_token_ids")
     # Counted now: an executor may add the answer to this very list.
-    sent = len(prompt) if isinstance(prompt, (list, tuple)) else None
-    call.state = (conversation, conversation.turns, sent, WEIGHTS.oldest())
-    conversation.turns += 1
+    sent = size(argument(call, 1, "prompt_token_ids"))
+    call.state = (conversation, conversation.start_turn(), sent, WEIGHTS.oldest())
     conversation.asking += 1
-    conversation.stop = None
 
 
 def _read_turn(call: Call) -> tuple[Any, ...]:
     conversation, turn, sent, _ = call.state
-    output = _output(call.result)
-    tokens = attribute(output, "token_ids")
-    got = len(tokens) if hasattr(tokens, "__len__") else None
+    tokens = attribute(_output(call.result), "token_ids")
+    generated = len(tokens) if hasattr(tokens, "__len__") else None
     cached = number(call.result, "num_cached_tokens")
-    name = attribute(call.result, "request_id")
-    request = digest(name) if isinstance(name, str) else None
-    return (conversation.span, 1, turn, sent, got, cached, request, *_served(call.result))
+    request = attribute(call.result, "request_id")
+    values = kit.turn_values(conversation, turn, sent, generated, cached, request)
+    return (*values, *_served(call.result))
 
 
 def _served(result: Any) -> tuple[Any, ...]:
-    """What vLLM tells of the one request of a turn: of its times, and why it ended."""
+    """What vLLM reports of the one request of a turn: its times, and why it ended."""
     metrics = attribute(result, "metrics")
     queued, scheduled, first, last = (
         time if isinstance(time, float) and time > 0 else None
@@ -173,8 +160,8 @@ def _served(result: Any) -> tuple[Any, ...]:
     )
     spans = ((queued, scheduled), (scheduled, first), (first, last))
     times = (
-        end - begin if begin is not None and end is not None and end >= begin else None
-        for begin, end in spans
+        end - start if start is not None and end is not None and end >= start else None
+        for start, end in spans
     )
     stop = attribute(_output(result), "finish_reason")
     return (*times, stop if stop in FINISHES else None)
@@ -192,20 +179,16 @@ def _turn_end(call: Call) -> None:
     conversation.asking -= 1
     if call.error is not None:
         return
-    stop = attribute(_output(call.result), "finish_reason")
-    conversation.stop = stop if isinstance(stop, str) else None
     newest = WEIGHTS.newest()
     known = oldest is not None and newest is not None
-    conversation.versions.append((oldest, newest) if known else None)
+    stop = attribute(_output(call.result), "finish_reason")
+    conversation.end_turn(stop, (oldest, newest) if known else None)
 
 
 GENERATE = HookPoint(
     "generate",
     TURN,
-    (
-        *("batch", "samples", "turn", "prompt_tokens", "response_tokens", "cached_tokens"),
-        *("request", "queue_s", "prefill_s", "decode_s", "finish"),
-    ),
+    (*kit.TURN_ATTRIBUTES, "queue_s", "prefill_s", "decode_s", "finish"),
     _read_turn,
     before=_turn_begin,
     after=_turn_end,
@@ -217,30 +200,30 @@ GENERATE = HookPoint(
 # ---------------------------------------------------------------- environments
 
 
-def _is_step(call: Call) -> bool:
-    return current() is not None
+def in_conversation(call: Call) -> bool:
+    """Whether a trajectory goes on in this context."""
+    return CURRENT.get() is not None
 
 
 def _step_end(call: Call) -> None:
-    """After a step of an environment: a tool if the model is told of it, else the verification."""
-    conversation = current()
+    """After a step of an environment: a tool if the model sees it, else the verification."""
+    conversation = CURRENT.get()
     if conversation is None:
         return
     result = call.result if isinstance(call.result, dict) else {}
     if call.error is None and _is_true(result.get("done")):
         # Its reward is what this step gives, and what earlier ones gave.
         values = {"batch": conversation.span, "function": "agent"}
-        name = VERIFY
-    else:
-        error = error_of(call)
-        values = {
-            "batch": conversation.span,
-            "turn": conversation.turns - 1 if conversation.turns else None,
-            "tool": "step",
-            "status": tool_status(error),
-        }
-        name = TOOL_CALL
-    call.probe.record(name, call.start_ns, call.end_ns, values)
+        call.probe.record(VERIFY, call.start_ns, call.end_ns, values)
+        return
+    error = error_of(call)
+    values = {
+        "batch": conversation.span,
+        "turn": conversation.turn,
+        "tool": "step",
+        "status": tool_status(error),
+    }
+    call.probe.record(TOOL_CALL, call.start_ns, call.end_ns, values)
 
 
 def _is_true(done: Any) -> bool:
@@ -248,37 +231,5 @@ def _is_true(done: Any) -> bool:
     return type(done).__name__ in ("bool", "bool_", "int") and bool(done)
 
 
-STEP = HookPoint("step", after=_step_end, when=_is_step)
+STEP = HookPoint("step", after=_step_end, when=in_conversation)
 """Hooked on the class of the environment, which is the user's own."""
-
-
-# ---------------------------------------------------------------- executors
-
-
-def _made(call: Call) -> None:
-    """After an executor was made."""
-    if call.error is None:
-        watch(call.probe, call.args[0])
-
-
-def _loaded(call: Call) -> None:
-    """After the user's executor was made: it need not call the constructor of its base."""
-    if call.error is None and call.result is not None:
-        watch(call.probe, call.result)
-
-
-def watch(probe: Probe, executor: Any) -> None:
-    """Hook the methods of an executor."""
-    probe.instrument(executor, (EXECUTE,))
-    watch_rewards(probe, executor)
-
-
-EXECUTORS = (
-    HookPoint("openrlhf.utils.agent:SingleTurnAgentExecutor.__init__", after=_made),
-    HookPoint(
-        "openrlhf.trainer.ray.vllm_engine:_load_agent_executor",
-        after=_loaded,
-        parameters=("agent_func_path",),
-    ),
-)
-"""Where executors are made, in the actor that has the engine."""

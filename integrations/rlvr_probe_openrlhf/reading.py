@@ -12,9 +12,9 @@ from numbers import Integral
 from types import FrameType
 from typing import Any
 
-from rlvr_probe.reading import attribute
+from rlvr_probe.reading import attribute, scalar
 
-__all__ = ["Lengths", "lengths_of", "local", "option", "reward_of", "width"]
+__all__ = ["Lengths", "lengths_of", "local", "reward_of", "scores_of", "width"]
 
 _DEPTH = 16
 """Frames that are looked at."""
@@ -28,7 +28,7 @@ class Lengths:
         prompt_tokens: Until its first turn.
         response_tokens: From there on, what an environment said in it included.
         runs: Tokens in and out of the loss in turn; None if all are in it.
-        cut: Whether what did not fit was left out.
+        cut: Whether what did not fit was dropped.
     """
 
     prompt_tokens: int
@@ -41,7 +41,7 @@ def lengths_of(response: Any, most: int | None) -> Lengths | None:
     """Of what an executor returned; None if it says nothing of it.
 
     Args:
-        response: Its dict: ``observation_tokens``, and ``action_ranges`` with begin and end of what
+        response: Its dict: ``observation_tokens``, and ``action_ranges`` with start and end of what
             was generated in each turn.
         most: Tokens that OpenRLHF keeps of it, None for all.
     """
@@ -52,12 +52,12 @@ def lengths_of(response: Any, most: int | None) -> Lengths | None:
         return None
     total = len(tokens) if most is None else min(len(tokens), most)
     cut = total < len(tokens)
-    given = [place for one in ranges for place in one]
-    if not given:  # it ended before its first turn
+    ends = [place for turn in ranges for place in turn]
+    if not ends:  # it ended before its first turn
         return Lengths(total, 0, None, cut)
-    if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in given):
+    if not all(isinstance(place, Integral) and not isinstance(place, bool) for place in ends):
         return None
-    places = list(map(int, given))
+    places = list(map(int, ends))
     if places != sorted(places) or len(places) % 2:
         return None
     clipped = [min(place, total) for place in places]
@@ -66,7 +66,7 @@ def lengths_of(response: Any, most: int | None) -> Lengths | None:
 
 
 def _runs(ranges: Sequence[tuple[int, int]], total: int) -> list[int] | None:
-    """Lengths of what is in ``ranges`` and of what is not, in turn; None if there is no latter."""
+    """Lengths of what is in ``ranges`` and of what is not, in turn; None if all is in."""
     runs, at = [0], ranges[0][0]
     for start, end in ranges:
         if start == end:
@@ -83,7 +83,7 @@ def _runs(ranges: Sequence[tuple[int, int]], total: int) -> list[int] | None:
 def local(function: str, name: str) -> Any:
     """A variable of the innermost caller of this name; None if there is none.
 
-    For what nothing else tells. Only read.
+    For what is known nowhere else. Only read.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_DEPTH):
@@ -92,15 +92,6 @@ def local(function: str, name: str) -> Any:
         if frame.f_code.co_name == function:
             return frame.f_locals.get(name)
         frame = frame.f_back
-    return None
-
-
-def option(args: Any, *paths: str) -> Any:
-    """The first of these settings that there is: their names changed with the releases."""
-    for path in paths:
-        found = attribute(args, *path.split("."))
-        if found is not None:
-            return found
     return None
 
 
@@ -115,13 +106,23 @@ def reward_of(value: Any) -> float | None:
 
     OpenRLHF's own reward server answers the list of the one reward that it was asked for.
     """
-    one: Any = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-    if isinstance(one, bool) or not hasattr(one, "__float__"):
+    return scalar(value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value)
+
+
+def scores_of(batches: Any, rows: int) -> list[float | None] | None:
+    """What a reward model gave each row; None if that is unknown of any row.
+
+    Args:
+        batches: Experiences of several rows each, with ``index``: which rows they are.
+        rows: How many there are.
+    """
+    if not isinstance(batches, list):
         return None
-    if attribute(one, "device", "type") not in (None, "cpu"):
-        return None
-    try:
-        return float(one)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        # Several values, or too large a one.
-        return None
+    scores = dict[int, float | None]()
+    for batch in batches:
+        rewards, index = attribute(batch, "rewards"), attribute(batch, "index")
+        on_host = attribute(rewards, "device", "type") == "cpu" and attribute(rewards, "ndim") == 1
+        if not on_host or not isinstance(index, list) or len(index) != len(rewards):
+            return None
+        scores |= zip(index, map(reward_of, rewards.tolist()), strict=True)
+    return [scores[row] for row in range(rows)] if sorted(scores) == list(range(rows)) else None

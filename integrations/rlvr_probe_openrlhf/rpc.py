@@ -11,16 +11,18 @@ Ray sends it to the ranks.
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import CHECKPOINT, PROCESS, RPC
-from rlvr_probe.reading import argument, attribute, error_of, number, word
-from rlvr_probe_openrlhf.controller import controller_of, is_controller, named
+from rlvr_probe.adapter.actors import class_of
+from rlvr_probe.adapter.spans import end_span, start_call
+from rlvr_probe.model.names import CHECKPOINT, OPTIMIZER_STEP, PROCESS
+from rlvr_probe.reading import argument, attribute, number, size, word
+from rlvr_probe_openrlhf.controller import Controller
 
-__all__ = ["CALLER", "CALLER_BATCH", "GROUP", "SEEN", "WORK", "class_of"]
+__all__ = ["CALLER", "CALLER_BATCH", "GROUP", "OPTIMIZER", "SEEN", "WORK"]
 
 _BATCH = "execute_batch"
 """What does the calls for every row of a batch, by the name of the method for one."""
@@ -32,33 +34,12 @@ _OWN = (
 SEEN = frozenset({*_OWN, "forward", "append"})
 """Methods that are recorded where they are called and where they are done."""
 
-_calls: Counter[tuple[str, str, str]] = Counter()
-"""Calls so far, by side, group and method."""
-
-
-def _count(side: str, group: str, method: str) -> int:
-    """Calls of this method before this one."""
-    key = (side, group, method)
-    _calls[key] += 1
-    return _calls[key] - 1
-
-
-def class_of(actor: Any) -> Any:
-    """The class that Ray makes actors of; None for what is no actor's."""
-    return attribute(actor, "__ray_metadata__", "modified_class")
-
-
-def _end(call: Call) -> None:
-    if call.state is not None:
-        span, values = call.state
-        call.probe.end(span, values, error_of(call))
-
 
 # ---------------------------------------------------------------- the controller's side
 
 
 def _is_seen(call: Call) -> bool:
-    return is_controller(call) and argument(call, 1, "method_name") in SEEN
+    return Controller.is_here(call) and argument(call, 1, "method_name") in SEEN
 
 
 def _call_begin(call: Call) -> None:
@@ -66,39 +47,24 @@ def _call_begin(call: Call) -> None:
     name = word(attribute(class_of(attribute(group, "ray_actor_type")), "__name__"))
     if name is None:
         raise LookupError("a group of actors without a class")
-    actors = attribute(group, "_actor_handlers")
-    controller = controller_of(call.probe)
+    controller = Controller.of(call.probe)
     where = controller.where()
     if method == "save_checkpoint" and not controller.checkpoint:
         # What decides whether one is due also waits for it, and ends this.
         controller.checkpoint = call.probe.begin(CHECKPOINT, step=where[1], activate=True)
-    values = {
-        **named(where),
-        "side": "caller",
-        "group": name,
-        "method": method,
-        "call": _count("caller", name, method),
-        "ranks": len(actors) if isinstance(actors, list) else None,
-        # OpenRLHF waits for the results elsewhere, and for several groups at once.
-        "waits": 0,
-    }
-    call.state = (call.probe.begin(RPC, detail=method, step=where[1]), values)
+    ranks = size(attribute(group, "_actor_handlers"))
+    # OpenRLHF waits for the results elsewhere, and for several groups at once.
+    start_call(call, "caller", name, method, where, activate=False, ranks=ranks, waits=0)
 
 
 CALLER = HookPoint(
     "openrlhf.trainer.ray.launcher:RayActorGroup.async_run_method",
     before=_call_begin,
-    after=_end,
+    after=end_span,
     when=_is_seen,
     parameters=("method_name",),
 )
-CALLER_BATCH = HookPoint(
-    "openrlhf.trainer.ray.launcher:RayActorGroup.async_run_method_batch",
-    before=_call_begin,
-    after=_end,
-    when=_is_seen,
-    parameters=("method_name",),
-)
+CALLER_BATCH = replace(CALLER, target=f"{CALLER.target}_batch")
 """Calls a method for every row of a batch, of which each rank gets a part."""
 
 
@@ -111,25 +77,17 @@ def _work_begin(method: str, call: Call) -> None:
         method = argument(call, 1, "method_name")
         if method not in SEEN:
             return
-    _tell_model(call.probe, actor)
-    group = type(actor).__name__
-    values = {
-        "side": "worker",
-        "group": group,
-        "method": method,
-        "call": _count("worker", group, method),
-        "rank": number(actor, "_rank"),
-        "ranks": number(actor, "_world_size"),
-    }
-    call.state = (call.probe.begin(RPC, detail=method, activate=True), values)
+    _record_model(call.probe, actor)
+    rank, ranks = number(actor, "_rank"), number(actor, "_world_size")
+    start_call(call, "worker", type(actor).__name__, method, rank=rank, ranks=ranks)
 
 
-def _tell_model(probe: Probe, actor: Any) -> None:
-    """Tell the architecture of the model that an actor of a group trains, once."""
+def _record_model(probe: Probe, actor: Any) -> None:
+    """Record the architecture of the model that an actor of a group trains, once."""
     state = probe.state(actor)
-    if "told" in state:
+    if "recorded" in state:
         return
-    state["told"] = True
+    state["recorded"] = True
     # The policy's alone: within what DeepSpeed made of it, whose own config is a dict.
     model = word(attribute(actor, "actor", "model", "module", "config", "model_type"))
     if model is not None:
@@ -137,7 +95,7 @@ def _tell_model(probe: Probe, actor: Any) -> None:
 
 
 WORK = tuple(
-    HookPoint(name, before=partial(_work_begin, name), after=_end) for name in (_BATCH, *_OWN)
+    HookPoint(name, before=partial(_work_begin, name), after=end_span) for name in (_BATCH, *_OWN)
 )
 """Methods of the actors of a group."""
 
@@ -154,3 +112,24 @@ GROUP = HookPoint(
     before=_group_begin,
     parameters=("num_nodes", "num_gpus_per_node", "ray_actor_type"),
 )
+
+
+# ---------------------------------------------------------------- inside a rank's call
+
+
+def _updates(call: Call) -> bool:
+    """Whether this is more than one of several micro-batches that are accumulated."""
+    model = argument(call, 2, "model")
+    for engine in (attribute(model, "model"), model):
+        at_boundary = attribute(engine, "is_gradient_accumulation_boundary")
+        if callable(at_boundary):
+            return bool(at_boundary())
+    return True
+
+
+OPTIMIZER = HookPoint(
+    "openrlhf.utils.deepspeed.deepspeed:DeepspeedStrategy.optimizer_step",
+    OPTIMIZER_STEP,
+    when=_updates,
+)
+"""Steps of the optimizer: what each rank does inside a call that is recorded by itself."""

@@ -9,66 +9,54 @@ from __future__ import annotations
 import asyncio
 import weakref
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.spans import end_span
 from rlvr_probe.model.names import REWARD_FN, VERIFY
-from rlvr_probe.reading import attribute, error_of, reward
-from rlvr_probe_openrlhf.conversation import current
+from rlvr_probe.reading import attribute, reward
+from rlvr_probe_openrlhf.agents import CURRENT, EXECUTE, in_conversation
 from rlvr_probe_openrlhf.reading import reward_of
 
-__all__ = ["BODY", "FUNCTION", "REQUEST", "VERIFICATION", "watch_rewards"]
+__all__ = ["BODY", "EXECUTORS", "FUNCTION", "REQUEST", "VERIFICATION", "watch"]
 
 
-@dataclass(slots=True)
-class Asked:
-    """Requests of one verification.
-
-    Attributes:
-        attempts: How many were made.
-        timeouts: Of those, how many nobody answered in time.
-    """
-
-    attempts: int = 0
-    timeouts: int = 0
+_ASKED: ContextVar[dict[str, int] | None] = ContextVar("rlvr_probe_openrlhf_asked", default=None)
+"""Requests of the verification of this context, of tasks that it started too: how many were made,
+and how many of those were not answered in time."""
 
 
-_ASKED: ContextVar[Asked | None] = ContextVar("rlvr_probe_openrlhf_asked", default=None)
-"""Requests of the verification of this context, of tasks that it started too."""
-
-
-def _is_conversation(call: Call) -> bool:
-    return current() is not None
+# By hand: what was asked is recorded of a verification that failed, too.
 
 
 def _begin(call: Call) -> None:
-    # By hand: what was asked is told of a verification that failed, too.
-    call.state = (call.probe.begin(VERIFY, activate=True), None, None)
+    call.state = (call.probe.begin(VERIFY, activate=True), {"function": "reward_func"})
 
 
 def _begin_service(call: Call) -> None:
-    asked, before = Asked(), _ASKED.get()
-    call.state = (call.probe.begin(VERIFY, activate=True), asked, before)
+    asked, before = {"attempts": 0, "timeouts": 0}, _ASKED.get()
+    span = call.probe.begin(VERIFY, activate=True)
+    call.state = (span, {"function": "reward_service"}, asked, before)
     _ASKED.set(asked)
 
 
 def _end(call: Call) -> None:
     if call.state is None:
         return
-    span, asked, before = call.state
-    conversation = current()
+    conversation = CURRENT.get()
     value, not_finite = reward(_value(call.result))
-    values: dict[str, Any] = {
-        "batch": None if conversation is None else conversation.span,
-        "function": "reward_func" if asked is None else "reward_service",
-        "value": value,
-        "not_finite": not_finite,
-    }
-    if asked is not None:
-        _ASKED.set(before)
-        values |= {"attempts": asked.attempts, "timeouts": asked.timeouts}
-    call.probe.end(span, values, error_of(call))
+    batch = None if conversation is None else conversation.span
+    end_span(call, batch=batch, value=value, not_finite=not_finite)
+
+
+def _end_service(call: Call) -> None:
+    if call.state is None:
+        return
+    _, known, asked, before = call.state
+    _ASKED.set(before)
+    known |= asked
+    _end(call)
 
 
 def _value(result: Any) -> float | None:
@@ -79,24 +67,21 @@ def _value(result: Any) -> float | None:
 
 
 _EXECUTOR = "openrlhf.utils.agent:SingleTurnAgentExecutor"
-_PARAMETERS = ("queries_list", "prompts_list", "labels_list")
-
-VERIFICATION = (
-    HookPoint(
-        f"{_EXECUTOR}._fetch_rewards_via_func",
-        before=_begin,
-        after=_end,
-        when=_is_conversation,
-        parameters=_PARAMETERS,
-    ),
-    HookPoint(
-        f"{_EXECUTOR}._fetch_rewards_via_http",
-        before=_begin_service,
-        after=_end,
-        when=_is_conversation,
-        parameters=_PARAMETERS,
-    ),
+_FUNCTION = HookPoint(
+    f"{_EXECUTOR}._fetch_rewards_via_func",
+    before=_begin,
+    after=_end,
+    when=in_conversation,
+    parameters=("queries_list", "prompts_list", "labels_list"),
 )
+_SERVICE = replace(
+    _FUNCTION,
+    target=f"{_EXECUTOR}._fetch_rewards_via_http",
+    before=_begin_service,
+    after=_end_service,
+)
+
+VERIFICATION = (_FUNCTION, _SERVICE)
 """What a trajectory waits for: the queue of threads, retries and pauses included."""
 
 
@@ -110,14 +95,14 @@ def _asks(call: Call) -> bool:
 def _request_begin(call: Call) -> None:
     asked = _ASKED.get()
     if asked is not None:
-        asked.attempts += 1
+        asked["attempts"] += 1
 
 
 def _request_end(call: Call) -> None:
     asked = _ASKED.get()
     # aiohttp's own are subclasses of asyncio's, which is another class before Python 3.11.
     if asked is not None and isinstance(call.error, (TimeoutError, asyncio.TimeoutError)):
-        asked.timeouts += 1
+        asked["timeouts"] += 1
 
 
 REQUEST = HookPoint(
@@ -146,7 +131,7 @@ FUNCTION = HookPoint("reward_func", REWARD_FN, ("function", "samples"), _read_ca
 """The user's function, in the thread that OpenRLHF calls it in."""
 
 
-def watch_rewards(probe: Probe, executor: Any) -> None:
+def _watch_rewards(probe: Probe, executor: Any) -> None:
     """Put a wrapper in the place of the user's function that an executor calls."""
     function = attribute(executor, "reward_func")
     state = probe.state(executor)
@@ -156,14 +141,46 @@ def watch_rewards(probe: Probe, executor: Any) -> None:
     state["reward_func"] = wrapper
     executor.reward_func = wrapper
 
-    held = weakref.ref(executor)  # an executor for each sample must be able to go
+    known = weakref.ref(executor)  # an executor for each sample must be able to go
 
     def put_back() -> None:
-        there = held()
-        if there is None:
+        alive = known()
+        if alive is None:
             return
-        ours = probe.state(there).get("reward_func")
-        if ours is not None and there.reward_func is ours:
-            there.reward_func = ours.__wrapped__
+        ours = probe.state(alive).get("reward_func")
+        if ours is not None and alive.reward_func is ours:
+            alive.reward_func = ours.__wrapped__
 
     probe.on_detach(put_back)
+
+
+# ---------------------------------------------------------------- executors
+
+
+def _made(call: Call) -> None:
+    """After an executor was made."""
+    if call.error is None:
+        watch(call.probe, call.args[0])
+
+
+def _loaded(call: Call) -> None:
+    """After the user's executor was made: it need not call the constructor of its base."""
+    if call.error is None and call.result is not None:
+        watch(call.probe, call.result)
+
+
+def watch(probe: Probe, executor: Any) -> None:
+    """Hook the methods of an executor."""
+    probe.instrument(executor, (EXECUTE,))
+    _watch_rewards(probe, executor)
+
+
+EXECUTORS = (
+    HookPoint(f"{_EXECUTOR}.__init__", after=_made),
+    HookPoint(
+        "openrlhf.trainer.ray.vllm_engine:_load_agent_executor",
+        after=_loaded,
+        parameters=("agent_func_path",),
+    ),
+)
+"""Where executors are made, in the actor that has the engine."""

@@ -2,7 +2,7 @@
 
 OpenRLHF moves them parameter by parameter, and empties the engine's caches with the last one. It
 does so after each step that it trained, so that their number is that of the steps that they know;
-where a training goes on from a checkpoint it also does so before the first generation, and the
+where a run goes on from a checkpoint it also does so before the first generation, and the
 number of steps is not known here.
 """
 
@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.actors import class_of
 from rlvr_probe.reading import attribute
-from rlvr_probe_openrlhf.rpc import class_of
 
 __all__ = ["ENGINES", "MOVES", "WEIGHTS", "Weights"]
 
@@ -26,14 +26,14 @@ class Weights:
 
     Attributes:
         counted: Whether moving them is seen here.
-        begun: How often moving began.
+        started: How often moving started.
         done: How often it was done.
         asked: Whether anything was generated.
         resumed: Whether weights came before anything was generated.
     """
 
     counted: bool = False
-    begun: int = 0
+    started: int = 0
     done: int = 0
     asked: bool = False
     resumed: bool = False
@@ -45,18 +45,18 @@ class Weights:
 
     def newest(self) -> int | None:
         """Steps that the newest weights know that may have been in use until now."""
-        return self.begun if self.counted and not self.resumed else None
+        return self.started if self.counted and not self.resumed else None
 
     def begin_move(self) -> None:
         """A parameter comes."""
-        if self.begun == self.done:
-            self.begun += 1
+        if self.started == self.done:
+            self.started += 1
             self.resumed = self.resumed or not self.asked
 
     def end_move(self, last: bool) -> None:
         """A parameter came, the last one or not."""
         if last:
-            self.done = self.begun
+            self.done = self.started
 
 
 WEIGHTS = Weights()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_ray.handing import (
+from rlvr_probe_ray.propagation import (
     actor_arguments,
     is_late,
     job_arguments,
     task_arguments,
 )
-from rlvr_probe_ray.telling import (
+from rlvr_probe_ray.report import (
     actor_begins,
     actor_started,
     begins_late,

@@ -7,16 +7,16 @@ Generation and rewards happen in a process that it spawns, see
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.controller import WHERE
 from rlvr_probe.model.names import CHECKPOINT, DATA, TRAINED, UPDATE_ACTOR, WEIGHT_SYNC
-from rlvr_probe.reading import attribute, number
-from rlvr_probe_trl.training import Training, abandon, training_of
+from rlvr_probe.reading import argument, attribute, number
+from rlvr_probe_trl.training import read_done, read_step, step_done, step_next, training_of
 
 __all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]
-
-_WHERE = ("session", "step", "mode")
 
 
 class Packed:
@@ -24,7 +24,7 @@ class Packed:
 
     Attributes:
         waiting: Groups of each micro batch, oldest first; None once their order is lost,
-            until the next training begins.
+            until the next run starts.
     """
 
     def __init__(self, most: int = 1 << 14) -> None:
@@ -32,14 +32,14 @@ class Packed:
         self.waiting: deque[list[int]] | None = deque()
 
     def begin(self) -> None:
-        """A training begins: nothing waits."""
+        """A run starts: nothing waits."""
         self.waiting = deque()
 
     def add(self, groups: list[int]) -> None:
         """One more micro batch.
 
         Raises:
-            OverflowError: So many wait that nobody can be training on them.
+            OverflowError: More wait than a data loader fetches ahead.
         """
         if self.waiting is None:
             return
@@ -63,12 +63,13 @@ def is_async(trainer: object) -> bool:
 
 
 def async_facts(trainer: Any) -> dict[str, Any]:
-    """What :func:`rlvr_probe_trl.session.facts` cannot find on such a trainer; else nothing."""
+    """What :func:`rlvr_probe_trl.training.facts` cannot find on such a trainer; else nothing."""
     if not is_async(trainer):
         return {}
     args = trainer.args
-    given = attribute(trainer, "rollout_worker", "_loop_kwargs") or {}
-    functions = given.get("reward_funcs") or ()
+    options = attribute(trainer, "rollout_worker", "_loop_kwargs") or {}
+    functions = options.get("reward_funcs") or ()
+    names = [str(getattr(function, "__name__", type(function).__name__)) for function in functions]
     return {
         "algorithm": "async_grpo",
         "engine": "vllm-server",
@@ -76,10 +77,7 @@ def async_facts(trainer: Any) -> dict[str, Any]:
         "group_size": number(args, "num_generations"),
         "max_response_tokens": number(args, "max_completion_length"),
         "batch_per_rank": None,
-        "reward_functions": [
-            str(getattr(function, "__name__", type(function).__name__)) for function in functions
-        ]
-        or None,
+        "reward_functions": names or None,
     }
 
 
@@ -88,38 +86,13 @@ def _is_async(call: Call) -> bool:
     return is_async(call.args[0])
 
 
-def _training(call: Call) -> Training:
-    return training_of(call.probe, call.args[0])
-
-
-def _where(call: Call) -> tuple[int, int, str]:
-    return _training(call).where(call.args[0], "train")
-
-
-def _step(call: Call) -> int | None:
-    return _where(call)[1]
-
-
-def _read_where(call: Call) -> tuple[Any, ...]:
-    return _where(call)
-
-
-def _read_done(call: Call) -> tuple[Any, ...]:
-    session, done, _ = _training(call).where(call.args[0], "eval")
-    return session, done, "train"
-
-
 def _read_sync(call: Call) -> tuple[Any, ...]:
-    return (*_read_done(call), number(call.args[0], "model_version"))
-
-
-def _step_done(call: Call) -> int | None:
-    return _training(call).where(call.args[0], "eval")[1]
+    return (*read_done(call), number(call.args[0], "model_version"))
 
 
 def _packed(call: Call) -> None:
     """After ``torch_call``: what the next micro step but those already packed will train on."""
-    examples = call.args[1] if len(call.args) > 1 else call.kwargs.get("examples")
+    examples = argument(call, 1, "examples")
     if call.error is not None or not isinstance(examples, list) or len(examples) != 1:
         return
     groups = dict[int, None]()
@@ -134,7 +107,7 @@ def _update_begin(call: Call) -> None:
     groups = PACKED.take()
     if groups is None:
         return
-    session, step, _ = _where(call)
+    session, step, _ = read_step(call)
     values = {"session": session, "step": step, "groups": groups}
     call.probe.emit(TRAINED, values, parent=call.span)
 
@@ -144,8 +117,8 @@ def _train_begin(call: Call) -> None:
 
 
 def _train_end(call: Call) -> None:
-    # As in a training that generates itself: nobody calls back after an exception.
-    abandon(call.probe, _training(call))
+    # As in a run that generates itself: there is no callback after an exception.
+    training_of(call).finish(call.probe)
 
 
 PACK_POINT = HookPoint(
@@ -156,32 +129,15 @@ PACK_POINT = HookPoint(
 )
 """Where samples from the queue become a micro batch."""
 
+_of_trainer = partial(HookPoint, when=_is_async)
+
 ASYNC_METHODS = (
-    HookPoint("_inner_training_loop", before=_train_begin, after=_train_end, when=_is_async),
-    HookPoint(
-        "get_batch_samples",
-        DATA,
-        _WHERE,
-        _read_where,
-        step=_step,
-        when=_is_async,
+    _of_trainer("_inner_training_loop", before=_train_begin, after=_train_end),
+    _of_trainer("get_batch_samples", DATA, WHERE, read_step, step=step_next),
+    _of_trainer(
+        "training_step", UPDATE_ACTOR, WHERE, read_step, step=step_next, before=_update_begin
     ),
-    HookPoint(
-        "training_step",
-        UPDATE_ACTOR,
-        _WHERE,
-        _read_where,
-        step=_step,
-        before=_update_begin,
-        when=_is_async,
-    ),
-    HookPoint(
-        "_sync_weight",
-        WEIGHT_SYNC,
-        (*_WHERE, "weight_version"),
-        _read_sync,
-        step=_step_done,
-    ),
-    HookPoint("_save_checkpoint", CHECKPOINT, _WHERE, _read_done, step=_step_done),
+    HookPoint("_sync_weight", WEIGHT_SYNC, (*WHERE, "weight_version"), _read_sync, step=step_done),
+    HookPoint("_save_checkpoint", CHECKPOINT, WHERE, read_done, step=step_done),
 )
 """Methods hooked on the class of each trainer that trains on what another process generates."""

@@ -8,25 +8,19 @@ groups carry their number, by which what the trainer took is joined.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import (
-    REWARD,
-    REWARD_FN,
-    REWARDS,
-    TOOL_CALL,
-    TRAJECTORIES,
-    TRAJECTORY,
-    TURN,
-)
-from rlvr_probe.reading import attribute, error_of, mask_runs, number, rewards, tool_status
-from rlvr_probe_trl.reading import reward_values, size, truncated
-from rlvr_probe_trl.rewards import put_back, restore_functions, swap
-from rlvr_probe_trl.training import Swapped
+from rlvr_probe.adapter import conversation as kit
+from rlvr_probe.adapter.emit import emit_trajectories
+from rlvr_probe.adapter.spans import end_tool, start_tool
+from rlvr_probe.adapter.swap import Swapped, put_all_back
+from rlvr_probe.model.names import REWARD, TRAJECTORY, TURN
+from rlvr_probe.reading import argument, attribute, error_of, mask_runs, number, size
+from rlvr_probe_trl.reading import truncated
+from rlvr_probe_trl.rewards import swap
 
 __all__ = ["ROLLOUT_POINTS"]
 
@@ -34,37 +28,33 @@ _LOOP = "trl.experimental.async_grpo.async_rollout_worker:_AsyncRolloutLoop"
 
 
 @dataclass(slots=True)
-class Conversation:
+class Conversation(kit.Conversation):
     """One trajectory while it is made, and until its group is scored.
 
     Attributes:
-        span: Its trajectory span, None if none is recorded.
-        turns: Tokens sent and generated, per turn.
-        tools: Dict of TRL with its tools, while wrappers have their places.
-        users: Its tools.
+        sizes: Tokens sent and generated, per turn.
+        swapped: Where wrappers are in the place of its tools.
         whole: Whether every turn of it was seen.
         prompt_tokens: Tokens of the first prompt.
         response_tokens: Tokens by which it grew, results of tools included. A template that drops
             what it said before makes it grow by less than was generated, which counts then.
-        runs: Runs of its loss mask, where it became one training sample.
+        runs: Runs of its loss mask, where it became one sample.
     """
 
-    span: int | None = None
-    turns: list[tuple[int, int]] = field(default_factory=list)
-    tools: dict[str, Any] = field(default_factory=dict)
-    users: dict[str, Any] = field(default_factory=dict)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    swapped: Swapped = field(default_factory=Swapped)
     whole: bool = False
     prompt_tokens: int = 0
     response_tokens: int = 0
     runs: list[int] | None = None
 
     @property
-    def turn(self) -> int | None:
-        """The turn that asks for tools now."""
-        return len(self.turns) - 1 if self.turns else None
+    def generated(self) -> int:
+        """Tokens generated in all turns."""
+        return sum(generated for _, generated in self.sizes)
 
 
-_CURRENT: ContextVar[Conversation | None] = ContextVar("rlvr_probe_trl_conversation", default=None)
+_CURRENT = kit.Current[Conversation]("rlvr_probe_trl_conversation")
 
 _MOST_TOKENS = 1 << 23
 
@@ -72,7 +62,8 @@ _MOST_TOKENS = 1 << 23
 class Finished:
     """Conversations whose group is not scored yet, by the token list that TRL puts into it.
 
-    TRL has the same lists until then. Where nobody scores, what is kept here must end somewhere.
+    TRL has the same lists until then. Where nothing is scored, what is kept here must end
+    somewhere.
     """
 
     def __init__(self, most_tokens: int = _MOST_TOKENS) -> None:
@@ -90,7 +81,7 @@ class Finished:
             self.forget()
             self._probe = probe
             probe.on_detach(self.forget)
-            probe.on_detach(restore_functions)
+            probe.on_detach(put_all_back)
 
     def forget(self) -> None:
         """Keep nothing, and take nothing more."""
@@ -111,58 +102,55 @@ class Finished:
         return gone
 
     def take(self, ids: object) -> Conversation | None:
-        """The conversation that made ``ids``, kept no longer; None if it is not known."""
-        found = self._kept.pop(id(ids), None)
-        if found is None:
-            return None
-        self._tokens -= len(found[0]) + 1
-        return found[1]
+        """The conversation that made ``ids``, kept no longer; None if it is unknown."""
+        kept, conversation = self._kept.pop(id(ids), (None, None))
+        if kept is not None:
+            self._tokens -= len(kept) + 1
+        return conversation
 
 
 FINISHED = Finished()
-
-
-def _version(loop: Any) -> int | None:
-    return number(loop, "model_version")
 
 
 # ---------------------------------------------------------------- one trajectory
 
 
 def _conversation_begin(call: Call) -> None:
-    conversation = Conversation()
-    call.state = (conversation, _CURRENT.get(), _version(call.args[0]))
-    # TRL runs each one in a task, which has a context of its own.
-    _CURRENT.set(conversation)
-    FINISHED.follow(call.probe)
     # By hand: what follows is done as well where trajectories and turns are not recorded.
-    conversation.span = call.probe.begin(TRAJECTORY, activate=True) or None
-    tools = _argument(call, 2, "tool_dict")
+    span = call.probe.begin(TRAJECTORY, activate=True) or None
+    conversation = Conversation(span)
+    # TRL runs each one in a task, which has a context of its own.
+    _CURRENT.enter(call, conversation)
+    call.state = (*call.state, number(call.args[0], "model_version"))
+    FINISHED.follow(call.probe)
+    tools = argument(call, 2, "tool_dict")
     if not isinstance(tools, dict):
         return
     # TRL >= 1.5 makes this dict for the one call; the tools in it are the user's.
-    point = replace(_TOOL, before=_tool_begin, after=partial(_tool_end, conversation, list(tools)))
-    conversation.tools, conversation.users = tools, dict(tools)
-    for index, (name, tool) in enumerate(conversation.users.items()):
-        tools[name] = call.probe.wrap(tool, index, point)
+    names = list(tools)
+    point = replace(_TOOL, before=start_tool, after=partial(_tool_end, conversation, names))
+    for index, name in enumerate(names):
+        conversation.swapped.put(tools, name, call.probe.wrap(tools[name], index, point))
 
 
 def _conversation_end(call: Call) -> None:
-    conversation, before, version = call.state
-    _CURRENT.set(before)
-    call.probe.end(conversation.span or 0, {"weight_version": version}, error_of(call))
-    conversation.tools.update(conversation.users)
+    conversation = _CURRENT.leave(call)
+    if conversation is None:
+        return
+    call.probe.end(conversation.span or 0, {"weight_version": call.state[2]}, error_of(call))
+    conversation.swapped.put_back()
     if call.error is not None or not isinstance(call.result, tuple) or len(call.result) < 3:
         return
-    # What was said, its tokens, and the training samples that TRL made of it.
+    # What was said, its tokens, and the samples that TRL made of it.
     _, ids, samples, *_ = call.result
     if not isinstance(ids, list):
         return
-    conversation.whole = bool(conversation.turns) and sum(
-        of_turn for _, of_turn in conversation.turns
-    ) == len(ids)
+    sizes = conversation.sizes
+    conversation.whole = bool(sizes) and conversation.generated == len(ids)
     if conversation.whole:
-        _measure(conversation)
+        conversation.prompt_tokens = sizes[0][0]
+        grown = sum(sizes[-1]) - conversation.prompt_tokens
+        conversation.response_tokens = max(grown, conversation.generated)
     elif not _measured_by_trl(conversation, samples, len(ids)):
         raise LookupError("turns of a conversation were not seen, nor its length")
     _read_mask(conversation, samples)
@@ -172,17 +160,9 @@ def _conversation_end(call: Call) -> None:
         raise LookupError("turns of a conversation were not seen")
 
 
-def _measure(conversation: Conversation) -> None:
-    """Lengths from the turns."""
-    turns = conversation.turns
-    conversation.prompt_tokens = turns[0][0]
-    grown = sum(turns[-1]) - conversation.prompt_tokens
-    conversation.response_tokens = max(grown, sum(of_turn for _, of_turn in turns))
-
-
 def _measured_by_trl(conversation: Conversation, samples: Any, generated: int) -> bool:
-    """Lengths from the masks of TRL's training samples, the last of which is how it ended."""
-    masks = [attribute(one, "completion_mask") for one in samples] if size(samples) else []
+    """Lengths from the masks of TRL's samples, the last of which is how it ended."""
+    masks = [attribute(row, "completion_mask") for row in samples] if size(samples) else []
     if not masks or not all(isinstance(mask, list) for mask in masks) or 1 not in masks[0]:
         return False
     conversation.prompt_tokens = masks[0].index(1)
@@ -191,7 +171,7 @@ def _measured_by_trl(conversation: Conversation, samples: Any, generated: int) -
 
 
 def _read_mask(conversation: Conversation, samples: Any) -> None:
-    """From TRL's training samples: one, unless its template rewrote the conversation on the way."""
+    """From TRL's samples: one, unless its template rewrote the conversation on the way."""
     mask: Any = attribute(samples[0], "completion_mask") if size(samples) == 1 else None
     if size(mask) == conversation.prompt_tokens + conversation.response_tokens:
         response = mask[conversation.prompt_tokens :]
@@ -203,67 +183,52 @@ def _turn_begin(call: Call) -> None:
 
 
 def _turn_end(call: Call) -> None:
-    conversation = _CURRENT.get()
-    sent = size(_argument(call, 1, "prompt_ids"))
+    conversation, turn = _CURRENT.get(), None
+    sent = size(argument(call, 1, "prompt_ids"))
     generated = size(call.result[0]) if isinstance(call.result, tuple) and call.result else None
-    values = {"batch": None if conversation is None else conversation.span, "samples": 1}
-    if conversation is None or sent is None or generated is None:
-        known = {"turn": None, "prompt_tokens": sent, "response_tokens": generated}
-    else:
-        known = {
-            "turn": len(conversation.turns),
-            "prompt_tokens": sent,
-            "response_tokens": generated,
-        }
-        conversation.turns.append((sent, generated))
-    call.probe.end(call.state or 0, {**values, **known}, error_of(call))
-
-
-def _tool_begin(call: Call) -> None:
-    call.state = (call.state["index"], call.probe.begin(TOOL_CALL))
+    if conversation is not None and sent is not None and generated is not None:
+        turn = conversation.start_turn()
+        conversation.sizes.append((sent, generated))
+    values = {
+        "batch": None if conversation is None else conversation.span,
+        "samples": 1,
+        "turn": turn,
+        "prompt_tokens": sent,
+        "response_tokens": generated,
+    }
+    call.probe.end(call.state or 0, values, error_of(call))
 
 
 def _tool_end(conversation: Conversation, names: list[str], call: Call) -> None:
     index, span = call.state
-    error = error_of(call)
-    status = tool_status(error)
     place = {"batch": conversation.span, "turn": conversation.turn}
-    call.probe.end(span, {**place, "tool": names[index], "status": status}, error)
+    end_tool(call.probe, span, error_of(call), **place, tool=names[index])
 
 
 def _tools_end(call: Call) -> None:
     """After the tools of a turn: those that the model made up, without their names."""
     conversation = _CURRENT.get()
-    asked, tools = _argument(call, 1, "tool_calls"), _argument(call, 2, "tool_dict")
+    asked, tools = argument(call, 1, "tool_calls"), argument(call, 2, "tool_dict")
     if conversation is None or not isinstance(asked, list) or not isinstance(tools, dict):
         return
-    for one in asked:
-        function = one.get("function") if isinstance(one, Mapping) else None
+    place = {"batch": conversation.span, "turn": conversation.turn}
+    for tool in asked:
+        function = tool.get("function") if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and function.get("name") not in tools:
-            values = {"batch": conversation.span, "turn": conversation.turn, "status": "not_found"}
-            call.probe.end(call.probe.begin(TOOL_CALL), values)
-
-
-def _argument(call: Call, index: int, name: str) -> Any:
-    return call.args[index] if len(call.args) > index else call.kwargs.get(name)
+            end_tool(call.probe, None, None, **place, status="not_found")
 
 
 # ---------------------------------------------------------------- one group
 
 
 def _score_begin(call: Call) -> None:
-    loop, group = call.args[0], _argument(call, 1, "group")
+    loop, group = call.args[0], argument(call, 1, "group")
     functions = attribute(loop, "reward_funcs")
     call.state = Swapped()
     if isinstance(functions, list):
-        names: list[str] = list(attribute(loop, "reward_func_names") or ())
-        point = replace(
-            _FUNCTION,
-            read=partial(_read_function, call.span, names),
-            after=partial(_function_done, call.span, names),
-        )
-        swap(call.probe, functions, point, call.state)
-    _tell(call.probe, loop, group, call.span)
+        names = list[str](attribute(loop, "reward_func_names") or ())
+        swap(call.probe, functions, names, call.span, call.state)
+    _record(call.probe, loop, group, call.span)
 
 
 def _read_mode(call: Call) -> tuple[Any, ...]:
@@ -271,99 +236,69 @@ def _read_mode(call: Call) -> tuple[Any, ...]:
 
 
 def _score_end(call: Call) -> None:
-    put_back(call.state)
+    call.state.put_back()
 
 
-def _tell(probe: Probe, loop: Any, group: Any, span: int) -> None:
+def _record(probe: Probe, loop: Any, group: Any, span: int) -> None:
     """The trajectories of a group, once all of them are there."""
-    number_of, rows = number(group, "group_id"), attribute(group, "completions_ids")
+    group_id, rows = number(group, "group_id"), attribute(group, "completions_ids")
     if not isinstance(rows, list):
         return
-    found = [FINISHED.take(ids) for ids in rows]
-    conversations = [one for one in found if one is not None]
-    if number_of is None or not rows:
+    taken = [FINISHED.take(ids) for ids in rows]
+    conversations = [conversation for conversation in taken if conversation is not None]
+    if group_id is None or not rows:
         return
     if len(conversations) < len(rows):
         raise LookupError("not every conversation of a group was seen")
-    stops = frozenset(
-        token
-        for token in (
-            *(attribute(loop, "eos_token_ids") or ()),
-            attribute(loop, "tokenizer", "pad_token_id"),
-        )
-        if isinstance(token, int)
-    )
-    runs = [one.runs for one in conversations]
-    spans = [one.span if one.whole else None for one in conversations]
+    eos, pad = attribute(loop, "eos_token_ids"), attribute(loop, "tokenizer", "pad_token_id")
+    stops = frozenset(token for token in (*(eos or ()), pad) if isinstance(token, int))
+    runs = [conversation.runs for conversation in conversations]
+    spans = [conversation.span if conversation.whole else None for conversation in conversations]
     values = {
         "mode": "train",
         "batch": span,
-        "queue_group": number_of,
+        "queue_group": group_id,
         "weight_version": number(group, "model_version"),
-        # Turns are told by their trajectory: without all of them there are none.
+        # Turns are recorded by their trajectory: without all of them there are none.
         "spans": None if None in spans else spans,
         "offset": 0,
         "total": len(rows),
         "group_size": len(rows),
-        "prompt_tokens": [one.prompt_tokens for one in conversations],
-        "response_tokens": [one.response_tokens for one in conversations],
+        "prompt_tokens": [conversation.prompt_tokens for conversation in conversations],
+        "response_tokens": [conversation.response_tokens for conversation in conversations],
         "truncated": truncated(rows, stops),
         "loss_runs": None if None in runs else runs,
     }
-    probe.emit(TRAJECTORIES, values, parent=span)
-
-
-def _read_function(span: int, names: list[str], call: Call) -> tuple[Any, ...]:
-    index = call.state["index"]
-    name = names[index] if index < len(names) else None
-    return (span, name, size(call.kwargs.get("completions")))
-
-
-def _function_done(span: int, names: list[str], call: Call) -> None:
-    index = call.state["index"]
-    if call.error is not None or index >= len(names):
-        return
-    values = {
-        "batch": span,
-        "function": names[index],
-        "index": index,
-        **rewards(reward_values(call.result)),
-    }
-    call.probe.emit(REWARDS, values, parent=call.span)
+    emit_trajectories(probe, span, values)
 
 
 _TOOL = HookPoint("tool")
-_FUNCTION = HookPoint("reward_function", REWARD_FN, ("batch", "function", "samples"))
+
+_of_loop = partial(HookPoint, optional=True)
 
 ROLLOUT_POINTS = (
-    HookPoint(
+    _of_loop(
         f"{_LOOP}._generate_one",
         before=_conversation_begin,
         after=_conversation_end,
-        optional=True,
         parameters=("prompt", "tool_dict"),
     ),
-    HookPoint(
+    _of_loop(
         f"{_LOOP}._generate_one_turn",
         before=_turn_begin,
         after=_turn_end,
-        optional=True,
         parameters=("prompt_ids",),
     ),
-    HookPoint(
-        f"{_LOOP}._execute_tool_calls",
-        after=_tools_end,
-        optional=True,
-        parameters=("tool_calls", "tool_dict"),
+    _of_loop(
+        f"{_LOOP}._execute_tool_calls", after=_tools_end, parameters=("tool_calls", "tool_dict")
     ),
-    HookPoint(
+    _of_loop(
         f"{_LOOP}._score_group",
         REWARD,
         ("mode",),
         _read_mode,
         before=_score_begin,
         after=_score_end,
-        optional=True,
         parameters=("group",),
     ),
 )

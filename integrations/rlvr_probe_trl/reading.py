@@ -6,28 +6,15 @@ returns text, a token id or anything derived from one but its count.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from rlvr_probe.reading import attribute, number
+from rlvr_probe.reading import attribute, mask_runs, number, on_host
 
-__all__ = [
-    "end_id",
-    "is_module",
-    "lengths",
-    "reward_values",
-    "row_sums",
-    "size",
-    "stop_ids",
-    "truncated",
-]
+__all__ = ["end_id", "is_module", "lengths", "loss_runs", "reward_values", "row_sums", "stop_ids"]
+__all__ += ["truncated"]
 
 _LISTS = (list, tuple)
-
-
-def size(value: object) -> int | None:
-    """Number of entries of a list, or None if it is none."""
-    return len(value) if isinstance(value, _LISTS) else None
 
 
 def lengths(rows: object) -> list[int] | None:
@@ -42,7 +29,7 @@ def lengths(rows: object) -> list[int] | None:
 
 def row_sums(mask: Any) -> list[int] | None:
     """Number of ones in each row of a mask (rows x tokens) that lies in host memory."""
-    if not _on_host(mask) or number(mask, "ndim") != 2:
+    if not on_host(mask) or number(mask, "ndim") != 2:
         return None
     sums: list[int] = mask.sum(1).tolist()
     return sums
@@ -57,8 +44,8 @@ def stop_ids(trainer: object) -> frozenset[int]:
     if eos is None:
         eos = _token(trainer, tokenizer, "eos_token_id")
     pad = _token(trainer, tokenizer, "pad_token_id")
-    found = [*(eos if isinstance(eos, _LISTS) else (eos,)), pad]
-    return frozenset(token for token in found if isinstance(token, int))
+    stops = [*(eos if isinstance(eos, _LISTS) else (eos,)), pad]
+    return frozenset(token for token in stops if isinstance(token, int))
 
 
 def end_id(trainer: object) -> frozenset[int]:
@@ -87,7 +74,7 @@ def truncated(rows: object, stops: Collection[int]) -> list[int] | None:
 
 
 def is_module(value: object) -> bool:
-    """Whether ``value`` is a torch module, told without importing torch."""
+    """Whether ``value`` is a torch module, without importing torch."""
     return any(
         kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
         for kind in type(value).__mro__
@@ -97,9 +84,10 @@ def is_module(value: object) -> bool:
 def reward_values(rewards: Any) -> list[float | None] | None:
     """Rewards as plain floats, NaN and infinity among them; None for a sample without one.
 
-    Unknown for what is no sequence (a generator must reach TRL unread) or lives on an accelerator.
+    Unknown for anything but a sequence (a generator must reach TRL unread), and for what lives on
+    an accelerator.
     """
-    if not _on_host(rewards):
+    if not on_host(rewards):
         return None
     if hasattr(rewards, "tolist"):
         rewards = rewards.tolist()
@@ -110,7 +98,7 @@ def reward_values(rewards: Any) -> list[float | None] | None:
         if reward is None:
             values.append(None)
             continue
-        if not isinstance(reward, (float, int)) and not _on_host(reward):
+        if not isinstance(reward, (float, int)) and not on_host(reward):
             return None
         try:
             value = float(reward)
@@ -120,6 +108,16 @@ def reward_values(rewards: Any) -> list[float | None] | None:
     return values
 
 
-def _on_host(value: object) -> bool:
-    device = getattr(value, "device", None)  # a str with NumPy 2, an object with torch
-    return getattr(device, "type", device) in (None, "cpu")
+def loss_runs(masks: object, response_tokens: Sequence[int]) -> list[list[int]] | None:
+    """Runs of each mask in turn, those of ones first; None unless every row has a sound one.
+
+    Args:
+        masks: Per row, 1 for a token of the model and 0 for one of a tool or an environment.
+        response_tokens: Lengths that they must have.
+    """
+    if not isinstance(masks, _LISTS) or len(masks) != len(response_tokens):
+        return None
+    pairs = zip(masks, response_tokens, strict=True)
+    runs = [mask_runs(mask, length) for mask, length in pairs]
+    known = [run for run in runs if run is not None]
+    return known if known and len(known) == len(runs) else None

@@ -13,40 +13,19 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import REWARD, REWARD_FN, REWARDS, WAIT
-from rlvr_probe.reading import argument, attribute, error_of, number, rewards
-from rlvr_probe_trl.reading import is_module, reward_values, size
+from rlvr_probe.adapter.controller import WHERE, named
+from rlvr_probe.adapter.emit import emit_rewards
+from rlvr_probe.adapter.swap import Swapped, put_all_back
+from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.model.names import REWARD, REWARD_FN, WAIT
+from rlvr_probe.reading import argument, attribute, error_of, number, size
+from rlvr_probe_trl.reading import is_module, reward_values
 from rlvr_probe_trl.rollouts import end_rollout
-from rlvr_probe_trl.session import reward_names
-from rlvr_probe_trl.training import (
-    BATCH,
-    WHERE,
-    Batch,
-    Swapped,
-    named,
-    read_place,
-    step_now,
-    training_of,
-)
+from rlvr_probe_trl.training import BATCH, Batch, read_place, reward_names, step_now, training_of
 
-__all__ = [
-    "CALCULATE",
-    "MODEL",
-    "TIMED_GRPO",
-    "TIMED_RLOO",
-    "begin_model",
-    "calculated",
-    "end_rewards",
-    "in_batch",
-    "put_back",
-    "restore_functions",
-    "swap",
-    "swap_functions",
-    "timing",
-    "timing_end",
-]
-
-_IN_PLACE: list[Swapped] = []
+__all__ = ["CALCULATE", "MODEL", "TIMED_GRPO", "TIMED_RLOO"]
+__all__ += ["begin_model", "calculated", "end_rewards", "swap", "swap_functions", "timing"]
+__all__ += ["timing_end"]
 
 
 def swap_functions(probe: Probe, batch: Batch) -> None:
@@ -55,49 +34,40 @@ def swap_functions(probe: Probe, batch: Batch) -> None:
     functions = trainer.reward_funcs
     if not isinstance(functions, list):
         return
-    batch.names = reward_names(trainer)
     for index, function in enumerate(functions):
         if is_module(function):
             batch.models[_timed_as(trainer, trainer.reward_func_names[index])] = index
-    swap(probe, functions, _FUNCTION, batch.swapped)
+    batch.scoring = swap(probe, functions, reward_names(trainer), batch.span, batch.swapped)
 
 
-def swap(probe: Probe, functions: list[Any], point: HookPoint, swapped: Swapped) -> None:
-    """Put wrappers around the functions of a list that are no modules.
+def swap(
+    probe: Probe, functions: list[Any], names: list[str], span: int, swapped: Swapped
+) -> Scoring:
+    """Put wrappers around the functions of a list, modules left alone.
 
     Args:
         probe: To record with.
         functions: The user's list.
-        point: What to record of each.
-        swapped: Gets what :func:`put_back` needs.
+        names: Their names.
+        span: What joins lengths and rewards.
+        swapped: Gets what was put there.
     """
-    # An alarm of the user's, between an earlier begin and its call, has left that without an end.
-    for other in list(_IN_PLACE):
-        if any(one[0] is functions for one in other):
-            put_back(other)
-    _IN_PLACE.append(swapped)
+    put_all_back(functions)
+    scoring = Scoring(span, names, _samples, reward_values)
+    point = replace(scoring.point(), before=_function_begin)
     for index, function in enumerate(functions):
-        if is_module(function):
-            continue
-        wrapper = probe.wrap(function, index, point)
+        wrapper = None if is_module(function) else probe.wrap(function, index, point)
         if wrapper is not None:
-            swapped.append((functions, index, function, wrapper))
-            functions[index] = wrapper
+            swapped.put(functions, index, wrapper)
+    return scoring
 
 
-def put_back(swapped: Swapped) -> None:
-    """Put the user's functions back."""
-    while swapped:
-        functions, index, function, wrapper = swapped.pop()
-        if index < len(functions) and functions[index] is wrapper:
-            functions[index] = function
-    _IN_PLACE[:] = [other for other in _IN_PLACE if other is not swapped]
+def _samples(call: Call) -> int | None:
+    return size(call.kwargs.get("completions"))
 
 
-def restore_functions() -> None:
-    """Put back every wrapped function: for a detach while rewards are computed."""
-    for swapped in list(_IN_PLACE):
-        put_back(swapped)
+def _function_begin(call: Call) -> None:
+    end_rollout(call.probe, BATCH.get())
 
 
 def end_rewards(probe: Probe, batch: Batch, end_ns: int, result: Any, rows: int | None) -> None:
@@ -112,35 +82,35 @@ def end_rewards(probe: Probe, batch: Batch, end_ns: int, result: Any, rows: int 
     """
     batch.rewards_end_ns = end_ns
     _model_values(probe, batch, result, rows)
-    if batch.function_end_ns and (number(batch.trainer, "accelerator", "num_processes") or 1) > 1:
+    returned = max(batch.function_end_ns, batch.scoring.end_ns if batch.scoring else 0)
+    if returned and (number(batch.trainer, "accelerator", "num_processes") or 1) > 1:
         values = {**named(batch.where), "on": "reward_gather"}
-        probe.record(WAIT, batch.function_end_ns, end_ns, values, parent=batch.reward)
+        probe.record(WAIT, returned, end_ns, values, parent=batch.reward)
 
 
 def calculated(call: Call, batch: Batch) -> None:
     """After ``_calculate_rewards``: the functions are the user's own again, their results known."""
-    put_back(batch.swapped)
+    batch.swapped.put_back()
     if call.error is None:
         rows = size(argument(call, 2, "prompts"))
         end_rewards(call.probe, batch, call.end_ns, call.result, rows)
 
 
 def _calculate_begin(call: Call) -> None:
-    batch = training_of(call.probe, call.args[0]).batch
+    batch = training_of(call).batch
     if batch is None:
         return
     batch.reward = call.span
     swap_functions(call.probe, batch)
     timer = attribute(sys.modules.get("trl.extras.profiling"), "ProfilingContext")
     if batch.models and isinstance(timer, type):
-        call.probe.instrument(object.__new__(timer), MODEL)
+        call.probe.instrument(timer, MODEL)
 
 
 def _calculate_end(call: Call) -> None:
-    batch = training_of(call.probe, call.args[0]).batch
-    if batch is None:
-        return
-    calculated(call, batch)
+    batch = training_of(call).batch
+    if batch is not None:
+        calculated(call, batch)
 
 
 CALCULATE = HookPoint(
@@ -154,57 +124,6 @@ CALCULATE = HookPoint(
     parameters=("inputs", "prompts"),
 )
 """All rewards of one batch, the wait for other ranks included."""
-
-
-# ---------------------------------------------------------------- functions
-
-
-def _function_name(call: Call) -> str | None:
-    batch, index = BATCH.get(), call.state["index"]
-    names = [] if batch is None else batch.names
-    return names[index] if index < len(names) else None
-
-
-def _function_samples(call: Call) -> int | None:
-    return size(call.kwargs.get("completions"))
-
-
-def _function_detail(call: Call) -> str:
-    return _function_name(call) or ""
-
-
-def _function_begin(call: Call) -> None:
-    end_rollout(call.probe, BATCH.get())
-
-
-def _read_function(call: Call) -> tuple[Any, ...]:
-    batch = BATCH.get()
-    return (batch.span if batch else None, _function_name(call), _function_samples(call))
-
-
-def _function_done(call: Call) -> None:
-    batch = BATCH.get()
-    if batch is None or call.error is not None:
-        return
-    batch.function_end_ns = max(batch.function_end_ns, call.end_ns)
-    values = {
-        "batch": batch.span,
-        "function": _function_name(call),
-        "index": call.state["index"],
-        **rewards(reward_values(call.result)),
-    }
-    call.probe.emit(REWARDS, values, parent=call.span)
-
-
-_FUNCTION = HookPoint(
-    "reward_function",
-    REWARD_FN,
-    ("batch", "function", "samples"),
-    read=_read_function,
-    detail=_function_detail,
-    before=_function_begin,
-    after=_function_done,
-)
 
 
 # ---------------------------------------------------------------- models
@@ -236,19 +155,15 @@ def _model_name(batch: Batch, key: str) -> str:
 
 def _model_values(probe: Probe, batch: Batch, result: Any, rows: int | None) -> None:
     """Values of reward models, from the matrix of all ranks if it lies in host memory."""
-    if not batch.models or getattr(getattr(result, "device", None), "type", None) != "cpu":
+    if not batch.models or attribute(result, "device", "type") != "cpu":
         return
     rank = number(batch.trainer, "accelerator", "process_index")
     if not rows or rank is None:
         return
     for key, index in batch.models.items():
-        values = {
-            "batch": batch.span,
-            "function": _model_name(batch, key),
-            "index": index,
-            **rewards(reward_values(result[rank * rows : (rank + 1) * rows, index])),
-        }
-        probe.emit(REWARDS, values, parent=batch.reward)
+        values = reward_values(result[rank * rows : (rank + 1) * rows, index])
+        name = _model_name(batch, key)
+        emit_rewards(probe, batch.span, name, values, index=index, parent=batch.reward)
 
 
 def _is_model(call: Call) -> bool:
@@ -301,8 +216,7 @@ def timing(call: Call) -> str | None:
     return _timed_as(argument(call, 0, "trainer"), name) if isinstance(name, str) else None
 
 
-def in_batch(call: Call) -> bool:
-    """Whether a batch is being made."""
+def _in_batch(call: Call) -> bool:
     return BATCH.get() is not None
 
 
@@ -310,7 +224,7 @@ TIMED_GRPO = HookPoint(
     "trl.trainer.grpo_trainer:profiling_context",
     before=_timing_begin,
     after=timing_end,
-    when=in_batch,
+    when=_in_batch,
     parameters=("trainer", "name"),
 )
 """What TRL below 0.27 times reward models by: a function that each trainer's module imports."""

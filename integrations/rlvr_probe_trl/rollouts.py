@@ -1,47 +1,35 @@
 """Rollouts: lengths of every trajectory, turns, and when generating ends.
 
 TRL returns the token lists of a batch from a method of its own since 0.24. What is done below that
-is in :mod:`rlvr_probe_trl.earlier`.
+is in :mod:`rlvr_probe_trl.trl_0_19_to_0_23`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import ROLLOUT, TRAJECTORIES, TURN
-from rlvr_probe.reading import argument, number
-from rlvr_probe_trl.reading import lengths, size, stop_ids, truncated
-from rlvr_probe_trl.tools import loss_runs, turn_columns
-from rlvr_probe_trl.training import (
-    WHERE,
-    Batch,
-    Training,
-    named,
-    read_place,
-    step_now,
-    training_of,
-)
+from rlvr_probe.adapter.controller import WHERE, named
+from rlvr_probe.adapter.emit import emit_trajectories
+from rlvr_probe.model.names import ROLLOUT, TURN
+from rlvr_probe.reading import argument, number, size
+from rlvr_probe_trl.reading import lengths, loss_runs, stop_ids, truncated
+from rlvr_probe_trl.tools import turn_columns
+from rlvr_probe_trl.training import Batch, Training, read_place, step_now, training_of
 
-__all__ = [
-    "GENERATE",
-    "TURN_OF_IDS",
-    "TURN_OF_PROMPTS",
-    "end_rollout",
-    "tell_lengths",
-]
+__all__ = ["GENERATE", "TURN_OF_IDS", "TURN_OF_PROMPTS", "end_rollout", "record_lengths"]
 
 
-def tell_lengths(
+def record_lengths(
     probe: Probe,
     trainer: Any,
     training: Training,
-    prompt_tokens: list[int],
-    response_tokens: list[int],
-    cut: list[int] | None,
     parent: int,
     ordinal: int | None,
-    runs: list[list[int]] | None = None,
+    prompt_tokens: list[int],
+    response_tokens: list[int],
+    **columns: Any,
 ) -> None:
     """Record the trajectories of one generation.
 
@@ -49,16 +37,14 @@ def tell_lengths(
         probe: To record with.
         trainer: Who generated.
         training: Its state.
+        parent: The rollout span.
+        ordinal: Position among the generations of its place, drawn when it started: on every rank,
+            also where this is not reached. None if it was not.
         prompt_tokens: Length of each prompt.
         response_tokens: Length of each completion.
-        cut: 1 for each completion that was truncated; None if that is unknown.
-        parent: The rollout span.
-        ordinal: Position among the generations of its place, drawn when it began: on every rank,
-            also where this is not reached. None if it was not.
-        runs: Which tokens of each completion are in the loss; None if all are.
+        columns: What else is known of each completion, None for what is unknown.
     """
-    batch = training.batch
-    where = batch.where if batch is not None else training.where(trainer)
+    where = training.place(trainer)
     rows = len(response_tokens)
     rank = number(trainer, "accelerator", "process_index")
     ranks = number(trainer, "accelerator", "num_processes")
@@ -67,7 +53,7 @@ def tell_lengths(
         group_size = number(trainer, "num_generations_eval") or group_size
     values = {
         **named(where),
-        "batch": batch.span if batch is not None else None,
+        "batch": None if training.batch is None else training.batch.span,
         "ordinal": training.ordinal(where) if ordinal is None else ordinal,
         "policy_version": number(trainer, "state", "global_step"),
         "offset": None if rank is None else rank * rows,
@@ -75,11 +61,9 @@ def tell_lengths(
         "group_size": group_size,
         "prompt_tokens": prompt_tokens,
         "response_tokens": response_tokens,
-        "truncated": cut,
+        **columns,
     }
-    if runs is not None:
-        values["loss_runs"] = runs
-    probe.emit(TRAJECTORIES, values, parent=parent)
+    emit_trajectories(probe, parent, values)
 
 
 def end_rollout(probe: Probe, batch: Batch | None, error: str | None = None) -> None:
@@ -101,34 +85,23 @@ def _read_rollout(call: Call) -> tuple[Any, ...]:
 
 
 def _rollout_begin(call: Call) -> None:
-    trainer = call.args[0]
-    training = training_of(call.probe, trainer)
-    batch = training.batch
-    call.state = training.ordinal(batch.where if batch is not None else training.where(trainer))
+    training = training_of(call)
+    call.state = training.ordinal(training.place(call.args[0]))
 
 
 def _rollout_end(call: Call) -> None:
-    trainer = call.args[0]
-    training = training_of(call.probe, trainer)
-    responses = _generated(call.result, 1)
-    prompt_tokens, response_tokens = lengths(_generated(call.result, 0)), lengths(responses)
-    if call.error is not None or prompt_tokens is None or response_tokens is None:
+    trainer, training = call.args[0], training_of(call)
+    prompts, responses, masks = (_generated(call.result, index) for index in range(3))
+    sent, generated = lengths(prompts), lengths(responses)
+    if call.error is not None or sent is None or generated is None:
         return
     if training.stops is None:
         training.stops = stop_ids(trainer)
-    cut = truncated(responses, training.stops)
-    runs = loss_runs(_generated(call.result, 2), response_tokens)
-    tell_lengths(
-        call.probe,
-        trainer,
-        training,
-        prompt_tokens,
-        response_tokens,
-        cut,
-        call.span,
-        call.state,
-        runs,
-    )
+    columns = {
+        "truncated": truncated(responses, training.stops),
+        "loss_runs": loss_runs(masks, generated),
+    }
+    record_lengths(call.probe, trainer, training, call.span, call.state, sent, generated, **columns)
 
 
 def _generated(result: object, index: int) -> Any:
@@ -149,21 +122,15 @@ def _read_turn_of_prompts(call: Call) -> tuple[Any, ...]:
 
 
 def _turn(call: Call, prompts: Any, responses: Any) -> tuple[Any, ...]:
-    batch = training_of(call.probe, call.args[0]).batch
+    batch = training_of(call).batch
     span = None if batch is None else batch.span
     columns = None if not span else turn_columns(call, span, prompts, responses)
     if columns is not None:
         rows, turn, sent, generated = columns
         return span, size(generated), rows, turn, sent, generated
     sent, generated = lengths(prompts), lengths(responses)
-    return (
-        span,
-        size(generated),
-        None,
-        None,
-        None if sent is None else sum(sent),
-        None if generated is None else sum(generated),
-    )
+    total = (None if tokens is None else sum(tokens) for tokens in (sent, generated))
+    return (span, size(generated), None, None, *total)
 
 
 GENERATE = HookPoint(
@@ -177,24 +144,15 @@ GENERATE = HookPoint(
 )
 """All generation of one batch, tools included. TRL >= 0.24."""
 
-_TURN = ("batch", "samples", "rows", "turn", "prompt_tokens", "response_tokens")
-
 TURN_OF_IDS = HookPoint(
     "_generate_single_turn",
     TURN,
-    _TURN,
+    ("batch", "samples", "rows", "turn", "prompt_tokens", "response_tokens"),
     _read_turn_of_ids,
     optional=True,
     parameters=("prompt_ids",),
 )
 """One call of the engine. TRL >= 0.29.1: takes token ids."""
 
-TURN_OF_PROMPTS = HookPoint(
-    "_generate_single_turn",
-    TURN,
-    _TURN,
-    _read_turn_of_prompts,
-    optional=True,
-    parameters=("prompts",),
-)
+TURN_OF_PROMPTS = replace(TURN_OF_IDS, read=_read_turn_of_prompts, parameters=("prompts",))
 """One call of the engine. TRL 0.24 to 0.29.0: takes texts, and returns token ids of both."""

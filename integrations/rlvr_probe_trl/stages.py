@@ -7,52 +7,33 @@ own lies between two that have: advantages follow the rewards, the policy update
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import (
-    ADVANTAGE,
-    CHECKPOINT,
-    DATA,
-    EVAL,
-    EXPERIENCE,
-    OLD_LOGPROB,
-    REF_LOGPROB,
-    UPDATE_ACTOR,
-    WEIGHT_SYNC,
-)
-from rlvr_probe.reading import argument, attribute, error_of
-from rlvr_probe_trl.reading import size
-from rlvr_probe_trl.releases import installed
+from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.controller import WHERE, named
+from rlvr_probe.adapter.spans import end_span, start_stage
+from rlvr_probe.model import names
+from rlvr_probe.reading import argument, attribute, error_of, size
 from rlvr_probe_trl.rollouts import end_rollout
-from rlvr_probe_trl.session import algorithm
 from rlvr_probe_trl.training import (
     BATCH,
-    WHERE,
     Batch,
-    Training,
-    abandon,
-    named,
+    algorithm,
+    installed,
+    read_done,
     read_place,
+    read_step,
+    step_done,
+    step_next,
     step_now,
     training_of,
 )
 
-__all__ = [
-    "EVALUATE",
-    "FETCH",
-    "INPUTS",
-    "LOGPROBS",
-    "MAKE_EXPERIENCE",
-    "MICRO_STEP",
-    "SAVE",
-    "SYNC_WEIGHTS",
-    "TRAIN",
-    "experience_begin",
-    "experience_end",
-    "is_online",
-    "is_reference",
-]
+__all__ = ["EVALUATE", "FETCH", "INPUTS", "LOGPROBS", "LOGPROBS_WITHOUT_ENTROPIES"]
+__all__ += ["MAKE_EXPERIENCE", "MICRO_STEP", "SAVE", "SYNC_WEIGHTS", "TRAIN"]
+__all__ += ["experience_begin", "experience_end", "is_online", "is_reference"]
 
 _ONLINE = ("_calculate_rewards", "_get_per_token_logps")  # the latter stands for TRL < 0.19
 
@@ -69,41 +50,19 @@ def _online(call: Call) -> bool:
     return is_online(call.args[0])
 
 
-def _training(call: Call) -> Training:
-    return training_of(call.probe, call.args[0])
-
-
-def _step_next(call: Call) -> int | None:
-    return _training(call).where(call.args[0], "train")[1]
-
-
-def _step_done(call: Call) -> int | None:
-    return _training(call).where(call.args[0], "eval")[1]
-
-
-# ---------------------------------------------------------------- data, evaluation, checkpoint
-
-
-def _read_data(call: Call) -> tuple[Any, ...]:
-    # The model may still be in evaluation mode: `training_step` is what switches it back.
-    return _training(call).where(call.args[0], "train")
-
-
-def _read_checkpoint(call: Call) -> tuple[Any, ...]:
-    session, step, _ = _training(call).where(call.args[0], "eval")
-    return session, step, "train"
+# ---------------------------------------------------------------- evaluation, weights
 
 
 def _evaluate_begin(call: Call) -> None:
-    _training(call).evaluating = True
+    training_of(call).evaluating = True
 
 
 def _evaluate_end(call: Call) -> None:
-    _training(call).evaluating = False
+    training_of(call).evaluating = False
 
 
 def _read_evaluation(call: Call) -> tuple[Any, ...]:
-    return _training(call).where(call.args[0], "eval")
+    return training_of(call).where(call.args[0], "eval")
 
 
 def _read_sync(call: Call) -> tuple[Any, ...]:
@@ -116,7 +75,7 @@ def _read_sync(call: Call) -> tuple[Any, ...]:
 
 def experience_begin(call: Call) -> None:
     """Before ``_generate_and_score_completions``."""
-    training, trainer = _training(call), call.args[0]
+    training, trainer = training_of(call), call.args[0]
     rows = size(argument(call, 1, "inputs"))
     batch = Batch(trainer, call.span, training.where(trainer), rows)
     call.state = BATCH.get()
@@ -126,12 +85,14 @@ def experience_begin(call: Call) -> None:
 
 def experience_end(call: Call) -> None:
     """After ``_generate_and_score_completions``."""
-    training = _training(call)
+    training = training_of(call)
     batch, training.batch = training.batch, None
     BATCH.set(call.state)
     if batch is not None and batch.rewards_end_ns and call.error is None:
         values = named(batch.where)
-        call.probe.record(ADVANTAGE, batch.rewards_end_ns, call.end_ns, values, parent=call.span)
+        call.probe.record(
+            names.ADVANTAGE, batch.rewards_end_ns, call.end_ns, values, parent=call.span
+        )
 
 
 # ---------------------------------------------------------------- log-probabilities
@@ -139,7 +100,7 @@ def experience_end(call: Call) -> None:
 
 def _in_experience(call: Call) -> bool:
     # The same method computes the policy loss, which is part of the update.
-    return _training(call).batch is not None
+    return training_of(call).batch is not None
 
 
 def is_reference(trainer: Any, model: object, batch: Batch) -> bool:
@@ -169,72 +130,65 @@ def _samples_are_old(trainer: Any) -> bool:
 
 
 def _logprob_begin(call: Call) -> None:
-    trainer, batch = call.args[0], _training(call).batch
+    trainer, batch = call.args[0], training_of(call).batch
     if batch is None:
         return
     end_rollout(call.probe, batch)
     reference = is_reference(trainer, argument(call, 1, "model"), batch)
     batch.old_seen = batch.old_seen or not reference
-    name = REF_LOGPROB if reference else OLD_LOGPROB
-    call.state = call.probe.begin(name, step=batch.where[1], activate=True)
-
-
-def _logprob_end(call: Call) -> None:
-    batch = _training(call).batch
-    if batch is not None and call.state:
-        call.probe.end(call.state, named(batch.where), error_of(call))
+    start_stage(call, names.REF_LOGPROB if reference else names.OLD_LOGPROB, batch.where)
 
 
 # ---------------------------------------------------------------- policy update
 
 
 def _train_end(call: Call) -> None:
-    # Nobody calls back after an exception, and what this thread trains next is not this training.
-    abandon(call.probe, _training(call))
+    # There is no callback after an exception, and what this thread trains next is another run.
+    training_of(call).finish(call.probe)
 
 
 def _micro_step_begin(call: Call) -> None:
-    _training(call).in_training_step = True
+    training_of(call).in_training_step = True
 
 
 def _micro_step_end(call: Call) -> None:
-    training = _training(call)
-    training.in_training_step = False
-    _end_update(call.probe, training, call.args[0], error_of(call))
+    training_of(call).in_training_step = False
+    _end_update(call, error_of(call))
 
 
 def _inputs_begin(call: Call) -> None:
     # A trainer that asks for inputs twice in a micro step generates the second time as well.
-    training = _training(call)
-    _end_update(call.probe, training, call.args[0], None)
+    _end_update(call, None)
 
 
 def _inputs_end(call: Call) -> None:
-    training = _training(call)
+    training = training_of(call)
     if training.in_training_step and call.error is None:
-        step = training.where(call.args[0], "train")[1]
-        training.update_span = call.probe.begin(UPDATE_ACTOR, step=step, activate=True)
+        training.update_span = call.probe.begin(
+            names.UPDATE_ACTOR, step=step_next(call), activate=True
+        )
 
 
-def _end_update(probe: Probe, training: Training, trainer: Any, error: str | None) -> None:
+def _end_update(call: Call, error: str | None) -> None:
+    training = training_of(call)
     span, training.update_span = training.update_span, 0
     if span:
-        probe.end(span, named(training.where(trainer, "train")), error)
+        call.probe.end(span, named(training.where(call.args[0], "train")), error)
 
 
-FETCH = HookPoint("get_batch_samples", DATA, WHERE, _read_data, step=_step_next, when=_online)
+_of_trainer = partial(HookPoint, when=_online)
 
-TRAIN = HookPoint("_inner_training_loop", after=_train_end, when=_online)
+FETCH = _of_trainer("get_batch_samples", names.DATA, WHERE, read_step, step=step_next)
 
-MICRO_STEP = HookPoint(
-    "training_step", before=_micro_step_begin, after=_micro_step_end, when=_online
-)
+TRAIN = _of_trainer("_inner_training_loop", after=_train_end)
 
-INPUTS = HookPoint("_prepare_inputs", before=_inputs_begin, after=_inputs_end, when=_online)
+MICRO_STEP = _of_trainer("training_step", before=_micro_step_begin, after=_micro_step_end)
+
+INPUTS = _of_trainer("_prepare_inputs", before=_inputs_begin, after=_inputs_end)
 
 MAKE_EXPERIENCE = HookPoint(
     "_generate_and_score_completions",
-    EXPERIENCE,
+    names.EXPERIENCE,
     WHERE,
     read_place,
     step=step_now,
@@ -246,29 +200,29 @@ MAKE_EXPERIENCE = HookPoint(
 LOGPROBS = HookPoint(
     "_get_per_token_logps_and_entropies",
     before=_logprob_begin,
-    after=_logprob_end,
+    after=end_span,
     when=_in_experience,
     parameters=("model",),
 )
 
-EVALUATE = HookPoint(
+LOGPROBS_WITHOUT_ENTROPIES = replace(LOGPROBS, target="_get_per_token_logps")
+"""TRL below 0.20."""
+
+EVALUATE = _of_trainer(
     "evaluate",
-    EVAL,
+    names.EVAL,
     WHERE,
     _read_evaluation,
-    step=_step_done,
+    step=step_done,
     before=_evaluate_begin,
     after=_evaluate_end,
-    when=_online,
 )
 
-SAVE = HookPoint(
-    "_save_checkpoint", CHECKPOINT, WHERE, _read_checkpoint, step=_step_done, when=_online
-)
+SAVE = _of_trainer("_save_checkpoint", names.CHECKPOINT, WHERE, read_done, step=step_done)
 
 SYNC_WEIGHTS = HookPoint(
     "trl.generation.vllm_generation:VLLMGeneration.sync_weights",
-    WEIGHT_SYNC,
+    names.WEIGHT_SYNC,
     WHERE,
     _read_sync,
     optional=True,

@@ -1,4 +1,4 @@
-"""Steps and trainings, by a callback; optimizer steps, by torch's global hooks."""
+"""Runs and steps, by a callback; optimizer steps, by torch's global hooks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from functools import cache, partial
 from typing import Any
 
 from rlvr_probe.adapter import Probe
-from rlvr_probe.model.names import OPTIMIZER_STEP, SESSION, SESSION_END, STEP, UPDATE_ACTOR
+from rlvr_probe.adapter.controller import named, state_of
+from rlvr_probe.model.names import OPTIMIZER_STEP, UPDATE_ACTOR
 from rlvr_probe_trl.async_grpo import async_facts
-from rlvr_probe_trl.session import facts
-from rlvr_probe_trl.training import (
-    SESSIONS,
-    Training,
-    abandon,
-    begin_step,
-    close_step,
-    named,
-    stepping,
-    training_of,
-)
+from rlvr_probe_trl.training import Training, begin_step, facts, stepping
 
 __all__ = ["Steps", "add_callback", "add_optimizer_hooks"]
 
@@ -59,33 +50,31 @@ class Steps:
 
     def _begin_training(self, state: Any) -> None:
         probe, trainer, training = self._known()
-        abandon(probe, training)
-        training.session = SESSIONS.begin(state.global_step)
+        training.finish(probe)
         training.stops = None
-        given = {**facts(trainer), **async_facts(trainer), "resumed_step": state.global_step}
-        probe.emit(SESSION, {"session": training.session, **given})
+        known = {**facts(trainer), **async_facts(trainer)}
+        training.start_session(probe, known, state.global_step)
 
     def _begin_step(self, state: Any) -> None:
         probe, _, training = self._known()
-        abandon(probe, training)
-        training.step = state.global_step + 1
-        training.step_span = probe.begin(STEP, step=training.step, activate=True)
+        training.finish(probe)
+        training.open_step(probe, state.global_step + 1)
         begin_step(training)
 
     def _end_step(self, state: Any) -> None:
         probe, _, training = self._known()
-        close_step(probe, training)
+        training.finish(probe, None)
 
     def _end_training(self, state: Any) -> None:
         probe, _, training = self._known()
-        abandon(probe, training)
-        probe.emit(SESSION_END, {"session": training.session, "step": state.global_step})
+        training.finish(probe)
+        training.end_session(probe, state.global_step)
 
     def _known(self) -> tuple[Probe, Any, Training]:
         trainer = None if self._trainer is None else self._trainer()
         if self._probe is None or trainer is None:
             raise LookupError("the trainer of this callback is gone")
-        return self._probe, trainer, training_of(self._probe, trainer)
+        return self._probe, trainer, state_of(self._probe, trainer, Training)
 
 
 def _nothing(*_: Any) -> None:
@@ -156,8 +145,7 @@ def _optimizer_end(probe: Probe, *_: Any) -> None:
         return
     *outer, inner = training.optimizer_spans
     training.optimizer_spans = ()
-    place = {"session": training.session, "step": training.step}
-    probe.end(inner, place)
+    probe.end(inner, training.at())
     for span in outer:
         probe.end(span, named((training.session or 0, training.step, "train")))
 

@@ -9,18 +9,21 @@ touched.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import TOOL_CALL
-from rlvr_probe.reading import attribute, error_of, mask_runs, tool_status
-from rlvr_probe_trl.reading import lengths, size
+from rlvr_probe.adapter.controller import state_of
+from rlvr_probe.adapter.spans import end_tool, start_tool
+from rlvr_probe.adapter.swap import Swapped
+from rlvr_probe.reading import attribute, error_of
+from rlvr_probe_trl.reading import lengths
+from rlvr_probe_trl.training import Training
 
-__all__ = ["TOOL_LOOP", "loss_runs", "restore_tools", "turn_columns"]
+__all__ = ["TOOL_LOOP", "turn_columns"]
 
 
 @dataclass(slots=True)
@@ -31,10 +34,10 @@ class Loop:
         batch: Its experience span.
         prompts, prompt_ids, completion_ids, completions: What TRL works on, changed by it in place.
         asked: Row, turn and name of every tool that was looked up.
-        called: Which of those were called, as positions; and those of which that cannot be told.
+        called: Which of those were called, as positions; and those of which that is unknown.
         missing: How many names were looked up that no tool has.
         watched: Whether every dict of tools has its stand-in.
-        swapped: List, position, dict of TRL and its stand-in.
+        swapped: Where stand-ins are in the place of TRL's dicts of tools.
     """
 
     batch: int
@@ -46,7 +49,7 @@ class Loop:
     called: set[int] = field(default_factory=set)
     missing: int = 0
     watched: bool = False
-    swapped: list[tuple[list[Any], int, Any, Any]] = field(default_factory=list)
+    swapped: Swapped = field(default_factory=Swapped)
 
 
 @dataclass(slots=True)
@@ -69,16 +72,13 @@ class Conversation:
         return self.turn - 1 if self.turn else None
 
 
-_IN_PLACE: list[Loop] = []
-
-
 def turn_columns(
     call: Call, batch: int, prompts: Any, responses: Any
 ) -> tuple[list[int] | None, int, list[int] | None, list[int] | None] | None:
     """Rows (None for all), turn, prompt and response lengths of an engine call.
 
-    None where a run has no tools, or where the rows could not be told: then only the sums are
-    known. Asked once per engine call, when it returned.
+    None where a run has no tools, or where the rows are unknown: then only the sums are known.
+    Asked once per engine call, when it returned.
     """
     trainer = call.args[0]
     if not attribute(trainer, "tools"):
@@ -97,17 +97,16 @@ def turn_columns(
 
 
 def _conversation(probe: Probe, trainer: Any, batch: int) -> Conversation:
-    state = probe.state(trainer)
-    conversation = state.get("conversation")
-    if not isinstance(conversation, Conversation) or conversation.batch != batch:
-        conversation = state["conversation"] = Conversation(batch)
+    conversation = state_of(probe, trainer, Conversation)
+    if conversation.batch != batch:
+        conversation.batch, conversation.turn, conversation.loop = batch, 0, None
     return conversation
 
 
 def _rows(loop: Loop, asked: Any) -> list[int] | None:
     """The rows whose conversations go on, in the order of the engine call.
 
-    TRL keeps them in a local variable. They are told by what it does to its lists before the call.
+    TRL keeps them in a local variable. They are known by what it does to its lists before the call.
     """
     if not isinstance(asked, list) or not isinstance(loop.completions, list):
         return None
@@ -120,14 +119,14 @@ def _rows(loop: Loop, asked: Any) -> list[int] | None:
     if len(rows) == len(asked):
         return rows
     # TRL < 1.4 leaves the answers of tools in conversations that became too long to go on.
-    found: list[int] = []
+    continued: list[int] = []
     for ids in asked:
         row = next((row for row in rows if _begins(ids, loop, row)), None)
         if row is None:
             return None
         rows = [later for later in rows if later > row]
-        found.append(row)
-    return found
+        continued.append(row)
+    return continued
 
 
 def _answered(messages: Any) -> bool:
@@ -138,24 +137,6 @@ def _answered(messages: Any) -> bool:
 def _begins(ids: list[int], loop: Loop, row: int) -> bool:
     before = [*loop.prompt_ids[row], *loop.completion_ids[row]]
     return len(ids) > len(before) and ids[: len(before)] == before
-
-
-def loss_runs(masks: object, response_tokens: Sequence[int]) -> list[list[int]] | None:
-    """Runs of each mask in turn, those of ones first; None if there is no sound one for every row.
-
-    Args:
-        masks: Per row, 1 for a token of the model and 0 for one of a tool or an environment.
-        response_tokens: Lengths that they must have.
-    """
-    if size(masks) != len(response_tokens) or not response_tokens:
-        return None
-    found: list[list[int]] = []
-    for mask, length in zip(masks, response_tokens, strict=True):  # type: ignore[call-overload]
-        runs = mask_runs(mask, length)
-        if runs is None:
-            return None
-        found.append(runs)
-    return found
 
 
 # ---------------------------------------------------------------- single tools
@@ -174,11 +155,11 @@ class _RowTools(dict[str, Any]):
         return self.timed(name, super().__getitem__(name))
 
     def __contains__(self, name: object) -> bool:
-        found = super().__contains__(name)
-        if not found and self.missing is not None:
+        known = super().__contains__(name)
+        if not known and self.missing is not None:
             self.loop.missing += 1
             self.missing()
-        return found
+        return known
 
 
 def _loop_begin(call: Call) -> None:
@@ -186,40 +167,33 @@ def _loop_begin(call: Call) -> None:
     batch = _experience(trainer, probe)
     if not batch or len(call.args) < 5:
         return
-    left = probe.state(trainer).get("conversation")
-    if isinstance(left, Conversation) and left.loop is not None:
-        # An alarm of the user's, between that begin and its call, has left it without an end.
-        _put_back(left.loop)
+    left = state_of(probe, trainer, Conversation).loop
+    if left is not None:
+        # An alarm of the user's, between that start and its call, has left it without an end.
+        left.swapped.put_back()
     conversation = _conversation(probe, trainer, batch)
     loop = conversation.loop = call.state = Loop(batch, *call.args[1:5])
-    _IN_PLACE.append(loop)
-    point = replace(_TOOL, before=_tool_begin, after=partial(_tool_end, loop, conversation))
+    point = replace(_TOOL, before=start_tool, after=partial(_tool_end, loop))
     for which in ("_sync_tool_dicts", "_async_tool_dicts"):  # TRL >= 0.29
         dicts = attribute(trainer, which)
-        if not isinstance(dicts, list):
-            continue
-        for row, tools in enumerate(dicts):
-            # TRL asks the synchronous ones first: what is not among the others is in neither.
-            missing = None if which == "_sync_tool_dicts" else partial(_missing, probe, loop, row)
+        for row, tools in enumerate(dicts if isinstance(dicts, list) else ()):
             stand_in = _RowTools(tools)
             stand_in.loop = loop
-            stand_in.timed = partial(_timed, probe, loop, conversation, point, row)
-            stand_in.missing = (
-                None if missing is None else partial(probe.guarded(missing), conversation)
-            )
-            loop.swapped.append((dicts, row, tools, stand_in))
-            dicts[row] = stand_in
+            stand_in.timed = partial(_timed, probe, conversation, loop, point, row)
+            # TRL asks the synchronous ones first: what is not among the others is in neither.
+            missing = partial(_missing, probe, loop, row, conversation)
+            stand_in.missing = None if which == "_sync_tool_dicts" else probe.guarded(missing)
+            loop.swapped.put(dicts, row, stand_in)
     loop.watched = bool(loop.swapped)
 
 
 def _experience(trainer: Any, probe: Probe) -> int:
-    training = probe.state(trainer).get("training")
-    span = attribute(training, "batch", "span")
+    span = attribute(state_of(probe, trainer, Training).batch, "span")
     return span if isinstance(span, int) else 0
 
 
 def _timed(
-    probe: Probe, loop: Loop, conversation: Conversation, point: HookPoint, row: int,
+    probe: Probe, conversation: Conversation, loop: Loop, point: HookPoint, row: int,
     name: str, tool: Any,
 ) -> Any:  # fmt: skip
     # Called by TRL itself: nothing here can fail but the wrapping, which the probe guards.
@@ -255,47 +229,27 @@ def _counted(loop: Loop, index: int, timed: Any) -> Any:
 def _missing(probe: Probe, loop: Loop, row: int, conversation: Conversation) -> None:
     # The name is what the model wrote: it is not ours to keep.
     place = {"batch": loop.batch, "row": row, "turn": conversation.last}
-    probe.end(probe.begin(TOOL_CALL), {**place, "status": "not_found"})
+    end_tool(probe, None, None, **place, status="not_found")
 
 
-def _tool_begin(call: Call) -> None:
-    call.state = (call.state["index"], call.probe.begin(TOOL_CALL))
-
-
-def _tool_end(loop: Loop, conversation: Conversation, call: Call) -> None:
+def _tool_end(loop: Loop, call: Call) -> None:
     index, span = call.state
     row, turn, name = loop.asked[index]
-    error = error_of(call)
-    status = tool_status(error)
-    values = {"batch": loop.batch, "row": row, "turn": turn, "tool": name, "status": status}
-    call.probe.end(span, values, error)
+    place = {"batch": loop.batch, "row": row, "turn": turn}
+    end_tool(call.probe, span, error_of(call), **place, tool=name)
 
 
 def _loop_end(call: Call) -> None:
     loop = call.state
     if not isinstance(loop, Loop):
         return
-    _put_back(loop)
+    loop.swapped.put_back()
     _conversation(call.probe, call.args[0], loop.batch).loop = None
     count = call.result[4] if isinstance(call.result, tuple) and len(call.result) > 5 else None
     if loop.watched and isinstance(count, int):
         # Counted by TRL and never made: of a type it does not know, without usable arguments.
         for _ in range(count - len(loop.called) - loop.missing):
-            values = {"batch": loop.batch, "status": "bad_call"}
-            call.probe.end(call.probe.begin(TOOL_CALL), values)
-
-
-def restore_tools() -> None:
-    """Put back every dict of tools: for a detach while tools run."""
-    for loop in list(_IN_PLACE):
-        _put_back(loop)
-
-
-def _put_back(loop: Loop) -> None:
-    for dicts, row, tools, stand_in in loop.swapped:
-        if row < len(dicts) and dicts[row] is stand_in:
-            dicts[row] = tools
-    _IN_PLACE[:] = [other for other in _IN_PLACE if other is not loop]
+            end_tool(call.probe, None, batch=loop.batch, status="bad_call")
 
 
 _TOOL = HookPoint("tool")

@@ -1,49 +1,33 @@
-"""What the adapter remembers about one trainer between its hook points."""
+"""What the adapter remembers about one trainer between its hook points, and facts of its run."""
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, Probe
-from rlvr_probe_trl.session import Sessions
+from rlvr_probe.adapter.controller import Controller, Where, state_of
+from rlvr_probe.adapter.swap import Swapped
+from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.reading import attribute, foreign_ids, number, word
+from rlvr_probe.releases import Release, release, version_of
+from rlvr_probe_trl.reading import is_module
 
-__all__ = [
-    "BATCH",
-    "SESSIONS",
-    "WHERE",
-    "Batch",
-    "Swapped",
-    "Training",
-    "Where",
-    "abandon",
-    "begin_step",
-    "close_step",
-    "named",
-    "read_place",
-    "step_now",
-    "stepping",
-    "training_of",
-]
+__all__ = ["BATCH", "Batch", "Training"]
+__all__ += ["algorithm", "begin_step", "facts", "installed", "read_done", "read_place", "read_step"]
+__all__ += ["reward_names", "step_done", "step_next", "step_now", "stepping", "training_of"]
 
-Where = tuple[int, int, str]
-"""Session, step and mode: the attributes that place a record in its run."""
-
-WHERE = ("session", "step", "mode")
-"""The names of those attributes."""
-
-SESSIONS = Sessions()
+_ABANDONED = "Abandoned"
+_TRAINER = re.compile(r"_?(?:Unsloth)?(\w+?)Trainer")
 
 
-def named(where: Where) -> dict[str, Any]:
-    """A place as attributes."""
-    return dict(zip(WHERE, where, strict=True))
-
-
-class Swapped(list[tuple[list[Any], int, Any, Any]]):
-    """List, index, function of the user and its wrapper, for one computation of rewards."""
+def installed() -> Release:
+    """The release of TRL that runs in this process."""
+    return release(version_of("trl"))
 
 
 @dataclass(slots=True)
@@ -62,14 +46,14 @@ class Batch:
         prompts_seen: Whether its prompts passed on their way to the accelerator: TRL below 0.24.
         prompt_tokens: Their lengths, which nothing returns there; None if they were unreadable.
         decoded: Length of each completion and whether it ended by itself: TRL below 0.19.
-        told: Whether its lengths were recorded.
+        recorded: Whether its lengths were recorded.
         reward: Its reward span.
         reward_open: Whether that is to be ended by hand: TRL below 0.24.
-        swapped: The user's reward functions whose place wrappers have.
+        scoring: Its reward functions while they run.
+        swapped: Where wrappers are in their place.
         old_seen: Whether the log-probabilities of the sampling policy were computed.
-        function_end_ns: When the last reward function returned.
+        function_end_ns: When the last reward model returned.
         rewards_end_ns: When the rewards of all ranks were there.
-        names: Names of the reward functions, in the order of the trainer.
         models: Position of each reward model, by the name under which TRL times it.
         model_spans: Open spans of reward models, by the same name.
     """
@@ -84,14 +68,14 @@ class Batch:
     prompts_seen: bool = False
     prompt_tokens: list[int] | None = None
     decoded: list[tuple[int, int]] = field(default_factory=list)
-    told: bool = False
+    recorded: bool = False
     reward: int = 0
     reward_open: bool = False
+    scoring: Scoring | None = None
     swapped: Swapped = field(default_factory=Swapped)
     old_seen: bool = False
     function_end_ns: int = 0
     rewards_end_ns: int = 0
-    names: list[str] = field(default_factory=list)
     models: dict[str, int] = field(default_factory=dict)
     model_spans: dict[str, int] = field(default_factory=dict)
 
@@ -102,34 +86,26 @@ this context."""
 
 
 @dataclass(slots=True)
-class Training:
-    """State of one trainer. Holds no reference to it, so that it lives no longer than before.
+class Training(Controller):
+    """State of one trainer.
 
     Attributes:
-        session: Number of its training in this process; None before it began one.
-        step: Step that is open, or the last one.
-        step_span: Its span, 0 if none is open.
-        in_training_step: Between begin and end of a micro step.
+        in_training_step: Between start and end of a micro step.
         update_span: Policy update of the open micro step, 0 before its inputs are ready.
         optimizer_spans: Open spans of an optimizer step, outermost first.
         optimizer_depth: Optimizer steps entered and not left.
         evaluating: Inside an evaluation.
         batch: The batch that is being made.
-        place: Place of the last generation, and how many were made there.
         stops: Token ids that end a completion; None before they are known. Asking a tokenizer for
             one takes longer than all other counting.
     """
 
-    session: int | None = None
-    step: int = 0
-    step_span: int = 0
     in_training_step: bool = False
     update_span: int = 0
     optimizer_spans: tuple[int, ...] = ()
     optimizer_depth: int = 0
     evaluating: bool = False
     batch: Batch | None = None
-    place: tuple[Where | None, int] = (None, 0)
     stops: frozenset[int] | None = None
 
     def where(self, trainer: Any, mode: str | None = None) -> Where:
@@ -137,41 +113,26 @@ class Training:
         if mode is None:
             mode = "eval" if self.evaluating or not trainer.model.training else "train"
         done: int = trainer.state.global_step
-        session = SESSIONS.number if self.session is None else self.session
+        session = self.sessions().number if self.session is None else self.session
         return session, done + (mode == "train"), mode
 
-    def ordinal(self, where: Where) -> int:
-        """Position of a new generation among those at the same place, from 0."""
-        last, count = self.place
-        count = count if last == where else 0
-        self.place = (where, count + 1)
-        return count
+    def place(self, trainer: Any) -> Where:
+        """Place of the batch in work, or of what happens now."""
+        return self.where(trainer) if self.batch is None else self.batch.where
+
+    def finish(self, probe: Probe, error: str | None = _ABANDONED) -> None:
+        """End the step, and what is open inside of it: an exception or an early stop left it."""
+        if stepping() is self:
+            del _stepping[threading.get_ident()]
+        for span in reversed(self.optimizer_spans):
+            probe.end(span, self.at(), _ABANDONED)
+        if self.update_span:
+            probe.end(self.update_span, {**self.at(), "mode": "train"}, _ABANDONED)
+        self.close_step(probe, error)
+        self.optimizer_spans, self.optimizer_depth = (), 0
+        self.update_span, self.in_training_step = 0, False
 
 
-def training_of(probe: Probe, trainer: object) -> Training:
-    """The state of ``trainer``, the same at every call."""
-    state = probe.state(trainer)
-    training = state.get("training")
-    if not isinstance(training, Training):
-        training = state["training"] = Training()
-    return training
-
-
-def read_place(call: Call) -> tuple[Any, ...]:
-    """Session, step and mode of the batch in work; the call is one of a trainer's method."""
-    trainer = call.args[0]
-    training = training_of(call.probe, trainer)
-    return training.batch.where if training.batch is not None else training.where(trainer)
-
-
-def step_now(call: Call) -> int | None:
-    """The step in work."""
-    return training_of(call.probe, call.args[0]).where(call.args[0])[1]
-
-
-# ---------------------------------------------------------------- what is open
-
-_ABANDONED = "Abandoned"
 _stepping: dict[int, Training] = {}
 """The training whose step is open, by thread."""
 
@@ -186,21 +147,119 @@ def stepping() -> Training | None:
     return _stepping.get(threading.get_ident())
 
 
-def abandon(probe: Probe, training: Training) -> None:
-    """End what an exception or an early stop left open."""
-    close_step(probe, training, _ABANDONED)
+def training_of(call: Call) -> Training:
+    """The state of the trainer whose method is called."""
+    return state_of(call.probe, call.args[0], Training)
 
 
-def close_step(probe: Probe, training: Training, error: str | None = None) -> None:
-    """End the step of ``training``, and what is open inside of it."""
-    if _stepping.get(threading.get_ident()) is training:
-        del _stepping[threading.get_ident()]
-    place = {"session": training.session, "step": training.step}
-    for span in reversed(training.optimizer_spans):
-        probe.end(span, place, _ABANDONED)
-    if training.update_span:
-        probe.end(training.update_span, {**place, "mode": "train"}, _ABANDONED)
-    probe.end(training.step_span, place, error)
-    training.optimizer_spans, training.optimizer_depth = (), 0
-    training.step_span = training.update_span = 0
-    training.in_training_step = False
+# ---------------------------------------------------------------- where a call is in its run
+
+
+def read_place(call: Call) -> tuple[Any, ...]:
+    """Session, step and mode of the batch in work."""
+    return training_of(call).place(call.args[0])
+
+
+def read_step(call: Call) -> tuple[Any, ...]:
+    """Those of the step in work, which may still be in evaluation mode."""
+    return training_of(call).where(call.args[0], "train")
+
+
+def read_done(call: Call) -> tuple[Any, ...]:
+    """Those of the step that is done."""
+    session, step, _ = training_of(call).where(call.args[0], "eval")
+    return session, step, "train"
+
+
+def step_now(call: Call) -> int | None:
+    """The step in work."""
+    return training_of(call).where(call.args[0])[1]
+
+
+def step_next(call: Call) -> int | None:
+    """The step in work, in evaluation mode too."""
+    return training_of(call).where(call.args[0], "train")[1]
+
+
+def step_done(call: Call) -> int | None:
+    """The step that is done."""
+    return training_of(call).where(call.args[0], "eval")[1]
+
+
+# ---------------------------------------------------------------- facts of a run
+
+
+def facts(trainer: Any) -> dict[str, Any]:
+    """Attributes of ``names.SESSION`` that a trainer knows, without those of the session itself."""
+    args = trainer.args
+    micro = number(args, "per_device_train_batch_size")
+    accumulation = number(args, "gradient_accumulation_steps")
+    # TRL 0.17 generates for a whole trainer step.
+    per_batch = number(args, "steps_per_generation") or accumulation
+    engine = _engine(trainer)
+    return {
+        "framework": "trl",
+        "framework_version": version_of("trl"),
+        "algorithm": algorithm(type(trainer)),
+        "rank": number(trainer, "accelerator", "process_index"),
+        "world_size": number(trainer, "accelerator", "num_processes"),
+        "rollout_tp": _rollout_tp(args, engine),
+        "engine": engine,
+        "group_size": number(trainer, "num_generations"),
+        "group_size_eval": number(trainer, "num_generations_eval"),
+        "batch_per_rank": micro * per_batch if micro and per_batch else None,
+        "max_prompt_tokens": number(args, "max_prompt_length"),
+        "max_response_tokens": number(trainer, "max_completion_length"),
+        "steps_per_generation": per_batch,
+        "iterations": number(trainer, "num_iterations"),
+        "accumulation": accumulation,
+        "model_type": word(attribute(trainer, "model", "config", "model_type")),
+        "reward_functions": reward_names(trainer),
+        "ids": foreign_ids(sys.modules),
+    }
+
+
+def algorithm(trainer: type) -> str | None:
+    """'grpo', 'rloo', ...: from the first class of TRL or Unsloth, never from the user's own."""
+    for kind in trainer.__mro__:
+        # Unsloth 2026.10: writes TRL's trainer anew as UnslothGRPOTrainer, in a module of its own.
+        own = kind.__module__.split(".")[0] == "trl" or "Unsloth" in kind.__name__
+        name = _TRAINER.fullmatch(kind.__name__)
+        if own and name:
+            return name[1].lower()
+    return None
+
+
+def reward_names(trainer: Any) -> list[str]:
+    """Names of the reward functions, as TRL logs them; a reward model is named by its position.
+
+    TRL names a reward model after the folder or repository it came from, which is not ours to keep.
+    """
+    functions = attribute(trainer, "reward_funcs") or ()
+    names = attribute(trainer, "reward_func_names") or ()
+    return [
+        f"reward_model_{index}"
+        if is_module(function)
+        else word(names[index] if index < len(names) else None) or _name(function)
+        for index, function in enumerate(functions)
+    ]
+
+
+def _engine(trainer: Any) -> str:
+    if attribute(trainer, "use_vllm"):
+        mode = attribute(trainer, "vllm_mode")
+        return f"vllm-{mode}" if mode in ("colocate", "server") else "vllm"
+    batching = ("use_transformers_continuous_batching", "use_transformers_paged")  # TRL 1.7, 0.20
+    continuous = any(attribute(trainer, name) for name in batching)
+    return "transformers-continuous" if continuous else "transformers"
+
+
+def _rollout_tp(args: Any, engine: str) -> int | None:
+    if engine.startswith("transformers"):
+        return 1
+    # A server decides for itself.
+    return number(args, "vllm_tensor_parallel_size") if engine == "vllm-colocate" else None
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))

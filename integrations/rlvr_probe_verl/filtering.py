@@ -1,9 +1,9 @@
 """Prompts that a recipe generated for and did not train on: dynamic sampling as DAPO does it.
 
-The recipe filters inside its own training loop: it names the prompts of a batch once that is
+The recipe filters inside its own loop: it names the prompts of a batch once that is
 generated, selects rows of it, puts batches together until there are enough prompts, and cuts off
 the rest. What remains of that is a selection of rows, and the batch that advantages are computed
-for; both have the names of the prompts. Each is told when it is made: a recipe that passes too
+for; both have the names of the prompts. Each is recorded when it is made: a recipe that passes too
 little fails before it computes advantages, and one that passes nothing never does.
 
 PRIME generates for more prompts than it trains on, puts those that pass in front and cuts off the
@@ -17,18 +17,11 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.model.names import SELECTED
-from rlvr_probe.reading import argument, attribute, digest
-from rlvr_probe_verl.controller import (
-    IN_RPC,
-    Controller,
-    controller_of,
-    is_controller,
-    trainer,
-)
+from rlvr_probe.reading import argument, digest
+from rlvr_probe_verl.controller import IN_RPC, Controller, config_of, filters
 from rlvr_probe_verl.generations import find
 from rlvr_probe_verl.reading import column
-from rlvr_probe_verl.rewards import tell_scores
-from rlvr_probe_verl.session import filters
+from rlvr_probe_verl.rewards import record_scores
 
 __all__ = ["ADVANTAGES", "REORDER", "SELECT", "trained_on"]
 
@@ -38,22 +31,22 @@ def _prompts(controller: Controller, data: Any) -> set[str] | None:
     uids = column(data, "uid")
     if not uids:
         return None
-    unnamed = [one for one in controller.generations if one.mode == "train" and not one.uids]
+    trained = controller.generated_for("train")
+    unnamed = [generation for generation in trained if not generation.uids]
     if unnamed:  # the batch may be one of them: then its uids are learnt
         find(reversed(unnamed), data, controller.order_of(data))
     names = {
-        uid: generation.names[group]
-        for generation in controller.generations
-        if generation.mode == "train"
+        uid: generation.groups.names[group]
+        for generation in trained
         for uid, group in generation.uids.items()
     }
-    found = {names.get(digest(uid)) for uid in set(uids)}
-    return None if None in found else {name for name in found if name is not None}
+    prompts = {names.get(digest(uid)) for uid in set(uids)}
+    return None if None in prompts else {name for name in prompts if name is not None}
 
 
 def _is_training(call: Call) -> bool:
     # Padding of a call to a worker group is taken off in the same way.
-    return not IN_RPC.get() and is_controller(call) and _trains(controller_of(call.probe))
+    return not IN_RPC.get() and Controller.is_here(call) and _trains(Controller.of(call.probe))
 
 
 def _trains(controller: Controller) -> bool:
@@ -62,7 +55,7 @@ def _trains(controller: Controller) -> bool:
 
 def _selected(call: Call) -> None:
     if call.error is None:
-        controller = controller_of(call.probe)
+        controller = Controller.of(call.probe)
         # What is selected of a batch that is trained on passes no filter any more.
         before = None if controller.chosen else _prompts(controller, call.args[0])
         _pass(call.probe, controller, before, call.result)
@@ -81,12 +74,12 @@ def _pass(probe: Probe, controller: Controller, before: set[str] | None, data: A
     if not new and not gone:
         return
     generated = _generated(controller)
-    values = {**_where(controller), "kept": [name for name in generated if name in new]}
+    values = {**controller.at(), "kept": [name for name in generated if name in new]}
     probe.emit(SELECTED, {**values, **_discarded(generated, gone)})
 
 
 def _reorder_begin(call: Call) -> None:
-    controller, data = controller_of(call.probe), call.args[0]
+    controller, data = Controller.of(call.probe), call.args[0]
     call.state = None
     cuts = len(argument(call, 1, "indices")) < len(data)
     if cuts and not controller.chosen and _is_training(call):
@@ -95,50 +88,46 @@ def _reorder_begin(call: Call) -> None:
 
 def _reordered(call: Call) -> None:
     if call.error is None:
-        controller, data = controller_of(call.probe), call.args[0]
+        controller, data = Controller.of(call.probe), call.args[0]
         controller.remember_order(data, argument(call, 1, "indices").tolist())
         _pass(call.probe, controller, call.state, data)
 
 
 def _advantages_begin(call: Call) -> None:
-    _train(call.probe, controller_of(call.probe), argument(call, 0, "data"))
+    _train(call.probe, Controller.of(call.probe), argument(call, 0, "data"))
 
 
 def trained_on(probe: Probe, data: Any) -> None:
     """Before a policy is updated with a batch: it is what is trained on, if that is not known."""
-    controller = controller_of(probe)
+    controller = Controller.of(probe)
     if not controller.chosen and _trains(controller):
         _train(probe, controller, data)
 
 
 def _train(probe: Probe, controller: Controller, data: Any) -> None:
-    tell_scores(probe, controller, data)
+    record_scores(probe, controller, data)
     used = _prompts(controller, data)
     controller.chosen = True
     if used is not None:
-        _tell(probe, controller, used)
+        _record(probe, controller, used)
 
 
-def _tell(probe: Probe, controller: Controller, used: set[str]) -> None:
+def _record(probe: Probe, controller: Controller, used: set[str]) -> None:
     generated, kept = _generated(controller), controller.kept
-    filtered = kept is not None or filters(attribute(trainer(), "config"))
+    filtered = kept is not None or filters(config_of())
     if used.issuperset(generated) and not filtered:
         return
     # What a generation that nothing was selected of has is not kept.
     rest = set() if kept is None else {*generated} - kept - controller.discarded
     controller.discarded |= rest
-    values = {**_where(controller), "used": [name for name in generated if name in used]}
+    values = {**controller.at(), "used": [name for name in generated if name in used]}
     probe.emit(SELECTED, {**values, **_discarded(generated, rest)})
 
 
 def _generated(controller: Controller) -> list[str]:
     """Names of all prompts of the step, in the order in which they were generated for."""
-    trained = (one for one in controller.generations if one.mode == "train")
-    return [name for generation in trained for name in generation.names]
-
-
-def _where(controller: Controller) -> dict[str, Any]:
-    return {"session": controller.session, "step": controller.step}
+    trained = controller.generated_for("train")
+    return [name for generation in trained for name in generation.groups.names]
 
 
 def _discarded(generated: list[str], gone: set[str]) -> dict[str, Any]:
@@ -159,7 +148,7 @@ REORDER = HookPoint(
     "verl.protocol:DataProto.reorder",
     before=_reorder_begin,
     after=_reordered,
-    when=is_controller,
+    when=Controller.is_here,
     parameters=("indices",),
 )
 """Puts a batch in another order, so that each rank has as many tokens, or leaves a part of it."""

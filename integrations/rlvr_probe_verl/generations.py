@@ -11,61 +11,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_probe.adapter.emit import Groups
 from rlvr_probe.reading import digest
 from rlvr_probe_verl.reading import column, lengths, tensor
 
-__all__ = ["Generation", "Groups", "find", "match", "prompt_names"]
+__all__ = ["Generation", "find", "groups_by_size", "groups_by_uid", "match"]
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Which rows belong together.
+def groups_by_uid(uids: Sequence[str]) -> Groups:
+    """From what stands for the uid of each row.
 
-    Attributes:
-        of_rows: Group of each row, ascending from 0.
-        size: Rows of the largest group.
-        uids: What stands for the uid of each group; None where it has none yet.
+    Raises:
+        LookupError: Rows of one prompt do not follow each other.
     """
+    groups = Groups.by_name(uids)
+    if len(set(groups.names)) != len(groups.names):
+        raise LookupError("the rows of a prompt do not follow each other")
+    return groups
 
-    of_rows: list[int]
-    size: int
-    uids: list[str] | None
 
-    @classmethod
-    def by_uid(cls, uids: Sequence[str]) -> Groups:
-        """From what stands for the uid of each row.
+def groups_by_size(span: int, rows: int, size: int) -> Groups:
+    """From the number of rows that each prompt has; the prompts are named by their generation.
 
-        Raises:
-            LookupError: Rows of one prompt do not follow each other.
-        """
-        of_rows: list[int] = []
-        names: list[str] = []
-        for uid in uids:
-            if not names or uid != names[-1]:
-                names.append(uid)
-            of_rows.append(len(names) - 1)
-        if len(set(names)) != len(names):
-            raise LookupError("the rows of a prompt do not follow each other")
-        sizes = [0] * len(names)
-        for group in of_rows:
-            sizes[group] += 1
-        return cls(of_rows, max(sizes, default=1), names)
-
-    @classmethod
-    def by_size(cls, rows: int, size: int) -> Groups:
-        """From the number of rows that each prompt has.
-
-        Raises:
-            LookupError: They do not go into it.
-        """
-        if size < 1 or rows % size:
-            raise LookupError(f"{rows} rows are not {size} for each prompt")
-        return cls([row // size for row in range(rows)], size, None)
-
-    @property
-    def even(self) -> bool:
-        """Whether each has as many rows."""
-        return all(group == row // self.size for row, group in enumerate(self.of_rows))
+    Raises:
+        LookupError: They do not go into it.
+    """
+    if size < 1 or rows % size:
+        raise LookupError(f"{rows} rows are not {size} for each prompt")
+    return Groups.by_name(f"{span}-{row // size}" for row in range(rows))
 
 
 @dataclass(slots=True)
@@ -75,37 +48,24 @@ class Generation:
     Attributes:
         span: Its rollout span, which joins lengths and rewards.
         mode: 'train' or 'eval'.
-        groups: Which rows belong together.
-        names: Name of the prompt of each group.
+        groups: Which rows belong together, and the name of the prompt of each group.
         prompt_tokens, response_tokens: Lengths, by row.
-        rewarded: Whether its rewards were recorded.
         uids: Group of what stands for a uid, as far as uids are known.
+        rewarded: Whether its rewards were recorded.
     """
 
     span: int
     mode: str
     groups: Groups
-    names: list[str]
     prompt_tokens: list[int]
     response_tokens: list[int]
-    rewarded: bool = False
     uids: dict[str, int] = field(default_factory=dict)
+    rewarded: bool = False
 
     @property
     def rows(self) -> int:
         """Trajectories of it."""
         return len(self.response_tokens)
-
-    def __post_init__(self) -> None:
-        self.uids = {uid: group for group, uid in enumerate(self.groups.uids or ())}
-
-
-def prompt_names(span: int, groups: Groups) -> list[str]:
-    """Name of the prompt of each group."""
-    if groups.uids is not None:
-        return groups.uids
-    count = groups.of_rows[-1] + 1 if groups.of_rows else 0
-    return [f"{span}-{group}" for group in range(count)]
 
 
 def find(
@@ -117,21 +77,22 @@ def find(
     for a batch of another size.
     """
     prompts = tensor(data, "prompts")
-    chosen = [] if prompts is None else [one for one in generations if one.rows == len(prompts)]
-    found = lengths(data) if chosen else None
-    if found is None:
+    rows = None if prompts is None else len(prompts)
+    candidates = [generation for generation in generations if generation.rows == rows]
+    tokens = lengths(data) if candidates else None
+    if tokens is None:
         return None
-    for generation in chosen:
-        rows = match(generation, data, found, order)
-        if rows is not None:
-            return generation, rows
+    for generation in candidates:
+        places = match(generation, data, tokens, order)
+        if places is not None:
+            return generation, places
     return None
 
 
 def match(
     generation: Generation,
     data: Any,
-    found: tuple[list[int], list[int]],
+    tokens: tuple[list[int], list[int]],
     order: Sequence[int] | None,
 ) -> list[int] | None:
     """Row of the generation in each row of ``data``; None if it is not certain that they are it.
@@ -141,16 +102,16 @@ def match(
     Args:
         generation: Whose rows they may be.
         data: A ``DataProto`` with the tensors of a generation.
-        found: Lengths of its prompts and responses, tokens.
+        tokens: Lengths of its prompts and responses.
         order: Row that each row was before it was moved; None if none was.
     """
     rows = generation.rows
-    if len(found[1]) != rows:
+    if len(tokens[1]) != rows:
         return None
     places = list(range(rows)) if order is None else list(order)
     if sorted(places) != list(range(rows)):
         return None
-    for place, prompt, response in zip(places, *found, strict=True):
+    for place, prompt, response in zip(places, *tokens, strict=True):
         if generation.prompt_tokens[place] != prompt:
             return None
         if generation.response_tokens[place] != response:
@@ -164,7 +125,7 @@ def match(
         group = generation.groups.of_rows[place]
         if learnt.setdefault(known[uid], group) != group:
             return None
-    if len(learnt) != len(generation.names):
+    if len(learnt) != len(generation.groups.names):
         return None
     generation.uids = learnt
     return places

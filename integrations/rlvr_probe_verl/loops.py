@@ -2,26 +2,26 @@
 
 The controller sends each worker a chunk of its batch; the worker runs one agent loop per row. What
 joins a row of the controller with a trajectory here is a key that both sides know from what verl
-itself sent: the uid of the prompt, the worker, the row of the chunk. Rows are told by the object
+itself sent: the uid of the prompt, the worker, the row of the chunk. Rows are known by the object
 that verl made for each, never by counting calls, so that none takes the place of another.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter import Call, HookPoint, actors
+from rlvr_probe.adapter.controller import instrument_once
+from rlvr_probe.adapter.conversation import LENGTHS
 from rlvr_probe.model.names import TRAJECTORY
-from rlvr_probe.reading import argument, attribute, digest, mask_runs, number
+from rlvr_probe.reading import argument, attribute, digest, mask_runs, number, option, size
 from rlvr_probe.releases import Dated
 from rlvr_probe_verl.conversation import CURRENT, Conversation, Output, was_cut
-from rlvr_probe_verl.reading import option
 from rlvr_probe_verl.requests import CLIENT, engine_of, find_engines
 from rlvr_probe_verl.tools import INTERACT, USE
 
@@ -80,21 +80,19 @@ def _chunk_known(call: Call) -> None:
 @cache
 def worker_number() -> int | None:
     """Which of the manager's workers this process is, from the name that verl gave its actor."""
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    name = ray.get_runtime_context().get_actor_name()
-    found = re.match(r"agent_loop_worker_(\d+)(_|$)", name or "")
-    return None if found is None else int(found[1])
+    ray = actors.context()
+    name = None if ray is None else ray.get_actor_name()
+    worker = re.match(r"agent_loop_worker_(\d+)(_|$)", name or "")
+    return None if worker is None else int(worker[1])
 
 
 def row_name(uid: object, row: int | None) -> str | None:
-    """What names a row of the current chunk in every process; None if anything is not known."""
+    """What names a row of the current chunk in every process; None if anything is unknown."""
     chunk, worker = _CHUNK.get(), worker_number()
     if chunk is None or worker is None or row is None:
         return None
-    named = "-" if uid is None else digest(uid)
-    return f"{named}/{chunk.number}/{worker}/{row}"
+    prompt = "-" if uid is None else digest(uid)
+    return f"{prompt}/{chunk.number}/{worker}/{row}"
 
 
 # ---------------------------------------------------------------- one trajectory
@@ -110,30 +108,15 @@ def _begin(call: Call) -> None:
         chunk = _CHUNK.get()
         info = argument(call, 2, "trajectory")
         name = row_name(uid, None if chunk is None else chunk.rows.get(id(info)))
-    _open(call, Conversation(name, session is not None, call.span))
-
-
-def _open(call: Call, conversation: Conversation) -> None:
-    conversation.verified = conversation.span
-    call.state = (conversation, CURRENT.get())
-    CURRENT.set(conversation)
+    numbered = session is not None
+    CURRENT.enter(call, Conversation(call.span, name, numbered=numbered, verified=call.span))
 
 
 def _end(call: Call) -> None:
-    if isinstance(call.state, tuple):
-        CURRENT.set(call.state[1])
+    CURRENT.leave(call)
 
 
-_ATTRIBUTES = (
-    "key",
-    "engine",
-    "policy_version_min",
-    "policy_version_max",
-    "prompt_tokens",
-    "response_tokens",
-    "loss_runs",
-    "truncated",
-)
+_ATTRIBUTES = ("key", "engine", *LENGTHS)
 
 
 def _read(call: Call) -> tuple[Any, ...]:
@@ -141,7 +124,7 @@ def _read(call: Call) -> tuple[Any, ...]:
     outputs = conversation.outputs or []
     if len(outputs) > 1:  # each of them has a span of its own: its turns are those of all
         return _values(conversation, None, None)
-    return _values(conversation, outputs[0] if outputs else None, conversation.key())
+    return _values(conversation, outputs[0] if outputs else None, conversation.name())
 
 
 def _values(conversation: Conversation, output: Output | None, key: str | None) -> tuple[Any, ...]:
@@ -157,7 +140,7 @@ def _place_begin(call: Call) -> None:
     chunk = _CHUNK.get()
     place = (call.kwargs.get("sample_index"), call.kwargs.get("rollout_n"))
     row = None if chunk is None else chunk.places.get(place)
-    _open(call, Conversation(None, False, call.span, row))
+    CURRENT.enter(call, Conversation(call.span, row=row, verified=call.span))
 
 
 def _is_trajectory(call: Call) -> bool:
@@ -173,10 +156,8 @@ def _loop_made(call: Call) -> None:
     client = attribute(loop, "server_manager")
     if call.error is not None:
         return
-    for owner, points in ((loop, (RUN, USE, INTERACT)), (client, CLIENT)):
-        state = probe.state(type(owner))
-        if "hooked" not in state:
-            state["hooked"] = probe.instrument(owner, points)
+    instrument_once(probe, loop, (RUN, USE, INTERACT))
+    instrument_once(probe, client, CLIENT)
     find_engines(probe, client)
 
 
@@ -187,7 +168,7 @@ def _run_begin(call: Call) -> None:
         conversation.loop = call.state = call.args[0]
         conversation.client = attribute(call.args[0], "server_manager")
         if conversation.row is not None:  # 0.5 has no uid yet
-            conversation.name = row_name(call.kwargs.get("uid"), conversation.row)
+            conversation.key = row_name(call.kwargs.get("uid"), conversation.row)
 
 
 def _run_end(call: Call) -> None:
@@ -197,40 +178,31 @@ def _run_end(call: Call) -> None:
     conversation.loop = conversation.client = None
     if call.error is not None:
         return
-    found = call.result if isinstance(call.result, list) else [call.result]
-    conversation.outputs = [_output(loop, conversation, output) for output in found]
-    if len(found) > 1:
-        _tell_outputs(call, conversation)
+    outputs = call.result if isinstance(call.result, list) else [call.result]
+    conversation.outputs = [_output(loop, conversation, output) for output in outputs]
+    if len(outputs) > 1:
+        _record_outputs(call, conversation)
 
 
-def _tell_outputs(call: Call, conversation: Conversation) -> None:
-    """Several training samples of one conversation (V1): each has its key and its lengths."""
+def _record_outputs(call: Call, conversation: Conversation) -> None:
+    """Several samples of one conversation (V1): each has its key and its lengths."""
     spans = list[int]()
     for index, output in enumerate(conversation.outputs or ()):
-        values = _values(conversation, output, conversation.key(index))
-        span = call.probe.record(
-            TRAJECTORY,
-            call.start_ns,
-            call.end_ns,
-            dict(zip(_ATTRIBUTES, values, strict=True)),
-            parent=conversation.span,
-        )
-        spans.append(span)
+        values = _values(conversation, output, conversation.name(index))
+        named = dict(zip(_ATTRIBUTES, values, strict=True))
+        start, end = call.start_ns, call.end_ns
+        spans.append(call.probe.record(TRAJECTORY, start, end, named, parent=conversation.span))
     # verl verifies the last one; what that gives is the reward of all.
     *others, conversation.verified = spans
     conversation.sharing = [span for span in others if span]
 
 
 def _output(loop: Any, conversation: Conversation, output: Any) -> Output:
-    prompt, response = attribute(output, "prompt_ids"), attribute(output, "response_ids")
+    prompt, response = size(attribute(output, "prompt_ids")), attribute(output, "response_ids")
     if not isinstance(response, list):
-        return Output(_length(prompt), None, None, None)
+        return Output(prompt, None, None, None)
     runs = mask_runs(attribute(output, "response_mask"), len(response))
-    return Output(_length(prompt), len(response), runs, _truncated(loop, conversation, response))
-
-
-def _length(ids: Any) -> int | None:
-    return len(ids) if isinstance(ids, list) else None
+    return Output(prompt, len(response), runs, _truncated(loop, conversation, response))
 
 
 def _truncated(loop: Any, conversation: Conversation, response: list[Any]) -> int | None:
@@ -243,7 +215,7 @@ def _truncated(loop: Any, conversation: Conversation, response: list[Any]) -> in
     ends = frozenset([end]) if isinstance(end, int) else frozenset[int]()
     cut = was_cut(response, cap, ends, conversation.stop)
     if cut == 0 and conversation.turns and conversation.asked == conversation.turns - 1:
-        # Tools were called, and what they said was left out, for want of room. Loops of users' own
+        # Tools were called, and what they said was dropped, for want of room. Loops of users' own
         # may have other reasons.
         own = type(loop).__module__.startswith("verl.")
         return int(not conversation.broken) if own else None
@@ -251,6 +223,13 @@ def _truncated(loop: Any, conversation: Conversation, response: list[Any]) -> in
 
 
 RUN = HookPoint("run", before=_run_begin, after=_run_end)
+
+_CHUNK_INFO = HookPoint(
+    f"{_MODULE}:get_trajectory_info",
+    before=_chunk_begin,
+    after=_chunk_known,
+    parameters=("step", "index", "validate"),
+)
 
 _TRAJECTORY = HookPoint(
     f"{_MODULE}:AgentLoopWorker._run_agent_loop",
@@ -262,34 +241,22 @@ _TRAJECTORY = HookPoint(
     parameters=("sampling_params", "trajectory"),
 )
 
+# The worker of 0.5 is defined under ray.remote and goes by value. That of 0.6 has a base that does
+# not, but Ray took the base's methods before this module was there to be hooked: were one replaced,
+# the original would go by value, and with it a copy of the registry of agent loops. This surrounds
+# all that either does for one trajectory.
+_TRACED = replace(
+    _TRAJECTORY,
+    target="verl.utils.rollout_trace:rollout_trace_attr",
+    before=_place_begin,
+    when=_is_trajectory,
+    parameters=(),
+)
+
 LOOPS = (
-    Dated(
-        HookPoint(
-            f"{_MODULE}:get_trajectory_info",
-            before=_chunk_begin,
-            after=_chunk_known,
-            parameters=("step", "index", "validate"),
-        ),
-        since="0.5",
-    ),
-    # The worker of 0.5 is defined under ray.remote and goes by value. That of 0.6 has a base that
-    # does not, but Ray took the base's methods before this module was there to be hooked: were one
-    # replaced, the original would go by value, and with it a copy of the registry of agent loops.
-    # This surrounds all that either does for one trajectory.
-    Dated(
-        HookPoint(
-            "verl.utils.rollout_trace:rollout_trace_attr",
-            TRAJECTORY,
-            _ATTRIBUTES,
-            _read,
-            before=_place_begin,
-            after=_end,
-            when=_is_trajectory,
-        ),
-        since="0.5",
-        until="0.7",
-    ),
-    Dated(_TRAJECTORY, since="0.7"),
-    Dated(HookPoint(f"{_MODULE}:AgentLoopBase.__init__", after=_loop_made), since="0.5"),
+    Dated(_CHUNK_INFO, "0.5"),
+    Dated(_TRACED, "0.5", "0.7"),
+    Dated(_TRAJECTORY, "0.7"),
+    Dated(HookPoint(f"{_MODULE}:AgentLoopBase.__init__", after=_loop_made), "0.5"),
 )
 """Hooked in the workers when their modules are imported."""

@@ -9,32 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_probe.reading import attribute
+from rlvr_probe.reading import attribute, option
 
-__all__ = [
-    "column",
-    "lengths",
-    "loss_runs",
-    "option",
-    "row_sums",
-    "size",
-    "tensor",
-    "truncated",
-]
-
-
-def option(config: Any, path: str) -> Any:
-    """``config.a.b`` for the path ``"a.b"``, of a mapping or of OmegaConf; None if missing."""
-    for name in path.split("."):
-        get = getattr(config, "get", None)
-        config = get(name, None) if callable(get) else getattr(config, name, None)
-    return config
+__all__ = ["batch_rows", "column", "lengths", "loss_runs", "row_sums", "tensor", "truncated"]
 
 
 _BATCHES = frozenset({"DataProto", "TensorDict", "KVBatchMeta", "BatchMeta"})
 
 
-def size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
+def batch_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
     """Rows of the first batch among the arguments of a call; None if there is none."""
     for value in (*args, *kwargs.values()):
         if any(kind.__name__ in _BATCHES for kind in type(value).__mro__):
@@ -48,20 +31,20 @@ def size(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
 
 
 def column(data: Any, name: str) -> list[Any] | None:
-    """A column of a ``DataProto`` that is no tensor; None if it has none of this name."""
-    held = option(attribute(data, "non_tensor_batch"), name)
-    return None if held is None else list(held)
+    """A column of a ``DataProto`` outside of its tensors; None if it has none of this name."""
+    values = option(attribute(data, "non_tensor_batch"), name)
+    return None if values is None else list(values)
 
 
 def tensor(data: Any, name: str) -> Any:
     """A tensor (rows x tokens) of a ``DataProto`` that lies in host memory; None for any other."""
-    held = option(attribute(data, "batch"), name)
-    on_host = attribute(held, "device", "type") == "cpu"
-    return held if on_host and attribute(held, "ndim") == 2 else None
+    values = option(attribute(data, "batch"), name)
+    on_host = attribute(values, "device", "type") == "cpu"
+    return values if on_host and attribute(values, "ndim") == 2 else None
 
 
 def lengths(data: Any) -> tuple[list[int], list[int]] | None:
-    """Tokens of the prompt and of the response in each row, padding left out; None if unknown."""
+    """Tokens of the prompt and of the response in each row, without padding; None if unknown."""
     prompts, mask = tensor(data, "prompts"), tensor(data, "attention_mask")
     if prompts is None or mask is None:
         return None
@@ -82,14 +65,14 @@ def loss_runs(data: Any, response_tokens: list[int]) -> list[list[int]] | None:
     inside = mask.bool()
     first = inside[:, 0].tolist()
     runs: list[list[int]] = [[] if starts else [0] for starts in first]
-    begun = [0] * len(runs)
+    ends = [0] * len(runs)
     for row, before in (inside[:, 1:] != inside[:, :-1]).nonzero().tolist():
         if before + 1 < response_tokens[row]:
-            runs[row].append(before + 1 - begun[row])
-            begun[row] = before + 1
+            runs[row].append(before + 1 - ends[row])
+            ends[row] = before + 1
     for row, length in enumerate(response_tokens):
-        if length > begun[row]:
-            runs[row].append(length - begun[row])
+        if length > ends[row]:
+            runs[row].append(length - ends[row])
         elif not length:
             runs[row] = []
     return runs

@@ -13,23 +13,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.actors import actor_id, context
+from rlvr_probe.adapter.conversation import TURN_ATTRIBUTES, Version, turn_values
 from rlvr_probe.model.names import TURN
-from rlvr_probe.reading import argument, attribute, digest, number
+from rlvr_probe.reading import argument, attribute, number, size
 from rlvr_probe.releases import Dated
-from rlvr_probe_verl.conversation import CURRENT, Conversation, Version
+from rlvr_probe_verl.conversation import CURRENT, Conversation
 
-__all__ = [
-    "ACQUIRE",
-    "CHOOSE",
-    "CLIENT",
-    "GENERATE",
-    "NAME",
-    "REQUESTS",
-    "engine_of",
-    "find_engines",
-    "replica_of",
-]
-
+__all__ = ["ACQUIRE", "CHOOSE", "CLIENT", "GENERATE", "NAME", "REQUESTS"]
+__all__ += ["engine_of", "find_engines", "replica_of"]
 
 _NAMES: ContextVar[list[Any] | None] = ContextVar("rlvr_probe_verl_names", default=None)
 """Ids that engines were given for the turn of this context; None outside of turns."""
@@ -52,26 +44,21 @@ def _turn_begin(call: Call) -> None:
     conversation = _current(call)
     if conversation is None:
         return
-    prompt = argument(call, 2, "prompt_ids")
     # Counted now: verl 0.5 adds the answer to this very list.
-    sent = len(prompt) if isinstance(prompt, list) else None
+    sent = size(argument(call, 2, "prompt_ids"))
     names = list[Any]()
-    call.state = (conversation, conversation.turns, sent, names)
+    call.state = (conversation, conversation.start_turn(), sent, names)
     _NAMES.set(names)
-    conversation.turns += 1
-    conversation.stop = None
 
 
 def _read_turn(call: Call) -> tuple[Any, ...]:
     conversation, turn, sent, names = call.state
     result = call.result
     tokens = result if isinstance(result, list) else attribute(result, "token_ids")
-    got = len(tokens) if isinstance(tokens, list) else None
     cached = number(_extra(result).get("num_cached_tokens"))
     # A client that asked several times has no one request.
     name = names[0] if len(names) == 1 else None
-    request = digest(name) if isinstance(name, str) else None
-    return conversation.span, 1, turn, sent, got, cached, request
+    return turn_values(conversation, turn, sent, size(tokens), cached, name)
 
 
 def _named(call: Call) -> None:
@@ -86,10 +73,8 @@ def _turn_end(call: Call) -> None:
     _NAMES.set(None)
     if call.error is not None:
         return
-    conversation = call.state[0]
     stop = attribute(call.result, "stop_reason")
-    conversation.stop = stop if isinstance(stop, str) else None
-    conversation.versions.append(_version(_extra(call.result)))
+    call.state[0].end_turn(stop, _version(_extra(call.result)))
 
 
 def _extra(output: Any) -> dict[str, Any]:
@@ -98,9 +83,9 @@ def _extra(output: Any) -> dict[str, Any]:
 
 
 def _version(extra: dict[str, Any]) -> Version | None:
-    told = number(extra.get("global_steps"))
+    only = number(extra.get("global_steps"))
     low, high = number(extra.get("min_global_steps")), number(extra.get("max_global_steps"))
-    low, high = told if low is None else low, told if high is None else high
+    low, high = only if low is None else low, only if high is None else high
     return None if low is None or high is None else (low, high)
 
 
@@ -133,25 +118,19 @@ def _number_of(probe: Probe, client: Any, chosen: Any) -> Any:
     known = attribute(client, "_server_id_to_handle")
     if isinstance(known, dict):  # 0.7.1: in the order of replicas
         return next((at for at, address in enumerate(known) if address == chosen[0]), None)
-    actor = _actor_id(chosen[1])
+    actor = actor_id(chosen[1])
     if actor is not None and actor not in _ENGINES.numbers:
         _ask_ray(probe, _MOST_ASKED)
     return actor
 
 
-def _actor_id(handle: Any) -> str | None:
-    actor = attribute(handle, "_actor_id")
-    to_hex = getattr(actor, "hex", None)
-    return str(to_hex()) if callable(to_hex) else None
-
-
 def engine_of(conversation: Conversation) -> int | None:
-    """The one engine that served all of it; None if there were several, or it is not known."""
-    found = {
+    """The one engine that served all of it; None if there were several, or it is unknown."""
+    replicas = {
         engine if isinstance(engine, int) else _ENGINES.numbers.get(engine)
         for engine in conversation.engines
     }
-    return found.pop() if len(found) == 1 else None
+    return replicas.pop() if len(replicas) == 1 else None
 
 
 class _Engines:
@@ -179,14 +158,14 @@ _SERVER = re.compile(r"\w*server_(\d+)(?:_0)?")
 
 def find_engines(probe: Probe, client: Any) -> None:
     """Find out which replica each server is, once, where ``client`` does not know it."""
-    told = isinstance(attribute(client, "_server_id_to_handle"), dict)
-    if not told and attribute(client, "_load_balancer") is not None:
+    known = isinstance(attribute(client, "_server_id_to_handle"), dict)
+    if not known and attribute(client, "_load_balancer") is not None:
         _ask_ray(probe, 1)
 
 
 def _ask_ray(probe: Probe, most: int) -> None:
-    engines, ray = _ENGINES, sys.modules.get("ray")
-    if ray is None or engines.asking or engines.asked >= most or not ray.is_initialized():
+    engines = _ENGINES
+    if engines.asking or engines.asked >= most or context() is None:
         return
     engines.asked += 1
     engines.asking = True
@@ -204,7 +183,7 @@ def _ask() -> None:
         for name in ray.util.list_named_actors():
             replica = replica_of(name)
             if replica is not None:
-                actor = _actor_id(ray.get_actor(name))
+                actor = actor_id(ray.get_actor(name))
                 if actor is not None:
                     _ENGINES.numbers[actor] = replica
     finally:
@@ -216,14 +195,14 @@ def replica_of(name: str) -> int | None:
 
     A replica over several nodes has one server per node, and answers from its first.
     """
-    found = _SERVER.fullmatch(name)
-    return None if found is None else int(found[1])
+    server = _SERVER.fullmatch(name)
+    return None if server is None else int(server[1])
 
 
 GENERATE = HookPoint(
     "generate",
     TURN,
-    ("batch", "samples", "turn", "prompt_tokens", "response_tokens", "cached_tokens", "request"),
+    TURN_ATTRIBUTES,
     _read_turn,
     before=_turn_begin,
     after=_turn_end,
@@ -236,15 +215,11 @@ NAME = HookPoint("_vllm_request_id", after=_named)
 CLIENT = (GENERATE, CHOOSE, ACQUIRE, NAME)
 """Methods of the client that an agent loop asks; no release has all of the last three."""
 
-REQUESTS = (
-    Dated(
-        HookPoint(
-            "verl.experimental.agent_loop.agent_loop:AsyncLLMServerManager.__init__",
-            before=_servers_given,
-            parameters=("config", "server_handles"),
-        ),
-        since="0.5",
-        until="0.7.1",
-    ),
+_SERVERS = HookPoint(
+    "verl.experimental.agent_loop.agent_loop:AsyncLLMServerManager.__init__",
+    before=_servers_given,
+    parameters=("config", "server_handles"),
 )
+
+REQUESTS = (Dated(_SERVERS, "0.5", "0.7.1"),)
 """Hooked in the workers when their modules are imported."""

@@ -13,50 +13,44 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import REWARD_FN, REWARDS
-from rlvr_probe.reading import argument, attribute, rewards
-from rlvr_probe_verl.controller import Controller, controller_of, is_controller, learn, trainer
+from rlvr_probe.adapter.emit import emit_rewards
+from rlvr_probe.model.names import REWARD_FN
+from rlvr_probe.reading import argument, attribute, option
+from rlvr_probe_verl.controller import Controller, config_of, reward_function, verifier
 from rlvr_probe_verl.generations import Generation, find
-from rlvr_probe_verl.reading import option, row_sums, tensor
-from rlvr_probe_verl.session import reward_function, verifier
+from rlvr_probe_verl.reading import row_sums, tensor
 
-__all__ = ["TRAINER", "WORKERS", "rows_of", "tell_scores"]
+__all__ = ["TRAINER", "WORKERS", "record_scores", "rows_of"]
 
 
 def rows_of(controller: Controller, data: Any) -> tuple[Generation, list[int]] | None:
     """The generation that a batch holds, and which of its rows each row is; None if none is."""
     mode = "eval" if controller.evaluation else "train"
-    mine = (one for one in reversed(controller.generations) if one.mode == mode)
-    return find(mine, data, controller.order_of(data))
+    candidates = reversed(controller.generated_for(mode))
+    return find(candidates, data, controller.order_of(data))
 
 
-def _tell(
+def _record(
     probe: Probe,
-    generation: Generation,
-    rows: Sequence[int],
-    sums: Sequence[float | None] | None,
+    scored: tuple[Generation, list[int]],
+    scores: Sequence[float | None] | None,
     function: str | None,
 ) -> None:
-    if sums is None or len(sums) != len(rows) or generation.rewarded:
+    generation, rows = scored
+    if scores is None or len(scores) != len(rows) or generation.rewarded:
         return
     generation.rewarded = True
     column: list[float | None] = [None] * len(rows)
-    for row, value in zip(rows, sums, strict=True):
+    for row, value in zip(rows, scores, strict=True):
         column[row] = value
-    told = {
-        "batch": generation.span,
-        "function": function,
-        "index": 0,
-        **rewards(column),
-    }
-    probe.emit(REWARDS, told, parent=generation.span)
+    emit_rewards(probe, generation.span, function, column)
 
 
 # ---------------------------------------------------------------- reward managers
 
 
 def _learn(call: Call) -> None:
-    learn(call)
+    Controller.learn(call)
     for name in ("reward_fn", "val_reward_fn"):
         manager = attribute(call.args[0], name)
         # The class of a function cannot be hooked.
@@ -65,31 +59,33 @@ def _learn(call: Call) -> None:
             call.probe.instrument(manager, [_MANAGER, *verifies])
 
 
+def _is_unknown(call: Call) -> bool:
+    return Controller.trainer() is not call.args[0]
+
+
 def _scores(call: Call) -> bool:
     # What has been scored already, the manager only hands out.
-    return is_controller(call) and tensor(argument(call, 1, "data"), "rm_scores") is None
+    return Controller.is_here(call) and tensor(argument(call, 1, "data"), "rm_scores") is None
 
 
 def _verifies(call: Call) -> bool:
     # Managers call it themselves.
-    return _scores(call) and not controller_of(call.probe).scoring
+    return _scores(call) and not Controller.of(call.probe).scoring
 
 
 def _score_begin(call: Call) -> None:
-    controller = controller_of(call.probe)
+    controller = Controller.of(call.probe)
     data = argument(call, 1, "data")
     call.state = None if controller.baseline else rows_of(controller, data)
     controller.scoring = True
 
 
 def _read_score(call: Call) -> tuple[Any, ...]:
-    function = reward_function(attribute(trainer(), "config"))
-    return _batch(call), function, len(argument(call, 1, "data"))
+    return _batch(call), reward_function(config_of()), len(argument(call, 1, "data"))
 
 
 def _read_verified(call: Call) -> tuple[Any, ...]:
-    function = verifier(attribute(trainer(), "config"))
-    return _batch(call), function, len(argument(call, 1, "data"))
+    return _batch(call), verifier(config_of()), len(argument(call, 1, "data"))
 
 
 def _batch(call: Call) -> int | None:
@@ -100,23 +96,19 @@ def _score_end(call: Call) -> None:
     if _ended_scoring(call):
         result = call.result
         values = option(result, "reward_tensor") if isinstance(result, dict) else result
-        generation, rows = call.state
-        function = reward_function(attribute(trainer(), "config"))
-        _tell(call.probe, generation, rows, row_sums(values), function)
+        _record(call.probe, call.state, row_sums(values), reward_function(config_of()))
 
 
 def _verified(call: Call) -> None:
     if _ended_scoring(call):
         # One that is more than a number says so by its name.
         values = [value if isinstance(value, float | int) else None for value in call.result]
-        generation, rows = call.state
-        function = verifier(attribute(trainer(), "config"))
-        _tell(call.probe, generation, rows, values, function)
+        _record(call.probe, call.state, values, verifier(config_of()))
 
 
 def _ended_scoring(call: Call) -> bool:
     """Note that no manager is at work; whether the call scored a batch that is known."""
-    controller = controller_of(call.probe)
+    controller = Controller.of(call.probe)
     controller.scoring = False
     if call.error is not None or controller.baseline or not controller.generations:
         return False
@@ -145,7 +137,7 @@ TRAINER = HookPoint("verl.trainer.ppo.ray_trainer:RayPPOTrainer.__init__", after
 WORKERS = HookPoint(
     "verl.trainer.ppo.ray_trainer:RayPPOTrainer.init_workers",
     before=_learn,
-    when=lambda call: trainer() is not call.args[0],
+    when=_is_unknown,
 )
 """Of a trainer that does not call the constructor of its base: the recipe SPPO."""
 
@@ -153,16 +145,14 @@ WORKERS = HookPoint(
 # ---------------------------------------------------------------- advantages
 
 
-def tell_scores(probe: Probe, controller: Controller, data: Any) -> None:
-    """Record the rewards of a batch that is trained on, if nothing told them before.
+def record_scores(probe: Probe, controller: Controller, data: Any) -> None:
+    """Record the rewards of a batch that is trained on, if nothing did before.
 
     A reward model, or another process, computed them.
     """
-    if all(one.rewarded for one in controller.generations):
+    if all(generation.rewarded for generation in controller.generations):
         return
-    found = rows_of(controller, data)
-    if found is not None:
-        function = reward_function(attribute(trainer(), "config"))
-        generation, rows = found
+    scored = rows_of(controller, data)
+    if scored is not None:
         scores = row_sums(tensor(data, "token_level_scores"))
-        _tell(probe, generation, rows, scores, function)
+        _record(probe, scored, scores, reward_function(config_of()))

@@ -10,38 +10,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.model.names import REWARDS, ROLLOUT, TRAJECTORIES
-from rlvr_probe.reading import argument, attribute, digest, error_of, number, rewards
-from rlvr_probe_verl.controller import (
-    Controller,
-    Where,
-    controller_of,
-    is_controller,
-    named,
-    trainer,
-)
-from rlvr_probe_verl.generations import Generation, Groups, prompt_names
-from rlvr_probe_verl.reading import (
-    column,
-    lengths,
-    loss_runs,
-    option,
-    row_sums,
-    tensor,
-    truncated,
-)
-from rlvr_probe_verl.session import reward_function
+from rlvr_probe.adapter.controller import Where, named
+from rlvr_probe.adapter.emit import emit_rewards, emit_trajectories
+from rlvr_probe.model.names import ROLLOUT
+from rlvr_probe.reading import argument, attribute, digest, error_of, number, option, size
+from rlvr_probe_verl.controller import Controller, config_of, reward_function
+from rlvr_probe_verl.generations import Generation, groups_by_size, groups_by_uid
+from rlvr_probe_verl.reading import column, lengths, loss_runs, row_sums, tensor, truncated
 
-__all__ = ["MANAGER", "PADDING", "Begun", "engines", "generation_begin", "generation_end"]
+__all__ = ["MANAGER", "PADDING", "Pending", "engines", "generation_begin", "generation_end"]
 
 
 @dataclass(slots=True)
-class Begun:
+class Pending:
     """A generation while it is made.
 
     Attributes:
         span: Rollout span.
-        own: Whether that was begun for it, within none of verl's timers.
+        own: Whether that was started for it, within none of verl's timers.
         where: Its place.
         rows: Rows that were sent.
         kept: Which of them are trajectories: not what fills up a batch, nor a baseline.
@@ -56,9 +42,9 @@ class Begun:
     uids: list[str] | None
 
 
-def generation_begin(probe: Probe, prompts: Any) -> Begun | None:
+def generation_begin(probe: Probe, prompts: Any) -> Pending | None:
     """Before a generation; None if nothing of it is a trajectory."""
-    controller = controller_of(probe)
+    controller = Controller.of(probe)
     facts = attribute(prompts, "meta_info")
     if not isinstance(facts, dict) or controller.session is None:
         return None
@@ -72,14 +58,9 @@ def generation_begin(probe: Probe, prompts: Any) -> Begun | None:
     span = probe.begin(ROLLOUT, step=step, activate=True) if own else controller.rollout
     uids = column(prompts, "uid")
     known = {uid: digest(uid) for uid in set(uids or ())}
-    return Begun(
-        span,
-        own,
-        where,
-        len(prompts),
-        _trajectories(controller, prompts),
-        None if uids is None else [known[uid] for uid in uids],
-    )
+    names = None if uids is None else [known[uid] for uid in uids]
+    rows = _trajectories(controller, prompts)
+    return Pending(span, own, where, len(prompts), rows, names)
 
 
 def _trajectories(controller: Controller, prompts: Any) -> list[int]:
@@ -92,7 +73,7 @@ def _trajectories(controller: Controller, prompts: Any) -> list[int]:
 
 def generation_end(
     call: Call,
-    begun: Begun,
+    pending: Pending,
     output: Any,
     engine: list[int] | None = None,
     keys: list[str] | None = None,
@@ -101,98 +82,76 @@ def generation_end(
 
     Args:
         call: What made it.
-        begun: What was known before.
+        pending: What was known before.
         output: What it returned.
         engine: Rollout engine of each row that was returned; None if that is not known here.
         keys: Key of each row that was sent.
     """
     probe, error = call.probe, error_of(call)
     try:
-        found = None if error is not None else lengths(output)
-        if found is not None:
-            _tell(probe, begun, output, found, engine, keys)
+        tokens = None if error is not None else lengths(output)
+        if tokens is not None:
+            _record(probe, pending, output, tokens, engine, keys)
     finally:
-        if begun.own:
-            values = {**named(begun.where), "samples": len(begun.kept)}
-            probe.end(begun.span, values, error)
+        if pending.own:
+            values = {**named(pending.where), "samples": len(pending.kept)}
+            probe.end(pending.span, values, error)
 
 
-def _tell(
+def _record(
     probe: Probe,
-    begun: Begun,
+    pending: Pending,
     output: Any,
-    found: tuple[list[int], list[int]],
+    tokens: tuple[list[int], list[int]],
     engine: list[int] | None,
     keys: list[str] | None,
 ) -> None:
-    controller, owner = controller_of(probe), trainer()
-    config = attribute(owner, "config")
-    each, rest = divmod(len(found[1]), begun.rows)
+    controller, config = Controller.of(probe), config_of()
+    each, rest = divmod(len(tokens[1]), pending.rows)
     if rest or not each:
-        raise LookupError(f"{len(found[1])} rows came of {begun.rows}")
+        raise LookupError(f"{len(tokens[1])} rows came of {pending.rows}")
     # 0.4: the engine itself makes several rows of each that it is sent.
-    rows = [row * each + more for row in begun.kept for more in range(each)]
-    prompt_tokens, response_tokens = ([tokens[row] for row in rows] for tokens in found)
-    if begun.uids is not None:
-        groups = Groups.by_uid([begun.uids[row // each] for row in rows])
+    rows = [row * each + more for row in pending.kept for more in range(each)]
+
+    def chosen(values: list[Any] | None) -> list[Any] | None:
+        return values and [values[row] for row in rows]
+
+    if pending.uids is not None:
+        groups = groups_by_uid([pending.uids[row // each] for row in rows])
+        uids = {uid: group for group, uid in enumerate(groups.names)}
     else:
-        path = "val_kwargs.n" if begun.where[2] == "eval" else "n"
-        told = number(option(config, f"actor_rollout_ref.rollout.{path}")) or 1
-        groups = Groups.by_size(len(rows), each if each > 1 else told)
-    generation = Generation(
-        begun.span,
-        begun.where[2],
-        groups,
-        prompt_names(begun.span, groups),
-        prompt_tokens,
-        response_tokens,
-    )
-    eos = number(owner, "tokenizer", "eos_token_id")
-    columns = {
-        "groups": None if groups.even else groups.of_rows,
-        "engines": engine,
-        "keys": keys,
-        "loss_runs": loss_runs(output, found[1]),
-        "truncated": truncated(output, found[1], eos),
-    }
+        path = "val_kwargs.n" if pending.where[2] == "eval" else "n"
+        samples = number(option(config, f"actor_rollout_ref.rollout.{path}")) or 1
+        groups = groups_by_size(pending.span, len(rows), each if each > 1 else samples)
+        uids = {}
+    prompts, responses = ([length[row] for row in rows] for length in tokens)
+    eos = number(Controller.trainer(), "tokenizer", "eos_token_id")
     values = {
-        **named(begun.where),
-        "batch": begun.span,
-        "ordinal": controller.ordinal(begun.where),
+        **named(pending.where),
+        "batch": pending.span,
+        "ordinal": controller.ordinal(pending.where),
         "offset": 0,
         "total": len(rows),
         "group_size": groups.size,
-        "prompts": generation.names,
-        "prompt_tokens": prompt_tokens,
-        "response_tokens": response_tokens,
+        "groups": None if groups.even else groups.of_rows,
+        "prompts": groups.names,
+        "prompt_tokens": prompts,
+        "response_tokens": responses,
+        "engines": chosen(engine),
+        "keys": chosen(keys),
+        "loss_runs": chosen(loss_runs(output, tokens[1])),
+        "truncated": chosen(truncated(output, tokens[1], eos)),
     }
-    whole = rows == list(range(len(found[1])))
-    for name, given in columns.items():
-        if given is not None:
-            chosen = name == "groups" or whole
-            values[name] = given if chosen else [given[row] for row in rows]
-    probe.emit(TRAJECTORIES, values, parent=begun.span)
+    emit_trajectories(probe, pending.span, values)
+    generation = Generation(pending.span, pending.where[2], groups, prompts, responses, uids)
     controller.remember(generation)
-    if begun.where[2] == "train":
+    if pending.where[2] == "train":
         controller.samples = len(rows)
-    _tell_scores(probe, generation, output, rows, config)
-
-
-def _tell_scores(
-    probe: Probe, generation: Generation, output: Any, rows: list[int], config: Any
-) -> None:
-    """Record the rewards that came with the trajectories: their agent loops asked for them."""
-    sums = row_sums(tensor(output, "rm_scores"))
-    if sums is None:
-        return
-    generation.rewarded = True
-    values = {
-        "batch": generation.span,
-        "function": reward_function(config),
-        "index": 0,
-        **rewards([sums[row] for row in rows]),
-    }
-    probe.emit(REWARDS, values, parent=generation.span)
+    # Those that came with the trajectories: their agent loops asked for them.
+    scores = row_sums(tensor(output, "rm_scores"))
+    if scores is not None:
+        generation.rewarded = True
+        emit_rewards(probe, pending.span, reward_function(config), [scores[row] for row in rows])
 
 
 def engines(sent: int, returned: int, ranks: int, tp: int) -> list[int] | None:
@@ -221,23 +180,23 @@ def _manager_begin(call: Call) -> None:
 
 
 def _manager_end(call: Call) -> None:
-    before, begun = call.state
-    if begun is None:
+    before, pending = call.state
+    if pending is None:
         return
-    workers = attribute(call.args[0], "agent_loop_workers")
+    workers = size(attribute(call.args[0], "agent_loop_workers"))
     keys = None
-    if isinstance(workers, list) and workers and begun.rows % len(workers) == 0:
-        part = begun.rows // len(workers)
-        uids = begun.uids or ["-"] * begun.rows
+    if workers and pending.rows % workers == 0:
+        part = pending.rows // workers
+        uids = pending.uids or ["-"] * pending.rows
         keys = [f"{uid}/{before}/{row // part}/{row % part}" for row, uid in enumerate(uids)]
-    generation_end(call, begun, call.result, keys=keys)
+    generation_end(call, pending, call.result, keys=keys)
 
 
 MANAGER = HookPoint(
     "verl.experimental.agent_loop.agent_loop:AgentLoopManager.generate_sequences",
     before=_manager_begin,
     after=_manager_end,
-    when=is_controller,
+    when=Controller.is_here,
     parameters=("prompts",),
 )
 """Agent loops generate a batch. verl >= 0.5."""
@@ -249,13 +208,13 @@ MANAGER = HookPoint(
 def _padded(call: Call) -> None:
     if call.error is None:
         data, filled = call.result
-        controller_of(call.probe).remember_padding(data, filled)
+        Controller.of(call.probe).remember_padding(data, filled)
 
 
 PADDING = HookPoint(
     "verl.protocol:pad_dataproto_to_divisor",
     after=_padded,
-    when=is_controller,
+    when=Controller.is_here,
     parameters=("data",),
 )
 """Fills up a batch with rows that are there already, for an evaluation."""

@@ -9,34 +9,18 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import Counter
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.model.names import PROCESS, RPC
-from rlvr_probe.reading import argument, attribute, error_of, number, word
-from rlvr_probe_verl.controller import (
-    IN_RPC,
-    controller_of,
-    is_controller,
-    named,
-    trainer,
-)
+from rlvr_probe.adapter.spans import end_span, start_call
+from rlvr_probe.model.names import PROCESS
+from rlvr_probe.reading import argument, attribute, number, word
+from rlvr_probe_verl.controller import IN_RPC, Controller, facts
 from rlvr_probe_verl.filtering import trained_on
-from rlvr_probe_verl.reading import size, tensor
+from rlvr_probe_verl.reading import batch_rows, tensor
 from rlvr_probe_verl.rollouts import engines, generation_begin, generation_end
-from rlvr_probe_verl.session import facts
 
 __all__ = ["CALLER", "WORKER"]
-
-_calls: Counter[tuple[str, str, str]] = Counter()
-"""Calls so far, by side, group and method."""
-
-
-def _ordinal(side: str, group: str, method: str) -> int:
-    key = (side, group, method)
-    _calls[key] += 1
-    return _calls[key] - 1
 
 
 # ---------------------------------------------------------------- the controller's side
@@ -45,11 +29,11 @@ def _ordinal(side: str, group: str, method: str) -> int:
 def _made(call: Call) -> None:
     group, execute = call.args[0], argument(call, 4, "execute_fn")
     method = str(argument(call, 1, "method_name"))
-    one = attribute(execute, "__name__") == "execute_rank_zero"
+    alone = attribute(execute, "__name__") == "execute_rank_zero"
     call.state = {
         "group": word(attribute(group, "name_prefix")),
         "method": _own_name(group, method),
-        "ranks": 1 if one else number(group, "world_size"),
+        "ranks": 1 if alone else number(group, "world_size"),
         "waits": int(bool(argument(call, 5, "blocking"))),
     }
 
@@ -67,42 +51,32 @@ def _own_name(group: Any, method: str) -> str:
 
 
 def _call_begin(call: Call) -> None:
-    made = call.state["made"]
-    probe = call.probe
-    values: dict[str, Any] = {}
-    step = None
-    if is_controller(call) and controller_of(probe).session is not None:
-        where = controller_of(probe).where()
-        values, step = named(where), where[1]
-    values |= {
-        "side": "caller",
-        **made,
-        "call": _ordinal("caller", made["group"], made["method"]),
-        "samples": size(call.args, call.kwargs),
-    }
-    begun = None
-    if step is not None and made["method"] == "generate_sequences" and call.args:
-        begun = generation_begin(probe, call.args[0])
-    elif step is not None and made["method"] == "update_actor" and call.args:
-        trained_on(probe, call.args[0])
-    span = probe.begin(RPC, detail=made["method"], step=step, activate=True)
-    call.state = (span, values, IN_RPC.set(True), begun)
+    made, probe = call.state["made"], call.probe
+    where = pending = None
+    if Controller.is_here(call) and Controller.of(probe).session is not None:
+        where = Controller.of(probe).where()
+        if made["method"] == "generate_sequences" and call.args:
+            pending = generation_begin(probe, call.args[0])
+        elif made["method"] == "update_actor" and call.args:
+            trained_on(probe, call.args[0])
+    start_call(call, "caller", **made, where=where, samples=batch_rows(call.args, call.kwargs))
+    call.state = (*call.state, IN_RPC.set(True), pending)
 
 
 def _call_end(call: Call) -> None:
-    span, values, token, begun = call.state
+    _, values, token, pending = call.state
     IN_RPC.reset(token)
-    call.probe.end(span, values, error_of(call))
-    if begun is not None:
+    end_span(call)
+    if pending is not None:
         rows = tensor(call.result, "responses")
         engine = None
         if rows is not None and values["ranks"]:
-            engine = engines(begun.rows, len(rows), values["ranks"], _tensor_parallel())
-        generation_end(call, begun, call.result, engine)
+            engine = engines(pending.rows, len(rows), values["ranks"], _tensor_parallel())
+        generation_end(call, pending, call.result, engine)
 
 
 def _tensor_parallel() -> int:
-    tp = facts(trainer())["rollout_tp"]
+    tp = facts(Controller.trainer())["rollout_tp"]
     return tp if isinstance(tp, int) else 1
 
 
@@ -136,16 +110,9 @@ def _is_call(call: Call) -> bool:
 
 def _work_begin(call: Call) -> None:
     method, group = call.state["made"]["method"], os.environ["WG_PREFIX"]
-    values = {
-        "side": "worker",
-        "group": group,
-        "method": method,
-        "call": _ordinal("worker", group, method),
-        "rank": _environment("RANK"),
-        "ranks": _environment("WORLD_SIZE"),
-    }
-    span = call.probe.begin(RPC, detail=method, activate=True)
-    call.state = (span, values, IN_RPC.set(True), None)
+    rank, ranks = _environment("RANK"), _environment("WORLD_SIZE")
+    start_call(call, "worker", group, method, rank=rank, ranks=ranks)
+    call.state = (*call.state, IN_RPC.set(True), None)
 
 
 def _work_end(call: Call) -> None:
@@ -159,9 +126,9 @@ def _work_end(call: Call) -> None:
 def _model_type(worker: Any) -> str | None:
     """Architecture of the model that a worker trains; None if it trains no actor, or unknown."""
     if attribute(worker, "_is_actor") is True:  # a class for each backend
-        found = word(attribute(worker, "actor_model_config", "model_type"))
-        if found is not None:
-            return found
+        model = word(attribute(worker, "actor_model_config", "model_type"))
+        if model is not None:
+            return model
     # Workers around an engine since 0.7.1: what only has a reference has no actor.
     return word(attribute(worker, "actor", "model_config", "hf_config", "model_type"))
 

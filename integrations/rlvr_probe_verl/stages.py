@@ -8,34 +8,17 @@ from a module that has chosen one of three, so each of the three is hooked where
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.controller import named
+from rlvr_probe.adapter.spans import Open, end_span, open_stage
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.reading import argument, error_of
-from rlvr_probe_verl.controller import (
-    Controller,
-    controller_of,
-    is_controller,
-    named,
-    steps_begun,
-)
-from rlvr_probe_verl.session import begin_session, end_session
+from rlvr_probe.releases import within
+from rlvr_probe_verl.controller import OLDEST, Controller, steps_begun
 
-__all__ = [
-    "MSTX_TIMER",
-    "NVTX_TIMER",
-    "NVTX_TIMER_0_4",
-    "SIMPLE_TIMER",
-    "SIMPLE_TIMER_0_4",
-    "STAGES",
-    "TIMER",
-    "TIMER_0_4",
-    "VALIDATE",
-    "VALIDATE_SYNC_V1",
-    "VALIDATE_V1",
-]
+__all__ = ["STAGES", "TIMERS"]
 
 STAGES: dict[str, Name] = {
     "gen": names.ROLLOUT,
@@ -61,59 +44,52 @@ _UPDATES = (names.UPDATE_ACTOR, names.UPDATE_CRITIC)
 
 
 def _is_timed(call: Call) -> bool:
-    return is_controller(call) and argument(call, 0, "name") not in _IGNORED
+    return Controller.is_here(call) and argument(call, 0, "name") not in _IGNORED
 
 
 def _timer_begin(call: Call) -> None:
     probe, label = call.probe, argument(call, 0, "name")
-    controller = controller_of(probe)
+    controller = Controller.of(probe)
     timer = (label, id(argument(call, 1, "timing_raw")))
     # One timer may be made of another, and what it times is timed once.
     if controller.timers and controller.timers[-1] == timer:
         return
     controller.timers.append(timer)
+    name = STAGES.get(label, names.OTHER)
     if label == _STEP:
         _step_begin(probe, controller)
-        call.state = (timer, 0, None)
-        return
-    name = STAGES.get(label, names.OTHER)
-    if name is names.EVAL:
-        call.state = (timer, *_evaluation_begin(probe, controller))
-        return
-    where = controller.where()
-    span = probe.begin(name, step=where[1], activate=True)
-    if name is names.ROLLOUT:
-        controller.rollout, controller.samples = span, None
-    elif name is names.REWARD:
-        controller.reward = span
-    elif name in _UPDATES:
-        controller.updated = True
-    controller.baseline = controller.baseline or label == _BASELINE
-    call.state = (timer, span, named(where))
+        call.state = (0, {}, timer)
+    elif name is names.EVAL:
+        call.state = (*_evaluation_begin(probe, controller), timer)
+    else:
+        span, values = open_stage(probe, name, controller.where())
+        if name is names.ROLLOUT:
+            controller.rollout, controller.samples = span, None
+        controller.updated = controller.updated or name in _UPDATES
+        controller.baseline = controller.baseline or label == _BASELINE
+        call.state = (span, values, timer)
 
 
 def _timer_end(call: Call) -> None:
     if call.state is None:
         return
-    timer, span, values = call.state
-    probe, label = call.probe, timer[0]
-    controller, error = controller_of(probe), error_of(call)
+    timer, label = call.state[2], call.state[2][0]
+    probe, controller, error = call.probe, Controller.of(call.probe), error_of(call)
     controller.timers.remove(timer)
+    name = STAGES.get(label, names.OTHER)
     if label == _STEP:
         _step_end(probe, controller, error)
         return
-    name = STAGES.get(label, names.OTHER)
     if name is names.EVAL:
-        _evaluation_end(probe, controller, span, values, error)
+        _evaluation_end(call, controller)
         return
+    more = {}
     if name is names.ROLLOUT:
-        values = {**values, "samples": controller.samples}
+        more = {"samples": controller.samples}
         controller.rollout = 0
-    elif name is names.REWARD:
-        controller.reward = 0
     if label == _BASELINE:
         controller.baseline = False
-    probe.end(span, values, error)
+    end_span(call, **more)
     # SPPO times the generation alone as a step: what follows goes on with it, to the update.
     stepping = any(label == _STEP for label, _ in controller.timers)
     if name is names.UPDATE_ACTOR and controller.step_span and not stepping:
@@ -125,100 +101,81 @@ def _timer_end(call: Call) -> None:
 
 def _step_begin(probe: Probe, controller: Controller) -> None:
     step = controller.where()[1]
-    begin_session(probe, controller, max(0, step - 1))
+    controller.begin_session(probe, max(0, step - 1))
     if controller.step_span:
         if controller.step == step:  # the step goes on with another generation
             return
-        _close_step(probe, controller, "Abandoned")
-    controller.step, controller.updated = step, False
+        controller.close_step(probe, "Abandoned")
+    controller.updated = False
     controller.kept, controller.discarded, controller.chosen = None, set(), False
     controller.forget("train")
-    controller.step_span = probe.begin(names.STEP, step=step, activate=True)
+    controller.open_step(probe, step)
 
 
 def _step_end(probe: Probe, controller: Controller, error: str | None) -> None:
     # A recipe that filters generates until enough is left, and times each round as a step: only
     # the last one updates a model.
     if controller.updated or error is not None:
-        _close_step(probe, controller, error)
+        controller.close_step(probe, error)
         if error is None:
-            end_session(probe, controller, controller.step)
-
-
-def _close_step(probe: Probe, controller: Controller, error: str | None) -> None:
-    span, controller.step_span = controller.step_span, 0
-    probe.end(span, {"session": controller.session, "step": controller.step}, error)
+            controller.finish_session(probe, controller.step)
 
 
 # ---------------------------------------------------------------- evaluation
 
 
-def _evaluation_begin(probe: Probe, controller: Controller) -> tuple[int, dict[str, Any] | None]:
+def _evaluation_begin(probe: Probe, controller: Controller) -> Open:
     if controller.evaluation:
-        return 0, None
-    begin_session(probe, controller, controller.where()[1])
+        return 0, {}
+    controller.begin_session(probe, controller.where()[1])
     # PRIME counts a step before it evaluates behind the last one.
     step = controller.step if controller.counted else controller.where()[1]
     controller.evaluation = probe.begin(names.EVAL, step=step, activate=True)
     return controller.evaluation, named(controller.where())
 
 
-def _evaluation_end(
-    probe: Probe,
-    controller: Controller,
-    span: int,
-    values: dict[str, Any] | None,
-    error: str | None,
-) -> None:
-    if span:
+def _evaluation_end(call: Call, controller: Controller) -> None:
+    if call.state[0]:
         controller.evaluation = 0
         controller.forget("eval")
-        probe.end(span, values, error)
-        if error is None and controller.counted:
-            end_session(probe, controller, steps_begun())
+        end_span(call)
+        if call.error is None and controller.counted:
+            controller.finish_session(call.probe, steps_begun())
 
 
 def _validate_begin(call: Call) -> None:
-    call.state = _evaluation_begin(call.probe, controller_of(call.probe))
+    call.state = _evaluation_begin(call.probe, Controller.of(call.probe))
 
 
 def _validate_end(call: Call) -> None:
-    span, values = call.state
-    _evaluation_end(call.probe, controller_of(call.probe), span, values, error_of(call))
+    _evaluation_end(call, Controller.of(call.probe))
 
 
-TIMER = HookPoint(
-    "verl.utils.profiler.performance:marked_timer",
+_TIMER = HookPoint(
+    "marked_timer",
     before=_timer_begin,
     after=_timer_end,
     when=_is_timed,
     parameters=("name", "timing_raw"),
 )
-"""Without a hardware profiler. verl >= 0.5."""
-
-NVTX_TIMER = replace(TIMER, target="verl.utils.profiler.nvtx_profile:marked_timer")
-"""Where NVTX is installed."""
-
-MSTX_TIMER = replace(TIMER, target="verl.utils.profiler.mstx_profile:marked_timer")
-"""On Ascend NPUs."""
-
-SIMPLE_TIMER = replace(TIMER, target="verl.utils.profiler.performance:simple_timer")
+_SIMPLE_TIMER = replace(_TIMER, target="simple_timer")
 """The timer of the recipes PRIME, SPPO and entropy."""
 
-SIMPLE_TIMER_0_4 = replace(TIMER, target="verl.utils.debug.performance:simple_timer")
-
-TIMER_0_4 = replace(TIMER, target="verl.utils.debug.performance:marked_timer")
-
-NVTX_TIMER_0_4 = replace(TIMER, target="verl.utils.debug.nvtx_profile:marked_timer")
-
-VALIDATE = HookPoint(
-    "verl.trainer.ppo.ray_trainer:RayPPOTrainer._validate",
-    before=_validate_begin,
-    after=_validate_end,
-    when=is_controller,
+_VALIDATE = HookPoint(
+    "_validate", before=_validate_begin, after=_validate_end, when=Controller.is_here
 )
-"""An evaluation; the one before the training has no timer."""
+"""An evaluation; the one before the first step has no timer."""
 
-VALIDATE_SYNC_V1 = replace(VALIDATE, target="verl.trainer.main_ppo_sync:PPOTrainer._validate")
+_BOTH = (_TIMER, _SIMPLE_TIMER)
 
-VALIDATE_V1 = replace(VALIDATE, target="verl.trainer.ppo.v1.trainer_base:PPOTrainer._validate")
+TIMERS = (
+    *within("verl.utils.debug.performance:", _BOTH, OLDEST, "0.5"),
+    *within("verl.utils.debug.nvtx_profile:", (_TIMER,), OLDEST, "0.5"),
+    *within("verl.utils.profiler.performance:", _BOTH, "0.5"),  # without a hardware profiler
+    *within("verl.utils.profiler.nvtx_profile:", (_TIMER,), "0.5"),  # where NVTX is installed
+    *within("verl.utils.profiler.mstx_profile:", (_TIMER,), "0.5"),  # on Ascend NPUs
+    *within("verl.trainer.ppo.ray_trainer:RayPPOTrainer.", (_VALIDATE,), OLDEST),
+    *within("verl.trainer.main_ppo_sync:PPOTrainer.", (_VALIDATE,), "0.8", "0.9"),
+    *within("verl.trainer.ppo.v1.trainer_base:PPOTrainer.", (_VALIDATE,), "0.9"),
+)
+"""Hooked in the controller when their modules are imported."""

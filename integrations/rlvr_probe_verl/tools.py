@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.controller import instrument_once
+from rlvr_probe.adapter.spans import end_tool
 from rlvr_probe.model.names import TOOL_CALL
-from rlvr_probe.reading import argument, attribute, error_of, tool_status
+from rlvr_probe.reading import argument, attribute, error_of, tool_status, word
 from rlvr_probe.releases import Dated
-from rlvr_probe_verl.conversation import CURRENT, Conversation
+from rlvr_probe_verl.conversation import CURRENT, Conversation, in_conversation
 
 __all__ = ["CREATE", "EXECUTE", "FUNCTION", "INTERACT", "TOOLS", "USE"]
 
@@ -26,8 +28,8 @@ class Use:
     Attributes:
         conversation: Whose it is.
         span: Its span.
-        turn: Turn that asked for it, -1 if none was seen.
-        tool: Its name, None if there is no tool of the name that the model wrote.
+        turn: Turn that asked for it; None if none was seen.
+        tool: Its name, None if the model wrote the name of none.
         watched: Whether the methods of the tool are hooked.
         reached: Whether the tool itself was called.
         failed: Whether it raised, or returned what verl cannot use.
@@ -36,7 +38,7 @@ class Use:
 
     conversation: Conversation
     span: int
-    turn: int
+    turn: int | None
     tool: str | None
     watched: bool = False
     reached: bool = False
@@ -52,38 +54,29 @@ class Use:
 _USE: ContextVar[Use | None] = ContextVar("rlvr_probe_verl_tool", default=None)
 
 
-def _is_conversation(call: Call) -> bool:
-    conversation = CURRENT.get()
-    return conversation is not None and conversation.loop is call.args[0]
-
-
 def _call_begin(call: Call) -> None:
     conversation = CURRENT.get()
     if conversation is None:
         return
-    turn = conversation.turns - 1
     name = attribute(argument(call, 1, "tool_call"), "name")
     tools = attribute(argument(call, 3, "agent_data"), "_active_tools")
     tools = attribute(call.args[0], "tools") if tools is None else tools
     known = isinstance(tools, dict) and isinstance(name, str) and name in tools
-    use = Use(conversation, call.probe.begin(TOOL_CALL), turn, name if known else None)
+    span, turn = call.probe.begin(TOOL_CALL), conversation.turn
+    use = Use(conversation, span, turn, name if known else None)
     if known:
         use.watched = _watch(call.probe, tools[name])
     call.state = (use, _USE.get())
     _USE.set(use)
-    if turn != conversation.asked:
-        conversation.asked, conversation.broken = turn, False
+    last = conversation.turns - 1
+    if last != conversation.asked:
+        conversation.asked, conversation.broken = last, False
 
 
 def _watch(probe: Probe, tool: Any) -> bool:
     """Hook the methods of a tool, on the classes that define them; whether its call is seen."""
-    state = probe.state(type(tool))
-    watched = state.get("watched")
-    if watched is None:
-        probe.instrument(tool, (CREATE,))
-        # A function tool of 0.8 and later has `call`, any other tool `execute`.
-        watched = state["watched"] = bool(probe.instrument(tool, (EXECUTE, FUNCTION)))
-    return bool(watched)
+    # A function tool of 0.8 and later has `call`, any other tool `execute`.
+    return instrument_once(probe, tool, (EXECUTE, FUNCTION), (CREATE,)) > 0
 
 
 def _call_end(call: Call) -> None:
@@ -92,19 +85,17 @@ def _call_end(call: Call) -> None:
     use, outer = call.state
     _USE.set(outer)
     error = error_of(call)
-    status = status_of(use, error)
     use.conversation.broken |= isinstance(call.result, BaseException)
-    values = {
-        "batch": use.conversation.span,
-        "turn": use.turn if use.turn >= 0 else None,
-        "tool": use.tool,
-        "status": status,
-    }
-    call.probe.end(use.span, values, error or use.error)
+    _end(call.probe, use, error or use.error, status_of(use, error))
+
+
+def _end(probe: Probe, use: Use, error: str | None, status: str | None) -> None:
+    values = {"batch": use.conversation.span, "turn": use.turn, "tool": use.tool}
+    end_tool(probe, use.span, error, status=status, **values)
 
 
 def status_of(use: Use, error: str | None) -> str | None:
-    """How a call ended, by what was seen of it; None if that cannot be told.
+    """How a call ended, by what was seen of it; None if that is unknown.
 
     Args:
         use: What was seen.
@@ -152,48 +143,35 @@ def _in_use(call: Call) -> bool:
 
 def _interact_begin(call: Call) -> None:
     conversation = CURRENT.get()
-    if conversation is None:
-        return
-    name = attribute(argument(call, 1, "agent_data"), "interaction", "name")
-    use = Use(
-        conversation,
-        call.probe.begin(TOOL_CALL),
-        conversation.turns - 1,
-        name if isinstance(name, str) else None,
-    )
-    call.state = use
+    if conversation is not None:
+        name = word(attribute(argument(call, 1, "agent_data"), "interaction", "name"))
+        span = call.probe.begin(TOOL_CALL)
+        call.state = Use(conversation, span, conversation.turns - 1, name)
 
 
 def _interact_end(call: Call) -> None:
-    use = call.state
-    if not isinstance(use, Use):
-        return
-    error = error_of(call)
-    status = tool_status(error)
-    values = {"batch": use.conversation.span, "turn": use.turn, "tool": use.tool, "status": status}
-    call.probe.end(use.span, values, error)
+    if isinstance(call.state, Use):
+        error = error_of(call)
+        _end(call.probe, call.state, error, tool_status(error))
 
 
 CREATE = HookPoint("create", after=_seen, when=_in_use)
 EXECUTE = HookPoint("execute", after=_executed, when=_in_use)
 FUNCTION = HookPoint("call", after=_reached, when=_in_use)
 
-USE = HookPoint("_call_tool", before=_call_begin, after=_call_end, when=_is_conversation)
+USE = HookPoint("_call_tool", before=_call_begin, after=_call_end, when=in_conversation)
 INTERACT = HookPoint(
     "_handle_interacting_state",
     before=_interact_begin,
     after=_interact_end,
-    when=_is_conversation,
+    when=in_conversation,
 )
 
-TOOLS = (
-    Dated(
-        HookPoint(
-            "verl.experimental.agent_loop.tool_agent_loop:normalize_function_tool_return",
-            after=_seen,
-            when=_in_use,
-        ),
-        since="0.8",
-    ),
+_NORMALIZE = HookPoint(
+    "verl.experimental.agent_loop.tool_agent_loop:normalize_function_tool_return",
+    after=_seen,
+    when=_in_use,
 )
+
+TOOLS = (Dated(_NORMALIZE, "0.8"),)
 """Hooked in the workers when their modules are imported."""

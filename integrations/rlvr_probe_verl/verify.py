@@ -13,22 +13,21 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import REWARD_FN, VERIFY
-from rlvr_probe.reading import argument, attribute, reward
+from rlvr_probe.reading import argument, attribute, reward, scalar
 from rlvr_probe.releases import Dated
-from rlvr_probe_verl.controller import is_controller
+from rlvr_probe_verl.controller import Controller, reward_function
 from rlvr_probe_verl.conversation import CURRENT
-from rlvr_probe_verl.session import reward_function
 
 __all__ = ["VERIFICATION"]
 
 
 def _scored(call: Call) -> Any:
     """The output whose reward is asked for: of several the last (0.8 and later), or the one."""
-    given = call.args[1] if len(call.args) > 1 else None
-    given = argument(call, 1, "outputs") if given is None else given
-    if isinstance(given, list):
-        return given[-1] if given else None
-    return argument(call, 1, "output") if given is None else given
+    output = argument(call, 1, "outputs")
+    output = argument(call, 1, "output") if output is None else output
+    if isinstance(output, list):
+        return output[-1] if output else None
+    return output
 
 
 def _asks(call: Call) -> bool:
@@ -45,22 +44,10 @@ def _read(call: Call) -> tuple[Any, ...]:
     if "reward_function" not in state:
         state["reward_function"] = reward_function(attribute(worker, "config"))
     batch = None if conversation is None else conversation.verified
-    given = attribute(_scored(call), "reward_score")
+    score = attribute(_scored(call), "reward_score")
     # Without a reward of the last output, the others of the session keep theirs.
-    shared = None if conversation is None or given is None else conversation.sharing or None
-    return batch, state["reward_function"], *reward(reward_of(given)), shared
-
-
-def reward_of(value: Any) -> float | None:
-    """A reward in host memory as a plain float; None if there is none."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        return None
-    if attribute(value, "device", "type") not in (None, "cpu"):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):  # several values, or too large a one
-        return None
+    shared = None if conversation is None or score is None else conversation.sharing or None
+    return batch, state["reward_function"], *reward(scalar(score)), shared
 
 
 _INSIDE: ContextVar[bool] = ContextVar("rlvr_probe_verl_reward", default=False)
@@ -69,7 +56,7 @@ _INSIDE: ContextVar[bool] = ContextVar("rlvr_probe_verl_reward", default=False)
 
 def _is_outermost(call: Call) -> bool:
     # Before 0.7 the trainer itself calls it, sample by sample: there the batch is recorded.
-    return not _INSIDE.get() and not is_controller(call)
+    return not _INSIDE.get() and not Controller.is_here(call)
 
 
 def _function_begin(_: Call) -> None:
@@ -82,8 +69,8 @@ def _function_end(_: Call) -> None:
 
 def _function_loaded(call: Call) -> None:
     """After verl loaded the user's reward function and bound its options to it."""
-    given = call.result
-    raw = given.args[0] if isinstance(given, partial) and given.args else given
+    function = call.result
+    raw = function.args[0] if isinstance(function, partial) and function.args else function
     call.state = getattr(raw, "__name__", None)
 
 
@@ -108,42 +95,26 @@ _FUNCTION = HookPoint(
     after=_function_end,
     when=_is_outermost,
 )
+_DEFAULT = "verl.utils.reward_score:default_compute_score"
+_MODEL = "verl.experimental.reward_loop.reward_loop:RewardLoopWorker.compute_score_disrm"
+_SCORE = HookPoint(
+    "verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score",
+    VERIFY,
+    ("batch", "function", "value", "not_finite", "shared"),
+    _read,
+    when=_asks,
+)
+_LOADED = HookPoint(
+    "verl.trainer.ppo.reward:get_custom_reward_fn",
+    after=_function_loaded,
+    returned=_FUNCTION,
+    parameters=("config",),
+)
 
 VERIFICATION = (
-    Dated(
-        HookPoint(
-            "verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score",
-            VERIFY,
-            ("batch", "function", "value", "not_finite", "shared"),
-            _read,
-            when=_asks,
-        ),
-        since="0.7",
-    ),
-    Dated(
-        HookPoint(
-            "verl.trainer.ppo.reward:get_custom_reward_fn",
-            after=_function_loaded,
-            returned=_FUNCTION,
-            parameters=("config",),
-        ),
-        since="0.6",
-    ),
-    Dated(
-        replace(
-            _FUNCTION,
-            target="verl.utils.reward_score:default_compute_score",
-            read=_read_default,
-        ),
-        since="0.6",
-    ),
-    Dated(
-        replace(
-            _FUNCTION,
-            target="verl.experimental.reward_loop.reward_loop:RewardLoopWorker.compute_score_disrm",
-            read=_read_model,
-        ),
-        since="0.7",
-    ),
+    Dated(_SCORE, "0.7"),
+    Dated(_LOADED, "0.6"),
+    Dated(replace(_FUNCTION, target=_DEFAULT, read=_read_default), "0.6"),
+    Dated(replace(_FUNCTION, target=_MODEL, read=_read_model), "0.7"),
 )
 """Hooked in the workers when their modules are imported."""

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Final
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_vllm.asking import ASKING
+from rlvr_probe_vllm.client import CLIENT
 from rlvr_probe_vllm.scheduling import SCHEDULING
 
 __all__ = ["VllmAdapter"]
@@ -33,7 +33,7 @@ class VllmAdapter:
 
     def hook_points(self, version: str) -> Sequence[HookPoint]:
         """The same functions in every release that is known."""
-        return (*ASKING, *SCHEDULING)
+        return (*CLIENT, *SCHEDULING)
 
     def expected(self, version: str) -> Sequence[HookPoint]:
         """The same: all of them are functions of vLLM's own modules."""

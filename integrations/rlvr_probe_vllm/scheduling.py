@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.controller import state_of
+from rlvr_probe.adapter.emit import known
 from rlvr_probe.model.names import REQUEST
 from rlvr_probe.reading import argument, attribute, digest, number
-from rlvr_probe_vllm.telling import finish_of, keep_to, known
+from rlvr_probe_vllm.report import finish_of, keep_to
 
 __all__ = ["SCHEDULING"]
 
@@ -26,7 +28,7 @@ class Progress:
     Attributes:
         request: vLLM's own record of it.
         queued_ns: When the scheduler was given it.
-        scheduled_ns: When the step began that it was first part of.
+        scheduled_ns: When the step started that it was first part of.
         first_ns: When the step ended that gave its first token.
         cached_tokens: Tokens of its prompt that were there when it was first scheduled.
     """
@@ -54,11 +56,7 @@ class Books:
 
 
 def _books(call: Call) -> Books:
-    state = call.probe.state(call.args[0])
-    found: Books | None = state.get("books")
-    if found is None:
-        found = state["books"] = Books()
-    return found
+    return state_of(call.probe, call.args[0], Books)
 
 
 def _queued(call: Call) -> None:
@@ -74,7 +72,7 @@ def _queued(call: Call) -> None:
         books.known[name] = books.waiting[name] = Progress(request, call.start_ns)
 
 
-def _someone_waits(call: Call) -> bool:
+def _any_waits(call: Call) -> bool:
     return bool(_books(call).waiting)
 
 
@@ -83,20 +81,20 @@ def _scheduled(call: Call) -> None:
     # Some releases send a request that comes back after a preemption as a new one again.
     for new in attribute(call.result, "scheduled_new_reqs") or ():
         name = attribute(new, "req_id")
-        one = books.waiting.pop(name, None)
-        if one is not None:
-            one.scheduled_ns = call.start_ns
-            one.cached_tokens = number(new, "num_computed_tokens")
-            books.prefilling[name] = one
+        progress = books.waiting.pop(name, None)
+        if progress is not None:
+            progress.scheduled_ns = call.start_ns
+            progress.cached_tokens = number(new, "num_computed_tokens")
+            books.prefilling[name] = progress
 
 
-def _someone_prefills(call: Call) -> bool:
+def _any_prefills(call: Call) -> bool:
     return bool(_books(call).prefilling)
 
 
 def _generated(call: Call) -> None:
     prefilling = _books(call).prefilling
-    for name in [name for name, one in prefilling.items() if _tokens(one)]:
+    for name in [name for name, progress in prefilling.items() if _tokens(progress)]:
         prefilling.pop(name).first_ns = call.end_ns
 
 
@@ -104,45 +102,45 @@ def _freed(call: Call) -> None:
     """After a request ended and its place is free for others."""
     request, books = argument(call, 1, "request"), _books(call)
     name = attribute(request, "request_id")
-    one = books.known.pop(name, None)
+    progress = books.known.pop(name, None)
     books.waiting.pop(name, None)
     books.prefilling.pop(name, None)
-    if one is None:  # queued before the probe was there
+    if progress is None:  # queued before the probe was there
         return
-    generated = _tokens(one)
-    if generated and one.scheduled_ns and not one.first_ns:
-        one.first_ns = call.start_ns  # its first step was its last
+    generated = _tokens(progress)
+    if generated and progress.scheduled_ns and not progress.first_ns:
+        progress.first_ns = call.start_ns  # its first step was its last
     reason = attribute(request, "get_finished_reason")
-    told = {
+    values = {
         "told_by": "scheduler",
         "key": digest(name),
         "prompt_tokens": number(request, "num_prompt_tokens"),
         "response_tokens": generated,
-        "cached_tokens": one.cached_tokens,
-        "queue_s": _between(one.queued_ns, one.scheduled_ns),
-        "prefill_s": _between(one.scheduled_ns, one.first_ns),
-        "decode_s": _between(one.first_ns, call.start_ns),
+        "cached_tokens": progress.cached_tokens,
+        "queue_s": _between(progress.queued_ns, progress.scheduled_ns),
+        "prefill_s": _between(progress.scheduled_ns, progress.first_ns),
+        "decode_s": _between(progress.first_ns, call.start_ns),
         "preemptions": number(request, "num_preemptions"),  # since 0.11.1
         "finish": finish_of(reason()) if callable(reason) else None,
     }
-    call.probe.record(REQUEST, one.queued_ns, call.start_ns, known(told), parent=0)
+    call.probe.record(REQUEST, progress.queued_ns, call.start_ns, known(values), parent=0)
 
 
-def _tokens(one: Progress) -> int | None:
-    return number(one.request, "num_output_tokens")
+def _tokens(progress: Progress) -> int | None:
+    return number(progress.request, "num_output_tokens")
 
 
-def _between(begin_ns: int, end_ns: int) -> float | None:
-    return (end_ns - begin_ns) / 1e9 if 0 < begin_ns <= end_ns else None
+def _between(start_ns: int, end_ns: int) -> float | None:
+    return (end_ns - start_ns) / 1e9 if 0 < start_ns <= end_ns else None
 
 
 SCHEDULING = (
     HookPoint(f"{_SCHEDULER}.add_request", after=_queued, parameters=("request",)),
-    HookPoint(f"{_SCHEDULER}.schedule", after=_scheduled, when=_someone_waits),
+    HookPoint(f"{_SCHEDULER}.schedule", after=_scheduled, when=_any_waits),
     HookPoint(
         f"{_SCHEDULER}.update_from_output",
         after=_generated,
-        when=_someone_prefills,
+        when=_any_prefills,
         parameters=("scheduler_output", "model_runner_output"),
     ),
     HookPoint(f"{_SCHEDULER}._free_request", after=_freed, parameters=("request",)),

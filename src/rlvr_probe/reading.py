@@ -23,8 +23,12 @@ __all__ = [
     "foreign_ids",
     "mask_runs",
     "number",
+    "on_host",
+    "option",
     "reward",
     "rewards",
+    "scalar",
+    "size",
     "tool_status",
     "word",
 ]
@@ -49,6 +53,44 @@ def word(value: object) -> str | None:
     """A name: a string, or that of a member of an enum; None if it is neither."""
     value = getattr(value, "value", value)
     return value if isinstance(value, str) and value else None
+
+
+def option(config: Any, *paths: str) -> Any:
+    """``config.a.b`` for the path ``"a.b"``, of a mapping, of OmegaConf or of an object.
+
+    Args:
+        config: Settings.
+        paths: Of several, the first that is set counts: names change with releases.
+    """
+    for path in paths:
+        value = config
+        for name in path.split("."):
+            get = getattr(value, "get", None)
+            value = get(name, None) if callable(get) else getattr(value, name, None)
+        if value is not None:
+            return value
+    return None
+
+
+def size(value: object) -> int | None:
+    """Number of entries of a list or a tuple; None for anything else."""
+    return len(value) if isinstance(value, (list, tuple)) else None
+
+
+def on_host(value: object) -> bool:
+    """Whether a value lies in host memory, as what has no device does."""
+    device = getattr(value, "device", None)  # a str with NumPy 2, an object with torch
+    return getattr(device, "type", device) in (None, "cpu")
+
+
+def scalar(value: Any) -> float | None:
+    """A number in host memory as a plain float, a tensor of one value included; else None."""
+    if isinstance(value, bool) or not hasattr(value, "__float__") or not on_host(value):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # several values, or too large
+        return None
 
 
 def digest(name: object) -> str:

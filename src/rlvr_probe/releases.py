@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import metadata
 
 from rlvr_probe.adapter import HookPoint
+from rlvr_probe.reading import attribute
 
-__all__ = ["NEWEST", "Dated", "Release", "points_of", "release"]
+__all__ = [
+    "NEWEST",
+    "Dated",
+    "DatedAdapter",
+    "Release",
+    "points_of",
+    "release",
+    "version_of",
+    "within",
+]
 
 Release = tuple[int, ...]
 """The leading numbers of a version: (0, 29, 1). Later releases compare greater."""
@@ -55,4 +67,63 @@ class Dated:
 
 def points_of(dated: Iterable[Dated], at: Release) -> tuple[HookPoint, ...]:
     """The hook points of ``dated`` that belong to release ``at``, in their order."""
-    return tuple(change.point for change in dated if change.holds(at))
+    return tuple(candidate.point for candidate in dated if candidate.holds(at))
+
+
+def within(
+    owner: str, points: Iterable[HookPoint | Dated], since: str = "0.0", until: str | None = None
+) -> tuple[Dated, ...]:
+    """``points``, whose targets are names inside of ``owner``, with the releases they belong to.
+
+    Args:
+        owner: ``package.module:Class.`` of methods, ``package.module:`` of anything else.
+        points: What to hook.
+        since: As in :class:`Dated`; of points with releases of their own, none before it.
+        until: The same, of points without releases of their own.
+    """
+    dated = (point if isinstance(point, Dated) else Dated(point, since, until) for point in points)
+    return tuple(
+        Dated(
+            replace(entry.point, target=f"{owner}{entry.point.target}"),
+            max(entry.since, since, key=release),
+            entry.until,
+        )
+        for entry in dated
+        if entry.until is None or release(since) < release(entry.until)
+    )
+
+
+class DatedAdapter:
+    """What makes an :class:`~rlvr_probe.adapter.Adapter` of two tables; to be subclassed.
+
+    Attributes:
+        imported: Hooked when their modules are imported, in whatever process.
+        methods: Hooked once an object is made, on its class, which may be the user's own; named
+            here on the framework's.
+    """
+
+    imported: Sequence[Dated]
+    methods: Sequence[Dated] = ()
+
+    def hook_points(self, version: str) -> Sequence[HookPoint]:
+        """See :class:`~rlvr_probe.adapter.Adapter`."""
+        return points_of(self.imported, release(version))
+
+    def expected(self, version: str) -> Sequence[HookPoint]:
+        """See :class:`~rlvr_probe.adapter.Adapter`."""
+        return points_of((*self.imported, *self.methods), release(version))
+
+
+def version_of(package: str) -> str | None:
+    """Version of the framework that runs in this process; None if nothing says which."""
+    own = attribute(sys.modules.get(package), "__version__")
+    return own if release(own) != NEWEST else _from_metadata(package)
+
+
+@cache
+def _from_metadata(package: str) -> str | None:
+    # TRL 0.22.0 is packaged without the file it reads its version from, and says "unknown".
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a source checkout on the path
+        return None

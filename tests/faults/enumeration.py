@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Function", "adapter_modules", "core_modules", "functions_of", "inject"]
+__all__ = ["KIT", "ROOT", "Function", "adapter_modules", "core_modules", "functions_of", "inject"]
 
 ROOT = Path(__file__).parents[2]
+KIT = "rlvr_probe.adapter"
+"""Beside the contract: what integrations share, and nothing else runs."""
 
 _ONLINE = (
-    "_boot", "access", "adapter", "config", "exceptions", "filesystem", "guard",
-    "model/__init__", "model/counters", "model/names", "model/processes", "model/schema",
-    "model/serving", "model/vocabulary", "plugins", "probe", "probe/hooks", "probe/journal",
-    "probe/recorder", "reading", "registry", "releases", "spool",
+    "_boot", "access", "adapter/__init__", "adapter/contract", "config", "exceptions",
+    "filesystem", "guard", "model/__init__", "model/counters", "model/names", "model/processes",
+    "model/schema", "model/serving", "model/vocabulary", "plugins", "probe", "probe/hooks",
+    "probe/journal", "probe/recorder", "reading", "registry", "releases", "spool",
 )  # fmt: skip
 
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -55,11 +57,16 @@ def core_modules() -> dict[str, Path]:
 
 
 def adapter_modules() -> dict[str, Path]:
-    """Modules of every integration, without its tests and its recipe."""
+    """Modules of every integration, without its tests and its recipe, and of the kit."""
+    kit = ROOT / "src" / "rlvr_probe" / "adapter"
     return {
-        ".".join((folder.name, *([] if file.stem == "__init__" else [file.stem]))): file
-        for folder in sorted((ROOT / "integrations").iterdir())
+        ".".join((package, *([] if file.stem == "__init__" else [file.stem]))): file
+        for package, folder in (
+            *((folder.name, folder) for folder in sorted((ROOT / "integrations").iterdir())),
+            (KIT, kit),
+        )
         for file in sorted(folder.glob("*.py"))
+        if folder != kit or file.stem not in ("__init__", "contract")
     }
 
 

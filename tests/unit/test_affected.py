@@ -18,7 +18,7 @@ EVERYTHING: list[str] = []
     [
         (["integrations/rlvr_probe_verl/adapter.py"], ["integrations/rlvr_probe_verl"]),
         (
-            ["integrations/rlvr_probe_verl/points.py", "integrations/rlvr_probe_trl/tests/x.py"],
+            ["integrations/rlvr_probe_verl/adapter.py", "integrations/rlvr_probe_trl/tests/x.py"],
             ["integrations/rlvr_probe_verl", "integrations/rlvr_probe_trl"],
         ),
         (["integrations/rlvr_probe_verl/a.py", "docs/index.md"], ["integrations/rlvr_probe_verl"]),

@@ -91,7 +91,7 @@ def test_tests_that_run_little_else_come_first() -> None:
     ("path", "product"),
     [
         ("src/rlvr_probe/guard.py", True),
-        ("integrations/rlvr_probe_trl/points.py", True),
+        ("integrations/rlvr_probe_trl/adapter.py", True),
         ("integrations/rlvr_probe_trl/tests/runs.py", False),
         ("integrations/rlvr_probe_trl/recipe/train.py", False),
         ("tests/toy.py", False),

@@ -19,6 +19,10 @@ from rlvr_probe.reading import (
     foreign_ids,
     mask_runs,
     number,
+    on_host,
+    option,
+    scalar,
+    size,
     tool_status,
     word,
 )
@@ -68,6 +72,22 @@ def test_a_tool_call_is_ok_cancelled_or_failed() -> None:
     statuses = [tool_status(error) for error in (None, "CancelledError", "KeyError")]
     assert statuses == ["ok", "cancelled", "error"]
     assert set(statuses) <= set(TOOL_STATUSES)
+
+
+def test_a_setting_is_the_first_of_its_names_that_is_set() -> None:
+    nested = SimpleNamespace(rollout={"n": 8}, n=None)
+    assert option(nested, "n", "rollout.n") == 8
+    assert option({"rollout": nested}, "rollout.rollout.n") == 8
+    assert option(None, "n") is option(nested, "rollout.m") is None
+
+
+def test_sizes_and_numbers_are_those_in_host_memory() -> None:
+    assert [size(value) for value in ([1, 2], (3,), "ab", None)] == [2, 1, None, None]
+    far = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    near = SimpleNamespace(device="cpu")
+    assert [on_host(value) for value in (far, near, 1.5)] == [False, True, True]
+    assert [scalar(value) for value in (1, 2.5, True, "3", None)] == [1.0, 2.5, None, None, None]
+    assert scalar(10**400) is None
 
 
 @given(st.lists(st.integers(0, 1), max_size=40))

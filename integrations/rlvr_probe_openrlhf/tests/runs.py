@@ -153,8 +153,8 @@ class Finished:
     @cached_property
     def recording(self) -> Path:
         """The folder of the one recorded run."""
-        [found] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
-        return found
+        [result] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
+        return result
 
     @cached_property
     def trace(self) -> Trace:

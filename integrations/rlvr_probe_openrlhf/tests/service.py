@@ -34,9 +34,9 @@ class ServiceBook:
 
     def manner(self, prompt: str) -> str:
         """What to do with a request: the first one for some prompts is treated badly."""
-        found = _ASKED.search(prompt)
-        assert found is not None
-        manner = _MANNERS[int(found[1]) % len(_MANNERS)]
+        result = _ASKED.search(prompt)
+        assert result is not None
+        manner = _MANNERS[int(result[1]) % len(_MANNERS)]
         with self._lock:
             self._prompts[prompt] += 1
             again = self._prompts[prompt] > 1

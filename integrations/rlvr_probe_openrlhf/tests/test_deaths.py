@@ -27,7 +27,7 @@ def every_span(run: Finished) -> Iterator[Span]:
 
 
 def test_a_rank_that_is_killed_loses_nothing_older(run: Finished) -> None:
-    [killed] = [one for one in run.trace.processes if one.role == "PolicyModelActor"]
+    [killed] = [process for process in run.trace.processes if process.role == "PolicyModelActor"]
     assert killed.state == "died"
     done = [
         str(span.attributes["method"])

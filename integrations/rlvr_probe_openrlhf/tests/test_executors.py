@@ -19,7 +19,7 @@ from types import SimpleNamespace as NS
 import rlvr_probe
 from rlvr_probe.probe.hooks import calls
 rlvr_probe.attach(out="out")
-from rlvr_probe_openrlhf import agents
+from rlvr_probe_openrlhf import verify
 
 class Engine:
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
@@ -32,7 +32,7 @@ def answer(size, *ranges):
     return {"observation_tokens": [7] * (size + 3), "action_ranges": list(ranges)}
 
 async def run(executor, count, at_once=False):
-    agents.watch(calls._probe, executor)
+    verify.watch(calls._probe, executor)
     engine = Engine()
     made = [
         executor.execute("p", at, None, 100, None, llm_engine=engine) for at in range(count)
@@ -113,18 +113,18 @@ def play(folder: Path, body: str) -> Rows:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    found, definitions = Rows(), dict[int, tuple[str, list[str]]]()
+    result, definitions = Rows(), dict[int, tuple[str, list[str]]]()
     for path in folder.glob("out/*/*.jsonl"):
         for row in map(json.loads, path.read_text().splitlines()[1:]):
             if row[0] == "def":
                 definitions[row[1]] = row[3], row[4]
             elif row[0] == "fault":
-                found.faults[row[2]] = row[4]
+                result.faults[row[2]] = row[4]
             elif type(row[0]) is int and len(row) > 6:
                 name, attributes = definitions[row[0]]
                 values = dict(zip(attributes, row[6:], strict=False))
-                found.spans.setdefault(name, []).append({"id": row[3], **values})
-    return found
+                result.spans.setdefault(name, []).append({"id": row[3], **values})
+    return result
 
 
 def test_a_turn_of_a_server_that_an_ended_trajectory_started_is_not_that_ones(
@@ -165,8 +165,8 @@ class Executor:
 asyncio.run(run(Executor(), 1))
 """
     rows = play(tmp_path, body)
-    [one] = rows["trajectory"]
-    assert (one["prompt_tokens"], one["response_tokens"]) == (9, 0)
+    [row] = rows["trajectory"]
+    assert (row["prompt_tokens"], row["response_tokens"]) == (9, 0)
     assert rows.faults == {}
 
 
@@ -219,7 +219,7 @@ class Executor:
 held = []
 for _ in range(3):
     one = Executor()
-    agents.watch(calls._probe, one)
+    verify.watch(calls._probe, one)
     held.append(weakref.ref(one))
 last = one
 del one

@@ -158,10 +158,10 @@ def fit(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> bool:
     """Whether each inner interval lies in an outer one of its own."""
     free = list(outer)
     for start, end in inner:
-        around = [one for one in free if one[0] <= start and end <= one[1]]
+        around = [span for span in free if span[0] <= start and end <= span[1]]
         if not around:
             return False
-        free.remove(min(around, key=lambda one: one[1]))
+        free.remove(min(around, key=lambda span: span[1]))
     return True
 
 
@@ -177,8 +177,8 @@ def test_cached_tokens_and_time_in_the_queue_are_those_of_the_engine(run: Finish
         (len(line["prompt"]), len(line["output"]), line["cached"], line["queue_s"])
         for line in run.truth.requests
     )
-    assert [one[:3] for one in recorded] == [one[:3] for one in told]
-    assert sum(one[3] for one in recorded) == pytest.approx(sum(one[3] for one in told))
+    assert [span[:3] for span in recorded] == [span[:3] for span in told]
+    assert sum(span[3] for span in recorded) == pytest.approx(sum(span[3] for span in told))
 
 
 def queued(turn: Turn) -> float:
@@ -187,7 +187,7 @@ def queued(turn: Turn) -> float:
     return turn.request.queue_s
 
 
-@jobs(*(name for name, one in SCENARIOS.items() if not one.model))
+@jobs(*(name for name, span in SCENARIOS.items() if not span.model))
 def test_rewards_are_those_that_were_given(run: Finished) -> None:
     values = [
         reward.value
@@ -233,7 +233,9 @@ def test_who_waited_for_a_bad_service_and_how_often_it_was_asked_is_recorded(run
         for shard in batch.shards
         for call in shard.calls
     ]
-    [shown] = [one for one in summarize(run.trace)["rewards"] if one["retries"] is not None]
+    [shown] = [
+        reward for reward in summarize(run.trace)["rewards"] if reward["retries"] is not None
+    ]
     assert (shown["retries"], shown["timeouts"]) == (
         sum((call.attempts or 0) - 1 for call in trained),
         sum(call.timeouts or 0 for call in trained),
@@ -272,7 +274,7 @@ def test_groups_that_a_filter_threw_away_are_those_that_openrlhf_told(run: Finis
         [batch] = step.batches
         assert batch.kept == batch.used
         groups = {
-            group.index: [f"{one.rewards[0].value:.2f}" for one in group.trajectories]
+            group.index: [f"{trajectory.rewards[0].value:.2f}" for trajectory in group.trajectories]
             for group in batch.groups()
         }
         passed = batch.kept or frozenset()

@@ -43,8 +43,8 @@ JOBS = {
 
 def slept(run: Finished) -> Slept:
     """What would have been saved without the sleep."""
-    found, job = read_books(run.folder / "books"), run.scenario
-    return slept_together(found, job.planted, run.truth.rewards, TOGETHER, job.steps)
+    result, job = read_books(run.folder / "books"), run.scenario
+    return slept_together(result, job.planted, run.truth.rewards, TOGETHER, job.steps)
 
 
 def wrong(run: Finished) -> list[str]:
@@ -52,10 +52,10 @@ def wrong(run: Finished) -> list[str]:
 
     A machine without GPUs has those that the ledger takes ranks and engines for.
     """
-    found = characterized(run.recording)
-    assert found.ledger is not None
-    gpus = len(found.ledger.gpus)
-    return mistakes(found.causes, run.scenario.planted, slept(run), gpus)
+    result = characterized(run.recording)
+    assert result.ledger is not None
+    gpus = len(result.ledger.gpus)
+    return mistakes(result.causes, run.scenario.planted, slept(run), gpus)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from rlvr_probe_openrlhf import OpenRLHFAdapter
-from rlvr_probe_openrlhf.points import DATED, OTHERS
+from rlvr_probe_openrlhf.adapter import OTHERS
 from rlvr_probe_openrlhf.rpc import SEEN
 from rlvr_probe_openrlhf.tests.releases import RELEASES, unpacked
 
@@ -20,12 +20,16 @@ pytestmark = pytest.mark.timeout(2000)
 
 
 def points(version: str) -> list[HookPoint]:
-    return [one for one in OpenRLHFAdapter().expected(version) if one not in OTHERS]
+    return [point for point in OpenRLHFAdapter().expected(version) if point not in OTHERS]
 
 
 def of_others(version: str) -> list[str]:
     """What is hooked in other releases only."""
-    return [dated.point.target for dated in DATED if not dated.holds(release(version))]
+    return [
+        dated.point.target
+        for dated in OpenRLHFAdapter.imported
+        if not dated.holds(release(version))
+    ]
 
 
 def asked(version: str) -> list[object]:
@@ -39,7 +43,7 @@ def missing(version: str) -> Iterator[str]:
     assert len(points(version)) >= 20
     yield from (reason for point in points(version) if (reason := sources.check(point)))
     # Since 0.9.9 the generator has a module of its own, and the other one imports nothing of it.
-    yield from (f"{one} is not hooked" for one in of_others(version) if sources.find(one))
+    yield from (f"{target} is not hooked" for target in of_others(version) if sources.find(target))
     for check in (answers, samples, parameters, methods):
         try:
             check(version)
@@ -52,12 +56,12 @@ def tree(version: str, path: str) -> ast.Module:
 
 
 def function(version: str, path: str, name: str) -> ast.AST:
-    [found] = [
+    [result] = [
         node
         for node in ast.walk(tree(version, path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
     ]
-    return found
+    return result
 
 
 def answers(version: str) -> None:

@@ -37,7 +37,9 @@ def test_no_text_and_no_path_is_in_a_recording(run: Finished) -> None:
     assert canaries()["prompt"] in run.output
     secrets = [text.encode() for text in canaries().values()]
     secrets += [bytes(path) for path in (run.folder, JOB, Path.home()) if path != Path("/")]
-    assert [(name, one) for name, held in kept(run) for one in secrets if one in held] == []
+    assert [
+        (name, secret) for name, held in kept(run) for secret in secrets if secret in held
+    ] == []
 
 
 @every_job

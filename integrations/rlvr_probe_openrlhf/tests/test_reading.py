@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlvr_probe_openrlhf.reading import lengths_of, option, reward_of
+from rlvr_probe_openrlhf.reading import lengths_of, reward_of
+
+from rlvr_probe.reading import option
 
 
 def response(total: int, *ranges: tuple[int, int]) -> dict[str, Any]:
@@ -35,9 +37,9 @@ def response(total: int, *ranges: tuple[int, int]) -> dict[str, Any]:
 def test_lengths_are_those_that_openrlhf_keeps(
     given_response: Any, most: int | None, prompt: int, answer: int, runs: Any, cut: bool
 ) -> None:
-    found = lengths_of(given_response, most)
-    assert found is not None
-    assert (found.prompt_tokens, found.response_tokens, found.runs, found.cut) == (
+    result = lengths_of(given_response, most)
+    assert result is not None
+    assert (result.prompt_tokens, result.response_tokens, result.runs, result.cut) == (
         prompt,
         answer,
         runs,
@@ -53,13 +55,13 @@ def test_runs_add_up_to_the_response(parts: list[int], most: int) -> None:
         ranges.append((begin, begin + length))
         at = begin + length
     total = at + parts[0]
-    found = lengths_of(response(total, *ranges), most)
-    assert found is not None
-    assert found.prompt_tokens + found.response_tokens == min(total, most)
+    result = lengths_of(response(total, *ranges), most)
+    assert result is not None
+    assert result.prompt_tokens + result.response_tokens == min(total, most)
     mask = [any(begin <= place < end for begin, end in ranges) for place in range(total)][:most]
-    inside = sum(mask[found.prompt_tokens :])
-    assert (sum(found.runs[::2]) if found.runs else found.response_tokens) == inside
-    assert found.runs is None or sum(found.runs) == found.response_tokens
+    inside = sum(mask[result.prompt_tokens :])
+    assert (sum(result.runs[::2]) if result.runs else result.response_tokens) == inside
+    assert result.runs is None or sum(result.runs) == result.response_tokens
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr_probe_openrlhf.generation import Sample, Samples
-from rlvr_probe_openrlhf.reading import Lengths, local
-from rlvr_probe_openrlhf.rewards import scores_of
+from rlvr_probe_openrlhf.reading import Lengths, local, scores_of
 from rlvr_probe_openrlhf.rollouts import groups_of
+from rlvr_probe_openrlhf.samples import Sample, Samples
 from rlvr_probe_openrlhf.weights import Weights
 
 
@@ -27,11 +26,11 @@ def sample(task: str | None, place: int) -> Sample:
 def test_a_sample_is_known_by_what_became_of_it_and_forgotten_with_it() -> None:
     samples = Samples()
     kept, gone = Experience(), Experience()
-    one, other = sample("a", 0), sample("b", 0)
+    first, other = sample("a", 0), sample("b", 0)
     samples.begin()
-    samples.add(kept, one)
+    samples.add(kept, first)
     samples.add(gone, other)
-    assert samples.of(kept) is one
+    assert samples.of(kept) is first
     assert samples.take_gone([kept]) == [other]
     assert samples.take_gone([kept]) == []
     assert samples.of(Experience()) is None
@@ -58,12 +57,15 @@ def test_places_count_from_0_in_each_answer() -> None:
 )
 def test_the_samples_of_an_answer_are_a_group(tasks: str, groups: Any, size: int) -> None:
     samples = [sample(task, at) for at, task in enumerate(tasks)]
-    assert groups_of(samples, 7) == (groups, list(dict.fromkeys(tasks)), size)
+    result = groups_of(samples, 7)
+    assert (result.names, result.size) == (list(dict.fromkeys(tasks)), size)
+    assert (None if result.even else result.of_rows) == groups
 
 
 def test_samples_of_unknown_answers_are_told_apart_by_their_places() -> None:
     samples = [sample(None, place) for place in (0, 1, 0, 1)]
-    assert groups_of(samples, 7) == (None, ["7-0", "7-2"], 2)
+    result = groups_of(samples, 7)
+    assert (result.even, result.names, result.size) == (True, ["7-0", "7-2"], 2)
 
 
 def test_a_variable_of_a_caller_is_found_by_its_name() -> None:

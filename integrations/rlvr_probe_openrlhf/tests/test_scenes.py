@@ -41,7 +41,7 @@ def play(folder: Path, *, recorded: bool) -> tuple[dict[str, Any], list[dict[str
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
     """Attributes, duration and error of every ``verify`` span."""
-    found = list[dict[str, Any]]()
+    result = list[dict[str, Any]]()
     for path in out.glob("*/*.jsonl"):
         definitions = dict[int, list[str]]()
         for row in map(json.loads, path.read_text().splitlines()[1:]):
@@ -50,8 +50,8 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
                     definitions[row[1]] = row[4]
             elif row[0] in definitions:
                 values = dict(zip(definitions[row[0]], row[6:], strict=True))
-                found.append({**values, "seconds": row[2] / 1e9, "error": row[5]})
-    return found
+                result.append({**values, "seconds": row[2] / 1e9, "error": row[5]})
+    return result
 
 
 def test_retries_and_timeouts_are_told_apart_and_the_rewards_are_those_without_the_probe(
@@ -74,13 +74,13 @@ def test_retries_and_timeouts_are_told_apart_and_the_rewards_are_those_without_t
         "half": 2,
         "dead": 5,
     }
-    told = sorted(
+    recorded = sorted(
         (row["attempts"], row["timeouts"], row["value"], row["error"])
         for row in rows
         if row["value"] is not None
     )
     late = [(2, 1, 0.5, None)] * 2
-    assert told == [(1, 0, 0.5, None), (1, 0, 0.5, None), (2, 0, 0.5, None), *late]
+    assert recorded == [(1, 0, 0.5, None), (1, 0, 0.5, None), (2, 0, 0.5, None), *late]
     [dead] = [row for row in rows if row["value"] is None]
     assert (dead["attempts"], dead["timeouts"], dead["error"]) == (5, 0, "RuntimeError")
     assert {row["function"] for row in rows} == {"reward_service"}

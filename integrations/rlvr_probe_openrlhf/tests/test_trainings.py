@@ -36,8 +36,8 @@ def play(
     )
     assert done.returncode == status, done.stderr
     trace = read_run(find_run(folder / "out"))
-    found = [dict(process.faults) for process in trace.processes if process.faults]
-    assert found == ([] if faults is None else [faults])
+    result = [dict(process.faults) for process in trace.processes if process.faults]
+    assert result == ([] if faults is None else [faults])
     return trace
 
 
@@ -88,14 +88,20 @@ def test_what_a_filter_threw_away_is_known(tmp_path: Path) -> None:
     trace = play(tmp_path, body)
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     groups = list(batch.groups())
-    kept = [[one.response_tokens for one in groups[at].trajectories] for at in batch.kept or ()]
+    kept = [
+        [trajectory.response_tokens for trajectory in groups[at].trajectories]
+        for at in batch.kept or ()
+    ]
     assert sorted(kept) == [[3, 4], [7, 8]]
     assert batch.used == batch.kept
     assert batch.rows == 6
 
 
 def lengths_by_group(batch: Batch) -> list[list[int]]:
-    return [[one.response_tokens for one in group.trajectories] for group in batch.groups()]
+    return [
+        [trajectory.response_tokens for trajectory in group.trajectories]
+        for group in batch.groups()
+    ]
 
 
 def test_what_a_filter_throws_away_is_there_while_nothing_passes(tmp_path: Path) -> None:
@@ -137,8 +143,8 @@ def test_what_was_told_while_it_was_generated_is_of_one_batch(tmp_path: Path) ->
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert lengths_by_group(batch) == [[3, 4], [5, 6], [9, 9], [7, 8]]
     assert batch.kept == batch.used == frozenset({2, 3})
-    rows = [one for group in batch.groups() for one in group.trajectories]
-    assert [one.rewards[0].value for one in rows] == [0.5] * 8
+    rows = [trajectory for group in batch.groups() for trajectory in group.trajectories]
+    assert [row.rewards[0].value for row in rows] == [0.5] * 8
     assert (batch.rows, batch.total, batch.whole) == (8, 8, True)
     assert trace.notes == []
     assert trace.lost == {"unjoined_trajectories": 8}  # nobody executed any
@@ -156,16 +162,16 @@ def test_a_step_for_which_nothing_was_left_has_what_was_thrown_away(
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, rows)).fit()
     """
     trace = play(tmp_path, body)
-    told = [
-        (step.number, step.done, [(one.rows, one.kept, one.used) for one in step.batches])
+    recorded = [
+        (step.number, step.done, [(batch.rows, batch.kept, batch.used) for batch in step.batches])
         for step in trace.steps()
     ]
     none, only = frozenset[int](), frozenset({0})
     first, passed = (1, True, [(2, only, only)]), (2, only, only)
     if episodes == 1:
-        assert told == [first, (2, False, [(2, none, None)])]
+        assert recorded == [first, (2, False, [(2, none, None)])]
     else:
-        assert told == [first, (2, True, [(2, none, none), passed])]
+        assert recorded == [first, (2, True, [(2, none, none), passed])]
     assert trace.attempts[0].sessions[0].facts["filters"] == 1
     assert (trace.open_spans, trace.notes) == ([], [])
 
@@ -189,13 +195,13 @@ def test_what_was_told_while_it_was_generated_for_a_queue_is_that_of_the_step(
     os.wait()
     """
     trace = play(tmp_path, body)
-    told = [
+    recorded = [
         (step.number, lengths_by_group(batch), batch.kept, batch.used)
         for step in trace.steps()
         for batch in step.batches
     ]
     kept, only = frozenset({1, 2}), frozenset({0})
-    assert told == [(1, [[3, 4], [5, 6], [7, 8]], kept, kept), (2, [[9, 9]], only, only)]
+    assert recorded == [(1, [[3, 4], [5, 6], [7, 8]], kept, kept), (2, [[9, 9]], only, only)]
     assert trace.notes == []
     assert "unjoined_prompts" not in trace.lost
 
@@ -217,13 +223,13 @@ def test_what_a_filter_threw_away_beside_the_training_is_that_of_the_step(tmp_pa
     os.wait()
     """
     trace = play(tmp_path, body)
-    told = [
+    recorded = [
         (step.number, batch.rows, batch.kept, batch.used)
         for step in trace.steps()
         for batch in step.batches
     ]
     first = frozenset({0})
-    assert told == [(1, 4, first, first), (2, 2, first, first)]
+    assert recorded == [(1, 4, first, first), (2, 2, first, first)]
     assert trace.notes == []
     assert "unjoined_prompts" not in trace.lost
 
@@ -235,8 +241,8 @@ def test_a_step_that_filters_nothing_tells_so(tmp_path: Path) -> None:
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, rows)).fit()
     """
     trace = play(tmp_path, body)
-    told = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
-    assert told == [(frozenset({0}), frozenset({0}))] * 2
+    recorded = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
+    assert recorded == [(frozenset({0}), frozenset({0}))] * 2
     assert summarize(trace)["selection"] == {"groups": 3, "kept": 2, "used": 2}
     assert trace.notes == []
 
@@ -251,7 +257,7 @@ def test_a_reward_may_be_the_list_of_one_that_openrlhfs_own_server_answers(tmp_p
     trace = play(tmp_path, body)
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     [group] = batch.groups()
-    assert [one.rewards[0].value for one in group.trajectories] == [0.5, 1.5]
+    assert [trajectory.rewards[0].value for trajectory in group.trajectories] == [0.5, 1.5]
 
 
 def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path: Path) -> None:
@@ -260,15 +266,13 @@ def test_a_sample_of_another_shape_is_missing_and_the_others_are_there(tmp_path:
     one.responses[1]["action_ranges"] = [("what", "is this")]
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one, other]])).fit()
     """
-    trace = play(
-        tmp_path, body, faults={"rlvr_probe_openrlhf.generation._answered: LookupError": 1}
-    )
+    trace = play(tmp_path, body, faults={"rlvr_probe_openrlhf.samples._answered: LookupError": 1})
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert (batch.rows, batch.total, batch.complete) == (3, 4, False)
     groups = {group.index: group.trajectories for group in batch.groups()}
-    lengths = {at: [one.response_tokens for one in rows] for at, rows in groups.items()}
+    lengths = {at: [row.response_tokens for row in rows] for at, rows in groups.items()}
     assert lengths == {0: [3], 1: [5, 6]}
-    values = [r.value for rows in groups.values() for one in rows for r in one.rewards]
+    values = [r.value for rows in groups.values() for row in rows for r in row.rewards]
     assert values == [0.5] * 3
 
 
@@ -279,12 +283,12 @@ def test_a_prompt_all_of_whose_samples_are_of_another_shape_is_missing(tmp_path:
         response["action_ranges"] = [("what", "is this")]
     PPOTrainer(args, RemoteExperienceMaker(), SamplesGenerator(args, [[one, other]])).fit()
     """
-    place = "rlvr_probe_openrlhf.generation._answered: LookupError"
+    place = "rlvr_probe_openrlhf.samples._answered: LookupError"
     trace = play(tmp_path, body, faults={place: 2})
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert (batch.rows, batch.total) == (2, 4)
     [group] = batch.groups()
-    assert [one.response_tokens for one in group.trajectories] == [5, 6]
+    assert [trajectory.response_tokens for trajectory in group.trajectories] == [5, 6]
     assert list(batch.prompts()) == [(0, "b")]
 
 

@@ -59,13 +59,13 @@ def packed(run: Finished) -> dict[str, Any]:
     """
     truth = {}
     for number, (trajectories, groups) in enumerate(zip(training(run), recorded(run), strict=True)):
-        served, told = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        served, records = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         for (request,) in trajectories:
             served[len(request["prompt"])].append(len(request["output"]))
         for group in groups:
             lengths = [sample.response_tokens for sample in group.trajectories]
-            told[group.trajectories[0].prompt_tokens] += lengths
-        assert {length: sorted(lengths) for length, lengths in told.items()} == {
+            records[group.trajectories[0].prompt_tokens] += lengths
+        assert {length: sorted(lengths) for length, lengths in records.items()} == {
             length: sorted(lengths) for length, lengths in served.items()
         }
         truth[str(number)] = [
@@ -89,7 +89,7 @@ def multiturn(run: Finished) -> dict[str, Any]:
         # Two engines that are asked the same for the first time give the same.
         served: dict[Any, list[Lines]] = defaultdict(list)
         for requests in trajectories:
-            turns = tuple((len(one["prompt"]), len(one["output"])) for one in requests)
+            turns = tuple((len(request["prompt"]), len(request["output"])) for request in requests)
             served[turns].append(requests)
         rows = []
         for at, group in enumerate(as_written(run, groups)):
@@ -103,7 +103,7 @@ def multiturn(run: Finished) -> dict[str, Any]:
                         "group": at,
                         "sample": sample.sample,
                         "prompt_len": len(requests[0]["prompt"]),
-                        "completion": [len(one["output"]) for one in requests],
+                        "completion": [len(request["output"]) for request in requests],
                         "tool_latency_s": [call.latency_s for call in sample.tool_calls],
                     }
                 )

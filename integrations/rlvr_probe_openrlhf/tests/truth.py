@@ -50,12 +50,14 @@ class Truth:
         """
         open_ones: list[Lines] = []
         for line in sorted(self.requests, key=lambda line: line["start"]):
-            before = [one for one in open_ones if _continues(line, one[-1])]
+            before = [
+                conversation for conversation in open_ones if _continues(line, conversation[-1])
+            ]
             if before:
-                max(before, key=lambda one: len(one[-1]["prompt"])).append(line)
+                max(before, key=lambda conversation: len(conversation[-1]["prompt"])).append(line)
             else:
                 open_ones.append([line])
-        return sorted(open_ones, key=lambda one: one[-1]["end"])
+        return sorted(open_ones, key=lambda conversation: conversation[-1]["end"])
 
 
 def _continues(line: dict[str, Any], last: dict[str, Any]) -> bool:
@@ -82,5 +84,5 @@ def read_truth(folder: Path) -> Truth:
 def _book(books: Path, kind: str) -> Lines:
     """The lines of all processes, in the order in which what they tell ended."""
     paths = sorted(books.glob(f"{kind}-*.jsonl"))
-    found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-    return sorted(found, key=lambda line: line.get("end", 0))
+    result = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return sorted(result, key=lambda line: line.get("end", 0))

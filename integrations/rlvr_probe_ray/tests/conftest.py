@@ -11,5 +11,5 @@ from rlvr_probe_ray.tests.runs import Cluster, cluster
 @pytest.fixture(scope="session")
 def running() -> Iterator[Cluster]:
     """It runs before any driver comes, and outlives each of them."""
-    with cluster() as one:
-        yield one
+    with cluster() as address:
+        yield address

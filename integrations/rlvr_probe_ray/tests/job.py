@@ -77,8 +77,10 @@ class Parent:
         ]
 
     def ask(self) -> list[Any]:
-        asked = [(one.add.remote(1), one.variable.remote("MINE")) for one in self.counters]
-        return [ray.get(list(one)) for one in asked]
+        asked = [
+            (counter.add.remote(1), counter.variable.remote("MINE")) for counter in self.counters
+        ]
+        return [ray.get(list(actor)) for actor in asked]
 
 
 def remote(kind: type) -> Any:
@@ -119,7 +121,7 @@ def everything() -> tuple[list[Any], Any]:
         ray.get([plain.add.remote(1), same.add.remote(1), double.remote(4)]),
         ray.get([unwanted.add.remote(1), plain.child.remote()]),
         failure(lambda: ray.get(plain.fails.remote())),
-        ray.get([one.variable.remote("SET_UP_BY_USER") for one in (plain, unwanted)]),
+        ray.get([actor.variable.remote("SET_UP_BY_USER") for actor in (plain, unwanted)]),
     ]
     ray.get([killed.mark.remote(), struck.mark.remote()])
     pid = ray.get(struck.pid.remote())
@@ -247,7 +249,7 @@ def interrupted(folder: Path, address: str) -> tuple[list[Any], Any]:
     other, none = whole.remote(3), remote(Counter).remote(4)
     ray.get(other.add.remote(1))  # else the halves may be of two
     counter, struck = half.remote(1), half.remote(2)
-    pids = ray.get([one.pid.remote() for one in (counter, struck, other, none)])
+    pids = ray.get([process.pid.remote() for process in (counter, struck, other, none)])
     time.sleep(WRITTEN_S)
     os.kill(pids[1], signal.SIGKILL)
     end_of(struck)
@@ -264,7 +266,7 @@ WAYS = (held, interrupted, starts, joins, configured, submitted, hooked, late, e
 
 def workers(raylet: int) -> dict[int, str]:
     """Title of every worker process of a raylet, by its pid."""
-    found = {}
+    result = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
@@ -272,13 +274,13 @@ def workers(raylet: int) -> dict[int, str]:
         except OSError:
             continue
         if parent == raylet and title.startswith("ray::"):
-            found[int(folder.name)] = title
-    return found
+            result[int(folder.name)] = title
+    return result
 
 
 def main() -> None:
     way, folder, address = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    results, kept = next(one for one in WAYS if one.__name__ == way)(folder, address)
+    results, kept = next(actor for actor in WAYS if actor.__name__ == way)(folder, address)
     # Without a handle of it Ray would end it while its process is looked for.
     last = remote(Counter).options(name="last").remote()
     raylet = ray.get(last.raylet.remote())

@@ -107,9 +107,9 @@ def announced(log: Path, started: subprocess.Popen[bytes]) -> str:
     """The address of a cluster, once it is there."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and started.poll() is None:
-        found = re.search(r"--address='([^']+)'", log.read_text())
-        if found is not None:
-            return found[1]
+        result = re.search(r"--address='([^']+)'", log.read_text())
+        if result is not None:
+            return result[1]
         time.sleep(0.2)
     raise AssertionError(log.read_text()[-3000:])
 
@@ -123,7 +123,7 @@ class Journal:
 
     def of(self, name: str) -> list[dict[str, Any]]:
         """Values of every row of this name."""
-        return [values for one, values in self.rows if one == name]
+        return [values for pid, values in self.rows if pid == name]
 
 
 @dataclass(frozen=True)
@@ -142,17 +142,19 @@ class Driver:
     def told(self) -> dict[int, set[str]]:
         """What each process that told of itself said it is, by pid."""
         return {
-            one.header["pid"]: {row["role"] for row in one.of("process")}
-            for one in self.journals
-            if one.of("process")
+            journal.header["pid"]: {row["role"] for row in journal.of("process")}
+            for journal in self.journals
+            if journal.of("process")
         }
 
     @property
     def unreached(self) -> list[str]:
         """Classes of actors that were asked for and never told of themselves."""
-        told = {row.get("actor") for one in self.journals for row in one.of("process")}
-        started = {row["actor"]: row["role"] for one in self.journals for row in one.of("started")}
-        return sorted(role for actor, role in started.items() if actor not in told)
+        recorded = {row.get("actor") for journal in self.journals for row in journal.of("process")}
+        started = {
+            row["actor"]: row["role"] for journal in self.journals for row in journal.of("started")
+        }
+        return sorted(role for actor, role in started.items() if actor not in recorded)
 
 
 def drive(
@@ -229,16 +231,16 @@ def free_ports(count: int) -> list[int]:
     first, last = map(int, given)
     below, all_ports = range(20_000, min(first, 65_000)), range(20_000, 65_000)
     candidates = [*below, *range(max(last + 1, 20_000), 65_000)] or all_ports
-    found: list[int] = []
+    result: list[int] = []
     for port in random.sample(candidates, len(candidates)):
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"of {len(candidates)} ports {len(found)} are free")
+        result.append(port)
+        if len(result) == count:
+            return result
+    raise AssertionError(f"of {len(candidates)} ports {len(result)} are free")
 
 
 def descendants(pid: int) -> list[int]:
@@ -250,10 +252,10 @@ def descendants(pid: int) -> list[int]:
         except OSError:
             continue
         parents[int(path.parent.name)] = int(fields[1])
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found[1:]
+    result = [pid]
+    for entry in result:
+        result += [child for child, parent in parents.items() if parent == entry]
+    return result[1:]
 
 
 def end(pid: int) -> None:

@@ -62,9 +62,9 @@ class Job:
         wait_for(lambda: len(list(self.recordings.glob("*/p*.open"))) >= 2, PATIENCE_S)
         wait_for(lambda: self.sidecar() is not None, PATIENCE_S)
         wait_for(lambda: len(read_run(self.run).sidecars) == 1, PATIENCE_S)
-        found = self.sidecar()
-        assert found
-        return found
+        result = self.sidecar()
+        assert result
+        return result
 
     def end(self) -> tuple[dict[str, Any], str]:
         """Tell it to stop; what it said, and what else was printed."""
@@ -89,8 +89,8 @@ class Job:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with http_collector() as found:
-        yield found
+    with http_collector() as result:
+        yield result
 
 
 def started(pid: int) -> str:
@@ -122,9 +122,9 @@ def test_a_driver_returns_at_once_and_its_sidecar_leaves_nothing(tmp_path: Path)
             job.close()
     assert said["results"] == [2, None]
     trace = read_run(job.run)
-    assert [(one.pid, one.state) for one in trace.sidecars] == [(sidecar, "exited")]
-    assert sorted(one.role for one in trace.processes) == ["Counter", "driver"]
-    assert [dict(one.faults) for one in (*trace.processes, *trace.sidecars)] == [{}, {}, {}]
+    assert [(process.pid, process.state) for process in trace.sidecars] == [(sidecar, "exited")]
+    assert sorted(process.role for process in trace.processes) == ["Counter", "driver"]
+    assert [dict(process.faults) for process in (*trace.processes, *trace.sidecars)] == [{}, {}, {}]
 
 
 def test_a_header_is_known_to_the_sidecar_beside_the_driver_and_to_nobody_else(

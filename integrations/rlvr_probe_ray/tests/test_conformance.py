@@ -38,10 +38,14 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Driver:
 
 def whole(driver: Driver, *roles: str) -> None:
     """It is one launch, and its processes are these."""
-    [own] = [one for one in driver.journals if one.header["pid"] == driver.said["driver"]]
-    assert sorted(role for told in driver.told.values() for role in told) == sorted(roles)
-    others = [one for one in driver.journals if one.header["pid"] != driver.said["driver"]]
-    owners = {one.header["owner"] for one in others}
+    [own] = [
+        journal for journal in driver.journals if journal.header["pid"] == driver.said["driver"]
+    ]
+    assert sorted(role for recorded in driver.told.values() for role in recorded) == sorted(roles)
+    others = [
+        journal for journal in driver.journals if journal.header["pid"] != driver.said["driver"]
+    ]
+    owners = {journal.header["owner"] for journal in others}
     assert own.of("process")[0]["role"] == "driver"
     assert owners == {own.header["process"]}
 
@@ -71,15 +75,17 @@ def test_every_worker_process_of_the_session_tells_what_it_is(started: Driver) -
 
 
 def test_what_a_killed_actor_had_recorded_is_there(started: Driver) -> None:
-    marked = [one for one in started.journals if {"label": "before the end"} in one.of("user")]
+    marked = [
+        journal for journal in started.journals if {"label": "before the end"} in journal.of("user")
+    ]
     assert len(marked) == 2
     alive = {int(pid) for pid in started.said["workers"]}
-    assert not {one.header["pid"] for one in marked} & alive
+    assert not {journal.header["pid"] for journal in marked} & alive
 
 
 def test_a_process_that_an_actor_starts_belongs_to_it(started: Driver) -> None:
-    [child] = [one for one in started.journals if {"label": "child"} in one.of("user")]
-    actors = {one.header["process"] for one in started.journals if one.of("process")}
+    [child] = [journal for journal in started.journals if {"label": "child"} in journal.of("user")]
+    actors = {journal.header["process"] for journal in started.journals if journal.of("process")}
     assert child.header["owner"] in actors
     assert child.header["ppid"] in {int(pid) for pid in started.said["workers"]}
 
@@ -101,13 +107,13 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Process]:
     until = time.monotonic() + PATIENCE_S
     while any(Path(f"/proc/{pid}").exists() for pid in names) and time.monotonic() < until:
         time.sleep(0.1)
-    return {names[one.pid]: one for one in read_run(run).processes}
+    return {names[process.pid]: process for process in read_run(run).processes}
 
 
 def test_whom_ctrl_c_takes_with_it_is_told_from_who_died_before(
     interrupted: dict[str, Process],
 ) -> None:
-    assert {name: one.state for name, one in interrupted.items()} == {
+    assert {name: journal.state for name, journal in interrupted.items()} == {
         "driver": "exited",
         "struck": "died",
         **dict.fromkeys(("actor", "other", "none"), "ended_with_training"),
@@ -115,7 +121,7 @@ def test_whom_ctrl_c_takes_with_it_is_told_from_who_died_before(
 
 
 def test_an_actor_tells_which_gpus_ray_gave_it(interrupted: dict[str, Process]) -> None:
-    given = {name: one.given for name, one in interrupted.items()}
+    given = {name: journal.given for name, journal in interrupted.items()}
     assert given["actor"] == given["struck"] != given["other"]
     assert {given["actor"], given["other"]} == {("GPU 0",), ("GPU 1",)}
     assert given["none"] == given["driver"] == ()
@@ -149,11 +155,11 @@ def test_drivers_at_once_on_one_cluster_are_launches_of_their_own(
     jobs = []
     for driver in (first, second):
         whole(driver, "driver", "Counter", "Counter", "task")
-        ranks = [one.header for one in driver.journals if one.header["owner"]]
+        ranks = [journal.header for journal in driver.journals if journal.header["owner"]]
         jobs += [{header["ids"]["ray_job_id"] for header in ranks}]
     assert [len(job) for job in jobs] == [1, 1]
     assert jobs[0] != jobs[1]
-    keys = [{one.header["job"] for one in driver.journals} for driver in (first, second)]
+    keys = [{journal.header["job"] for journal in driver.journals} for driver in (first, second)]
     assert not keys[0] & keys[1]
 
 
@@ -165,10 +171,10 @@ def test_actors_are_reached_where_ray_was_initialised_before_the_probe(
     assert driver.said["results"] == [2, "8", 4, 4, [[11, "1"], [21, "2"]], 5]
     assert driver.unreached == []
     counters = ["Counter"] * 4
-    assert sorted(role for told in driver.told.values() for role in told) == sorted(
+    assert sorted(role for recorded in driver.told.values() for role in recorded) == sorted(
         ["driver", "task", "Parent", *counters]
     )
-    [own] = [one for one in driver.journals if one.header["owner"] is None]
+    [own] = [journal for journal in driver.journals if journal.header["owner"] is None]
     assert own.header["pid"] == driver.said["driver"]
 
 

@@ -47,7 +47,7 @@ def folder(version: str) -> Path:
 
 @pytest.mark.conformance
 @pytest.mark.parametrize(
-    "version", [*(pytest.param(one, marks=pytest.mark.full) for one in PINS), RUN]
+    "version", [*(pytest.param(pin, marks=pytest.mark.full) for pin in PINS), RUN]
 )
 def test_every_name_exists_with_its_parameters(version: str) -> None:
     sources = Sources([folder(version)])

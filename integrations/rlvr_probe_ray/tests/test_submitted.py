@@ -60,6 +60,6 @@ def test_a_recording_of_a_submitted_job_outlives_its_working_directory(tmp_path:
     assert done.stdout.count("recording to ") == 1
     said = f"recording to {recordings}: the working directory is in Ray's package cache"
     assert said in done.stdout
-    rows = [row for one in Driver({}, recordings).journals for row in one.of("user")]
+    rows = [row for journal in Driver({}, recordings).journals for row in journal.of("user")]
     labels = sorted(str(row["label"]) for row in rows)
     assert labels == ["stage of a driver", "step of a worker"]

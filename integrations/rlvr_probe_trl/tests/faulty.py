@@ -20,11 +20,11 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-from tests.faults.enumeration import adapter_modules  # noqa: E402
+from tests.faults.enumeration import KIT, adapter_modules  # noqa: E402
 from tests.faults.injection import GARBAGE, RAISED, Injector  # noqa: E402
 
 FOLDER = "rlvr_probe_trl"
-AT_ATTACH = ("adapter:TrlAdapter.", "points:", "releases:")
+AT_ATTACH = ("adapter:TrlAdapter.",)
 THIN = ("steps:Steps.on_", "steps:Steps.__reduce__", "steps:_idle", "steps:_nothing")
 """Called by transformers, or by copying: they hand over to a guarded function, and nothing else."""
 
@@ -43,7 +43,8 @@ class OnceEach(Injector):
 
     def __init__(self, kind: str) -> None:
         modules = adapter_modules()
-        super().__init__({name: modules[name] for name in modules if name.startswith(FOLDER)})
+        folders = (FOLDER, KIT)
+        super().__init__({name: modules[name] for name in modules if name.startswith(folders)})
         self.kind = kind
         self.armed = False
         self.struck: list[str] = []

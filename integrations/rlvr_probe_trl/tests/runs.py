@@ -100,7 +100,7 @@ SCENARIOS = {
     "resumed": Scenario(
         "--steps 6 --save-every 3 --kill-at 5", exit_status=-9, then="--steps 6 --resume"
     ),
-    # Releases where something is done in another way; `points.py` says what.
+    # Releases where something is done in another way; `adapter.py` says what.
     "0.17": Scenario(
         "--iterations 2 --beta 0.1 --max-tokens 8 --mask-truncated --max-prompt-tokens 6"
         " --eval-every 2 --reward-model",
@@ -137,7 +137,7 @@ SCENARIOS = {
 }
 """Trainings whose workload must hold exactly what happened."""
 
-FULL = frozenset(name for name, one in SCENARIOS.items() if one.trl and name != "0.17")
+FULL = frozenset(name for name, scenario in SCENARIOS.items() if scenario.trl and name != "0.17")
 """Those that continuous integration has no time for: of releases but the oldest and the newest."""
 
 

@@ -117,11 +117,11 @@ def main() -> None:
     train.build = build_and_stop  # type: ignore[assignment]
     out = train.options().out
     train.main()
-    found = [
+    result = [
         [victim.place, victim.calls, (victim.last_ns - victim.first_ns) / 1e9]
         for victim in turns.victims.values()
     ]
-    (out / "slow.json").write_text(json.dumps(found))
+    (out / "slow.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -58,10 +58,10 @@ class Run:
     @cached_property
     def conversations(self) -> dict[int, list[dict[str, int]]]:
         """Requests of each conversation, by its number, in the order of its turns."""
-        found: dict[int, list[dict[str, int]]] = {}
+        result: dict[int, list[dict[str, int]]] = {}
         for line in sorted(self.book("requests"), key=lambda line: (line["tag"], line["turn"])):
-            found.setdefault(line["tag"], []).append(line)
-        return found
+            result.setdefault(line["tag"], []).append(line)
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_lengths_are_those_of_the_samples_that_were_trained_on(run: Run) -> None
             samples.setdefault(group, []).append((tokens, loss))
     for batch in run.batches:
         assert sorted(
-            (one.prompt_tokens + one.response_tokens, one.loss_tokens) for one in rows(batch)
+            (row.prompt_tokens + row.response_tokens, row.loss_tokens) for row in rows(batch)
         ) == sorted(samples[batch.ordinal])
 
 
@@ -126,21 +126,21 @@ def in_order(run: Run) -> list[tuple[dict[str, Any], list[Trajectory]]]:
 
 
 def test_the_turns_of_each_trajectory_are_those_that_the_engine_was_asked_for(run: Run) -> None:
-    found = in_order(run)
-    assert len(found) == len(run.batches) > STEPS
-    for line, trajectories in found:
-        for tag, one in zip(line["tags"], trajectories, strict=True):
+    result = in_order(run)
+    assert len(result) == len(run.batches) > STEPS
+    for line, trajectories in result:
+        for tag, trajectory in zip(line["tags"], trajectories, strict=True):
             assert [
-                (turn.index, turn.prompt_tokens, turn.response_tokens) for turn in one.turns
+                (turn.index, turn.prompt_tokens, turn.response_tokens) for turn in trajectory.turns
             ] == [
                 (turn["turn"], turn["prompt"], turn["response"]) for turn in run.conversations[tag]
             ]
-            assert one.start_ns is not None
-            assert one.end_ns is not None
-            for turn in one.turns:
+            assert trajectory.start_ns is not None
+            assert trajectory.end_ns is not None
+            for turn in trajectory.turns:
                 assert turn.start_ns is not None
                 assert turn.end_ns is not None
-                assert one.start_ns <= turn.start_ns <= turn.end_ns <= one.end_ns
+                assert trajectory.start_ns <= turn.start_ns <= turn.end_ns <= trajectory.end_ns
 
 
 def test_the_tool_calls_of_each_trajectory_are_those_that_the_tools_saw(run: Run) -> None:
@@ -150,23 +150,25 @@ def test_the_tool_calls_of_each_trajectory_are_those_that_the_tools_saw(run: Run
         seen.setdefault(int(tag), []).append((int(turn[1:]), line["tool"], line["status"]))
     outcomes = set[str | None]()
     for line, trajectories in in_order(run):
-        for tag, one in zip(line["tags"], trajectories, strict=True):
+        for tag, trajectory in zip(line["tags"], trajectories, strict=True):
             # A tool that there is not keeps no book: its conversations are every fourth.
             expected = [(0, None, "not_found")] if tag % GROUP == 3 else seen.get(tag, [])
-            calls = [(call.turn, call.tool, call.status) for call in one.tool_calls]
+            calls = [(call.turn, call.tool, call.status) for call in trajectory.tool_calls]
             assert sorted(map(str, calls)) == sorted(map(str, expected))
-            outcomes |= {call.error or call.status for call in one.tool_calls}
+            outcomes |= {call.error or call.status for call in trajectory.tool_calls}
     assert outcomes == {"ok", "not_found", "LookupError"}
 
 
 def test_rewards_are_those_of_the_trajectory_that_they_were_given_for(run: Run) -> None:
     for line, trajectories in in_order(run):
         assert [
-            [(reward.function, reward.value) for reward in one.rewards] for one in trajectories
+            [(reward.function, reward.value) for reward in trajectory.rewards]
+            for trajectory in trajectories
         ] == [[("keeper", value), ("waiting", 0.5)] for value in line["rewards"]]
-        assert [sum(turn.response_tokens or 0 for turn in one.turns) for one in trajectories] == (
-            line["generated"]
-        )
+        assert [
+            sum(turn.response_tokens or 0 for turn in trajectory.turns)
+            for trajectory in trajectories
+        ] == (line["generated"])
 
 
 def test_the_policy_that_sampled_is_never_newer_than_the_step_that_trained(run: Run) -> None:

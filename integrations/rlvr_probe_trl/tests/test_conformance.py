@@ -77,7 +77,9 @@ def test_lengths_are_exactly_those_of_the_run(run: Finished) -> None:
 @every_run
 def test_the_release_that_is_recorded_is_the_one_that_was_asked_for(run: Finished) -> None:
     releases = {
-        session.facts["framework_version"] for one in run.trace.attempts for session in one.sessions
+        session.facts["framework_version"]
+        for attempt in run.trace.attempts
+        for session in attempt.sessions
     }
     assert releases == {run.scenario.trl or metadata.version("trl")}
 
@@ -201,7 +203,7 @@ def test_the_stages_of_a_step_do_not_overlap_and_fill_most_of_it(run: Finished) 
     for step in run.trace.steps():
         for whole in (span for span in step.spans if span.name == "step"):
             stages = inside(step, whole)
-            assert all(one.end_ns <= other.start_ns for one, other in pairwise(stages))
+            assert all(span.end_ns <= other.start_ns for span, other in pairwise(stages))
             share = sum(span.seconds for span in stages) / whole.seconds
             assert share <= 1.0, step.number
             shares.append(share)
@@ -211,12 +213,12 @@ def test_the_stages_of_a_step_do_not_overlap_and_fill_most_of_it(run: Finished) 
 
 def inside(step: Step, whole: Span) -> list[Span]:
     """Stages of one step span that lie in no other stage, by start."""
-    mine = [span for span in step.spans if span.process == whole.process and span.name in STAGES]
+    own = [span for span in step.spans if span.process == whole.process and span.name in STAGES]
     outer = [
         span
-        for span in mine
+        for span in own
         if whole.start_ns <= span.start_ns < whole.end_ns
-        if not any(other.id == span.parent for other in mine)
+        if not any(other.id == span.parent for other in own)
     ]
     return sorted(outer, key=lambda span: span.start_ns)
 
@@ -246,7 +248,9 @@ def test_losses_weights_and_tokens_are_those_of_the_run_without_a_probe(
     assert run.results == bare.results
 
 
-@pytest.mark.parametrize("name", named(*(name for name, one in SCENARIOS.items() if one.watched)))
+@pytest.mark.parametrize(
+    "name", named(*(name for name, scenario in SCENARIOS.items() if scenario.watched))
+)
 def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
     run: Finished,
 ) -> None:

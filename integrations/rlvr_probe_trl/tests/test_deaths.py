@@ -88,7 +88,7 @@ def test_a_reward_that_holds_the_interpreter_lock_is_shown_as_open(tmp_path: Pat
         process.communicate()
     afterwards, _ = shown(tmp_path)
     for summary, state in ((meanwhile, "running"), (afterwards, "died")):
-        assert [one["state"] for one in summary["process_list"]] == [state]
+        assert [row["state"] for row in summary["process_list"]] == [state]
         spans = {span["name"]: span for span in summary["open_span_list"]}
         assert set(spans) == {"step", "experience", "reward", "reward_fn"}
         assert spans["reward_fn"]["detail"] == "keeper"

@@ -15,7 +15,7 @@ from rlvr_probe_trl.tests.runs import Scenario, run_command
 from rlvr_probe_trl.tests.truth import read_truth
 
 from rlvr_probe.recording import read_run
-from tests.faults.enumeration import adapter_modules, functions_of
+from tests.faults.enumeration import KIT, adapter_modules, functions_of
 from tests.faults.injection import GARBAGE, KINDS, RAISED
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
@@ -45,7 +45,7 @@ class Trainings:
         self.folder = folder
         self._pool = ThreadPoolExecutor(2)
         self._played: dict[str, Future[dict[str, Any]]] = {
-            one: self._pool.submit(self._play, one) for one in ("bare", "-", *wanted)
+            name: self._pool.submit(self._play, name) for name in ("bare", "-", *wanted)
         }
 
     def said(self, kind: str) -> dict[str, Any]:
@@ -70,9 +70,9 @@ class Trainings:
 def trainings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Trainings]:
-    mine = (item for item in request.session.items if item.path == Path(__file__))
-    wanted = {item.callspec.params["kind"] for item in mine if isinstance(item, pytest.Function)}
-    made = Trainings(tmp_path_factory.mktemp("faulty"), [one for one in KINDS if one in wanted])
+    own = (item for item in request.session.items if item.path == Path(__file__))
+    wanted = {item.callspec.params["kind"] for item in own if isinstance(item, pytest.Function)}
+    made = Trainings(tmp_path_factory.mktemp("faulty"), [kind for kind in KINDS if kind in wanted])
     yield made
     made.close()
 
@@ -93,7 +93,7 @@ def test_the_training_is_bit_for_bit_the_one_without_a_probe(
 @kinds(*KINDS)
 def test_every_function_that_a_training_calls_was_struck(trainings: Trainings, kind: str) -> None:
     enumerated = functions_of(
-        {name: path for name, path in adapter_modules().items() if name.startswith(FOLDER)}
+        {name: path for name, path in adapter_modules().items() if name.startswith((FOLDER, KIT))}
     )
     called = set(trainings.said("-")["reached"])
     assert called <= enumerated.keys()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_trl import TrlAdapter
-from rlvr_probe_trl.points import declared
+from rlvr_probe_trl.adapter import METHODS
 from rlvr_probe_trl.tests.releases import RELEASES, transformers4, unpacked
+from rlvr_probe_trl.tools import TOOL_LOOP
 
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.lookup import Sources
@@ -37,6 +38,11 @@ def site_packages() -> Path:
     return Path(package.origin).parents[1]
 
 
+def declared() -> list[HookPoint]:
+    """Methods of trainers, of whatever release."""
+    return [*(dated.point for dated in METHODS), TOOL_LOOP]
+
+
 def wrong(version: str, sources: Sources) -> list[str]:
     checked = [sources.check(point) for point in TrlAdapter().expected(version)]
     assert len(checked) >= 12
@@ -46,9 +52,9 @@ def wrong(version: str, sources: Sources) -> list[str]:
 def asked(version: str) -> list[object]:
     """All that the answer depends on, but the code that looks it up."""
     expected = names(TrlAdapter().expected(version))
-    beside = (wheels.REQUIREMENTS / "transformers4.txt").read_text()
+    concurrent = (wheels.REQUIREMENTS / "transformers4.txt").read_text()
     installed = metadata.version("transformers")
-    return [RELEASES[version], beside, installed, expected, names(declared())]
+    return [RELEASES[version], concurrent, installed, expected, names(declared())]
 
 
 def missing(version: str) -> Iterator[str]:

@@ -91,42 +91,49 @@ def trainings(
 def test_what_sleeps_is_named_first_with_its_seconds_and_nothing_else_is(
     trainings: Trainings, name: str
 ) -> None:
-    told = trainings(PLANTED[name])
-    assert mistakes(told.causes, told.scenario.planted, told.slept, told.scenario.ranks) == []
+    recorded = trainings(PLANTED[name])
+    assert (
+        mistakes(
+            recorded.causes, recorded.scenario.planted, recorded.slept, recorded.scenario.ranks
+        )
+        == []
+    )
 
 
 # What a rank does itself is no wait.
-@pytest.mark.parametrize("name", ["reward", *(one for one in REST if one.values != ("rank",))])
+@pytest.mark.parametrize(
+    "name", ["reward", *(planted for planted in REST if planted.values != ("rank",))]
+)
 def test_what_is_a_part_costs_no_more_than_the_whole(trainings: Trainings, name: str) -> None:
-    told = trainings(PLANTED[name])
-    ledger = told.said.ledger
+    recorded = trainings(PLANTED[name])
+    ledger = recorded.said.ledger
     assert ledger is not None
     waited = sum(ns for category, ns in ledger.ns.items() if category.startswith("wait.")) / 1e9
-    assert told.causes[0].gpu_s <= 1.05 * waited
+    assert recorded.causes[0].gpu_s <= 1.05 * waited
 
 
 @pytest.mark.parametrize(
     "name", ["sound", *(pytest.param(name, marks=pytest.mark.full) for name in [*SOUND][1:])]
 )
 def test_a_sound_training_is_silent(trainings: Trainings, name: str) -> None:
-    told = trainings(SOUND[name])
-    assert told.slept.calls == 0
-    assert mistakes(told.causes, None, told.slept, told.scenario.ranks) == []
+    recorded = trainings(SOUND[name])
+    assert recorded.slept.calls == 0
+    assert mistakes(recorded.causes, None, recorded.slept, recorded.scenario.ranks) == []
 
 
 @pytest.mark.full
 def test_a_sleep_in_some_steps_costs_these_alone(trainings: Trainings) -> None:
-    told = trainings(PLANTED["reward_sometimes"])
-    [first, *_] = told.causes
+    recorded = trainings(PLANTED["reward_sometimes"])
+    [first, *_] = recorded.causes
     assert "in 2 of 6 steps" in first.title
     assert len(first.evidence["step"].ids) == 2
-    assert first.gpu_s == pytest.approx(told.slept.wall_s, rel=0.02)
+    assert first.gpu_s == pytest.approx(recorded.slept.wall_s, rel=0.02)
 
 
 @pytest.mark.full
 def test_who_is_late_in_an_update_is_not_guessed(trainings: Trainings) -> None:
     """Without tensor activity of a GPU a wait in a collective looks like work: a note says so."""
-    told = trainings(UPDATE)
-    assert told.slept.calls >= 6
-    assert [one.title for one in told.causes if one.kind != "long_tail"] == []
-    assert any("inside a collective of an update" in note for note in told.said.notes)
+    recorded = trainings(UPDATE)
+    assert recorded.slept.calls >= 6
+    assert [cause.title for cause in recorded.causes if cause.kind != "long_tail"] == []
+    assert any("inside a collective of an update" in note for note in recorded.said.notes)

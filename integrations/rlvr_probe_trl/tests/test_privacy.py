@@ -95,11 +95,11 @@ def test_the_canaries_were_really_there(run: Finished) -> None:
 @pytest.mark.parametrize("place", [*CANARY, *ELSEWHERE])
 def test_a_canary_appears_nowhere(run: Finished, place: str) -> None:
     text = {**CANARY, **ELSEWHERE}[place]
-    found = [name for name, held in kept(run) for form in forms(text) if form.search(held)]
-    assert found == []
+    result = [name for name, held in kept(run) for form in forms(text) if form.search(held)]
+    assert result == []
 
 
 def test_the_home_folder_and_the_working_directory_appear_nowhere(run: Finished) -> None:
     for path in (run.folder, Path.home()):
-        found = [name for name, held in kept(run) if name != "output" and bytes(path) in held]
-        assert found == [] or path == Path("/")
+        result = [name for name, held in kept(run) if name != "output" and bytes(path) in held]
+        assert result == [] or path == Path("/")

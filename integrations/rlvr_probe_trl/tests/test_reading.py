@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr_probe_trl import releases
 from rlvr_probe_trl.reading import (
     end_id,
     is_module,
@@ -19,9 +18,11 @@ from rlvr_probe_trl.reading import (
     stop_ids,
     truncated,
 )
-from rlvr_probe_trl.session import Sessions, algorithm, facts, reward_names
 from rlvr_probe_trl.stages import is_reference
-from rlvr_probe_trl.training import Batch, Training
+from rlvr_probe_trl.training import Batch, Training, algorithm, facts, installed, reward_names
+
+from rlvr_probe import releases
+from rlvr_probe.adapter.controller import Sessions
 
 
 class OnDevice:
@@ -92,9 +93,9 @@ def test_a_release_that_does_not_say_its_version_is_the_one_that_is_installed(
     monkeypatch.setattr(metadata, "version", lambda name: {"trl": "0.22.0"}[name])
     monkeypatch.setattr(releases, "_from_metadata", releases._from_metadata.__wrapped__)
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="unknown"))
-    assert (releases.version(), releases.installed()) == ("0.22.0", (0, 22, 0))
+    assert (releases.version_of("trl"), installed()) == ("0.22.0", (0, 22, 0))
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="0.19.1"))
-    assert releases.installed() == (0, 19, 1)
+    assert installed() == (0, 19, 1)
 
 
 def test_rewards_are_floats_and_what_is_missing_is_absent() -> None:
@@ -123,19 +124,19 @@ def test_a_torch_module_is_told_by_its_class() -> None:
 
 def test_sessions_count_trainings_from_scratch() -> None:
     sessions = Sessions()
-    assert [sessions.begin(resumed) for resumed in (0, 0, 3, 0)] == [0, 1, 1, 2]
+    assert [sessions.start(resumed) for resumed in (0, 0, 3, 0)] == [0, 1, 1, 2]
 
 
 def test_a_process_that_resumes_begins_in_session_0() -> None:
-    assert Sessions().begin(3) == 0
+    assert Sessions().start(3) == 0
 
 
 def test_the_algorithm_is_named_after_trl_and_never_after_the_user() -> None:
     grpo = type("GRPOTrainer", (), {"__module__": "trl.trainer.grpo_trainer"})
     secret = type("SecretProjectTrainer", (grpo,), {})
     unsloth = type("UnslothGRPOTrainer", (), {"__module__": "UnslothGRPOTrainer"})
-    mine = type("SecretProjectTrainer", (), {"__module__": "trlish.trainer"})
-    assert [algorithm(kind) for kind in (secret, unsloth, mine)] == ["grpo", "grpo", None]
+    own = type("SecretProjectTrainer", (), {"__module__": "trlish.trainer"})
+    assert [algorithm(kind) for kind in (secret, unsloth, own)] == ["grpo", "grpo", None]
 
 
 def test_reward_models_are_named_by_position() -> None:

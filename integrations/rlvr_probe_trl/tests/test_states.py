@@ -14,15 +14,16 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr_probe_trl import async_rollouts, earlier, rewards, stages, steps, tools
+from rlvr_probe_trl import async_rollouts, rewards, stages, steps, tools
+from rlvr_probe_trl import trl_0_19_to_0_23 as earlier
 from rlvr_probe_trl.async_grpo import ASYNC_METHODS, Packed
 from rlvr_probe_trl.async_rollouts import FINISHED, ROLLOUT_POINTS, Conversation, Finished
 from rlvr_probe_trl.rollouts import GENERATE
 from rlvr_probe_trl.tools import TOOL_LOOP
 from rlvr_probe_trl.training import BATCH, Batch, Training
 
-from rlvr_probe import guard
-from rlvr_probe.adapter import Call
+from rlvr_probe import guard, reading
+from rlvr_probe.adapter import Call, swap
 from rlvr_probe.config import Config
 from rlvr_probe.probe import hooks
 from rlvr_probe.probe.hooks import HookProbe, Patches
@@ -43,7 +44,7 @@ class Attached:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What was recorded under a name; the recording ends with it."""
         self.recorder.close("exit")
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         known: dict[int, tuple[str, str, list[str]]] = {}
         for path in self.folder.rglob("*.jsonl"):
             for row in map(json.loads, path.read_text().splitlines()[1:]):
@@ -52,8 +53,8 @@ class Attached:
                 elif isinstance(row[0], int) and known[row[0]][1] == name:
                     kind, _, attributes = known[row[0]]
                     values = row[6 if kind == "span" else 3 :]
-                    found.append(dict(zip(attributes, values, strict=False)))
-        return found
+                    result.append(dict(zip(attributes, values, strict=False)))
+        return result
 
 
 @pytest.fixture
@@ -116,13 +117,13 @@ class _AsyncRolloutLoop:
         """Generate groups of two, and score them."""
         for number in range(count):
             tasks = [asyncio.create_task(self._generate_one([], {})) for _ in range(2)]
-            found = await asyncio.gather(*tasks)
+            result = await asyncio.gather(*tasks)
             group = SimpleNamespace(
                 group_id=number,
                 model_version=1,
-                completions=[one[0] for one in found],
-                completions_ids=[one[1] for one in found],
-                completions_sequences=[one[2] for one in found],
+                completions=[answer[0] for answer in result],
+                completions_ids=[answer[1] for answer in result],
+                completions_sequences=[answer[2] for answer in result],
             )
             if scored:
                 await self._score_group(group)
@@ -151,9 +152,9 @@ TRUE = ([PROMPT] * 2, [GREW] * 2, [[GENERATED, ANSWER] * (TURNS - 1) + [GENERATE
 def test_nothing_is_kept_of_conversations_whose_group_was_scored(rollouts: Attached) -> None:
     asyncio.run(_AsyncRolloutLoop().groups(5))
     assert len(FINISHED) == 0
-    found = rollouts.rows("trajectories")
-    assert [lengths(row) for row in found] == [TRUE] * 5
-    assert all(len(set(row["spans"])) == 2 for row in found)
+    result = rollouts.rows("trajectories")
+    assert [lengths(row) for row in result] == [TRUE] * 5
+    assert all(len(set(row["spans"])) == 2 for row in result)
     assert [row["turn"] for row in rollouts.rows("turn")].count(TURNS - 1) == 10
     assert guard.faults() == {}
 
@@ -192,8 +193,8 @@ def test_lengths_survive_the_level_stages(rollouts: Attached, scored: bool) -> N
     [row] = rollouts.rows("trajectories")
     assert lengths(row) == TRUE
     # Those that began before the level was lowered have a span, and their first turn.
-    assert (row["spans"] is None) is scored
-    assert [one["turn"] for one in rollouts.rows("turn")] == ([] if scored else [0, 0])
+    assert (row.get("spans") is None) is scored
+    assert [row["turn"] for row in rollouts.rows("turn")] == ([] if scored else [0, 0])
     assert guard.faults() == {}
 
 
@@ -202,19 +203,19 @@ def test_turns_that_were_not_seen_make_no_length_shorter_and_none_up(
     rollouts: Attached, monkeypatch: pytest.MonkeyPatch, failing: set[int]
 ) -> None:
     count = iter(range(100))
-    real = async_rollouts._argument
+    real = reading.argument
 
     def argument(call: Call, index: int, name: str) -> Any:
         if name == "prompt_ids" and next(count) in failing:
             raise LookupError
         return real(call, index, name)
 
-    monkeypatch.setattr(async_rollouts, "_argument", argument)
+    monkeypatch.setattr(async_rollouts, "argument", argument)
     asyncio.run(_AsyncRolloutLoop().groups(1))
     [row] = rollouts.rows("trajectories")
     assert lengths(row) == TRUE
     # Which turn the others were is not known.
-    assert row["spans"] is None
+    assert row.get("spans") is None
     ends = f"{async_rollouts.__name__}._conversation_end", "LookupError"
     assert guard.faults()[ends] == (1 if failing == {0} else 2)
 
@@ -294,11 +295,13 @@ class ToolTrainer:
 def statuses(attached: Attached, runs: int = 1, trainer: ToolTrainer | None = None) -> Counter[str]:
     trainer = trainer or ToolTrainer()
     training = Training(batch=Batch(trainer, 7, (0, 1, "train")))
-    attached.probe.state(trainer)["training"] = training
+    attached.probe.state(trainer)["Training"] = training
     attached.patches.method(trainer, TOOL_LOOP)
     for _ in range(runs):
         trainer._tool_call_loop([], [], [], [])
-    assert all(type(one) is dict for one in trainer._sync_tool_dicts + trainer._async_tool_dicts)
+    assert all(
+        type(tools) is dict for tools in trainer._sync_tool_dicts + trainer._async_tool_dicts
+    )
     return Counter(row["status"] for row in attached.rows("tool_call"))
 
 
@@ -313,7 +316,7 @@ def test_calls_that_fail_to_be_recorded_are_no_bad_calls(
     def fail(_: Call) -> None:
         raise LookupError
 
-    monkeypatch.setattr(tools, "_tool_begin", fail)
+    monkeypatch.setattr(tools, "start_tool", fail)
     monkeypatch.setattr(tools, "_missing", lambda *_: fail(Call()))
     assert statuses(attached) == {"bad_call": 3}
 
@@ -355,14 +358,14 @@ def test_tools_that_an_alarm_left_wrapped_are_put_back_at_the_next_begin(
     trainer = ToolTrainer()
     users = trainer._sync_tool_dicts[0]
     training = Training(batch=Batch(trainer, 7, (0, 1, "train")))
-    attached.probe.state(trainer)["training"] = training
+    attached.probe.state(trainer)["Training"] = training
     attached.patches.method(trainer, TOOL_LOOP)
     monkeypatch.setattr(tools, "attribute", at("_async_tool_dicts", alarm, iter([1])))
     with pytest.raises(Alarm):
         trainer._tool_call_loop([], [], [], [])
     trainer._tool_call_loop([], [], [], [])
     assert trainer._sync_tool_dicts[0] is users
-    assert tools._IN_PLACE == []
+    assert swap._in_place == []
     assert Counter(row["status"] for row in attached.rows("tool_call"))["ok"] == 3
 
 
@@ -381,7 +384,7 @@ def test_reward_functions_that_an_alarm_left_wrapped_are_not_wrapped_again(
     trainer = Trainer()
     users = list(trainer.reward_funcs)
     batch = Batch(trainer, 7, (0, 1, "train"))
-    attached.probe.state(trainer)["training"] = Training(batch=batch)
+    attached.probe.state(trainer)["Training"] = Training(batch=batch)
     BATCH.set(batch)
     attached.patches.method(trainer, replace(rewards.CALCULATE, step=None))
     monkeypatch.setattr(rewards, "attribute", at("ProfilingContext", alarm, iter([1])))

@@ -35,7 +35,7 @@ def test_a_reward_function_that_hangs_is_named_with_its_line(tmp_path: Path) -> 
         assert (first["pid"], first["rank"], first["step"]) == (job.pid, 0, 14)
         assert (first["span"], first["detail"]) == ("reward_fn", "keeper")
         assert first["inside"] == ["reward", "experience", "step"]
-        frames = [(one["function"], one["file"]) for one in first["stack"][:2]]
+        frames = [(row["function"], row["file"]) for row in first["stack"][:2]]
         assert frames[0] == ("never_comes_back", "hangs.py")
         assert (waiting["rank"], waiting["span"]) == (1, "reward")
         dead, waited = job.found_dead()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_trl.reading import loss_runs
 from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
-from rlvr_probe_trl.tools import loss_runs
 
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError
@@ -43,8 +43,8 @@ class Run:
     @cached_property
     def result(self) -> dict[str, Any]:
         """What the script wrote at its end."""
-        found: dict[str, Any] = json.loads((self.folder / "books" / "result.json").read_text())
-        return found
+        results: dict[str, Any] = json.loads((self.folder / "books" / "result.json").read_text())
+        return results
 
     def book(self, name: str) -> list[dict[str, Any]]:
         """Lines of one of its books."""
@@ -93,23 +93,23 @@ def rows(batch: Batch) -> list[Trajectory]:
 
 def turns_of(run: Run, batch: int) -> list[list[tuple[int, int, int]]]:
     """Turn, tokens sent and generated of every row, from the book of the engine."""
-    found: list[list[tuple[int, int, int]]] = [[] for _ in range(ROWS)]
+    result: list[list[tuple[int, int, int]]] = [[] for _ in range(ROWS)]
     for call in (line for line in run.book("engine") if line["batch"] == batch):
         for place, row in enumerate(call["rows"]):
-            found[row].append((call["turn"], call["prompts"][place], call["responses"][place]))
-    return found
+            result[row].append((call["turn"], call["prompts"][place], call["responses"][place]))
+    return result
 
 
 def calls_of(run: Run, batch: int) -> list[list[tuple[int, str | None, str]]]:
     """Turn, tool and status of every call of every row, from the books of the tools."""
-    found: list[list[tuple[int, str | None, str]]] = [[] for _ in range(ROWS)]
+    result: list[list[tuple[int, str | None, str]]] = [[] for _ in range(ROWS)]
     for line in run.book("tools"):
         key = line["key"].split()[0]
         number, _, rest = key[1:].partition("r")
         row, _, rest = rest.partition("t")
         if int(number) == batch:
-            found[int(row)].append((int(rest.partition("c")[0]), line["tool"], line["status"]))
-    return found
+            result[int(row)].append((int(rest.partition("c")[0]), line["tool"], line["status"]))
+    return result
 
 
 def every(run: Run) -> list[tuple[int, Batch]]:
@@ -140,12 +140,12 @@ def test_lengths_and_tokens_in_the_loss_are_those_that_trl_trains_on(
     run = runs(arguments)
     assert len(run.book("batches")) >= 2
     for line, (_, batch) in zip(run.book("batches"), every(run), strict=True):
-        found = rows(batch)
+        result = rows(batch)
         assert batch.step == line["step"]
-        assert [one.prompt_tokens for one in found] == line["prompts"]
-        assert [one.response_tokens for one in found] == line["responses"]
-        assert [one.loss_tokens for one in found] == line["loss"]
-        assert [not one.truncated for one in found] == line["stopped"]
+        assert [trajectory.prompt_tokens for trajectory in result] == line["prompts"]
+        assert [trajectory.response_tokens for trajectory in result] == line["responses"]
+        assert [trajectory.loss_tokens for trajectory in result] == line["loss"]
+        assert [not trajectory.truncated for trajectory in result] == line["stopped"]
         assert sum(line["loss"]) < sum(line["responses"])
 
 
@@ -158,8 +158,8 @@ def test_the_turns_of_each_trajectory_are_those_that_the_engine_made(
     assert max(len(line["rows"]) for line in run.book("engine") if line["turn"]) < ROWS
     for number, batch in every(run):
         assert [
-            [(turn.index, turn.prompt_tokens, turn.response_tokens) for turn in one.turns]
-            for one in rows(batch)
+            [(turn.index, turn.prompt_tokens, turn.response_tokens) for turn in row.turns]
+            for row in rows(batch)
         ] == turns_of(run, number)
 
 
@@ -176,9 +176,12 @@ def test_the_tool_calls_of_each_trajectory_are_those_that_the_tools_saw(
             expected[4].append((0, None, "not_found"))
             expected[5].append((0, "search", "error"))
         assert [
-            sorted((call.turn, call.tool or "", call.status) for call in one.tool_calls)
-            for one in rows(batch)
-        ] == [sorted((turn, tool or "", status) for turn, tool, status in one) for one in expected]
+            sorted((call.turn, call.tool or "", call.status) for call in row.tool_calls)
+            for row in rows(batch)
+        ] == [
+            sorted((turn, tool or "", status) for turn, tool, status in trajectory)
+            for trajectory in expected
+        ]
 
 
 @conformance
@@ -186,8 +189,8 @@ def test_a_tool_that_raised_is_known_by_its_exception_type_alone(runs: Runs) -> 
     errors = {
         (row, call.tool, call.error)
         for _, batch in every(runs(TOOLS))
-        for row, one in enumerate(rows(batch))
-        for call in one.tool_calls
+        for row, trajectory in enumerate(rows(batch))
+        for call in trajectory.tool_calls
         if call.error is not None
     }
     assert errors == {(3, "broken", "LookupError"), (5, "search", "TypeError")}
@@ -201,14 +204,16 @@ def test_a_call_took_as_long_as_its_tool_and_lies_between_its_turns(runs: Runs) 
         for line in run.book("tools"):
             if line["key"].startswith(f"b{number}r") and line["tool"] in own:
                 own[line["tool"]] += line["seconds"]
-        found = rows(batch)
+        result = rows(batch)
         for tool, seconds in own.items():
-            calls = [call for one in found for call in one.tool_calls if call.tool == tool]
+            calls = [
+                call for trajectory in result for call in trajectory.tool_calls if call.tool == tool
+            ]
             assert sum(call.latency_s for call in calls) >= seconds > 0
-        for one in found:
-            for call in one.tool_calls:
+        for trajectory in result:
+            for call in trajectory.tool_calls:
                 assert call.turn is not None
-                before, *after = one.turns[call.turn : call.turn + 2]
+                before, *after = trajectory.turns[call.turn : call.turn + 2]
                 assert before.end_ns is not None
                 assert before.end_ns <= call.start_ns <= call.end_ns
                 assert all((turn.start_ns or 0) >= call.end_ns for turn in after)
@@ -217,8 +222,8 @@ def test_a_call_took_as_long_as_its_tool_and_lies_between_its_turns(runs: Runs) 
 @conformance
 def test_asynchronous_tools_of_one_turn_overlap(runs: Runs) -> None:
     for _, batch in every(runs(TOOLS)):
-        one, other = (call for call in rows(batch)[3].tool_calls if call.tool == "fetch")
-        assert max(one.start_ns, other.start_ns) < min(one.end_ns, other.end_ns)
+        span, other = (call for call in rows(batch)[3].tool_calls if call.tool == "fetch")
+        assert max(span.start_ns, other.start_ns) < min(span.end_ns, other.end_ns)
 
 
 @conformance
@@ -248,7 +253,7 @@ def test_the_report_says_how_many_turns_and_calls_there_were(runs: Runs) -> None
     assert summary["turns"]["loss_tokens"] == sum(
         sum(run.book("batches")[number]["loss"]) for number in training
     )
-    counted = {one["tool"]: one["statuses"] for one in summary["tools"]}
+    counted = {tool["tool"]: tool["statuses"] for tool in summary["tools"]}
     each = len(training)
     assert counted == {
         "search": {"ok": 7 * each, "error": each},
@@ -288,16 +293,16 @@ def test_a_multi_turn_workload_has_every_length_of_the_books(
     run = runs(arguments)
     for number, records in zip(training(run), polytrace(run, tmp_path / "w"), strict=True):
         line = run.book("batches")[number]
-        assert [one["prompt_len"] for one in records] == line["prompts"]
-        assert [one["final_response_len"] for one in records] == line["responses"]
-        assert [one["final_response_loss_len"] for one in records] == line["loss"]
-        assert [one["finish_reason"] == "stop" for one in records] == line["stopped"]
+        assert [record["prompt_len"] for record in records] == line["prompts"]
+        assert [record["final_response_len"] for record in records] == line["responses"]
+        assert [record["final_response_loss_len"] for record in records] == line["loss"]
+        assert [record["finish_reason"] == "stop" for record in records] == line["stopped"]
         assert [
             [
                 (turn["turn"], turn["generation_prompt_len"], turn["completion_tokens"])
-                for turn in one["turns"]
+                for turn in record["turns"]
             ]
-            for one in records
+            for record in records
         ] == turns_of(run, number)
 
 
@@ -312,23 +317,23 @@ def test_a_multi_turn_workload_has_every_tool_call_and_what_it_added(
         strict=True,
     ):
         words = {"ok": "success", "error": "api_error"}
-        for one, sample in zip(records, rows(batch), strict=True):
+        for row, sample in zip(records, rows(batch), strict=True):
             assert [
-                (call["turn"], call["tool_name"], call["status"]) for call in one["tool_calls"]
+                (call["turn"], call["tool_name"], call["status"]) for call in row["tool_calls"]
             ] == [
                 (call.turn, call.tool or "unknown", words.get(call.status or "", "unknown"))
                 for call in sorted(sample.tool_calls, key=lambda call: call.turn or 0)
             ]
             # The context grows by what was generated and by what tools added, and by no more.
-            for turn, following in pairwise(one["turns"]):
+            for turn, following in pairwise(row["turns"]):
                 added = sum(
-                    call["append_len"] for call in one["tool_calls"] if call["turn"] == turn["turn"]
+                    call["append_len"] for call in row["tool_calls"] if call["turn"] == turn["turn"]
                 )
                 assert following["generation_prompt_len"] == (
                     turn["generation_prompt_len"] + turn["completion_tokens"] + added
                 )
                 assert turn["assistant_loss_len"] == turn["completion_tokens"]
-            assert sum(call["loss_len"] for call in one["tool_calls"]) == 0
+            assert sum(call["loss_len"] for call in row["tool_calls"]) == 0
 
 
 @conformance
@@ -341,8 +346,8 @@ def test_packed_lengths_of_such_a_run_are_whole_responses(
         training(run), polytrace(run, tmp_path / "w", flavor="packed"), strict=True
     ):
         line = run.book("batches")[number]
-        assert [tokens for one in records for tokens in one["output"]] == line["responses"]
-        assert [tokens for one in records for tokens in one["x_rlvr"]["loss_tokens"]] == (
+        assert [tokens for record in records for tokens in record["output"]] == line["responses"]
+        assert [tokens for record in records for tokens in record["x_rlvr"]["loss_tokens"]] == (
             line["loss"]
         )
     said = json.loads((tmp_path / "w" / "manifest.json").read_text())
@@ -367,7 +372,7 @@ def test_a_rollout_function_of_the_user_is_the_rollout(runs: Runs) -> None:
         assert shard.start_ns is not None
         assert shard.end_ns is not None
         assert shard.end_ns - shard.start_ns > 0.05e9
-        assert [one.turns for one in rows(batch)] == [()] * ROWS
+        assert [row.turns for row in rows(batch)] == [()] * ROWS
 
 
 @conformance

@@ -60,7 +60,7 @@ def test_every_batch_is_recorded_exactly_and_nothing_twice(run: Run) -> None:
                 [
                     {
                         "input": group.trajectories[0].prompt_tokens,
-                        "output": [one.response_tokens for one in group.trajectories],
+                        "output": [trajectory.response_tokens for trajectory in group.trajectories],
                     }
                     for group in batch.groups()
                 ],

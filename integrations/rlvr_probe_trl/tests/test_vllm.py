@@ -62,7 +62,7 @@ def test_lengths_are_those_that_the_trainer_got(run: Run) -> None:
             [
                 {
                     "input": group.trajectories[0].prompt_tokens,
-                    "output": [one.response_tokens for one in group.trajectories],
+                    "output": [trajectory.response_tokens for trajectory in group.trajectories],
                 }
                 for group in batch.groups()
             ],
@@ -82,10 +82,17 @@ def test_every_sample_is_a_request_of_its_lengths(run: Run) -> None:
         for tokens in group["output"]
     )
     requests = run.requests.requests
-    assert Counter((one.prompt_tokens, one.response_tokens) for one in requests) == asked
-    assert {one.finish for one in requests} <= {"stop", "length"}
-    for one in requests:
-        assert None not in (one.queue_s, one.prefill_s, one.decode_s, one.cached_tokens)
+    assert (
+        Counter((request.prompt_tokens, request.response_tokens) for request in requests) == asked
+    )
+    assert {request.finish for request in requests} <= {"stop", "length"}
+    for request in requests:
+        assert None not in (
+            request.queue_s,
+            request.prefill_s,
+            request.decode_s,
+            request.cached_tokens,
+        )
 
 
 def test_a_turn_is_a_call_for_many_samples_and_has_no_request_of_its_own(run: Run) -> None:

@@ -76,8 +76,8 @@ async def broken(key: str) -> str:
 
 def keeper(completions: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
     """A reward function that writes down the group it is given."""
-    tags = [re.search(r"#(\d+)#", one[0]["content"]) for one in completions]
-    rewards = [float(len(one)) for one in completions]
+    tags = [re.search(r"#(\d+)#", completion[0]["content"]) for completion in completions]
+    rewards = [float(len(completion)) for completion in completions]
     book(
         "groups",
         tags=[int(tag[1]) if tag else None for tag in tags],

@@ -281,10 +281,15 @@ def keeper(completions: list[Any], prompts: list[Any], **_: Any) -> list[float]:
     """A reward function that writes down the conversations it is given."""
     book(
         "rewards",
-        turns=[sum(message["role"] == "assistant" for message in one) for one in completions],
-        tools=[[m.get("name") for m in one if m["role"] == "tool"] for one in completions],
+        turns=[
+            sum(message["role"] == "assistant" for message in completion)
+            for completion in completions
+        ],
+        tools=[
+            [m.get("name") for m in completion if m["role"] == "tool"] for completion in completions
+        ],
     )
-    return [float(len(one)) for one in completions]
+    return [float(len(completion)) for completion in completions]
 
 
 def custom(prompts: list[Any], trainer: Any) -> dict[str, Any]:
@@ -366,7 +371,7 @@ def main() -> None:
         {key: value for key, value in line.items() if "time" not in key and "per_second" not in key}
         for line in trainer.state.log_history
     ]
-    held = [type(one).__name__ for one in getattr(trainer, "_sync_tool_dicts", ())]
+    held = [type(tools).__name__ for tools in getattr(trainer, "_sync_tool_dicts", ())]
     result = {
         "log": state,
         "dicts": sorted(set(held)),

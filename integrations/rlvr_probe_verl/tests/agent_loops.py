@@ -136,10 +136,10 @@ class Talk(module.AgentLoopBase):
         prompt, mask, outputs = [row + FIRST] * (row % 50 + 1), list[int](), list[Any]()
         start = len(prompt)
         for turn in range(turns_of(row)):
-            found = await self.server_manager.generate(
+            result = await self.server_manager.generate(
                 request_id=f"{row}-x", prompt_ids=prompt, sampling_params={}
             )
-            ids = found if isinstance(found, list) else found.token_ids
+            ids = result if isinstance(result, list) else result.token_ids
             prompt, mask = prompt + ids, mask + [1] * len(ids)
             if scene == "queue" and row % 5 == 0 and turn == 0:
                 outputs.append(output(prompt[:start], prompt[start:], mask))
@@ -194,11 +194,11 @@ def tokenizer() -> Any:
     words = {"<pad>": 0, "</s>": EOS, "a": ANSWER}
     made = Tokenizer(WordLevel(words, unk_token="a"))
     made.pre_tokenizer = Whitespace()
-    found = PreTrainedTokenizerFast(
+    result = PreTrainedTokenizerFast(
         tokenizer_object=made, eos_token="</s>", pad_token="<pad>", unk_token="a"
     )
-    found.chat_template = "{% for m in messages %}a {{ m['content'] }} </s>{% endfor %}"
-    return found
+    result.chat_template = "{% for m in messages %}a {{ m['content'] }} </s>{% endfor %}"
+    return result
 
 
 def client() -> Any:
@@ -233,9 +233,9 @@ def worker() -> Any:
     kind = worker_class()
     # As the constructor of a worker does: what it runs must see it.
     module._agent_loop_registry.update(targets)
-    found: Any = object.__new__(kind)
+    result: Any = object.__new__(kind)
     rollout = CONFIG.actor_rollout_ref.rollout
-    vars(found).update(
+    vars(result).update(
         config=CONFIG,
         server_manager=client(),
         tokenizer=tokenizer(),
@@ -250,8 +250,8 @@ def worker() -> Any:
         mm_processor_kwargs={},
         background_tasks=set(),
     )
-    found.llm_client = found.server_manager
-    return found
+    result.llm_client = result.server_manager
+    return result
 
 
 def batch(rows: range, validate: bool = False, loop: str = "Talk") -> Any:
@@ -265,9 +265,9 @@ def batch(rows: range, validate: bool = False, loop: str = "Talk") -> Any:
     }
     if VERSION >= (0, 6):
         values["uid"] = np.array([f"uid-{row // 4}" for row in rows], dtype=object)
-    found = DataProto.from_dict(non_tensors=values)
-    found.meta_info.update(global_steps=7, validate=validate)
-    return found
+    result = DataProto.from_dict(non_tensors=values)
+    result.meta_info.update(global_steps=7, validate=validate)
+    return result
 
 
 async def raises() -> dict[str, Any]:
@@ -296,17 +296,17 @@ def fails(*_: Any) -> None:
 
 async def chunks() -> dict[str, Any]:
     """Two chunks at once in one event loop, and one after them."""
-    one = worker()
+    actor = worker()
     half = ROWS // 2
     first = await asyncio.gather(
-        one.generate_sequences(batch(range(half))),
-        one.generate_sequences(batch(range(half, ROWS))),
+        actor.generate_sequences(batch(range(half))),
+        actor.generate_sequences(batch(range(half, ROWS))),
     )
-    last = await one.generate_sequences(batch(range(ROWS, ROWS + 8), validate=True))
+    last = await actor.generate_sequences(batch(range(ROWS, ROWS + 8), validate=True))
     lengths = list[tuple[int, int]]()
-    for found in (*first, last):
-        mask = found.batch["attention_mask"]
-        size = found.batch["prompts"].shape[1]
+    for result in (*first, last):
+        mask = result.batch["attention_mask"]
+        size = result.batch["prompts"].shape[1]
         lengths += zip(mask[:, :size].sum(1).tolist(), mask[:, size:].sum(1).tolist(), strict=True)
     return {"lengths": lengths}
 
@@ -337,7 +337,7 @@ async def queue() -> dict[str, Any]:
         )
 
     tq.async_kv_put, tq.async_kv_batch_put = kv_put, kv_batch_put
-    one = worker()
+    actor = worker()
     prompts = np.empty(40, dtype=object)
     prompts[:] = [[{"role": "user", "content": str(row)}] for row in range(40)]
     given = tu.get_tensordict(
@@ -348,8 +348,8 @@ async def queue() -> dict[str, Any]:
         }
     )
     tu.assign_non_tensor_data(given, "global_steps", 7)
-    await one.generate_sequences(given)
-    await asyncio.gather(*one.background_tasks)
+    await actor.generate_sequences(given)
+    await asyncio.gather(*actor.background_tasks)
     return {"put": put, "status": Counter(status.values())}
 
 
@@ -366,14 +366,14 @@ class Loop(tool_agent_loop.ToolAgentLoop):
         """The tools are given."""
 
     async def run(self, *args: Any, **kwargs: Any) -> Any:
-        found = await self.server_manager.generate(
+        result = await self.server_manager.generate(
             request_id="0-x", prompt_ids=[FIRST], sampling_params={}
         )
-        ids = found if isinstance(found, list) else found.token_ids
+        ids = result if isinstance(result, list) else result.token_ids
         made_up = [("unknown", "{}"), ("fine", "{not json")]
         given = [(name, "{}") for name in TOOLS] + made_up
-        results = await asyncio.gather(*(self._one(*one) for one in given))
-        STATUSES.extend(type(one).__name__ for one in results)
+        results = await asyncio.gather(*(self._one(*actor) for actor in given))
+        STATUSES.extend(type(actor).__name__ for actor in results)
         return output([FIRST], ids, [1] * len(ids))
 
     async def _one(self, name: str, arguments: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from rlvr_probe_verl import controller
+from rlvr_probe_verl.controller import Controller
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
@@ -82,7 +82,7 @@ class Trainer(PPOTrainer):
         )
         self.global_steps = 5
         # What hooks of the constructor do, which needs a cluster.
-        controller.learn(SimpleNamespace(error=None, args=(self,)))  # type: ignore[arg-type]
+        Controller.learn(SimpleNamespace(error=None, args=(self,)))  # type: ignore[arg-type]
         self.replay_buffer = self._build_replay_buffer()
         self.replay_buffer.poll_interval = 0.0
 
@@ -103,7 +103,7 @@ class Trainer(PPOTrainer):
 def play() -> dict[str, Any]:
     """Samples of a buffer of either kind, with groups of every fate."""
     tq_functions = ("kv_list", "kv_clear", "kv_batch_get")
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for mode, strategy in (("sync", "wait"), ("separate_async", "drop")):
         storage = Storage()
         for name in tq_functions:
@@ -118,7 +118,7 @@ def play() -> dict[str, Any]:
         taken = [sampled(trainer, "train", 2)]
         storage.group("eval", [0.0, 0.0], partition="val")
         taken.append(sampled(trainer, "val", 1))
-        found[mode] = {"taken": taken, "left": sorted(storage.tags["train"])}
+        result[mode] = {"taken": taken, "left": sorted(storage.tags["train"])}
         assert isinstance(trainer.replay_buffer, ReplayBuffer)
     storage = Storage()
     for name in tq_functions:
@@ -130,8 +130,8 @@ def play() -> dict[str, Any]:
     try:
         sampled(trainer, "train", 2)
     except RuntimeError:
-        found["gave up"] = True
-    return found
+        result["gave up"] = True
+    return result
 
 
 def sampled(trainer: Trainer, partition: str, count: int) -> dict[str, Any]:

@@ -219,8 +219,8 @@ class Finished:
     @cached_property
     def recording(self) -> Path:
         """The folder of the one recorded run."""
-        [found] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
-        return found
+        [result] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
+        return result
 
     @cached_property
     def trace(self) -> Trace:
@@ -245,8 +245,8 @@ class Runner(trainings.Runner[Scenario, Finished]):
         supervised += [str(folder / "processes.json")]
         try:
             command, environment = self.prepared(scenario, folder, ray)
-            beside = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
-            with beside as more, (folder / "output.txt").open("wb") as output:
+            concurrent = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
+            with concurrent as more, (folder / "output.txt").open("wb") as output:
                 done = subprocess.run(
                     [*supervised, *command],
                     cwd=folder,

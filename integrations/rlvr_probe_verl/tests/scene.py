@@ -101,7 +101,7 @@ def scores_of(data: DataProto) -> torch.Tensor:
 def rewards_of(data: DataProto) -> list[float]:
     mask = data.batch["attention_mask"]
     prompt, response = mask[:, :PROMPT].sum(1).tolist(), mask[:, PROMPT:].sum(1).tolist()
-    return [100.0 * one + other for one, other in zip(prompt, response, strict=True)]
+    return [100.0 * arguments + other for arguments, other in zip(prompt, response, strict=True)]
 
 
 def lengths_of(data: DataProto) -> list[list[int]]:

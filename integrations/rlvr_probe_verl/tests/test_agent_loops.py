@@ -49,7 +49,7 @@ class Run:
     @cached_property
     def rows(self) -> dict[str, list[dict[str, Any]]]:
         """What was recorded, by name. An attribute that is unknown is None."""
-        found = dict[str, list[dict[str, Any]]]()
+        result = dict[str, list[dict[str, Any]]]()
         [journal] = (self.folder / "recordings" / "run").glob("*.jsonl")
         definitions = dict[int, list[Any]]()
         for line in journal.read_text().splitlines()[1:]:
@@ -62,25 +62,25 @@ class Run:
                 values = row[6:] if kind == "span" else row[3:]
                 given = dict(zip_longest(attributes, values))
                 extra = {"span": row[3], "error": row[5]} if kind == "span" else {}
-                found.setdefault(name, []).append({**given, **extra})
-        return found
+                result.setdefault(name, []).append({**given, **extra})
+        return result
 
     def trajectories(self, scene: str) -> dict[str, dict[str, Any]]:
         """Trajectories of a scene by key, of those that have one."""
         first, end = self.result[scene]["chunks"]
-        found = dict[str, dict[str, Any]]()
-        for one in self.rows["trajectory"]:
-            key = one["key"] or "//"
+        result = dict[str, dict[str, Any]]()
+        for row in self.rows["trajectory"]:
+            key = row["key"] or "//"
             chunk = key.split("/")[1] if "/" in key else None
             if scene == "queue" if chunk is None else chunk and first <= int(chunk) < end:
-                assert key not in found
-                found[key] = one
-        return found
+                assert key not in result
+                result[key] = row
+        return result
 
     def spans(self, name: str, scene: str) -> list[dict[str, Any]]:
         """Spans inside the trajectories of a scene."""
-        inside = {one["span"] for one in self.trajectories(scene).values()}
-        return [one for one in self.rows.get(name, ()) if one["batch"] in inside]
+        inside = {trajectory["span"] for trajectory in self.trajectories(scene).values()}
+        return [row for row in self.rows.get(name, ()) if row["batch"] in inside]
 
     @property
     def tells(self) -> bool:
@@ -150,30 +150,30 @@ def test_each_of_256_trajectories_at_once_has_its_own_turns(run: Run, release: s
     assert set(truth) == set(range(ROWS + 8))
     trajectories = run.trajectories("chunks")
     turns = dict[int, list[dict[str, Any]]]()
-    for one in run.spans("turn", "chunks"):
-        turns.setdefault(one["batch"], []).append(one)
+    for span in run.spans("turn", "chunks"):
+        turns.setdefault(span["batch"], []).append(span)
     assert len(trajectories) == ROWS + 8
     for row, asked in truth.items():
-        one = trajectories[key_of(release, row)]
-        mine = sorted(turns.pop(one["span"]), key=lambda turn: turn["turn"])
-        lengths = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in mine]
+        span = trajectories[key_of(release, row)]
+        own = sorted(turns.pop(span["span"]), key=lambda turn: turn["turn"])
+        lengths = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in own]
         assert lengths == [turn[:2] for turn in asked]
-        assert [turn["turn"] for turn in mine] == list(range(len(asked)))
-        assert {turn["samples"] for turn in mine} == {1}
-        assert {one["engine"]} == {turn[2] for turn in asked}
+        assert [turn["turn"] for turn in own] == list(range(len(asked)))
+        assert {turn["samples"] for turn in own} == {1}
+        assert {span["engine"]} == {turn[2] for turn in asked}
         between = TOOLS * (len(asked) - 1)
         generated = [turn[1] for turn in asked]
-        assert one["response_tokens"] == sum(generated) + between
-        assert one["prompt_tokens"] == asked[0][0] == row % 50 + 1
+        assert span["response_tokens"] == sum(generated) + between
+        assert span["prompt_tokens"] == asked[0][0] == row % 50 + 1
         runs_of_mask = [run for got in generated for run in (got, TOOLS)][:-1]
-        assert one["loss_runs"] == runs_of_mask
-        assert one["truncated"] == 0
+        assert span["loss_runs"] == runs_of_mask
+        assert span["truncated"] == 0
         weights = (3, len(asked) + 2) if run.tells else (None, None)
-        assert (one["policy_version_min"], one["policy_version_max"]) == weights
+        assert (span["policy_version_min"], span["policy_version_max"]) == weights
         cached = list(range(len(asked))) if run.tells else [None] * len(asked)
-        assert [turn["cached_tokens"] for turn in mine] == cached
+        assert [turn["cached_tokens"] for turn in own] == cached
         named = [digest(turn[3]) if release >= "0.9" else None for turn in asked]
-        assert [turn["request"] for turn in mine] == named
+        assert [turn["request"] for turn in own] == named
     assert turns == {}
 
 
@@ -190,35 +190,35 @@ def test_a_turn_that_took_several_requests_is_one_and_names_none_of_them(
         row: 1 + row % 3 + (row % 2 == 0) for row in range(8)
     }
     turns = dict[int, list[dict[str, Any]]]()
-    for one in run.spans("turn", "resumes"):
-        turns.setdefault(one["batch"], []).append(one)
-    told = [
-        [turn["request"] for turn in sorted(found, key=lambda turn: turn["turn"])]
-        for found in turns.values()
+    for span in run.spans("turn", "resumes"):
+        turns.setdefault(span["batch"], []).append(span)
+    recorded = [
+        [turn["request"] for turn in sorted(result, key=lambda turn: turn["turn"])]
+        for result in turns.values()
     ]
     expected = [
         [None, *map(digest, asked[2:])] if row % 2 == 0 else [*map(digest, asked)]
         for row, asked in requests.items()
     ]
-    assert sorted(map(str, told)) == sorted(map(str, expected))
+    assert sorted(map(str, recorded)) == sorted(map(str, expected))
 
 
 @every_release
 def test_what_the_worker_returns_is_what_was_recorded_row_by_row(run: Run, release: str) -> None:
     trajectories = run.trajectories("chunks")
     for row, (prompt, response) in enumerate(run.result["chunks"]["lengths"]):
-        one = trajectories[key_of(release, row)]
-        assert (one["prompt_tokens"], one["response_tokens"]) == (prompt, response)
+        entry = trajectories[key_of(release, row)]
+        assert (entry["prompt_tokens"], entry["response_tokens"]) == (prompt, response)
 
 
 @pytest.mark.parametrize("release", RELEASES[2:])
 def test_each_verification_belongs_to_its_trajectory(run: Run, release: str) -> None:
-    spans = {key: one["span"] for key, one in run.trajectories("chunks").items()}
-    found = run.spans("verify", "chunks")
-    told = {one["batch"]: (one["function"], one["value"]) for one in found}
+    spans = {key: row["span"] for key, row in run.trajectories("chunks").items()}
+    result = run.spans("verify", "chunks")
+    recorded = {row["batch"]: (row["function"], row["value"]) for row in result}
     scored = run.result["chunks"]["scored"]
-    assert told == {spans[key_of(release, row)]: ("row_number", value) for row, value in scored}
-    assert len(found) == len(scored) == ROWS + 8
+    assert recorded == {spans[key_of(release, row)]: ("row_number", value) for row, value in scored}
+    assert len(result) == len(scored) == ROWS + 8
 
 
 @every_release
@@ -239,7 +239,7 @@ def test_what_is_hooked_keeps_its_kind_and_is_restored(run: Run, release: str) -
 def test_an_exception_of_an_agent_loop_is_the_users_own(run: Run, release: str) -> None:
     assert run.result["raises"]["same"] is True
     assert run.result["raises"]["faults"] == []
-    errors = Counter(one["error"] for one in run.rows["trajectory"])
+    errors = Counter(row["error"] for row in run.rows["trajectory"])
     assert errors["ValueError"] == 1
 
 
@@ -255,7 +255,7 @@ def test_a_recorder_that_fails_changes_nothing(run: Run, release: str) -> None:
 def test_the_status_of_each_tool_is_what_became_of_it(run: Run, release: str) -> None:
     result = run.result["tools"]
     assert result["faults"] == []
-    found = run.spans("tool_call", "tools")
+    results = run.spans("tool_call", "tools")
     expected = [
         ("fine", "ok", None),
         ("raises", "error", "ValueError"),
@@ -270,10 +270,10 @@ def test_the_status_of_each_tool_is_what_became_of_it(run: Run, release: str) ->
             ("function_raises", "error", "ZeroDivisionError"),
             ("function_returns_too_much", "error", "TypeError"),
         ]
-    said = Counter((one["tool"], one["status"], one["error"]) for one in found)
+    said = Counter((row["tool"], row["status"], row["error"]) for row in results)
     assert said == Counter(expected)
     assert ("function" in result["names"]) == (release >= "0.8")
-    assert {one["turn"] for one in found} == {0}
+    assert {row["turn"] for row in results} == {0}
 
 
 def test_each_output_of_a_session_of_v1_has_its_name_and_reward_and_turns_are_of_the_session(
@@ -287,24 +287,24 @@ def test_each_output_of_a_session_of_v1_has_its_name_and_reward_and_turns_are_of
         uid, session, index = key.rsplit("_", 2)
         put[f"{digest(uid)}_{session}_{index}"] = (prompt, response, pytest.approx(reward))
     trajectories = run.trajectories("queue")
-    verified = {one["batch"]: one["value"] for one in run.rows["verify"]}
+    verified = {row["batch"]: row["value"] for row in run.rows["verify"]}
     given = dict(verified)
-    for one in run.rows["verify"]:
-        for span in one.get("shared") or ():
+    for row in run.rows["verify"]:
+        for span in row.get("shared") or ():
             assert span not in given
-            given[span] = one["value"]
+            given[span] = row["value"]
     assert put == {
-        key: (one["prompt_tokens"], one["response_tokens"], given.get(one["span"]))
-        for key, one in trajectories.items()
+        key: (row["prompt_tokens"], row["response_tokens"], given.get(row["span"]))
+        for key, row in trajectories.items()
     }
     # Of a session with several outputs, the turns are those of none.
     several = {key[:-2] for key in put if key.endswith("_1")}
     assert several
-    turns = {one["batch"] for one in run.rows["turn"]}
-    for key, one in trajectories.items():
+    turns = {row["batch"] for row in run.rows["turn"]}
+    for key, row in trajectories.items():
         alone = key[:-2] not in several
-        assert (one["span"] in turns) == alone
-        assert (one["span"] in verified) == (alone or key.endswith("_1"))
+        assert (row["span"] in turns) == alone
+        assert (row["span"] in verified) == (alone or key.endswith("_1"))
 
 
 def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
@@ -313,13 +313,13 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
     run = runs("0.9.1")
     buffers = run.result["buffer"]
     assert buffers["faults"] == []
-    told = iter(run.rows["trajectories"])
+    recorded = iter(run.rows["trajectories"])
     selected = list(run.rows["selected"])
     gone = dict[str, list[str]]()
     for kind, put in (("sync", 4), ("separate_async", 5)):
         train, evaluation = buffers[kind]["taken"]
-        batch, pieces = _whole(told)
-        evaluated = next(told)
+        batch, pieces = _whole(recorded)
+        evaluated = next(recorded)
         assert pieces > 1
         assert [batch["mode"], evaluated["mode"], batch["step"]] == ["train", "eval", 5]
         assert set(evaluated["keys"]) == {named(key) for key in evaluation["keys"]}
@@ -332,12 +332,12 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
         assert [batch["prompts"][group] for group in groups] == [
             key.split("_")[0] for key in batch["keys"]
         ]
-        mine, selected = _until_used(selected)
-        used = mine[-1]["used"]
+        own, selected = _until_used(selected)
+        used = own[-1]["used"]
         assert set(used) == {key.split("_")[0] for key in taken}
         gone = {}
-        for one in mine[:-1]:
-            gone.setdefault(one["reason"], []).extend(one["discarded"])
+        for entry in own[:-1]:
+            gone.setdefault(entry["reason"], []).extend(entry["discarded"])
         counts = {
             "filter": "training/filter_groups/evicted_samples",
             "stale": "training/off_policy/evicted_samples",
@@ -349,7 +349,7 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
             for reason, name in counts.items()
             if name in train["metrics"]
         }
-        assert set(mine[-1]["kept"]) == {*used, *gone.get("surplus", ())}
+        assert set(own[-1]["kept"]) == {*used, *gone.get("surplus", ())}
         assert digest("same") in gone["filter"]
         known = {digest(uid) for uid in ("good", "same", "half", "none", "stale")[:put]}
         left = {digest(key) for key in buffers[kind]["left"] if "_" not in key}
@@ -359,11 +359,11 @@ def test_what_v1_takes_and_throws_away_is_that_of_its_replay_buffer(
     assert gone["stale"] == [digest("stale")]
     assert set(gone["failed"]) == {digest("half"), digest("none")}
     # Of the last step nothing passes, until verl gives up.
-    grown = list(told)
+    grown = list(recorded)
     assert [piece["grows"] for piece in grown] == [1] * len(grown)
-    discarded = [prompt for one in selected for prompt in one["discarded"]]
-    assert {one["reason"] for one in selected} == {"filter"}
-    assert all(one.get("used") is None for one in selected)
+    discarded = [prompt for row in selected for prompt in row["discarded"]]
+    assert {row["reason"] for row in selected} == {"filter"}
+    assert all(row.get("used") is None for row in selected)
     assert discarded == [prompt for piece in grown for prompt in piece["prompts"]]
     assert {digest(uid) for uid in ("same", "fresh1", "fresh2")} <= set(discarded)
     assert grown[-1]["total"] == 2 * len(discarded)
@@ -374,22 +374,22 @@ def named(key: str) -> str:
     return f"{digest(uid)}_{place}"
 
 
-def _whole(told: Iterator[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+def _whole(recorded: Iterator[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     """The next batch, and of how many pieces: what is thrown away is told at once."""
-    pieces = [next(told)]
-    while pieces[-1]["grows"]:
-        pieces.append(next(told))
+    pieces = [next(recorded)]
+    while pieces[-1].get("grows"):
+        pieces.append(next(recorded))
     whole = dict(pieces[-1])
     for name in ("keys", "prompts", "prompt_tokens", "response_tokens"):
         whole[name] = [value for piece in pieces for value in piece[name]]
     ends = [piece["total"] for piece in pieces]
     assert [piece["offset"] for piece in pieces] == [0, *ends[:-1]]
     assert {piece["ordinal"] for piece in pieces} == {whole["ordinal"]}
-    if any(piece["groups"] for piece in pieces):
+    if any(piece.get("groups") for piece in pieces):
         whole["groups"] = [
             group
             for piece in pieces
-            for group in piece["groups"]
+            for group in piece.get("groups")
             or [row // 2 for row in range(piece["offset"], piece["total"])]
         ]
     return whole, len(pieces)

@@ -61,7 +61,7 @@ def test_of_a_killed_driver_all_that_was_recorded_is_told_and_no_process_of_it_i
     assert sidecar.state == "exited"
     assert received(run.folder).whole.keys() == planned(run.recording).keys()
     # Ray's own agents outlive a driver that started them and is killed, with or without a probe.
-    left = {one["pid"]: one["titles"] for one in run.truth.processes if one["left"]}
+    left = {process["pid"]: process["titles"] for process in run.truth.processes if process["left"]}
     assert left.keys().isdisjoint(process.pid for process in run.trace.processes)
     assert not any("rlvr_probe.sidecar" in title for titles in left.values() for title in titles)
 

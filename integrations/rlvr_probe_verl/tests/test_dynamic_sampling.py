@@ -21,13 +21,13 @@ def dynamic(runner: Runner, request: pytest.FixtureRequest) -> Finished:
 
 def used_of(dynamic: Finished) -> list[list[int]]:
     """Prompts of each batch that were trained on: those of a step that passed first."""
-    found = list[list[int]]()
+    result = list[list[int]]()
     for number, lines in groupby(dynamic.truth.selected, key=lambda line: line["step"]):
         [left] = [line["prompts"] for line in dynamic.truth.used if line["step"] == number]
         for line in lines:
-            found.append(line["kept"][:left])
-            left -= len(found[-1])
-    return found
+            result.append(line["kept"][:left])
+            left -= len(result[-1])
+    return result
 
 
 def test_what_passed_and_what_was_trained_on_is_recorded(dynamic: Finished) -> None:
@@ -41,13 +41,16 @@ def test_what_passed_and_what_was_trained_on_is_recorded(dynamic: Finished) -> N
     assert [
         [group.trajectories[0].prompt_tokens for group in batch.groups()] for batch in batches
     ] == [line["inputs"] for line in selected]
-    rows = [[one for group in batch.groups() for one in group.trajectories] for batch in batches]
-    assert [[one.response_tokens for one in batch] for batch in rows] == [
+    rows = [
+        [trajectory for group in batch.groups() for trajectory in group.trajectories]
+        for batch in batches
+    ]
+    assert [[trajectory.response_tokens for trajectory in batch] for batch in rows] == [
         line["responses"] for line in selected
     ]
-    assert [[reward.value for one in batch for reward in one.rewards] for batch in rows] == [
-        pytest.approx(line["rewards"]) for line in selected
-    ]
+    assert [
+        [reward.value for trajectory in batch for reward in trajectory.rewards] for batch in rows
+    ] == [pytest.approx(line["rewards"]) for line in selected]
     assert [sorted(batch.kept or ()) for batch in batches] == [line["kept"] for line in selected]
     assert [sorted(batch.used or ()) for batch in batches] == used_of(dynamic)
     assert any(len(line["kept"]) < len(line["inputs"]) for line in selected)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rlvr_probe_verl.controller import Controller
-from rlvr_probe_verl.generations import Generation, Groups, find, prompt_names
+from rlvr_probe_verl.generations import Generation, find, groups_by_size, groups_by_uid
 from rlvr_probe_verl.reading import lengths, loss_runs, row_sums, truncated
 from rlvr_probe_verl.rewards import rows_of
 from rlvr_probe_verl.rollouts import engines
@@ -45,8 +45,8 @@ def batch(prompts: list[int], responses: list[list[int]], **more: Any) -> Any:
 
 
 def generation(prompts: list[int], responses: list[int], size: int) -> Generation:
-    groups = Groups.by_size(len(prompts), size)
-    return Generation(7, "train", groups, prompt_names(7, groups), prompts, responses)
+    groups = groups_by_size(7, len(prompts), size)
+    return Generation(7, "train", groups, prompts, responses)
 
 
 def test_lengths_leave_padding_out() -> None:
@@ -101,18 +101,18 @@ def test_a_reward_that_is_no_number_is_unknown() -> None:
 
 
 def test_groups_are_runs_of_one_uid() -> None:
-    groups = Groups.by_uid(["a", "a", "b", "c", "c"])
-    assert (groups.of_rows, groups.size, groups.uids) == ([0, 0, 1, 2, 2], 2, ["a", "b", "c"])
+    groups = groups_by_uid(["a", "a", "b", "c", "c"])
+    assert (groups.of_rows, groups.size, groups.names) == ([0, 0, 1, 2, 2], 2, ["a", "b", "c"])
     assert not groups.even
-    assert Groups.by_uid(["a", "a", "b", "b"]).even
+    assert groups_by_uid(["a", "a", "b", "b"]).even
     with pytest.raises(LookupError, match="do not follow"):
-        Groups.by_uid(["a", "b", "a"])
+        groups_by_uid(["a", "b", "a"])
 
 
 def test_rows_that_do_not_go_into_groups_are_no_groups() -> None:
-    assert Groups.by_size(6, 3).of_rows == [0, 0, 0, 1, 1, 1]
+    assert groups_by_size(5, 6, 3).of_rows == [0, 0, 0, 1, 1, 1]
     with pytest.raises(LookupError, match="7 rows are not 3"):
-        Groups.by_size(7, 3)
+        groups_by_size(5, 7, 3)
 
 
 def test_a_batch_in_another_order_is_known_again_and_tells_the_uids() -> None:

@@ -146,7 +146,7 @@ OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE, READER)
 def expected(run: Finished) -> dict[int, str]:
     """Last title of each Python process that should have recorded, by pid."""
     by_pid = {line["pid"]: line for line in run.truth.processes}
-    found = {}
+    result = {}
     for pid, line in by_pid.items():
         titles, parent = line["titles"], by_pid.get(line["parent"])
         words = " ".join(titles)
@@ -160,8 +160,8 @@ def expected(run: Finished) -> dict[int, str]:
         # Forked by a process that records: workers of its data loader, which load rows.
         if parent is not None and set(titles) <= set(parent["titles"]):
             continue
-        found[pid] = titles[-1]
-    return found
+        result[pid] = titles[-1]
+    return result
 
 
 @jobs()
@@ -249,10 +249,10 @@ def fit(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> bool:
     """Whether each inner interval lies in an outer one of its own."""
     free = list(outer)
     for start, end in inner:
-        around = [one for one in free if one[0] <= start and end <= one[1]]
+        around = [span for span in free if span[0] <= start and end <= span[1]]
         if not around:
             return False
-        free.remove(min(around, key=lambda one: one[1]))
+        free.remove(min(around, key=lambda span: span[1]))
     return True
 
 
@@ -291,16 +291,16 @@ def test_the_wait_for_the_reward_function_is_apart_where_its_book_has_begin_and_
     book, origin = run.truth.rewards, monotonic_start(run)
     assert len(calls) == len(book)
     wait = fmean(call.end_ns - call.start_ns for call in calls)
-    before = fmean(line["start"] - origin for line in book) - fmean(one.start_ns for one in calls)
-    after = fmean(one.end_ns for one in calls) - fmean(line["end"] - origin for line in book)
-    told = {
-        one.id: one.value
+    before = fmean(line["start"] - origin for line in book) - fmean(call.start_ns for call in calls)
+    after = fmean(call.end_ns for call in calls) - fmean(line["end"] - origin for line in book)
+    recorded = {
+        figure.id: figure.value
         for chapter in characterized(run.recording).chapters
-        for one in chapter.figures
-        if one.id.startswith("rewards.function.")
+        for figure in chapter.figures
+        if figure.id.startswith("rewards.function.")
     }
-    assert told["rewards.function.before_share"] == pytest.approx(before / wait, abs=0.01)
-    assert told["rewards.function.after_share"] == pytest.approx(after / wait, abs=0.01)
+    assert recorded["rewards.function.before_share"] == pytest.approx(before / wait, abs=0.01)
+    assert recorded["rewards.function.after_share"] == pytest.approx(after / wait, abs=0.01)
 
 
 @jobs("0.9_tools", "0.9_v1_tools")
@@ -345,18 +345,18 @@ def test_losses_weights_and_tokens_are_those_of_the_job_without_a_probe(
     assert values(run) == values(bare)
 
 
-WATCHED = [name for name, one in SCENARIOS.items() if one.watched and not one.environment]
+WATCHED = [name for name, span in SCENARIOS.items() if span.watched and not span.environment]
 
 
 @jobs("0.5")
 def test_of_a_killed_sidecar_a_second_is_missing_and_nothing_else(run: Finished) -> None:
-    killed, last = sorted(run.trace.sidecars, key=lambda one: one.start_ns)
+    killed, last = sorted(run.trace.sidecars, key=lambda sidecar: sidecar.start_ns)
     assert (killed.state, last.state) == ("died", "exited")
     assert summarize(run.trace)["devices"]["sidecars"][0]["state"] == "died"
-    assert [dict(one.lost) for one in (killed, last)] == [{}, {}]
+    assert [dict(span.lost) for span in (killed, last)] == [{}, {}]
     assert received(run.folder).whole.keys() == planned(run.recording).keys()
-    assert {one.uuid for one in run.trace.devices if one.facts.kind == "gpu"} == set(GPUS)
-    assert [one["titles"] for one in run.truth.processes if one["left"]] == []
+    assert {device.uuid for device in run.trace.devices if device.facts.kind == "gpu"} == set(GPUS)
+    assert [process["titles"] for process in run.truth.processes if process["left"]] == []
 
 
 @jobs(*WATCHED)
@@ -365,17 +365,17 @@ def test_what_its_sidecar_read_is_recorded_and_told_and_is_no_part_of_the_job(
 ) -> None:
     check_what_is_told_of_it(run.trace, run.recording, run.folder)
     [sidecar] = run.trace.sidecars
-    seen = {one["pid"] for one in run.truth.processes if titled(one, SIDECAR)}
+    seen = {process["pid"] for process in run.truth.processes if titled(process, SIDECAR)}
     assert sidecar.pid in seen
-    assert [one["titles"] for one in run.truth.processes if one["left"]] == []
+    assert [process["titles"] for process in run.truth.processes if process["left"]] == []
 
 
 @jobs(*WATCHED)
 def test_each_rank_works_on_the_gpu_that_ray_gave_it(run: Finished) -> None:
-    workers = [one for one in run.trace.processes if "WorkerDict" in one.role]
-    given = Counter((one.rank is None, one.works_on) for one in workers)
+    workers = [process for process in run.trace.processes if "WorkerDict" in process.role]
+    given = Counter((worker.rank is None, worker.works_on) for worker in workers)
     assert given == {(False, (uuid,)): 1 for uuid in GPUS}
-    assert {one.rank for one in workers} == set(range(run.scenario.ranks))
+    assert {worker.rank for worker in workers} == set(range(run.scenario.ranks))
 
 
 def titled(process: dict[str, Any], words: str) -> bool:

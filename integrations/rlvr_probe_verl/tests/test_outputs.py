@@ -41,9 +41,9 @@ def booked(job: Finished) -> list[Rewarded]:
 def recorded(batch: Batch) -> list[Rewarded]:
     return [
         tuple(
-            (one.prompt_tokens, one.response_tokens, reward.value)
-            for one in sorted(group.trajectories, key=lambda one: one.row)
-            for reward in one.rewards
+            (trajectory.prompt_tokens, trajectory.response_tokens, reward.value)
+            for trajectory in sorted(group.trajectories, key=lambda trajectory: trajectory.row)
+            for reward in trajectory.rewards
         )
         for group in batch.groups()
     ]
@@ -58,14 +58,14 @@ def test_each_output_has_the_reward_that_verl_gave_it(
 ) -> None:
     assert (job.trace.lost, job.trace.notes) == ({}, [])
     evaluated = [batch for step in job.trace.steps() for batch in step.evaluations]
-    found = [group for batch in (*batches(job), *evaluated) for group in recorded(batch)]
+    result = [group for batch in (*batches(job), *evaluated) for group in recorded(batch)]
     # Sessions of two, three, one and two outputs; of a validation the first alone.
-    assert {len(group) for group in found} == {8, 2}
+    assert {len(group) for group in result} == {8, 2}
     left = list(booked)
-    for group in found:
+    for group in result:
         assert group in left
         left.remove(group)
-    assert len(found) >= PROMPTS * (job.scenario.steps + 1)
+    assert len(result) >= PROMPTS * (job.scenario.steps + 1)
 
 
 def test_a_session_is_verified_once_whatever_it_gives(job: Finished) -> None:
@@ -76,8 +76,8 @@ def test_a_session_is_verified_once_whatever_it_gives(job: Finished) -> None:
         given = [
             reward
             for group in batch.groups()
-            for one in group.trajectories
-            for reward in one.rewards
+            for trajectory in group.trajectories
+            for reward in trajectory.rewards
         ]
         took = [reward.verify_s for reward in given if reward.verify_s is not None]
         waited = [(call.end_ns - call.start_ns) / 1e9 for call in calls]
@@ -97,30 +97,30 @@ def test_show_and_characterize_agree(job: Finished) -> None:
             ).fetchall()
             for what, table in (("value", "reward"), ("trajectory_id", "verification"))
         )
-        found = said([chapter(tables)])
+        result = said([chapter(tables)])
     assert [value for (value,) in rows] == given
     assert len(set(verified)) == len(verified) == calls
     function = shown["function"]
-    assert found.value("rewards.value.finite", function=function) == len(given)
-    assert found.value("rewards.value.missing", function=function) == 0
+    assert result.value("rewards.value.finite", function=function) == len(given)
+    assert result.value("rewards.value.missing", function=function) == 0
 
 
 def test_traces_agree(job: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
-        (step.number, batch.mode, batch.ordinal, one.row): reward.value
+        (step.number, batch.mode, batch.ordinal, trajectory.row): reward.value
         for step in job.trace.steps()
         for batch in (*step.batches, *step.evaluations)
         for group in batch.groups()
-        for one in group.trajectories
-        for reward in one.rewards
+        for trajectory in group.trajectories
+        for reward in trajectory.rewards
     }
     run, out = str(job.recording), tmp_path / "timeline.json"
     assert cli.main(["export", "--to", "perfetto", "--out", str(out), run]) == 0
     drawn = [event.get("args", {}) for event in json.loads(out.read_text())["traceEvents"]]
     assert expected == {
-        tuple(one[name] for name in ("step", "mode", "batch", "row")): one["reward compute_score"]
-        for one in drawn
-        if "row" in one
+        tuple(row[name] for name in ("step", "mode", "batch", "row")): row["reward compute_score"]
+        for row in drawn
+        if "row" in row
     }
     capsys.readouterr()
     every = ["--share", "1", "--max-trajectories", "127"]
@@ -133,4 +133,4 @@ def test_traces_agree(job: Finished, tmp_path: Path, capsys: pytest.CaptureFixtu
         if span["name"] == "rlvr.trajectory"
     ]
     names = ("rl.loop.iteration", "rlvr.mode", "rlvr.batch", "rlvr.row")
-    assert expected == {tuple(one[name] for name in names): one["rl.reward.score"] for one in sent}
+    assert expected == {tuple(row[name] for name in names): row["rl.reward.score"] for row in sent}

@@ -45,12 +45,12 @@ JOBS = {
 
 def slept(run: Finished) -> Slept:
     """What would have been saved without the sleep."""
-    found, job = read_books(run.folder / "books"), run.scenario
+    result, job = read_books(run.folder / "books"), run.scenario
     if job.planted is not None and job.planted.kind == "rank":
-        return replace(found, wall_s=saved_by_ranks_s(run.truth.log_probs))
+        return replace(result, wall_s=saved_by_ranks_s(run.truth.log_probs))
     if job.verl == V0.verl:  # its batches are verified after their rollout, one after another
-        return found
-    return slept_together(found, job.planted, run.truth.rewards, TOGETHER, job.steps)
+        return result
+    return slept_together(result, job.planted, run.truth.rewards, TOGETHER, job.steps)
 
 
 def wrong(run: Finished) -> list[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_verl import VerlAdapter
-from rlvr_probe_verl.points import DATED
 from rlvr_probe_verl.stages import STAGES
 from rlvr_probe_verl.tests.releases import LIST, RELEASES, unpacked
 
@@ -56,7 +55,9 @@ def asked(version: str) -> list[object]:
 def of_others(version: str) -> set[str]:
     """What is hooked in other releases only."""
     held = {point.target for point in VerlAdapter().hook_points(version)}
-    return {dated.point.target for dated in DATED if not dated.holds(release(version))} - held
+    return {
+        dated.point.target for dated in VerlAdapter.imported if not dated.holds(release(version))
+    } - held
 
 
 def missing(version: str) -> Iterator[str]:

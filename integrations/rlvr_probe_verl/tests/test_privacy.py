@@ -63,21 +63,21 @@ def forms(text: str) -> Iterator[re.Pattern[bytes]]:
 
 @every_job
 def test_a_canary_appears_nowhere(run: Finished) -> None:
-    found = [
+    result = [
         (place, name)
         for place, text in canaries().items()
         for name, held in kept(run)
         for form in forms(text)
         if form.search(held)
     ]
-    assert found == []
+    assert result == []
 
 
 @every_job
 def test_paths_appear_nowhere(run: Finished) -> None:
     for path in (run.folder, Path.home(), JOB):
-        found = [name for name, held in kept(run) if bytes(path) in held]
-        assert found == [] or path == Path("/")
+        result = [name for name, held in kept(run) if bytes(path) in held]
+        assert result == [] or path == Path("/")
 
 
 @every_job

@@ -6,10 +6,10 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr_probe_verl.reading import option, size
-from rlvr_probe_verl.session import facts, reward_function
+from rlvr_probe_verl.controller import facts, reward_function
+from rlvr_probe_verl.reading import batch_rows
 
-from rlvr_probe.reading import digest
+from rlvr_probe.reading import digest, option
 
 
 class Estimator(str, Enum):
@@ -44,8 +44,8 @@ CONFIG: dict[str, Any] = {
 
 
 def test_facts_come_from_the_configuration() -> None:
-    told = facts(SimpleNamespace(config=CONFIG))
-    assert {name: value for name, value in told.items() if value is not None} == {
+    recorded = facts(SimpleNamespace(config=CONFIG))
+    assert {name: value for name, value in recorded.items() if value is not None} == {
         "framework": "verl",
         "algorithm": "grpo",
         "rank": 0,
@@ -66,12 +66,12 @@ def test_facts_come_from_the_configuration() -> None:
 
 
 def test_a_trainer_without_a_configuration_has_no_facts_but_what_it_is() -> None:
-    told = facts(SimpleNamespace())
-    assert told["framework"] == "verl"
-    assert told["group_size"] is told["engine"] is told["accelerators"] is None
-    assert told["reward_functions"] is None
-    assert told["iterations"] is told["prompts_per_update"] is None
-    assert told["accumulation"] == told["steps_per_generation"] == 1
+    recorded = facts(SimpleNamespace())
+    assert recorded["framework"] == "verl"
+    assert recorded["group_size"] is recorded["engine"] is recorded["accelerators"] is None
+    assert recorded["reward_functions"] is None
+    assert recorded["iterations"] is recorded["prompts_per_update"] is None
+    assert recorded["accumulation"] == recorded["steps_per_generation"] == 1
 
 
 def test_the_reward_function_is_the_users_if_it_has_a_path() -> None:
@@ -89,9 +89,9 @@ def test_an_option_that_is_not_there_is_unknown() -> None:
 
 
 def test_the_rows_of_a_call_are_those_of_its_first_batch() -> None:
-    assert size((3, DataProto([1, 2])), {}) == 2
-    assert size((), {"data": KVBatchMeta(["a", "b", "c"])}) == 3
-    assert size(([1, 2],), {"text": "abc"}) is None
+    assert batch_rows((3, DataProto([1, 2])), {}) == 2
+    assert batch_rows((), {"data": KVBatchMeta(["a", "b", "c"])}) == 3
+    assert batch_rows(([1, 2],), {"text": "abc"}) is None
 
 
 def test_a_uid_is_recorded_as_something_else() -> None:

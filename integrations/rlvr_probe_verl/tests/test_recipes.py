@@ -39,7 +39,7 @@ def batches_of(ran: Ran) -> list[Batch]:
 
 
 def rows(batch: Batch) -> list[Trajectory]:
-    return [one for group in batch.groups() for one in group.trajectories]
+    return [trajectory for group in batch.groups() for trajectory in group.trajectories]
 
 
 def test_every_step_is_recorded_and_nothing_is_lost(ran: Ran) -> None:
@@ -48,9 +48,11 @@ def test_every_step_is_recorded_and_nothing_is_lost(ran: Ran) -> None:
     idle = {"RewardManagerWorker": 2} if name == "prime" else {}
     assert (job.trace.lost, job.trace.unreached) == ({}, idle)
     assert idle or not job.trace.notes
-    states = {one.state for one in job.trace.processes}
+    states = {process.state for process in job.trace.processes}
     assert states <= {"exited", "ended_with_training"}
-    assert {one.pid: dict(one.faults) for one in job.trace.processes if one.faults} == {}
+    assert {
+        process.pid: dict(process.faults) for process in job.trace.processes if process.faults
+    } == {}
     assert [len(attempt.sessions) for attempt in job.trace.attempts] == [1]
     assert [step.number for step in steps_of(ran)] == [1, 2]
     assert [step.complete for step in steps_of(ran)] == [True, True]
@@ -61,8 +63,8 @@ def test_lengths_and_rewards_are_those_of_the_books(ran: Ran) -> None:
     assert [batch.step for batch in batches] == [line["step"] for line in selected]
     for batch, line in zip(batches, selected, strict=True):
         assert [group.trajectories[0].prompt_tokens for group in batch.groups()] == line["inputs"]
-        assert [one.response_tokens for one in rows(batch)] == line["responses"]
-        given = [reward.value for one in rows(batch) for reward in one.rewards]
+        assert [row.response_tokens for row in rows(batch)] == line["responses"]
+        given = [reward.value for row in rows(batch) for reward in row.rewards]
         assert given == pytest.approx(line["rewards"])
 
 

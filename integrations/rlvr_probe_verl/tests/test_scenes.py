@@ -80,11 +80,11 @@ def _play(name: str, version: str, folder: Path) -> Played:
 
 def columns(batch: Batch) -> list[list[Any]]:
     """Prompt lengths, response lengths and rewards, in the order of the rows."""
-    rows = [one for group in batch.groups() for one in group.trajectories]
+    rows = [trajectory for group in batch.groups() for trajectory in group.trajectories]
     return [
-        [one.prompt_tokens for one in rows],
-        [one.response_tokens for one in rows],
-        [one.rewards[0].value if one.rewards else None for one in rows],
+        [row.prompt_tokens for row in rows],
+        [row.response_tokens for row in rows],
+        [row.rewards[0].value if row.rewards else None for row in rows],
     ]
 
 
@@ -97,7 +97,7 @@ def test_balancing_is_undone_also_where_another_process_scores(play: Play) -> No
         (1, 4, 0),
         (2, 4, 0),
     ]
-    assert {one.function for batch in batches for one in batch.shards[0].rewards} == {"judge"}
+    assert {reward.function for batch in batches for reward in batch.shards[0].rewards} == {"judge"}
     # The baseline is scored, too, and is not among them.
     calls = [batch.shards[0].calls for batch in batches]
     assert [[call.samples for call in shard] for shard in calls] == [[12], []]
@@ -127,10 +127,10 @@ def test_the_dapo_recipe_generates_until_enough_prompts_pass_within_one_step(
         passed = [
             (batch.ordinal, group) for batch in step.batches for group in sorted(batch.kept or ())
         ]
-        told = [
+        recorded = [
             (batch.ordinal, group) for batch in step.batches for group in sorted(batch.used or ())
         ]
-        assert told == passed[:used]
+        assert recorded == passed[:used]
         assert len([span for span in step.spans if span.name == "step"]) == 1
 
 

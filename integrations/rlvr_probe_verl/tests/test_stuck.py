@@ -53,8 +53,8 @@ def job(runner: Runner, scenario: Scenario, folder: Path) -> Iterator[Hung]:
     ray = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
     try:
         command, environment = runner.prepared(scenario, folder, ray)
-        with hung(command, folder, environment, seconds=scenario.timeout_s) as found:
-            yield found
+        with hung(command, folder, environment, seconds=scenario.timeout_s) as result:
+            yield result
     finally:
         shutil.rmtree(ray, ignore_errors=True)
 

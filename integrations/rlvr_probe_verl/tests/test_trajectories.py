@@ -12,9 +12,8 @@ from rlvr_probe_verl.conversation import Conversation, was_cut
 from rlvr_probe_verl.queue import groups_of
 from rlvr_probe_verl.requests import replica_of
 from rlvr_probe_verl.tools import Use, status_of
-from rlvr_probe_verl.verify import reward_of
 
-from rlvr_probe.reading import digest
+from rlvr_probe.reading import digest, scalar
 
 EOS = frozenset({2})
 
@@ -58,7 +57,7 @@ def test_a_server_of_the_policy_is_known_by_its_name(name: str, replica: int | N
 
 def use(**seen: Any) -> Use:
     given = {"tool": "search", "watched": True, "reached": True, **seen}
-    return Use(Conversation("key", False, 1), 2, 0, **given)
+    return Use(Conversation(1, "key"), 2, 0, **given)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +80,16 @@ def test_the_status_of_a_tool_is_what_was_seen_of_it(
 
 
 def test_weights_are_told_only_if_every_turn_tells_them() -> None:
-    conversation = Conversation("key", False, 1, turns=2, versions=[(3, 3), (4, 5)])
+    conversation = Conversation(1, "key", turns=2, versions=[(3, 3), (4, 5)])
     assert conversation.version() == (3, 5)
     conversation.versions[0] = None
     assert conversation.version() == (None, None)
 
 
 def test_an_output_is_numbered_where_a_session_may_have_several() -> None:
-    assert Conversation("uid_2", True, 1).key(1) == "uid_2_1"
-    assert Conversation("uid/0/1/2", False, 1).key() == "uid/0/1/2"
-    assert Conversation(None, True, 1).key(1) is None
+    assert Conversation(1, "uid_2", numbered=True).name(1) == "uid_2_1"
+    assert Conversation(1, "uid/0/1/2").name() == "uid/0/1/2"
+    assert Conversation(1, None, numbered=True).name(1) is None
 
 
 def test_rewards_are_numbers() -> None:
@@ -99,7 +98,7 @@ def test_rewards_are_numbers() -> None:
             return 0.25
 
     values = [1, 0.5, Scalar(), None, True, float("nan"), float("inf"), "1.0"]
-    given = [reward_of(value) for value in values]
+    given = [scalar(value) for value in values]
     assert str(given) == "[1.0, 0.5, 0.25, None, None, nan, inf, None]"
 
 
@@ -114,7 +113,7 @@ def test_a_reward_on_an_accelerator_is_not_read_and_several_are_none() -> None:
         def __float__(self) -> float:
             raise TypeError("only arrays of one element can be converted")
 
-    assert reward_of(OnDevice()) is reward_of(Several()) is reward_of(10**400) is None
+    assert scalar(OnDevice()) is scalar(Several()) is scalar(10**400) is None
 
 
 def tag(prompt: int, response: int) -> dict[str, int]:

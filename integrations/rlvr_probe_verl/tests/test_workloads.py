@@ -37,7 +37,10 @@ def training(run: Finished) -> list[list[Lines]]:
     trajectories = run.truth.trajectories
     if run.scenario.filtered:
         versions = range(run.scenario.steps)
-        return [[one for one in trajectories if one[0]["version"] == at] for at in versions]
+        return [
+            [trajectory for trajectory in trajectories if trajectory[0]["version"] == at]
+            for at in versions
+        ]
     size = PROMPTS * run.scenario.group_size
     return [trajectories[at * size : (at + 1) * size] for at in range(run.scenario.steps)]
 
@@ -61,17 +64,17 @@ def packed(run: Finished) -> dict[str, Any]:
         served = defaultdict(list)
         for (request,) in trajectories:
             served[len(request["prompt"])].append(len(request["output"]))
-        told = {
+        records = {
             group.trajectories[0].prompt_tokens: [
                 sample.response_tokens for sample in group.trajectories
             ]
             for group in groups
         }
-        assert {length: sorted(lengths) for length, lengths in told.items()} == {
+        assert {length: sorted(lengths) for length, lengths in records.items()} == {
             length: sorted(lengths) for length, lengths in served.items()
         }
         truth[str(number)] = [
-            {"input": length, "output": told[length]}
+            {"input": length, "output": records[length]}
             for length in (group.trajectories[0].prompt_tokens for group in as_written(run, groups))
         ]
     return {"packed": truth}
@@ -97,9 +100,11 @@ def generated(run: Finished) -> dict[str, Any]:
             {"input": prompt, "output": [len(output)]}
             for rank in range(run.scenario.ranks)
             for line in [
-                [one for one in run.truth.generations if one["rank"] == rank and one["sampled"]][
-                    number
-                ]
+                [
+                    generation
+                    for generation in run.truth.generations
+                    if generation["rank"] == rank and generation["sampled"]
+                ][number]
             ]
             for prompt, output in zip(line["prompts"], line["outputs"], strict=True)
         ]
@@ -118,7 +123,7 @@ def multiturn(run: Finished) -> dict[str, Any]:
         # Two servers that are asked the same for the first time give the same.
         served: dict[Any, list[Lines]] = defaultdict(list)
         for requests in trajectories:
-            turns = tuple((len(one["prompt"]), len(one["output"])) for one in requests)
+            turns = tuple((len(request["prompt"]), len(request["output"])) for request in requests)
             served[turns].append(requests)
         rows = []
         for at, group in enumerate(as_written(run, groups)):
@@ -132,7 +137,7 @@ def multiturn(run: Finished) -> dict[str, Any]:
                         "group": at,
                         "sample": sample.sample,
                         "prompt_len": len(requests[0]["prompt"]),
-                        "completion": [len(one["output"]) for one in requests],
+                        "completion": [len(request["output"]) for request in requests],
                         "tool_latency_s": [call.latency_s for call in sample.tool_calls],
                     }
                 )
@@ -219,7 +224,7 @@ def test_groups_whose_rewards_are_all_the_same_are_the_ones_that_were_filtered(
 def kept_by_rewards(run: Finished) -> list[set[int]]:
     """Lengths of the prompts whose rewards differ, by step."""
     moved = sorted(line["end"] for line in run.truth.weights if line["version"])
-    lengths = sorted({len(one[0]["prompt"]) for one in run.truth.trajectories})
+    lengths = sorted({len(trajectory[0]["prompt"]) for trajectory in run.truth.trajectories})
     values: list[dict[int, list[float]]] = [defaultdict(list) for _ in range(run.scenario.steps)]
     for line in run.truth.rewards:
         if line["split"] == "train":

@@ -54,7 +54,7 @@ class Caller:
 
     def keep(self, span: str, output: Any) -> None:
         """The answers to one prompt."""
-        told = output.metrics
+        recorded = output.metrics
         for answer in output.outputs:
             self.books.append({
                 "span": span,
@@ -62,7 +62,7 @@ class Caller:
                 "response_tokens": len(answer.token_ids),
                 "cached_tokens": output.num_cached_tokens,
                 "finish": answer.finish_reason,
-                "times": None if told is None else vars(told),
+                "times": None if recorded is None else vars(recorded),
             })  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def offline(caller: Caller, model: str) -> None:
     lengths = caller.lengths(10)
     prompts = [caller.prompt(tokens) for tokens in caller.lengths(10)]
     ask("lengths", prompts, [caller.params(tokens) for tokens in lengths])
-    assert [one["response_tokens"] for one in caller.books] == lengths
+    assert [book["response_tokens"] for book in caller.books] == lengths
     ask("several answers", [caller.prompt(20)] * 2, caller.params(7, n=3))
     same = caller.prompt(50)
     ask("first", [same], caller.params(3))
@@ -140,7 +140,7 @@ async def asynchronous(caller: Caller, model: str) -> None:
     for name in ("first", "same prompt"):
         await ask(name, same, caller.params(3, output_kind=whole))
     await asyncio.gather(ask("several answers", same, caller.params(7, n=3, output_kind=whole)))
-    answered = {one["span"]: one["response_tokens"] for one in caller.books}
+    answered = {book["span"]: book["response_tokens"] for book in caller.books}
     assert [answered[f"length {at}"] for at in range(10)] == lengths
     engine.shutdown()
 
@@ -154,7 +154,7 @@ def main(kind: str, model: str, books: str, seed: str) -> None:
         asyncio.run(asynchronous(caller, model))
     else:
         offline(caller, model)
-    Path(books).write_text("".join(json.dumps(one) + "\n" for one in caller.books))
+    Path(books).write_text("".join(json.dumps(book) + "\n" for book in caller.books))
 
 
 if __name__ == "__main__":

@@ -109,12 +109,13 @@ class Engine:
         planned = self.scheduler.schedule()
         CLOCK.pass_s(0.25)
         asked = list(planned.num_scheduled_tokens)
-        requests = [self.scheduler.requests[one] for one in asked]
+        requests = [self.scheduler.requests[request] for request in asked]
         made = ModelRunnerOutput(
             req_ids=asked,
             req_id_to_index={name: at for at, name in enumerate(asked)},
             sampled_token_ids=[
-                [7] if one.num_computed_tokens >= one.num_tokens else [] for one in requests
+                [7] if request.num_computed_tokens >= request.num_tokens else []
+                for request in requests
             ],
         )
         for outputs in self.scheduler.update_from_output(planned, made).values():

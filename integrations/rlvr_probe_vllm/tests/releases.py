@@ -24,12 +24,14 @@ _PYTHON = re.compile(r"vllm/.*\.py|vllm-[^/]*/METADATA")
 def looked_up(version: str) -> Path:
     """A folder with the modules of the engine."""
     line = LIST[version]
-    return members.unpacked(f"vllm-{version}", line, lambda one: bool(_ENGINE.fullmatch(one)))
+    return members.unpacked(f"vllm-{version}", line, lambda name: bool(_ENGINE.fullmatch(name)))
 
 
 def run(version: str) -> tuple[Path, Path]:
     """A folder with all of a release that is Python, and one with what it needs to be imported."""
     line = LIST[f"{version}+run"]
-    folder = members.unpacked(f"vllm-{version}+run", line, lambda one: bool(_PYTHON.fullmatch(one)))
+    folder = members.unpacked(
+        f"vllm-{version}+run", line, lambda name: bool(_PYTHON.fullmatch(name))
+    )
     pins = (wheels.REQUIREMENTS / DEPENDENCIES).read_text()
     return folder, wheels.unpacked("vllm-dependencies", pins)

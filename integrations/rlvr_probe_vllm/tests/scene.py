@@ -98,19 +98,22 @@ class Scene:
 
     def finished_as_json(self) -> list[dict[str, Any]]:
         """What vLLM's own statistics say of each request that it finished."""
-        return [{**vars(one), "finish_reason": str(one.finish_reason)} for one in self.finished]
+        return [
+            {**vars(request), "finish_reason": str(request.finish_reason)}
+            for request in self.finished
+        ]
 
     def outputs_as_json(self) -> list[Any]:
         """Of each caller's request: name, prompt, answers, their ends, cached tokens."""
         return sorted(
             (
-                one.request_id,
-                len(one.prompt_token_ids),
-                [len(answer.token_ids) for answer in one.outputs],
-                [answer.finish_reason for answer in one.outputs],
-                one.num_cached_tokens,
+                request.request_id,
+                len(request.prompt_token_ids),
+                [len(answer.token_ids) for answer in request.outputs],
+                [answer.finish_reason for answer in request.outputs],
+                request.num_cached_tokens,
             )
-            for one in self.outputs
+            for request in self.outputs
         )
 
 
@@ -160,7 +163,7 @@ def all_ends(scene: Scene) -> None:
     (long,), (short,), (given_up,) = map(scene.ask, ("long", "short", "given up"))
     (unborn,) = scene.ask("unborn")
     first, second = scene.ask("twice", answers=2)
-    started = [output(one, first=True) for one in (long, given_up, first)]
+    started = [output(request, first=True) for request in (long, given_up, first)]
     scene.step(
         FIRST,
         *started,
@@ -176,7 +179,7 @@ def aborted(scene: Scene, own: list[str]) -> tuple[Any, ...]:
     """What ``abort_requests`` is called with: vLLM's own ids, or those of the caller."""
     if "internal" not in names_of(scene.processor.abort_requests):
         return (own,)
-    named = [one.removesuffix(OWN) for one in own]
+    named = [name.removesuffix(OWN) for name in own]
     return (named, False)
 
 

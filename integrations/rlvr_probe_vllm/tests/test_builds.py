@@ -23,5 +23,5 @@ def test_the_release_is_that_of_the_build_which_is_installed(
             f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.{minor}.0\n"
         )
     importlib.invalidate_caches()
-    found = discover(["vllm"])["vllm"]
-    assert (found.version, found.reason) == (f"0.{30 + len(builds)}.0", None)
+    result = discover(["vllm"])["vllm"]
+    assert (result.version, result.reason) == (f"0.{30 + len(builds)}.0", None)

@@ -61,8 +61,8 @@ def play(release: str, script: str, out: Path) -> Played:
 
 def releases_since(first: str) -> list[Any]:
     """Those that are run: the newest one always, earlier ones where there is time."""
-    earlier = [one for one in EARLIER if numbers(one) >= numbers(first)]
-    return [NEWEST, *(pytest.param(one, marks=pytest.mark.full) for one in earlier)]
+    earlier = [release for release in EARLIER if numbers(release) >= numbers(first)]
+    return [NEWEST, *(pytest.param(release, marks=pytest.mark.full) for release in earlier)]
 
 
 # What stands in for a model is enough for schedulers since then.
@@ -86,14 +86,14 @@ def found(played: Played, name: str) -> tuple[Trace, list[Request]]:
     return trace, list(attempt.requests)
 
 
-def figures(told: dict[str, Any]) -> tuple[Any, ...]:
+def figures(records: dict[str, Any]) -> tuple[Any, ...]:
     """One request as vLLM's statistics have it."""
-    return tuple(told.get(theirs) for theirs, _ in MEASURED)
+    return tuple(records.get(theirs) for theirs, _ in MEASURED)
 
 
-def recorded(request: Request, told: dict[str, Any]) -> tuple[Any, ...]:
+def recorded(request: Request, records: dict[str, Any]) -> tuple[Any, ...]:
     """The same as it was recorded, without what a release's statistics do not tell."""
-    return tuple(getattr(request, ours) if theirs in told else None for theirs, ours in MEASURED)
+    return tuple(getattr(request, ours) if theirs in records else None for theirs, ours in MEASURED)
 
 
 def test_every_request_is_there_once_though_both_sides_tell_of_it(engine: Played) -> None:
@@ -104,26 +104,33 @@ def test_every_request_is_there_once_though_both_sides_tell_of_it(engine: Played
 
 
 def test_every_figure_is_that_of_vllms_own_statistics(engine: Played) -> None:
-    told = engine[0]["stats"]["finished"]
-    ended = [one for one in found(engine, "stats")[1] if one.finish != "abort"]
-    assert sorted(map(figures, told)) == sorted(recorded(one, told[0]) for one in ended)
+    records = engine[0]["stats"]["finished"]
+    ended = [request for request in found(engine, "stats")[1] if request.finish != "abort"]
+    assert sorted(map(figures, records)) == sorted(
+        recorded(request, records[0]) for request in ended
+    )
     # Not all alike: one waited, one found its prompt in the cache, one lost its place.
-    assert {one.queue_s for one in ended} == {0.0, 0.0625, 0.125}
-    assert {one.cached_tokens for one in ended} == {0, 16}
-    assert sum(one.preemptions or 0 for one in ended) == 1
+    assert {request.queue_s for request in ended} == {0.0, 0.0625, 0.125}
+    assert {request.cached_tokens for request in ended} == {0, 16}
+    assert sum(request.preemptions or 0 for request in ended) == 1
 
 
 def test_a_request_that_is_given_up_while_it_waits_was_never_scheduled(engine: Played) -> None:
-    [one] = [one for one in found(engine, "stats")[1] if one.finish == "abort"]
-    assert (one.prompt_tokens, one.response_tokens) == (12, 0)
-    assert (one.queue_s, one.prefill_s, one.decode_s, one.cached_tokens) == (None,) * 4
+    [request] = [request for request in found(engine, "stats")[1] if request.finish == "abort"]
+    assert (request.prompt_tokens, request.response_tokens) == (12, 0)
+    assert (
+        request.queue_s,
+        request.prefill_s,
+        request.decode_s,
+        request.cached_tokens,
+    ) == (None,) * 4
 
 
 def test_without_vllms_statistics_everything_is_known_all_the_same(engine: Played) -> None:
     """They are off by default in an offline ``LLM``, and under verl."""
     assert engine[0]["none"] == {"finished": []}
     known, without = (
-        [figures_of(one) for one in found(engine, name)[1]] for name in ("stats", "none")
+        [figures_of(request) for request in found(engine, name)[1]] for name in ("stats", "none")
     )
     assert known == without
 
@@ -135,15 +142,17 @@ def figures_of(request: Request) -> tuple[Any, ...]:
 def test_the_side_that_asks_tells_what_vllm_tells_it(asked: Played) -> None:
     said = asked[0]["stats"]
     _, requests = found(asked, "stats")
-    given_up = [one for one in requests if one.finish == "abort"]
-    ended = [one for one in requests if one.finish != "abort"]
-    told = said["finished"]
-    assert sorted(map(figures, told)) == sorted(recorded(one, told[0]) for one in ended)
+    given_up = [request for request in requests if request.finish == "abort"]
+    ended = [request for request in requests if request.finish != "abort"]
+    records = said["finished"]
+    assert sorted(map(figures, records)) == sorted(
+        recorded(request, records[0]) for request in ended
+    )
     assert len(ended) == sum(len(counts) for _, _, counts, _, _ in said["outputs"]) == 4
-    assert {one.queue_s for one in ended} == {0.5}
-    assert {one.decode_s for one in ended} == {0.0, 1.75}
+    assert {request.queue_s for request in ended} == {0.5}
+    assert {request.decode_s for request in ended} == {0.0, 1.75}
     # Given up after its first token, and before it.
-    assert sorted((one.response_tokens, one.prefill_s) for one in given_up) == [
+    assert sorted((request.response_tokens, request.prefill_s) for request in given_up) == [
         (0, None),
         (1, 0.75),
     ]
@@ -153,20 +162,22 @@ def test_where_vllm_tells_no_times_none_are_recorded(asked: Played) -> None:
     said = asked[0]["none"]
     _, requests = found(asked, "none")
     assert said["finished"] == []
-    for one in requests:
-        assert (one.queue_s, one.prefill_s, one.decode_s, one.preemptions) == (None,) * 4
+    for request in requests:
+        assert (request.queue_s, request.prefill_s, request.decode_s, request.preemptions) == (
+            None,
+        ) * 4
     answers = [count for _, _, counts, _, _ in said["outputs"] for count in counts]
-    assert sorted(one.response_tokens or 0 for one in requests) == sorted([*answers, 0, 1])
+    assert sorted(request.response_tokens or 0 for request in requests) == sorted([*answers, 0, 1])
 
 
 def test_vllm_does_the_same_with_the_probe_and_without(asked: Played) -> None:
     plays = [asked[0][name] for name in ("before", "stats", "after")]
     for said in plays:
         assert said["left"] == 0
-        for one in said["finished"]:
-            del one["e2e_latency"]
+        for request in said["finished"]:
+            del request["e2e_latency"]
     assert plays[0] == plays[1] == plays[2]
-    assert sorted(one.name for one in asked[1].iterdir() if one.is_dir()) == [
+    assert sorted(path.name for path in asked[1].iterdir() if path.is_dir()) == [
         "none",
         "queued",
         "stats",
@@ -175,7 +186,7 @@ def test_vllm_does_the_same_with_the_probe_and_without(asked: Played) -> None:
 
 def test_a_request_is_its_callers_though_another_task_ends_it(asked: Played) -> None:
     trace, requests = found(asked, "queued")
-    assert [one.response_tokens for one in requests] == [2, 2]
+    assert [request.response_tokens for request in requests] == [2, 2]
     [file] = asked[1].glob("queued/*.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     definitions = {row[1]: row[3] for row in rows if isinstance(row, list) and row[0] == "def"}

@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr_probe_vllm import VllmAdapter, telling
+from rlvr_probe_vllm import VllmAdapter, report
 
 import rlvr_probe
 from rlvr_probe import guard
@@ -42,7 +42,7 @@ class OutputProcessor:
 
     def abort_requests(self, request_ids: Any) -> list[Any]:
         gone = list(request_ids)
-        return [self.request_states.pop(one, None) for one in gone]
+        return [self.request_states.pop(request, None) for request in gone]
 
 
 class Scheduler:
@@ -106,7 +106,7 @@ def requests(tmp_path: Path, engine: None) -> Any:
             return []
         trace = read_run(tmp_path / "run")
         assert trace.lost == {}
-        return [one for attempt in trace.attempts for one in attempt.requests]
+        return [request for attempt in trace.attempts for request in attempt.requests]
 
     return read
 
@@ -131,8 +131,8 @@ def test_what_is_not_there_is_absent_and_not_0(requests: Any) -> None:
     assert (asked.add_request(request), served.add_request(request)) == ("added", "added")
     assert served._free_request(request) == "freed"
     assert asked._update_stats_from_finished(request, None, None) == "finished"
-    [one] = requests()
-    assert figures(one) == [None] * 8
+    [entry] = requests()
+    assert figures(entry) == [None] * 8
 
 
 STATE: dict[str, Any] = {
@@ -145,17 +145,17 @@ TIMES = {"queued_ts": 1.0, "scheduled_ts": 2.0, "first_token_ts": 4.0, "last_tok
 
 
 def finish(state: dict[str, Any], reason: Any = "stop") -> Any:
-    one = SimpleNamespace(request_id="a", **state)
+    request = SimpleNamespace(request_id="a", **state)
     asked = processor()
-    asked.add_request(one)
-    assert asked._update_stats_from_finished(one, reason, None) == "finished"
+    asked.add_request(request)
+    assert asked._update_stats_from_finished(request, reason, None) == "finished"
 
 
 def test_what_is_there_is_recorded(requests: Any) -> None:
     stats = SimpleNamespace(**TIMES, num_preemptions=2)
     finish({**STATE, "stats": stats})
-    [one] = requests()
-    assert figures(one) == [12, 5, 8, 1.0, 2.0, 4.0, 2, "stop"]
+    [request] = requests()
+    assert figures(request) == [12, 5, 8, 1.0, 2.0, 4.0, 2, "stop"]
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,15 @@ def test_a_value_that_cannot_be_is_absent_and_the_others_are_there(
     else:
         state[name] = value
     finish(state)
-    [one] = requests()
-    absent = {name for name in (*KNOWN, "preemptions") if getattr(one, name) is None}
+    [request] = requests()
+    absent = {name for name in (*KNOWN, "preemptions") if getattr(request, name) is None}
     assert absent == lost
 
 
 @pytest.mark.parametrize("reason", [None, "tired", 0, object()])
 def test_an_end_of_no_known_name_is_unknown(requests: Any, reason: Any) -> None:
     finish(STATE, reason)
-    assert [one.finish for one in requests()] == [None]
+    assert [request.finish for request in requests()] == [None]
 
 
 @pytest.mark.parametrize("given", [("a", "b"), ["b", "a", "x"], {"a", "b"}])
@@ -202,21 +202,21 @@ def test_requests_that_are_given_up_are_recorded(requests: Any, given: Any) -> N
     for name in "ab":
         asked.add_request(SimpleNamespace(request_id=name, **STATE))
     assert len(asked.abort_requests(given)) == len(given)
-    assert [one.finish for one in requests()] == ["abort", "abort"]
+    assert [request.finish for request in requests()] == ["abort", "abort"]
 
 
 def test_ids_that_can_be_read_only_once_are_left_to_vllm(requests: Any) -> None:
     asked = processor()
     asked.add_request(SimpleNamespace(request_id="a", **STATE))
-    assert len(asked.abort_requests(one for one in "a")) == 1
+    assert len(asked.abort_requests(request for request in "a")) == 1
     assert requests() == []
 
 
 def test_an_id_is_in_no_recording(requests: Any, tmp_path: Path) -> None:
-    one = SimpleNamespace(request_id="canary-of-a-user", external_req_id="canary-too", **STATE)
+    request = SimpleNamespace(request_id="canary-of-a-user", external_req_id="canary-too", **STATE)
     asked = processor()
-    asked.add_request(one)
-    asked._update_stats_from_finished(one, "stop", None)
+    asked.add_request(request)
+    asked._update_stats_from_finished(request, "stop", None)
     assert len(requests()) == 1
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert b"told_by" in b"".join(files)
@@ -226,12 +226,12 @@ def test_an_id_is_in_no_recording(requests: Any, tmp_path: Path) -> None:
 def test_a_request_that_was_there_before_the_probe_is_no_request_of_its(
     engine: None, tmp_path: Path
 ) -> None:
-    asked, served, one = processor(), scheduler(), SimpleNamespace(request_id="a", **STATE)
-    asked.add_request(one)
-    served.add_request(one)
+    asked, served, request = processor(), scheduler(), SimpleNamespace(request_id="a", **STATE)
+    asked.add_request(request)
+    served.add_request(request)
     rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run", free_b=0))
-    assert served._free_request(one) == "freed"
-    assert asked._update_stats_from_finished(one, "stop", None) == "finished"
+    assert served._free_request(request) == "freed"
+    assert asked._update_stats_from_finished(request, "stop", None) == "finished"
     rlvr_probe.detach()
     assert not (tmp_path / "run").exists()
 
@@ -239,21 +239,21 @@ def test_a_request_that_was_there_before_the_probe_is_no_request_of_its(
 def test_requests_whose_end_nobody_sees_take_no_more_room_than_those_that_live(
     requests: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "_KEPT", 10)
+    monkeypatch.setattr(report, "_KEPT", 10)
     held = list[int]()
-    keep = telling.keep_to
+    keep = report.keep_to
 
     def watch(remembered: Any, living: Any) -> None:
         keep(remembered, living)
         held.append(len(remembered))
 
-    for module in ("asking", "scheduling"):
+    for module in ("client", "scheduling"):
         monkeypatch.setattr(f"rlvr_probe_vllm.{module}.keep_to", watch)
     asked, served = processor(), scheduler()
     for number in range(200):
-        one = SimpleNamespace(request_id=str(number), **STATE)
+        request = SimpleNamespace(request_id=str(number), **STATE)
         for side, living in ((asked, "request_states"), (served, "requests")):
-            side.add_request(one)
+            side.add_request(request)
             getattr(side, living).clear()
     assert max(held) <= 11
     assert requests() == []
@@ -285,13 +285,13 @@ def test_an_error_of_ours_anywhere_does_not_reach_the_engine(
     monkeypatch.setattr(VllmAdapter, "hook_points", lambda *_: points)
     rlvr_probe.attach(config=Config.from_environ({}, out=tmp_path, run_id="run", free_b=0))
     asked, served = processor(), scheduler()
-    one, other = (SimpleNamespace(request_id=name, **STATE) for name in "ab")
-    assert [asked.add_request(request) for request in (one, other)] == ["added"] * 2
-    assert served.add_request(one) == "added"
+    entry, other = (SimpleNamespace(request_id=name, **STATE) for name in "ab")
+    assert [asked.add_request(request) for request in (entry, other)] == ["added"] * 2
+    assert served.add_request(entry) == "added"
     assert len(served.schedule().scheduled_new_reqs) == 1
     assert served.update_from_output(None, None) == "updated"
-    assert served._free_request(one) == "freed"
-    assert asked._update_stats_from_finished(one, "stop", None) == "finished"
+    assert served._free_request(entry) == "freed"
+    assert asked._update_stats_from_finished(entry, "stop", None) == "finished"
     assert asked.abort_requests(["b"]) == [other]
     faults = guard.faults()
     rlvr_probe.detach()
@@ -311,9 +311,9 @@ def test_an_object_that_raises_when_it_is_looked_at_costs_its_record_only(
         def __getattr__(self, name: str) -> Any:
             raise OSError(name)
 
-    asked, one = processor(), Hostile()
-    assert asked.add_request(one) == "added"
-    assert asked._update_stats_from_finished(one, "stop", None) == "finished"
+    asked, request = processor(), Hostile()
+    assert asked.add_request(request) == "added"
+    assert asked._update_stats_from_finished(request, "stop", None) == "finished"
     faults = guard.faults()
     rlvr_probe.detach()
     assert list(faults.values()) == [1]

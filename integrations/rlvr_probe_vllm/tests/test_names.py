@@ -60,12 +60,12 @@ def as_told(release: str) -> str:
 
 def members_of(file: Path, name: str) -> set[str]:
     """Attributes of a class: fields, methods, and what its methods give ``self``."""
-    [found] = [
+    [result] = [
         node
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and node.name == name
     ]
-    return set(_members(found))
+    return set(_members(result))
 
 
 def _members(found: ast.ClassDef) -> Iterator[str]:
@@ -97,11 +97,11 @@ def missing(release: str) -> Iterator[str]:
     for file, name, wanted, since in READ:
         if numbers(since) <= numbers(version):
             absent = set(wanted) - members_of(folder / "vllm" / file, name)
-            yield from (f"{name}.{one} is not there" for one in sorted(absent))
+            yield from (f"{name}.{entry} is not there" for entry in sorted(absent))
     source = (folder / "vllm/v1/engine/__init__.py").read_text(encoding="utf-8")
-    [told] = re.findall(r"FINISH_REASON_STRINGS = \(([^)]*)\)", source)
-    unknown = set(ast.literal_eval(f"({told})")) - set(FINISHES)
-    yield from (f"a request may end as {one}" for one in sorted(unknown))
+    [recorded] = re.findall(r"FINISH_REASON_STRINGS = \(([^)]*)\)", source)
+    unknown = set(ast.literal_eval(f"({recorded})")) - set(FINISHES)
+    yield from (f"a request may end as {name}" for name in sorted(unknown))
     yield from plugins_that_turn_nothing_on(version, folder)
 
 

@@ -62,7 +62,7 @@ def called(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def rows_of(run: Path) -> dict[str, list[dict[str, Any]]]:
     """Rows of requests as the journals have them, with the label of the span that they lie in."""
-    told: dict[str, list[dict[str, Any]]] = {"client": [], "scheduler": []}
+    recorded: dict[str, list[dict[str, Any]]] = {"client": [], "scheduler": []}
     for file in run.glob("*.jsonl"):
         rows = [row for row in map(json.loads, file.read_text().splitlines()) if row]
         kinds = {row[1]: row[3:] for row in rows if isinstance(row, list) and row[0] == "def"}
@@ -73,17 +73,17 @@ def rows_of(run: Path) -> dict[str, list[dict[str, Any]]]:
             if name == "request":
                 values = dict(zip(fields, row[6:], strict=True))
                 values |= {"span": labels.get(row[4]), "length_s": row[2] / 1e9}
-                told[values["told_by"]].append(values)
-    return told
+                recorded[values["told_by"]].append(values)
+    return recorded
 
 
 def counted(requests: Iterable[dict[str, Any]], *also: str) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(one[name] for name in (*COUNTED, *also)) for one in requests)
+    return Counter(tuple(request[name] for name in (*COUNTED, *also)) for request in requests)
 
 
 def test_every_answer_is_a_request_of_its_lengths_and_its_end(called: Called) -> None:
     [attempt] = called.trace.attempts
-    recorded = [{name: getattr(one, name) for name in COUNTED} for one in attempt.requests]
+    recorded = [{name: getattr(request, name) for name in COUNTED} for request in attempt.requests]
     assert counted(recorded) == counted(called.books)
     assert called.trace.lost == {}
     assert [process.faults for process in called.trace.processes] == [{}] * (
@@ -94,14 +94,14 @@ def test_every_answer_is_a_request_of_its_lengths_and_its_end(called: Called) ->
 def test_both_sides_tell_of_each_and_the_caller_in_which_span_it_asked(called: Called) -> None:
     assert counted(called.rows["client"], "span") == counted(called.books, "span")
     ended, recorded = (
-        counted(one for one in told if one["finish"] != "abort")
-        for told in (called.books, called.rows["scheduler"])
+        counted(row for row in records if row["finish"] != "abort")
+        for records in (called.books, called.rows["scheduler"])
     )
     assert ended == recorded
     # What was generated for who no longer waited, only the scheduler has.
     given_up, scheduled = (
-        [one["response_tokens"] for one in told if one["finish"] == "abort"]
-        for told in (called.books, called.rows["scheduler"])
+        [row["response_tokens"] for row in records if row["finish"] == "abort"]
+        for records in (called.books, called.rows["scheduler"])
     )
     assert len(given_up) == len(scheduled) == 1
     assert given_up <= scheduled
@@ -110,21 +110,21 @@ def test_both_sides_tell_of_each_and_the_caller_in_which_span_it_asked(called: C
 
 def test_not_all_are_alike(called: Called) -> None:
     """One found its prompt in the cache, one was given up."""
-    assert {one["span"] for one in called.books if one["cached_tokens"]} >= {"same prompt"}
-    [given_up] = [one for one in called.books if one["finish"] == "abort"]
+    assert {book["span"] for book in called.books if book["cached_tokens"]} >= {"same prompt"}
+    [given_up] = [book for book in called.books if book["finish"] == "abort"]
     assert given_up["span"] == "given up"
     assert 5 <= given_up["response_tokens"] < 400
-    assert len({one["response_tokens"] for one in called.books}) > 3
+    assert len({book["response_tokens"] for book in called.books}) > 3
 
 
 def test_times_are_those_of_vllms_own_statistics(called: Called) -> None:
     """Exactly those where vLLM tells them; without them those of the scheduler."""
-    told = [one for one in called.books if one["times"] and one["span"] != "several answers"]
-    stated = sorted(measured(one["times"]) for one in told if one["finish"] != "abort")
+    records = [book for book in called.books if book["times"] and book["span"] != "several answers"]
+    stated = sorted(measured(row["times"]) for row in records if row["finish"] != "abort")
     recorded = sorted(
-        (one["queue_s"], one["prefill_s"], one["decode_s"], one["preemptions"])
-        for one in called.rows["client"]
-        if "queue_s" in one and one["span"] != "several answers" and one["finish"] != "abort"
+        (row["queue_s"], row["prefill_s"], row["decode_s"], row["preemptions"])
+        for row in called.rows["client"]
+        if "queue_s" in row and row["span"] != "several answers" and row["finish"] != "abort"
     )
     assert stated == recorded
     assert bool(stated) == (called.kind != "asynchronous")
@@ -137,7 +137,7 @@ def measured(times: dict[str, Any]) -> tuple[float, float, float, int]:
 
 
 def test_queue_prefill_and_decode_are_the_whole_time_in_the_engine(called: Called) -> None:
-    for one in called.rows["scheduler"]:
-        parts = one["queue_s"], one["prefill_s"], one["decode_s"]
-        assert sum(parts) == pytest.approx(one["length_s"], rel=0, abs=1e-8)
+    for row in called.rows["scheduler"]:
+        parts = row["queue_s"], row["prefill_s"], row["decode_s"]
+        assert sum(parts) == pytest.approx(row["length_s"], rel=0, abs=1e-8)
         assert min(parts) >= 0

@@ -1,4 +1,4 @@
-"""Records trainings with tinyrl."""
+"""Records runs of tinyrl."""
 
 from rlvr_probe_tinyrl.adapter import TinyRLAdapter
 

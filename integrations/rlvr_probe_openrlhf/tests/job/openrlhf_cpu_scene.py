@@ -93,11 +93,11 @@ async def main() -> None:
     executor = agent.SingleTurnAgentExecutor(f"http://127.0.0.1:{port}/")
     params = SimpleNamespace(max_tokens=16, logprobs=None)
     prompts = ["good", "slow", "500", "hang", "half", "dead"]
-    found = await asyncio.gather(
+    result = await asyncio.gather(
         *(executor.execute(prompt, "", params, 64, Tokenizer(), Engine()) for prompt in prompts)
     )
     await runner.cleanup()
-    rewards = dict(zip(prompts, (one["reward"] for one in found), strict=True))
+    rewards = dict(zip(prompts, (row["reward"] for row in result), strict=True))
     print(json.dumps({"rewards": rewards, "asked": service.asked}))
 
 

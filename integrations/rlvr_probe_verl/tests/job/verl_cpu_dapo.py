@@ -97,9 +97,9 @@ class DynamicTrainer(RayPPOTrainer):
         tokens = torch.sum(batch.batch["attention_mask"], dim=-1).tolist()
         batch.meta_info["global_token_num"] = tokens
         with self.timer("old_log_prob", timing):
-            found = self.old_log_probs(batch)
-            found.batch.pop("entropys")
-            batch = batch.union(found)
+            result = self.old_log_probs(batch)
+            result.batch.pop("entropys")
+            batch = batch.union(result)
         with self.timer("ref", timing):
             batch = batch.union(self.reference_log_probs(batch))
         with self.timer("adv", timing):

@@ -148,10 +148,10 @@ def join_ranks(timeout_second: float | None = None, backend: str | None = None) 
     )
 
 
-def common_prefix(one: list[int], other: list[int]) -> int:
+def common_prefix(tokens: list[int], other: list[int]) -> int:
     """Number of tokens with which both begin."""
-    same = (a == b for a, b in zip(one, other, strict=False))
-    return next((at for at, equal in enumerate(same) if not equal), min(len(one), len(other)))
+    same = (a == b for a, b in zip(tokens, other, strict=False))
+    return next((at for at, equal in enumerate(same) if not equal), min(len(tokens), len(other)))
 
 
 class Server:
@@ -234,7 +234,7 @@ class Server:
 
         start = time.monotonic_ns()
         prompt = list(map(int, prompt_ids))
-        cached = max((common_prefix(prompt, one) for one in self._served), default=0)
+        cached = max((common_prefix(prompt, tokens) for tokens in self._served), default=0)
         cached -= cached % CACHE_BLOCK
         draw = self._draw(request_id, prompt)
         tool_call = self._tool_call(draw, prompt)

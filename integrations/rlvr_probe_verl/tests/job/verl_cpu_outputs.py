@@ -33,10 +33,10 @@ class SeveralOutputs(SingleTurnAgentLoop):
     """Answers one to three times, each time anew."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        session, found = int(kwargs["session_id"]), list[Output]()
+        session, result = int(kwargs["session_id"]), list[Output]()
         for number in range(1 + (session + 1) % 3):
             answer = await super().run(sampling_params, **kwargs)
             given = {name: getattr(answer, name) for name in answer.model_fields_set}
-            found.append(Output(**given))
-            found[-1]._place = (str(kwargs["uid"]), session, number)
-        return found
+            result.append(Output(**given))
+            result[-1]._place = (str(kwargs["uid"]), session, number)
+        return result

@@ -39,10 +39,10 @@ class Verifier:
     def verify(self, data: Any) -> list[float]:
         """Score of each row, which stays with the batch."""
         texts = self.tokenizer.batch_decode(data.batch["responses"], skip_special_tokens=True)
-        told = data.non_tensor_batch["extra_info"]
+        recorded = data.non_tensor_batch["extra_info"]
         scores = [
             verl_cpu_reward.compute_score("", text, "", extra_info=info)
-            for text, info in zip(texts, told, strict=True)
+            for text, info in zip(texts, recorded, strict=True)
         ]
         data.batch["acc"] = torch.tensor(scores)
         return scores
@@ -146,9 +146,9 @@ class DownsamplingTrainer(RayPPOTrainer):
         """Train on a batch."""
         batch.batch["response_mask"] = mask_of(batch)
         with simple_timer("old_log_prob", timing):
-            found = self.actor_rollout_wg.compute_log_prob(batch)
-            found.batch.pop("entropys")
-            batch = batch.union(found)
+            result = self.actor_rollout_wg.compute_log_prob(batch)
+            result.batch.pop("entropys")
+            batch = batch.union(result)
         with simple_timer("ref", timing):
             batch = batch.union(self.ref_policy_wg.compute_ref_log_prob(batch))
         with simple_timer("adv", timing):

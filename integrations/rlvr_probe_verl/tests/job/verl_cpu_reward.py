@@ -25,8 +25,8 @@ def compute_score(
 ) -> float:
     """The same for every answer to each fourth prompt: such groups are filtered."""
     start = time.monotonic_ns()
-    told = extra_info or {}
-    index = int(told.get("index", -1))
+    recorded = extra_info or {}
+    index = int(recorded.get("index", -1))
     time.sleep(0.01)  # stands for a verifier
     number = next(_calls)
     if number % int(os.environ.get("VERL_CPU_SLEEPS_EVERY", "1")) == 0:
@@ -37,7 +37,7 @@ def compute_score(
     value = 1.0 if index % 4 == 3 else 0.125 * (len(solution_str) % 8)
     write(
         "reward",
-        split=told.get("split"),
+        split=recorded.get("split"),
         index=index,
         value=value,
         characters=len(solution_str),

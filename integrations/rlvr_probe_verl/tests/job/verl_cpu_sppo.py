@@ -100,9 +100,9 @@ class SelfPlayTrainer(RayPPOTrainer):
         with simple_timer("reward", timing):
             rewards, _ = compute_reward(batch, self.reward_fn)
         with simple_timer("old_log_prob", timing):
-            found = self.actor_rollout_wg.compute_log_prob(batch)
-            found.batch.pop("entropys")
-            batch = batch.union(found)
+            result = self.actor_rollout_wg.compute_log_prob(batch)
+            result.batch.pop("entropys")
+            batch = batch.union(result)
         with simple_timer("ref", timing):
             batch = batch.union(self.ref_policy_wg.compute_ref_log_prob(batch))
         with simple_timer("adv", timing):

@@ -34,6 +34,7 @@ __all__ = [
     "recorder",
 ]
 
+_KIT = "rlvr_probe.adapter."
 _WRAPPING = "rlvr_probe.probe.hooks.wrapping"
 _NOTHING = object()
 
@@ -111,9 +112,14 @@ class Hook:
         point = self.point
         functions = (point.read, point.after, point.before, point.detail, point.arguments)
         # Of a partial, what it calls.
-        known = (function for function in functions if function is not None)
-        given = next((getattr(function, "func", function) for function in known), None)
-        module = getattr(given, "__module__", "")
+        modules = [
+            getattr(getattr(function, "func", function), "__module__", "")
+            for function in functions
+            if function is not None
+        ]
+        # What adapters share says no more than the target does.
+        own = [module for module in modules if not module.startswith(_KIT)]
+        module = next(iter(own or modules), "")
         return point.target if ":" in point.target or not module else f"{module}:{point.target}"
 
     def open_account(self, recorder: Recorder) -> Account:

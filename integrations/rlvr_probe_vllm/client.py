@@ -1,4 +1,4 @@
-"""Requests as the process sees them that asks an engine: lengths, end, and who asked.
+"""Requests as the process sees them that asks an engine: lengths, end, and what asked.
 
 Engine and scheduler may be in this process or in a child. With statistics on, vLLM sends back what
 the scheduler measured; they are off by default in an offline ``LLM`` and under verl, and are never
@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.emit import known
 from rlvr_probe.model.names import REQUEST
 from rlvr_probe.reading import argument, attribute, digest, number
-from rlvr_probe_vllm.telling import finish_of, keep_to, known, seconds, stash
+from rlvr_probe_vllm.report import finish_of, keep_to, seconds, stash
 
-__all__ = ["ASKING"]
+__all__ = ["CLIENT"]
 
 _PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
 _ASKED = "asked"
@@ -33,38 +34,38 @@ def _asked(call: Call) -> None:
 
 def _finished(call: Call) -> None:
     state, reason = argument(call, 1, "req_state"), argument(call, 2, "finish_reason")
-    _tell(call, state, finish_of(reason))
+    _record(call, state, finish_of(reason))
 
 
 def _abort_begins(call: Call) -> None:
     """Before requests are given up, by ids of vLLM's own or by those that its caller gave."""
-    given = argument(call, 1, "request_ids")
+    request_ids = argument(call, 1, "request_ids")
     states = attribute(call.args[0], "request_states")
     # Anything else may be there to be iterated over once, by vLLM.
-    if not isinstance(given, (list, tuple, set, frozenset)) or not isinstance(states, dict):
+    if not isinstance(request_ids, (list, tuple, set, frozenset)) or not isinstance(states, dict):
         return
-    named = attribute(call.args[0], "external_req_ids")  # since 0.14
-    ids = list[Any](given)
-    for one in given:
-        ids += named.get(one, ()) if isinstance(named, dict) else ()
-    call.state = [states[one] for one in dict.fromkeys(ids) if one in states]
+    external = attribute(call.args[0], "external_req_ids")  # since 0.14
+    ids = list[Any](request_ids)
+    for name in request_ids:
+        ids += external.get(name, ()) if isinstance(external, dict) else ()
+    call.state = [states[name] for name in dict.fromkeys(ids) if name in states]
 
 
 def _abort_ends(call: Call) -> None:
     states = attribute(call.args[0], "request_states")
     for state in call.state or ():
         if isinstance(states, dict) and attribute(state, "request_id") not in states:
-            _tell(call, state, "abort")
+            _record(call, state, "abort")
 
 
-def _tell(call: Call, state: Any, finish: str | None) -> None:
+def _record(call: Call, state: Any, finish: str | None) -> None:
     key = attribute(state, "request_id")
-    begun = stash(call, _ASKED).pop(key, None)
-    if begun is None:  # asked before the probe was there
+    asked = stash(call, _ASKED).pop(key, None)
+    if asked is None:  # before the probe was there
         return
-    start_ns, parent = begun
+    start_ns, parent = asked
     stats = attribute(state, "stats")
-    told = {
+    values = {
         "told_by": "client",
         "key": digest(key),
         "request": digest(_name(state)),
@@ -77,7 +78,7 @@ def _tell(call: Call, state: Any, finish: str | None) -> None:
         "preemptions": number(stats, "num_preemptions"),  # since 0.30
         "finish": finish,
     }
-    call.probe.record(REQUEST, start_ns, call.start_ns, known(told), parent=parent)
+    call.probe.record(REQUEST, start_ns, call.start_ns, known(values), parent=parent)
 
 
 def _name(state: Any) -> object:
@@ -103,7 +104,7 @@ def _cached(state: Any) -> int | None:
     return number(state, "num_cached_tokens") if prefilling is False else None
 
 
-ASKING = (
+CLIENT = (
     HookPoint(f"{_PROCESSOR}.add_request", after=_asked, parameters=("request",)),
     HookPoint(
         f"{_PROCESSOR}._update_stats_from_finished",

@@ -1,4 +1,4 @@
-"""Handing the probe on: the variables of this process, in the runtime environment of its children.
+"""How children get the probe: the variables of this process, in their runtime environment.
 
 A runtime environment is inherited by what an actor or a task starts in turn, one with an
 environment of its own included, on every node. The start-up hook reads the variables before
@@ -44,30 +44,30 @@ def actor_arguments(call: Call) -> Mapping[str, Any]:
 
 def task_arguments(call: Call) -> Mapping[str, Any]:
     """The same of the function that submits a task, which has it in its final form."""
-    given = call.kwargs.get("serialized_runtime_env_info") or ""
+    serialized = call.kwargs.get("serialized_runtime_env_info") or ""
     known = call.probe.state(worker_of_process()).setdefault("tasks", {})
-    if given not in known:
+    if serialized not in known:
         changed = _with_ours(call.kwargs.get("runtime_env"))
         if changed is None:
             return {}
         if len(known) >= _REMEMBERED:
             known.clear()
-        known[given] = sys.modules["ray._private.utils"].get_runtime_env_info(
+        known[serialized] = sys.modules["ray._private.utils"].get_runtime_env_info(
             _runtime_env(changed), is_job_runtime_env=False, serialize=True
         )
-    return {"serialized_runtime_env_info": known[given]}
+    return {"serialized_runtime_env_info": known[serialized]}
 
 
 def is_late(call: Call) -> bool:
-    """Whether Ray was initialised before the probe was there: its job knows nothing of it."""
+    """Whether Ray was initialised before the probe was there: its job does not have it."""
     worker = worker_of_process()
     if worker is None or not worker.connected:
         return False
     state = call.probe.state(worker)
     job = worker.current_cluster_and_job
     if state.get("job") != job:
-        has = json.loads(worker.runtime_env or "{}")
-        state["late"] = _PREFIX not in (has.get("env_vars") or {})
+        environment = json.loads(worker.runtime_env or "{}")
+        state["late"] = _PREFIX not in (environment.get("env_vars") or {})
         state["job"] = job
     return bool(state["late"])
 
@@ -77,9 +77,9 @@ def worker_of_process() -> Any:
     return getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
 
 
-def _with_ours(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _with_ours(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A runtime environment with our variables; None if there is nothing to add."""
-    runtime_env = dict(given or {})
+    runtime_env = dict(environment or {})
     theirs = dict(runtime_env.get("env_vars") or {})
     ours = {
         name: value
@@ -89,5 +89,5 @@ def _with_ours(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {**runtime_env, "env_vars": {**ours, **theirs}} if ours else None
 
 
-def _runtime_env(given: dict[str, Any]) -> Any:
-    return sys.modules["ray.runtime_env"].RuntimeEnv(**given)
+def _runtime_env(environment: dict[str, Any]) -> Any:
+    return sys.modules["ray.runtime_env"].RuntimeEnv(**environment)

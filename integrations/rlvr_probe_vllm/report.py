@@ -1,4 +1,4 @@
-"""Telling of a request: what both sides do alike."""
+"""What the client and the scheduler record of a request in the same way."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from rlvr_probe.adapter import Call
 from rlvr_probe.model import names
 
-__all__ = ["finish_of", "keep_to", "known", "seconds", "stash"]
+__all__ = ["finish_of", "keep_to", "seconds", "stash"]
 
 _KEPT = 4_096
-"""Requests that are remembered before any is looked for that has gone another way."""
+"""Requests that are remembered before those are looked for that ended unseen."""
 
 
 def stash(call: Call, name: str) -> dict[str, Any]:
     """What is remembered of the requests of the object whose method is called, by their id."""
-    found: dict[str, Any] = call.probe.state(call.args[0]).setdefault(name, {})
-    return found
+    requests: dict[str, Any] = call.probe.state(call.args[0]).setdefault(name, {})
+    return requests
 
 
 def keep_to(remembered: MutableMapping[str, Any], living: object) -> None:
@@ -33,18 +33,13 @@ def keep_to(remembered: MutableMapping[str, Any], living: object) -> None:
 
 
 def finish_of(reason: object) -> str | None:
-    """Why a request ended, by vLLM's member of an enum; None if it is none that is known."""
-    told = str(reason)
-    return told if told in names.FINISHES else None
+    """Why a request ended, by vLLM's member of an enum; None if that is unknown."""
+    finish = str(reason)
+    return finish if finish in names.FINISHES else None
 
 
-def seconds(begin: object, end: object) -> float | None:
+def seconds(start: object, end: object) -> float | None:
     """Time between two readings of one clock, s; None if one is missing, which vLLM writes as 0."""
-    if not isinstance(begin, float) or not isinstance(end, float) or begin <= 0:
+    if not isinstance(start, float) or not isinstance(end, float) or start <= 0:
         return None
-    return end - begin if begin <= end < math.inf else None
-
-
-def known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that are known."""
-    return {name: value for name, value in values.items() if value is not None}
+    return end - start if start <= end < math.inf else None

@@ -1,18 +1,4 @@
-"""Contract of a framework: one folder under ``integrations/`` and one entry-point line.
-
-An adapter declares hook points for a version of its framework and how to read values there. The
-core finds the functions, wraps them, guards every line the adapter runs, and undoes all of it.
-
-Rules for the functions an adapter passes (``before``, ``read``, ``after``):
-
-* module-level functions that capture nothing, since a wrapped class may be pickled by value;
-* no tensor that lives on an accelerator is read (it would synchronise); sizes and Python lists are;
-* no text, token id, exception message or path is returned, only counts, names and times;
-* an exception in them is caught, counted and recorded; the user's call is never affected, but by
-  ``HookPoint.arguments``, which is there to hand the probe on to a child and for nothing else;
-* what they return has the type that is declared here, ``read`` a plain tuple of as many values as
-  attributes: anything else is absent, and counted as ``Misfit``.
-"""
+"""What an adapter and the core say to each other: hook points, calls and the probe."""
 
 from __future__ import annotations
 
@@ -72,12 +58,12 @@ class HookPoint:
         attributes: Which attributes of ``name`` are filled, in the order ``read`` returns them.
         read: Values for ``attributes``, called on the caller's thread after the function returned
             without an exception; after one, every value is absent.
-        detail: A few words for the open-span table, from the call, before it begins.
+        detail: A few words for the open-span table, from the call, before it starts.
         step: Trainer step for the open-span table.
         before: Runs before the function.
         after: Runs after it, also when it raised; for generators at their end.
         when: Record only if true. Asked before the call; false leaves it entirely alone.
-        optional: True if a release without this function is no reason to warn.
+        optional: True if a release may lack this function without a warning.
         parameters: Names that ``before``, ``read`` or ``after`` expect the function's first
             parameters to have, self left out. A release where they differ is one that the adapter
             does not know; nothing is checked at the call.
@@ -90,7 +76,7 @@ class HookPoint:
             the caller, or the decorator that a call makes, whose point then has a ``returned`` of
             its own. Kind and attributes of the callable are kept; None, a class, or an object that
             binds itself as a method, is left as it is. ``target`` of that point is only a name.
-            ``call.state`` begins as ``{"made": state}`` there, with what ``before`` and ``after``
+            ``call.state`` starts as ``{"made": state}`` there, with what ``before`` and ``after``
             of this point left in theirs: plain data, since the callable may be pickled by value.
             For functions, methods and coroutine functions.
     """

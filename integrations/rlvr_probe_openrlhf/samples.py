@@ -27,8 +27,8 @@ class Sample:
         task: Id of the task that answered; None if it was not found.
         place: Its number in the answer.
         actor: Id of the engine's actor.
-        lengths: What it is made of; None if that has a shape that nobody knows.
-        truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not tell.
+        lengths: What it is made of; None if that has an unknown shape.
+        truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not say.
         reward: Its reward; None if it has none yet, or it cannot be read.
         rewarded: Whether it has one.
     """
@@ -41,12 +41,17 @@ class Sample:
     reward: float | None
     rewarded: bool
 
+    @property
+    def key(self) -> str | None:
+        """Its name, the same in every process."""
+        return None if self.task is None else f"{self.task}/{self.place}"
+
 
 class Samples:
     """Samples by the ``Experience`` that each became, as long as that lives.
 
     Attributes:
-        came: Those of the generation in work, until they are known to be thrown away.
+        came: Those of the generation in work, until they are known to be dropped.
     """
 
     def __init__(self) -> None:
@@ -58,7 +63,7 @@ class Samples:
         return len(self._known)
 
     def begin(self) -> None:
-        """A generation begins: nothing came yet."""
+        """A generation starts: nothing came yet."""
         self.came = []
 
     def add(self, experience: Any, sample: Sample) -> None:
@@ -67,8 +72,8 @@ class Samples:
         known = self._known
 
         def forget(gone: weakref.ref[Any]) -> None:
-            held = known.get(number)
-            if held is not None and held[0] is gone:
+            remembered = known.get(number)
+            if remembered is not None and remembered[0] is gone:
                 del known[number]
 
         known[number] = (weakref.ref(experience, forget), sample)
@@ -76,14 +81,14 @@ class Samples:
 
     def of(self, experience: Any) -> Sample | None:
         """The sample that became this; None if it is not known."""
-        held = self._known.get(id(experience))
-        return held[1] if held is not None and held[0]() is experience else None
+        known = self._known.get(id(experience))
+        return known[1] if known is not None and known[0]() is experience else None
 
     def take_gone(self, kept: Iterable[Any]) -> list[Sample]:
-        """Those that came and are none of these: what a filter threw away, each once."""
-        held = {id(self.of(one)) for one in kept}
-        gone = [one for one in self.came if id(one) not in held]
-        self.came = [one for one in self.came if id(one) in held]
+        """Those that came and are none of these: what a filter dropped, each once."""
+        passed = {id(self.of(experience)) for experience in kept}
+        gone = [sample for sample in self.came if id(sample) not in passed]
+        self.came = [sample for sample in self.came if id(sample) in passed]
         return gone
 
     def place(self, task: str | None) -> int:
@@ -106,9 +111,9 @@ def _answered(call: Call) -> None:
     ask = attribute(local("_generate_vllm", "ref"), "task_id")
     task: Any = ask() if callable(ask) else None
     name = None if task is None else str(task.hex())
-    told = response.get("truncated")
+    flag = response.get("truncated")
     over = lengths is not None and lengths.cut
-    cut = int(told or over) if isinstance(told, bool) else (1 if over else None)
+    cut = int(flag or over) if isinstance(flag, bool) else (1 if over else None)
     sample = Sample(
         name,
         SAMPLES.place(name),
@@ -128,8 +133,3 @@ RESPONSE = HookPoint(
     after=_answered,
     parameters=("response",),
 )
-
-
-def engine_of(actors: Iterable[str | None], actor: str | None) -> int | None:
-    """Number of an engine by the id of its actor."""
-    return next((at for at, one in enumerate(actors) if one is not None and one == actor), None)

@@ -1,7 +1,7 @@
 """TRL 0.17 and 0.18: one method generates, computes rewards and makes the experience.
 
-Its parts are told apart by functions that it calls. Rewards begin at the first of them that TRL
-times, and end when those of all ranks are gathered. TRL hands its own lists of token ids to nobody
+Its parts are separated by functions that it calls. Rewards start at the first of them that TRL
+times, and end when those of all ranks are gathered. TRL keeps its own lists of token ids
 (0.17 makes none); the tokenizer gets each completion as a list, padded, to make a text of it.
 """
 
@@ -11,20 +11,11 @@ from dataclasses import replace
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.reading import argument, error_of
-from rlvr_probe_trl.earlier import (
-    EXPERIENCE_WITH_ROLLOUT,
-    begin_reward,
-    begin_with_rollout,
-    end_reward,
-    end_with_rollout,
-    stops_of,
-    tell_once,
-)
+from rlvr_probe_trl import trl_0_19_to_0_23 as later
 from rlvr_probe_trl.rewards import (
     TIMED_GRPO,
     begin_model,
     end_rewards,
-    put_back,
     swap_functions,
     timing,
     timing_end,
@@ -35,22 +26,22 @@ __all__ = ["DECODE", "EXPERIENCE_WITH_REWARDS", "GATHER", "TIMED_REWARDS"]
 
 
 def _begin(call: Call) -> None:
-    begin_with_rollout(call)
-    batch = training_of(call.probe, call.args[0]).batch
+    later.begin_with_rollout(call)
+    batch = training_of(call).batch
     if batch is not None:
         swap_functions(call.probe, batch)
 
 
 def _end(call: Call) -> None:
-    batch = training_of(call.probe, call.args[0]).batch
+    batch = training_of(call).batch
     if batch is not None:
-        put_back(batch.swapped)
-        _tell_decoded(call.probe, batch)
-        end_reward(call.probe, batch, error_of(call))
-    end_with_rollout(call)
+        batch.swapped.put_back()
+        _record_decoded(call.probe, batch)
+        later.end_reward(call.probe, batch, error_of(call))
+    later.end_with_rollout(call)
 
 
-EXPERIENCE_WITH_REWARDS = replace(EXPERIENCE_WITH_ROLLOUT, before=_begin, after=_end)
+EXPERIENCE_WITH_REWARDS = replace(later.EXPERIENCE_WITH_ROLLOUT, before=_begin, after=_end)
 """Contains rollout and rewards."""
 
 
@@ -61,7 +52,7 @@ def _completions_due(call: Call) -> bool:
     batch = BATCH.get()
     return (
         batch is not None
-        and not batch.told
+        and not batch.recorded
         and len(batch.decoded) < (batch.samples or 0)
         and call.args[0] is batch.trainer.processing_class
     )
@@ -71,15 +62,15 @@ def _completion_decoded(call: Call) -> None:
     batch, ids = BATCH.get(), argument(call, 1, "token_ids")
     if batch is None or not isinstance(ids, list):
         return
-    for end in stops_of(call, batch):
+    for end in later.stops_of(call, batch):
         ended = end in ids
         batch.decoded.append((ids.index(end) + 1 if ended else len(ids), int(not ended)))
 
 
-def _tell_decoded(probe: Probe, batch: Batch) -> None:
+def _record_decoded(probe: Probe, batch: Batch) -> None:
     if len(batch.decoded) == batch.samples:
         responses, cut = zip(*batch.decoded, strict=True)
-        tell_once(probe, batch, list(responses), list(cut))
+        later.record_once(probe, batch, list(responses), list(cut))
 
 
 DECODE = HookPoint(
@@ -96,8 +87,8 @@ def _timing_begin(call: Call) -> None:
     if batch is None or key is None:
         return
     if not batch.reward and argument(call, 1, "name") in batch.trainer.reward_func_names:
-        begin_reward(call.probe, batch)
-        _tell_decoded(call.probe, batch)
+        later.begin_reward(call.probe, batch)
+        _record_decoded(call.probe, batch)
     begin_model(call.probe, batch, key)
 
 
@@ -114,9 +105,9 @@ def _gathered(call: Call) -> None:
     batch = BATCH.get()
     if batch is None or call.error is not None:
         return
-    put_back(batch.swapped)
+    batch.swapped.put_back()
     end_rewards(call.probe, batch, call.end_ns, call.result, batch.samples)
-    end_reward(call.probe, batch, None)
+    later.end_reward(call.probe, batch, None)
 
 
 GATHER = HookPoint("trl.trainer.grpo_trainer:gather", after=_gathered, when=_gathering)

@@ -1,4 +1,4 @@
-"""Telling what this process is to its Ray job, and which actors it asked for."""
+"""What this process is in its Ray job, and which actors it asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rlvr_probe.adapter import Call, Probe
 from rlvr_probe.model import names
 from rlvr_probe.reading import argument
-from rlvr_probe_ray.handing import worker_of_process
+from rlvr_probe_ray.propagation import worker_of_process
 
 __all__ = [
     "actor_begins",
@@ -30,14 +30,14 @@ def driver_begins(call: Call) -> None:
     """Before a driver connects: what it starts is to know whose it is."""
     config = call.kwargs.get("job_config")
     if config is not None:
-        _tell(call.probe, _CLIENT_SERVER if config._client_job else _DRIVER)
+        _record_role(call.probe, _CLIENT_SERVER if config._client_job else _DRIVER)
 
 
 def begins_late(call: Call) -> None:
-    """Before a driver that nobody saw connect starts something."""
+    """Before a driver that was not seen to connect starts something."""
     worker = worker_of_process()
     if worker.connected and worker.mode == sys.modules["ray"].SCRIPT_MODE:
-        _tell(call.probe, _DRIVER)
+        _record_role(call.probe, _DRIVER)
 
 
 def driver_leaves(call: Call) -> None:
@@ -53,13 +53,13 @@ def actor_begins(call: Call) -> None:
     worker = worker_of_process()
     actor = worker.core_worker.get_actor_id()
     if not actor.is_nil():
-        _tell(call.probe, _class_name(call.args[2]), actor.hex())
+        _record_role(call.probe, _class_name(call.args[2]), actor.hex())
 
 
 def task_begins(call: Call) -> None:
-    """Before a worker looks up what it is to run: a task, if it is no method."""
+    """Before a worker looks up what it is to run: a task, unless it is a method."""
     if not call.args[2].class_name:
-        _tell(call.probe, _TASK)
+        _record_role(call.probe, _TASK)
 
 
 def actor_started(call: Call) -> None:
@@ -67,19 +67,19 @@ def actor_started(call: Call) -> None:
     handle = call.result
     if call.error is not None or call.kwargs.get("get_if_exists"):
         return  # of the latter, the call inside this one creates it
-    # Through a Ray Client, its server asks for the actor; an actor in Java never tells of itself.
+    # Through a Ray Client, its server asks for the actor; an actor in Java never records itself.
     if type(handle) is not sys.modules["ray.actor"].ActorHandle or handle._ray_is_cross_language:
         return
     name = _class_name(handle._ray_actor_creation_function_descriptor)
     call.probe.emit(names.STARTED, {"actor": handle._ray_actor_id.hex(), "role": name})
 
 
-def _tell(probe: Probe, role: str, actor: str | None = None) -> None:
+def _record_role(probe: Probe, role: str, actor: str | None = None) -> None:
     """Once for each thing that this process is: a worker that ran tasks may become an actor."""
     worker = worker_of_process()
-    told = probe.state(worker).setdefault("told", set())
+    recorded = probe.state(worker).setdefault("recorded", set())
     # An actor that is sent the handle of another one loads the class of that one, too.
-    if told and (role in (_DRIVER, _TASK) or actor in told):
+    if recorded and (role in (_DRIVER, _TASK) or actor in recorded):
         return
     values: dict[str, Any] = {"role": role}
     if actor is not None:
@@ -89,13 +89,13 @@ def _tell(probe: Probe, role: str, actor: str | None = None) -> None:
     if actor is not None:
         values["accelerators"] = _accelerators() or None
     probe.emit(names.PROCESS, values)
-    told.add(actor)
+    recorded.add(actor)
 
 
 def _accelerators() -> list[str]:
     """What Ray gave this actor of the accelerators of its node; parts of one are one."""
-    given = sys.modules["ray"].get_runtime_context().get_accelerator_ids()
-    return sorted(f"{kind} {one}" for kind, ids in given.items() for one in ids)
+    by_kind = sys.modules["ray"].get_runtime_context().get_accelerator_ids()
+    return sorted(f"{kind} {number}" for kind, numbers in by_kind.items() for number in numbers)
 
 
 def _class_name(descriptor: Any) -> str:
