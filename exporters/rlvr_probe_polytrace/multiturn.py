@@ -15,7 +15,7 @@ from rlvr_probe.model.batch import ToolCall, Trajectory
 from rlvr_probe_polytrace.extension import Extender, seconds
 from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import Placement
-from rlvr_probe_polytrace.sums import Share
+from rlvr_probe_polytrace.records import Share
 from rlvr_probe_polytrace.turns import Grown, LossMask, grow, mask_of
 
 __all__ = ["Caps", "NotKnown", "multiturn_records"]

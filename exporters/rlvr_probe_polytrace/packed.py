@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rlvr_probe_polytrace.extension import Extender
 from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import Placement
-from rlvr_probe_polytrace.sums import Share
+from rlvr_probe_polytrace.records import Share
 
 __all__ = ["packed_records"]
 

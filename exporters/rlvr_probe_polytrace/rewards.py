@@ -14,7 +14,7 @@ from rlvr_probe_polytrace.placement import (
     engine_of,
     groups_of,
 )
-from rlvr_probe_polytrace.sums import Share
+from rlvr_probe_polytrace.records import Share
 
 __all__ = ["lag_seconds", "reward_records", "reward_seconds"]
 

@@ -28,9 +28,9 @@ from rlvr_probe_polytrace.manifest import FileRecord, Totals, manifest_text, wri
 from rlvr_probe_polytrace.multiturn import NotKnown, multiturn_records
 from rlvr_probe_polytrace.packed import packed_records
 from rlvr_probe_polytrace.plan import Plan, make_plan
+from rlvr_probe_polytrace.records import Share
 from rlvr_probe_polytrace.rewards import reward_records
 from rlvr_probe_polytrace.suite import env_text, suite_text
-from rlvr_probe_polytrace.sums import Share
 
 __all__ = ["write_workload"]
 
