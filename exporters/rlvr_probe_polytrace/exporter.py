@@ -11,7 +11,7 @@ from rlvr_probe.model.workload import Workload
 from rlvr_probe_polytrace.files import FLAVORS, STEP_NAME
 from rlvr_probe_polytrace.read import read_workload
 from rlvr_probe_polytrace.validate import validate_directory
-from rlvr_probe_polytrace.writer import write_workload
+from rlvr_probe_polytrace.write import write_workload
 
 __all__ = ["PolyTraceExporter"]
 
