@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.model.workload import ReadWorkload, Workload
-from rlvr_probe_polytrace.layout import FLAVORS, STEP_NAME
-from rlvr_probe_polytrace.restore import read_workload
-from rlvr_probe_polytrace.validation import validate_directory
-from rlvr_probe_polytrace.writer import write_workload
+from rlvr_probe_polytrace.files import FLAVORS, STEP_NAME
+from rlvr_probe_polytrace.read import read_workload
+from rlvr_probe_polytrace.validate import validate_directory
+from rlvr_probe_polytrace.write import write_workload
 
 __all__ = ["PolyTraceExporter"]
 

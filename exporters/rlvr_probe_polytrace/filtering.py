@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from rlvr_probe_polytrace.order import PlannedBatch
+from rlvr_probe_polytrace.placement import PlannedBatch
+from rlvr_probe_polytrace.records import FilterRecord
 
 __all__ = ["Filter", "filter_records", "make_filter", "trained_on"]
 
@@ -35,42 +36,42 @@ class _Chosen:
 
 def make_filter(batches: Sequence[PlannedBatch]) -> tuple[Filter | None, str | None]:
     """The filter, if the trainer had one that the format can say, and what is to be noted."""
-    if any(one.batch.batch.unselected for one in batches):
+    if any(batch.batch.batch.unselected for batch in batches):
         return None, (
             "no filter indices: the trainer is to filter prompts and told of no selection, so that "
             "it is not known which were trained on; a replay trains on all of them, and the formal "
             "log has no stage behind the filter"
         )
-    if all(one.batch.batch.kept is None and one.batch.batch.used is None for one in batches):
+    if all(batch.batch.batch.kept is batch.batch.batch.used is None for batch in batches):
         return None, None
-    steps = [one.batch.batch.step for one in batches]
-    if steps != sorted(steps) or len({one.batch.session for one in batches}) > 1:
+    steps = [batch.batch.batch.step for batch in batches]
+    if steps != sorted(steps) or len({batch.batch.session for batch in batches}) > 1:
         return None, "no filter indices: PolyTrace counts trainer steps upwards, in one training"
-    target = max(sum(len(one.used) for one in members) for members in _by_step(batches))
+    target = max(sum(len(batch.used) for batch in members) for members in _by_step(batches))
     if not target:
         return None, "no filter indices: no prompt of the workload was trained on"
     for members in _by_step(batches):
         before = 0
-        for one in members:
-            every = one.used == one.kept and len(one.kept) == one.planned.prompts
-            if one.used != one.kept[: max(0, target - before)] and not every:
+        for batch in members:
+            every = batch.used == batch.kept and len(batch.kept) == batch.planned.prompts
+            if batch.used != batch.kept[: max(0, target - before)] and not every:
                 note = (
                     "filter indices: the prompts trained on are not the first that passed, so that "
                     "kept_prompt_indices are the used ones; x_rlvr of a prompt says if it passed"
                 )
                 return Filter(target, kept=False), note
-            before += len(one.kept)
+            before += len(batch.kept)
     return Filter(target, kept=True), None
 
 
 def trained_on(batches: Sequence[PlannedBatch]) -> int:
     """Prompts of ``batches`` that were trained on."""
-    return sum(len(_choose(one).used) for one in batches)
+    return sum(len(_choose(batch).used) for batch in batches)
 
 
 def filter_records(
     batches: Sequence[PlannedBatch], chosen: Filter, n: int
-) -> Iterator[dict[str, object]]:
+) -> Iterator[FilterRecord]:
     """One record per batch; indices count prompts in their written order.
 
     Args:
@@ -80,27 +81,27 @@ def filter_records(
     """
     for members in _by_step(batches):
         before = 0
-        for place, one in enumerate(members, 1):
-            kept = one.kept if chosen.kept else one.used
-            yield {
-                "workload_step": one.planned.batch.index,
-                "trainer_step": one.planned.batch.batch.step,
-                "gen_batch_index": place,
-                "prompt_count": one.planned.prompts,
-                "n_sampling": n,
-                "train_batch_size": chosen.target,
-                "num_prompt_in_batch_before": before,
-                "kept_prompt_count": len(kept),
-                "used_prompt_count": len(one.used),
-                "kept_prompt_indices": kept,
-                "used_prompt_indices": one.used,
-            }
+        for ordinal, batch in enumerate(members, 1):
+            kept = batch.kept if chosen.kept else batch.used
+            yield FilterRecord(
+                workload_step=batch.planned.batch.index,
+                trainer_step=batch.planned.batch.batch.step,
+                gen_batch_index=ordinal,
+                prompt_count=batch.planned.prompts,
+                n_sampling=n,
+                train_batch_size=chosen.target,
+                num_prompt_in_batch_before=before,
+                kept_prompt_count=len(kept),
+                used_prompt_count=len(batch.used),
+                kept_prompt_indices=kept,
+                used_prompt_indices=batch.used,
+            )
             before += len(kept)
 
 
 def _by_step(batches: Sequence[PlannedBatch]) -> Iterator[list[_Chosen]]:
-    for _, members in groupby(batches, key=lambda one: one.batch.batch.step):
-        yield [_choose(one) for one in members]
+    for _, members in groupby(batches, key=lambda batch: batch.batch.batch.step):
+        yield [_choose(batch) for batch in members]
 
 
 def _choose(planned: PlannedBatch) -> _Chosen:

@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+
+from msgspec import to_builtins
 
 from rlvr_probe.model.workload import Iteration, Workload
-from rlvr_probe_polytrace.launch import Launch, Launches
-from rlvr_probe_polytrace.layout import FORMAL_LOG, FORMAT, SCHEMA_VERSION, SUITE, of_group
-from rlvr_probe_polytrace.multiturn import NotKnown
+from rlvr_probe_polytrace.files import FORMAL_LOG, FORMAT, SUITE, of_group
 from rlvr_probe_polytrace.plan import Plan
+from rlvr_probe_polytrace.records import (
+    SCHEMA_VERSION,
+    Caps,
+    FileEntry,
+    LaunchEntry,
+    Manifest,
+    Replay,
+    StepEntry,
+    Totals,
+)
+from rlvr_probe_polytrace.replay import Launches
+from rlvr_probe_polytrace.write_turns import NotKnown
 
-__all__ = ["FileRecord", "Totals", "manifest_text", "write_lines"]
-
-
-@dataclass(frozen=True, slots=True)
-class FileRecord:
-    """One written file: its name, SHA-256 in hex, lines and size."""
-
-    name: str
-    sha256: str
-    lines: int
-    size_b: int
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over all written batches; prompt tokens count once per trajectory."""
-
-    batches: int = 0
-    trainer_steps: int = 0
-    groups: int = 0
-    trajectories: int = 0
-    prompt_tokens: int = 0
-    response_tokens: int = 0
-
-
-def write_lines(directory: Path, name: str, lines: Iterable[str]) -> FileRecord:
-    """Write a new file line by line and say what it became; ``lines`` come without line ends."""
-    digest = hashlib.sha256()
-    count = size = 0
-    with (directory / name).open("xb") as file:
-        for line in lines:
-            data = (line + "\n").encode("utf-8")
-            file.write(data)
-            digest.update(data)
-            count += 1
-            size += len(data)
-    return FileRecord(name, digest.hexdigest(), count, size)
+__all__ = ["manifest_text"]
 
 
 def manifest_text(
@@ -60,18 +33,18 @@ def manifest_text(
     launches: Launches | None,
     totals: Totals,
     unknown: NotKnown,
-    files: Sequence[FileRecord],
+    files: dict[str, FileEntry],
     *,
     keep_names: bool,
 ) -> str:
     """The manifest: the same for the same workload, so no time, host, user or path is in it."""
-    manifest: dict[str, object] = {
-        "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
-        "probe": workload.probe,
-        "flavor": plan.flavor,
-        "response_tokens": plan.tokens,
-        "source": {
+    manifest = Manifest(
+        format=FORMAT,
+        schema_version=SCHEMA_VERSION,
+        probe=workload.probe,
+        flavor=plan.flavor,
+        response_tokens=plan.tokens,
+        source={
             "framework": workload.framework,
             "framework_version": workload.framework_version,
             "algorithm": workload.algorithm,
@@ -79,7 +52,7 @@ def manifest_text(
             **({"model_type": workload.model_type} if keep_names else {}),
             "engine": workload.engine,
         },
-        "parallelism": {
+        parallelism={
             "world_size": workload.world_size,
             "rollout_tp": workload.rollout_tp,
             "dp_size": plan.placement.dp_size,
@@ -87,39 +60,38 @@ def manifest_text(
             "dp_reason": plan.placement.reason,
             "prompt_order": "by engine" if plan.placement.reordered else "of the trainer",
         },
-        "caps": {
-            "prompt_tokens": workload.max_prompt_tokens,
-            "response_tokens": plan.response_cap,
-        },
-        "n": workload.group_size,
-        "reuse": {
+        caps=Caps(
+            prompt_tokens=workload.max_prompt_tokens, response_tokens=plan.response_cap
+        ),
+        n=workload.group_size,
+        reuse={
             "steps_per_generation": workload.steps_per_generation,
             "iterations_per_batch": workload.iterations_per_batch,
             "accumulation": workload.accumulation,
             "prompts_per_update": workload.prompts_per_update,
         },
-        "clock": "start_s and end_s count from the start of the batch's first rollout on the same"
+        clock="start_s and end_s count from the start of the batch's first rollout on the same"
         " machine",
-        "totals": _values(totals),
-        "steps": {
-            str(one.batch.index): {
-                "session": one.batch.session,
-                "trainer_step": one.batch.batch.step,
-                "ordinal": one.batch.batch.ordinal,
-                "prompts": one.prompts,
-            }
-            for one in plan.batches
+        totals=totals,
+        steps={
+            str(planned.batch.index): StepEntry(
+                session=planned.batch.session,
+                trainer_step=planned.batch.batch.step,
+                ordinal=planned.batch.batch.ordinal,
+                prompts=planned.prompts,
+            )
+            for planned in plan.batches
         },
-        "iterations": [_iteration(iteration) for iteration in plan.iterations],
-        "replay": None if launches is None else _replay(launches),
-        "reward_functions": list(plan.labels.values()),
-        "reward_timings": plan.reward_s is not None,
-        "filter_indices": plan.filter is not None,
-        "not_known": unknown.listed(),
-        "left_out": [_values(item) for item in plan.left_out],
-        "lost_records": workload.lost_records,
-        "notes": list(plan.notes),
-        "redaction": {
+        iterations=[_iteration(iteration) for iteration in plan.iterations],
+        replay=None if launches is None else _replay(launches),
+        reward_functions=list(plan.labels.values()),
+        reward_timings=plan.reward_s is not None,
+        filter_indices=plan.filter is not None,
+        not_known=unknown.listed(),
+        left_out=plan.left_out,
+        lost_records=workload.lost_records,
+        notes=plan.notes,
+        redaction={
             "names": "kept" if keep_names else "aliased",
             "aliased": [] if keep_names else ["reward functions", "tools"],
             "left_out": [] if keep_names else ["model_type"],
@@ -127,12 +99,9 @@ def manifest_text(
                 "text", "token ids", "hosts", "users", "paths", "absolute times", "GPU UUIDs",
             ],
         },
-        "files": {
-            file.name: {"sha256": file.sha256, "lines": file.lines, "bytes": file.size_b}
-            for file in files
-        },
-    }  # fmt: skip
-    return _text(manifest)
+        files=files,
+    )  # fmt: skip
+    return _text(to_builtins(manifest))
 
 
 def _text(manifest: Mapping[str, object]) -> str:
@@ -142,7 +111,7 @@ def _text(manifest: Mapping[str, object]) -> str:
         if isinstance(value, dict) and value:
             inner = ",\n".join(f"  {_json(name)}: {_json(item)}" for name, item in value.items())
             text = "{\n" + inner + "\n }"
-        elif isinstance(value, list) and value:
+        elif isinstance(value, (list, tuple)) and value:
             text = "[\n" + ",\n".join(f"  {_json(item)}" for item in value) + "\n ]"
         else:
             text = _json(value)
@@ -152,11 +121,6 @@ def _text(manifest: Mapping[str, object]) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False)
-
-
-def _values(record: object) -> dict[str, object]:
-    """Fields of a slotted dataclass, in order."""
-    return {name: getattr(record, name) for name in type(record).__slots__}  # type: ignore[attr-defined]
 
 
 def _iteration(iteration: Iteration) -> dict[str, object]:
@@ -172,23 +136,22 @@ def _iteration(iteration: Iteration) -> dict[str, object]:
     }
 
 
-def _replay(launches: Launches) -> dict[str, object]:
+def _replay(launches: Launches) -> Replay:
     repo = launches.launches[0].repo
-    return {
-        "repo": repo,
-        "launches": [_launch(launch) for launch in launches.launches],
-        "not_replayed": list(launches.not_replayed),
+    return Replay(
+        repo=repo,
+        launches=[
+            LaunchEntry(
+                config=of_group(SUITE, launch.group),
+                groups=len(launch.iterations),
+                prompts_per_batch=launch.prompts,
+                overrides=launch.overrides,
+                formal_log=of_group(FORMAL_LOG, launch.group) if launch.timed else None,
+            )
+            for launch in launches.launches
+        ],
+        not_replayed=launches.not_replayed,
         # The sleep for the reward lies inside rllm's gen, and so it does in the formal log.
-        "gen_includes_reward": repo == "rllm",
-        "notes": list(launches.notes),
-    }
-
-
-def _launch(launch: Launch) -> dict[str, object]:
-    return {
-        "config": of_group(SUITE, launch.group),
-        "groups": len(launch.iterations),
-        "prompts_per_batch": launch.prompts,
-        "overrides": list(launch.overrides),
-        "formal_log": of_group(FORMAL_LOG, launch.group) if launch.timed else None,
-    }
+        gen_includes_reward=repo == "rllm",
+        notes=launches.notes,
+    )

@@ -11,17 +11,19 @@ holds everything. Where each sample really ran stays in ``x_rlvr``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, pairwise
 
-from rlvr_probe.model.batch import BatchShard
+from rlvr_probe.model.batch import BatchShard, Group
 from rlvr_probe.model.workload import Workload, WorkloadBatch
 
 __all__ = [
     "Layout",
     "Placement",
+    "PlannedBatch",
+    "ReplayCaps",
     "engine_of",
     "engines_of_processes",
     "groups_of",
@@ -197,3 +199,42 @@ def _cuts(groups: Mapping[int, int], ordered: Sequence[int]) -> set[tuple[Fracti
             cuts.add((Fraction(before, total), position))
         before += groups.get(engine, 0)
     return cuts
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """A batch and its groups in the order in which they are written.
+
+    Attributes:
+        batch: Its index is the workload step.
+        order: Indices of groups; prompt ``i`` of the workload is group ``order[i]`` of the batch.
+    """
+
+    batch: WorkloadBatch
+    order: Sequence[int]
+
+    @property
+    def prompts(self) -> int:
+        """Groups that are written."""
+        return len(self.order)
+
+    def groups(self) -> Iterator[Group]:
+        """The groups in their order; held together only where the trainer had another one."""
+        written = set[int]() if isinstance(self.order, range) else set(self.order)
+        taken = (
+            group for group in self.batch.batch.groups() if not written or group.index in written
+        )
+        if list(self.order) == sorted(self.order):
+            yield from taken
+            return
+        by_index = {group.index: group for group in taken}
+        for index in self.order:
+            yield by_index[index]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCaps:
+    """Longest lengths that a replay allows, tokens: of a response, and of a whole context."""
+
+    response: int
+    context: int

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload
-from rlvr_probe_polytrace.checks import check_workload
-from rlvr_probe_polytrace.choice import Survey, drop, survey
+from rlvr_probe_polytrace.files import FLAVORS
 from rlvr_probe_polytrace.filtering import Filter, make_filter
-from rlvr_probe_polytrace.layout import FLAVORS
-from rlvr_probe_polytrace.multiturn import Caps
-from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
+    PlannedBatch,
+    ReplayCaps,
     hide_controller,
     place,
     told_by_controller,
 )
 from rlvr_probe_polytrace.rewards import lag_seconds, reward_seconds
+from rlvr_probe_polytrace.selection import Survey, check_workload, drop, survey
 
 __all__ = ["REASONS", "Plan", "make_plan"]
 
@@ -63,7 +62,7 @@ class Plan:
     max_prompt_tokens: int
     max_response_tokens: int
     response_cap: int | None
-    caps: Caps
+    caps: ReplayCaps
     tokens: str
     notes: tuple[str, ...]
 
@@ -131,7 +130,7 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
         ),
         max_response_tokens=found.longest,
         response_cap=cap,
-        caps=Caps(cap or found.longest, context),
+        caps=ReplayCaps(cap or found.longest, context),
         tokens=found.tokens,
         notes=tuple(notes),
     )

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe_polytrace.extension import seconds
-from rlvr_probe_polytrace.order import PlannedBatch
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
+    PlannedBatch,
     engine_of,
     groups_of,
 )
-from rlvr_probe_polytrace.sums import Share
 
-__all__ = ["lag_seconds", "reward_records", "reward_seconds"]
+__all__ = ["lag_seconds", "reward_seconds"]
 
 
 _Book = dict[int, dict[int | None, list[RewardCall]]]
@@ -83,8 +82,8 @@ def reward_seconds(
             max(
                 *map(_busy_ns, calls.get(dp_rank, {}).values()),
                 *(
-                    _busy_ns(_after(generated[dp_rank], of_one))
-                    for of_one in verified.get(dp_rank, {}).values()
+                    _busy_ns(_after(generated[dp_rank], members))
+                    for members in verified.get(dp_rank, {}).values()
                 ),
                 0,
             )
@@ -166,8 +165,8 @@ def _split(shard: BatchShard) -> tuple[list[RewardCall], list[RewardCall]]:
     """Calls of all rows of a shard, and those of one row."""
     whole, single = list[RewardCall](), list[RewardCall]()
     for call in shard.calls:
-        one = call.row is not None or (call.process != shard.process and call.samples == 1)
-        (single if one else whole).append(call)
+        elsewhere = call.process != shard.process and call.samples == 1
+        (whole if call.row is None and not elsewhere else single).append(call)
     return whole, single
 
 
@@ -180,26 +179,3 @@ def _busy_ns(calls: Iterable[RewardCall]) -> int:
         busy += max(0, call.end_ns - start)
         until = call.end_ns if until is None else max(until, call.end_ns)
     return busy
-
-
-def reward_records(
-    planned: PlannedBatch,
-    placement: Placement,
-    shares: Mapping[int, Share],
-    times: Mapping[int, float],
-) -> Iterator[dict[str, object]]:
-    """One record per data-parallel rank: wall seconds of reward work, and what was rewarded."""
-    for dp_rank, time_s in times.items():
-        share = shares[dp_rank]
-        yield {
-            "step": planned.batch.index,
-            "rank": dp_rank * placement.tp,
-            "tp_rank": 0,
-            "dp_rank": dp_rank,
-            "batch_size": share.samples,
-            "reward_time_s": time_s,
-            "response_sum": share.response_tokens,
-            "response_mean": share.response_tokens / share.samples,
-            "response_max": share.longest,
-            "validate": False,
-        }

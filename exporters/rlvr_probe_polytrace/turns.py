@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from rlvr_probe.model.batch import ToolCall, Trajectory
 
-__all__ = ["Grown", "LossMask", "flaw_of", "grow", "mask_of", "overlapping", "several"]
+__all__ = ["Grown", "LossMask", "flaw_of", "grow", "mask_of", "overlapping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,6 @@ class Grown:
     kept: int
     added: int
     calls: tuple[ToolCall, ...]
-
-
-def several(sample: Trajectory) -> bool:
-    """Whether ``sample`` was generated in several turns, or called a tool."""
-    return len(sample.turns) > 1 or bool(sample.tool_calls)
 
 
 def flaw_of(sample: Trajectory, *, lossy: bool) -> str | None:
@@ -67,10 +62,10 @@ def flaw_of(sample: Trajectory, *, lossy: bool) -> str | None:
     # Tokens in the loss are the model's own: more of them than the turns made are of other turns.
     trained = _runs(sample)
     if trained is not None:
-        missing = sum(trained[::2]) > sum(one.generated for one in grown)
+        missing = sum(trained[::2]) > sum(turn.generated for turn in grown)
     else:
         missing = bool(grown[-1].added) and not grown[-1].calls
-    if missing or (lossy and any(one.added and not one.calls for one in grown)):
+    if missing or (lossy and any(turn.added and not turn.calls for turn in grown)):
         return "missing_turns"
     return None
 
@@ -81,15 +76,15 @@ def grow(sample: Trajectory) -> list[Grown]:
     for call in sample.tool_calls:
         calls.setdefault(-1 if call.turn is None else call.turn, []).append(call)
     end = sample.prompt_tokens + sample.response_tokens
-    found = []
-    for place, turn in enumerate(sample.turns):
+    following = [*(turn.prompt_tokens or 0 for turn in sample.turns[1:]), end]
+    grown = []
+    for index, (turn, after) in enumerate(zip(sample.turns, following, strict=True)):
         sent, generated = turn.prompt_tokens or 0, turn.response_tokens or 0
-        following = sample.turns[place + 1].prompt_tokens if place + 1 < len(sample.turns) else end
         # A response may be cut to its cap before the last turn began.
-        room = max(0, (following or 0) - sent)
+        room = max(0, after - sent)
         kept = min(generated, room)
-        found.append(Grown(sent, generated, kept, room - kept, tuple(calls.get(place, ()))))
-    return found
+        grown.append(Grown(sent, generated, kept, room - kept, tuple(calls.get(index, ()))))
+    return grown
 
 
 class LossMask:
@@ -120,21 +115,21 @@ class LossMask:
         return self._before[run] + (end - self._begins[run] if inside else 0)
 
 
-def mask_of(sample: Trajectory, grown: Sequence[Grown]) -> list[list[int]]:
-    """The loss mask of the response as ``[[0 or 1, tokens], ...]``.
+def mask_of(sample: Trajectory, grown: Sequence[Grown]) -> list[tuple[int, int]]:
+    """The loss mask of the response: runs of 0 or 1, and their tokens.
 
     Where that of the trainer is unknown: what the model generated.
     """
     runs = _runs(sample)
     if runs is not None:
         return _merged((1 - number % 2, run) for number, run in enumerate(runs))
-    found = list[tuple[int, int]]()
+    generated = list[tuple[int, int]]()
     left = sample.response_tokens
-    for one in grown:
-        for value, tokens in ((1, one.kept), (0, one.added)):
-            found.append((value, min(tokens, left)))
+    for turn in grown:
+        for value, tokens in ((1, turn.kept), (0, turn.added)):
+            generated.append((value, min(tokens, left)))
             left -= min(tokens, left)
-    return _merged(found)
+    return _merged(generated)
 
 
 def _runs(sample: Trajectory) -> tuple[int, ...] | None:
@@ -142,16 +137,13 @@ def _runs(sample: Trajectory) -> tuple[int, ...] | None:
     return runs if runs is not None and sum(runs) == sample.response_tokens else None
 
 
-def _merged(runs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    found = list[list[int]]()
-    for value, tokens in runs:
-        if not tokens:
-            continue
-        if found and found[-1][0] == value:
-            found[-1][1] += tokens
-        else:
-            found.append([value, tokens])
-    return found
+def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """``runs`` without empty ones; neighbours of one value are one run."""
+    filled = (run for run in runs if run[1])
+    return [
+        (value, sum(tokens for _, tokens in members))
+        for value, members in groupby(filled, key=lambda run: run[0])
+    ]
 
 
 def overlapping(calls: Sequence[ToolCall]) -> bool:

@@ -125,8 +125,8 @@ CORRUPTIONS = [
         4,
         "n_sampling",
     ),
-    Corruption("zero-length output", "verl", _output(0), PACKED, 4, "output"),
-    Corruption("float output", "verl", _output(45.7), PACKED, 4, "output"),
+    Corruption("zero-length output", "verl", _output(0), PACKED, 4, "output[0]"),
+    Corruption("float output", "verl", _output(45.7), PACKED, 4, "output[0]"),
     Corruption(
         "duplicate local_index", "verl", _set(PACKED, 1, local_index=0), PACKED, None, "local_index"
     ),

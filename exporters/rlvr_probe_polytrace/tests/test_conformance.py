@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_polytrace.layout import MULTITURN, console_metrics, of_group, step_file
+from rlvr_probe_polytrace.files import MULTITURN, of_group, step_file
 from rlvr_probe_polytrace.tests.agents import Book, agents
 from rlvr_probe_polytrace.tests.foreign import RUNS
 from rlvr_probe_polytrace.tests.restored import packed_workload
@@ -27,6 +27,7 @@ from rlvr_probe_polytrace.tests.workloads import (
     workload,
     write,
 )
+from rlvr_probe_polytrace.validate_manifest import console_metrics
 
 from rlvr_probe.model.workload import Iteration, Workload
 from tests.published import JUDGE

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from rlvr_probe_polytrace import PolyTraceExporter
-from rlvr_probe_polytrace.layout import console_metrics
 from rlvr_probe_polytrace.tests.agents import agents
 from rlvr_probe_polytrace.tests.workloads import (
     STAGES,
@@ -23,6 +22,7 @@ from rlvr_probe_polytrace.tests.workloads import (
     workload,
     write,
 )
+from rlvr_probe_polytrace.validate_manifest import console_metrics
 
 from rlvr_probe.model.workload import Iteration, Workload, WorkloadBatch
 

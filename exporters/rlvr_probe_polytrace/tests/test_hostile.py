@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rlvr_probe_polytrace import PolyTraceExporter, reading
+from rlvr_probe_polytrace import PolyTraceExporter, files
 from rlvr_probe_polytrace.tests.agents import agents
 from rlvr_probe_polytrace.tests.foreign import make_up
 from rlvr_probe_polytrace.tests.test_filtering import filtered
@@ -49,19 +49,19 @@ def test_the_record_below_is_sound_as_it_stands(tmp_path: Path) -> None:
     ("input_value", "output_value", "field"),
     [
         ("1" + "0" * 400, "7", "input"),
-        ("5", "1" + "0" * 400, "output"),
+        ("5", "1" + "0" * 400, "output[0]"),
         ("5", "1e400", None),
         ("NaN", "7", None),
         ("5", "Infinity", None),
         ("-Infinity", "7", None),
         ("true", "7", "input"),
-        ("5", "true", "output"),
+        ("5", "true", "output[0]"),
         ("5.0", "7", "input"),
         ("-1", "7", "input"),
         ("null", "7", "input"),
         ('"5"', "7", "input"),
         ("5", "", "output"),
-        ("5", "[7]", "output"),
+        ("5", "[7]", "output[0]"),
         ("2147483648", "7", "input"),
         ("1" + "0" * 5000, "7", None),
         ('5,"input":5', "7", None),
@@ -106,7 +106,7 @@ def test_a_file_of_no_records_is_refused(data: bytes, tmp_path: Path) -> None:
 def test_a_line_without_end_is_read_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_LINE_B", 1000)
+    monkeypatch.setattr(files, "_LINE_B", 1000)
     (problem,) = judge(tmp_path, (RECORD % (5, 7)).encode() + b" " * 5000)
     assert "more than 1000 bytes" in problem.found
     assert problem.line == 2

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_polytrace import launch
-from rlvr_probe_polytrace.layout import console_metrics
+from rlvr_probe_polytrace import replay
 from rlvr_probe_polytrace.tests.workloads import (
     STAGES,
     batch,
@@ -20,6 +19,7 @@ from rlvr_probe_polytrace.tests.workloads import (
     workload,
     write,
 )
+from rlvr_probe_polytrace.validate_manifest import console_metrics
 
 from rlvr_probe.model.verifications import RewardCallColumns
 from rlvr_probe.model.workload import Iteration, Workload
@@ -128,7 +128,7 @@ def test_batches_of_another_size_are_written_but_not_replayed(tmp_path: Path) ->
 def test_groups_that_fit_no_environment_variable_are_not_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "_STEP_GROUPS_B", 5)
+    monkeypatch.setattr(replay, "_STEP_GROUPS_B", 5)
     directory = write(simple(batches=4), tmp_path / "w")
     assert config(directory)["step_groups"] == "0;1"
     assert manifest(directory)["replay"]["not_replayed"] == [2, 3]

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rlvr_probe_polytrace import PolyTraceExporter
-from rlvr_probe_polytrace.multiturn import Caps, NotKnown, multiturn_records
-from rlvr_probe_polytrace.order import PlannedBatch
-from rlvr_probe_polytrace.placement import Placement
+from rlvr_probe_polytrace.placement import Placement, PlannedBatch, ReplayCaps
 from rlvr_probe_polytrace.tests.agents import Book, agents
 from rlvr_probe_polytrace.tests.workloads import lines, manifest, packed, simple, suite, write
 from rlvr_probe_polytrace.turns import LossMask
+from rlvr_probe_polytrace.write_turns import NotKnown, multiturn_records
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import BatchShard, Group, ToolCall, Trajectory, Turn
@@ -95,9 +94,9 @@ def test_a_trajectory_of_many_turns_is_looked_at_as_often_as_one_of_few(turns: i
 
     planned = Planned(batch, range(1))
     Counted.looks = 0
-    place, caps = Placement(1, 1, {}, None), Caps(10_000, 10_000)
-    [record] = multiturn_records(planned, place, {0: "r"}, {"a": "a"}, caps, {}, NotKnown())
-    assert len(record["turns"]) == turns  # type: ignore[arg-type]
+    placement, caps = Placement(1, 1, {}, None), ReplayCaps(10_000, 10_000)
+    [record] = multiturn_records(planned, placement, {0: "r"}, {"a": "a"}, caps, {}, NotKnown())
+    assert len(record.turns) == turns
     assert 0 < Counted.looks < 12
 
 

@@ -1,19 +1,23 @@
-"""How PolyTrace is told to replay the workload: which groups in which launch, on which sizes."""
+"""How PolyTrace replays the workload: which groups in which launch, and the texts that start it."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import UNSET, to_builtins
+
 from rlvr_probe.model.workload import Iteration, Workload
+from rlvr_probe_polytrace.files import FILTER, FORMAL_LOG, MULTITURN_FLAVOR, REWARDS, of_group
 from rlvr_probe_polytrace.filtering import trained_on
 from rlvr_probe_polytrace.formal import timings
-from rlvr_probe_polytrace.layout import MULTITURN_FLAVOR
 from rlvr_probe_polytrace.plan import Plan
+from rlvr_probe_polytrace.records import SuiteConfig, SuiteWorkload
 
-__all__ = ["Launch", "Launches", "make_launches"]
+__all__ = ["Launch", "Launches", "env_text", "make_launches", "suite_text"]
 
 _STEP_GROUPS_B = 100_000
 """Longest ``step_groups``, bytes. Linux takes 128 KiB for one environment variable."""
@@ -219,3 +223,72 @@ def _overrides(
                 f"actor_rollout_ref.actor.ppo_mini_batch_size={trained // updates}",
             ]
     return tuple(found)
+
+
+def _environment(launch: Launch) -> dict[str, str]:
+    """Variables of the replay. The live tool is on by default and would call the real one."""
+    found = {
+        "WORKLOAD_BENCHMARK": "1",
+        "WORKLOAD_BENCHMARK_LIVE_TOOL": "0",
+        "WORKLOAD_COLLECT_FILTER_INDICES": "0",
+        "WORKLOAD_COLLECT_LENGTHS": "0",
+        "WORKLOAD_COLLECT_REWARD_TIMINGS": "0",
+        "WORKLOAD_COLLECT_VALIDATE_LENGTHS": "0",
+        "REPLAY_OVERRIDES": " ".join(launch.overrides),
+    }
+    if launch.repo == "search_r1":
+        found["WORKLOAD_BENCHMARK_SLEEP_TOOL"] = "1"
+        found["WORKLOAD_COLLECT_MULTITURN"] = "0"
+        found["WORKLOAD_COLLECT_VALIDATE_MULTITURN"] = "0"
+    else:
+        # One request per sample with its exact length; the other policies estimate per prompt.
+        found |= {"WORKLOAD_MAX_TOKEN_POLICY": "separate"}
+    if launch.repo == "rllm":
+        found["WORKLOAD_BENCHMARK_SKIP_REWARD"] = "1"
+        found["WORKLOAD_BENCHMARK_SLEEP_REWARD"] = "1"
+    if launch.filtered:
+        # The filter is looked up by these, which nothing derives from the groups.
+        found["WORKLOAD_STEPS"] = launch.step_groups
+    return dict(sorted(found.items()))
+
+
+def suite_text(launch: Launch, *, reward_files: bool) -> str:
+    """The suite config: JSON, which is YAML too. ``$WORKLOAD_PATH`` is where the workload lies."""
+    repo = f"${{POLYTRACE_WORKSPACE}}/{launch.repo}"
+    config = SuiteConfig(
+        name=launch.name,
+        repo=launch.repo,
+        repo_path=repo,
+        benchmark_script="$BENCHMARK_SCRIPT",
+        workload_path="$WORKLOAD_PATH",
+        benchmark_log_path=f"{repo}/logs/benchmark_{launch.name}.log",
+        step_groups=launch.step_groups,
+        repeat=1,
+        env=_environment(launch),
+        workload=SuiteWorkload(
+            type="multiturn" if launch.repo == "search_r1" else "packed_lengths",
+            expected_records_per_step=launch.records,
+            reward_timing_glob=f"{REWARDS}_step_*.jsonl" if reward_files else UNSET,
+            filter_indices_file=FILTER if launch.filtered else UNSET,
+        ),
+        formal_log_path=f"$WORKLOAD_PATH/{of_group(FORMAL_LOG, launch.group)}"
+        if launch.timed
+        else UNSET,
+    )
+    return json.dumps(to_builtins(config), indent=2, allow_nan=False) + "\n"
+
+
+def env_text(launch: Launch) -> str:
+    """Shell text to source before the suite or the replaying trainer; it finds its own folder."""
+    lines = ["# Source this: . path/to/the/file"]
+    if launch.filtered:
+        lines += [
+            "# One launch per group: the filter of a batch is looked up by WORKLOAD_STEPS, so that",
+            "# a launch of several groups would filter them all by the first one's.",
+        ]
+    lines += [
+        'export WORKLOAD_PATH="$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE:-$0}")" && pwd)"',
+        f"export WORKLOAD_STEP_GROUPS='{launch.step_groups}'",
+    ]
+    lines += [f"export {key}='{value}'" for key, value in _environment(launch).items()]
+    return "\n".join(lines) + "\n"

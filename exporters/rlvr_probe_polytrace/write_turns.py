@@ -1,4 +1,4 @@
-"""Records of ``multiturn_workload_step_N.jsonl``: one line per trajectory.
+"""Makes records of ``multiturn_workload_step_N.jsonl``: one line per trajectory.
 
 Every field that the format wants is there. Where the recording does not know one, it has the value
 that PolyTrace's readers take where the field is missing, or that is in the way of none, and is
@@ -13,23 +13,14 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.model.batch import ToolCall, Trajectory
 from rlvr_probe_polytrace.extension import Extender, seconds
-from rlvr_probe_polytrace.order import PlannedBatch
-from rlvr_probe_polytrace.placement import Placement
-from rlvr_probe_polytrace.sums import Share
+from rlvr_probe_polytrace.placement import Placement, PlannedBatch, ReplayCaps
+from rlvr_probe_polytrace.records import Share, ToolCallRecord, TrajectoryRecord, TurnRecord
 from rlvr_probe_polytrace.turns import Grown, LossMask, grow, mask_of
 
-__all__ = ["Caps", "NotKnown", "multiturn_records"]
+__all__ = ["NotKnown", "multiturn_records"]
 
 _STATUSES = {"ok": "success", "error": "api_error"}
 """Words of PolyTrace for those of ``names.TOOL_STATUSES``; it has none for the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """Longest lengths that the replay allows, tokens: of a response, and of a whole context."""
-
-    response: int
-    context: int
 
 
 @dataclass(slots=True)
@@ -57,10 +48,10 @@ def multiturn_records(
     placement: Placement,
     labels: Mapping[int, str],
     tools: Mapping[str | None, str],
-    caps: Caps,
+    caps: ReplayCaps,
     shares: dict[int, Share],
     unknown: NotKnown,
-) -> Iterator[dict[str, object]]:
+) -> Iterator[TrajectoryRecord]:
     """One record per trajectory: prompts in written order, samples in theirs.
 
     Args:
@@ -81,68 +72,54 @@ def multiturn_records(
             group.trajectories[0].prompt_tokens,
             [sample.response_tokens for sample in group.trajectories],
         )
-        for place, sample in enumerate(group.trajectories):
-            yield {
-                "step": planned.batch.index,
-                **_trajectory(sample, tools, caps, unknown),
-                "prompt_group_id": number,
-                "sample_id": place,
-                "x_rlvr": {
-                    **extender.of_trajectory(group, sample),
-                    "batch_data_id": row,
-                    "rollout_offset": place,
-                    "dp_rank": dp_rank,
-                    "rank": dp_rank * placement.tp,
-                },
-            }
-
-
-def _trajectory(
-    sample: Trajectory, tools: Mapping[str | None, str], caps: Caps, unknown: NotKnown
-) -> dict[str, object]:
-    """The keys of PolyTrace, in its order; those that name the record come after them."""
-    grown = grow(sample)
-    mask, trained = mask_of(sample, grown), LossMask(sample)
-    if sample.loss_runs is None and mask != [[1, sample.response_tokens]]:
-        unknown.add("response_loss_mask_rle", "what the model generated")
-    unknown.add("max_model_len", caps.context)
-    return {
-        "prompt_len": int(sample.prompt_tokens),
-        "max_response_len": caps.response,
-        "max_model_len": caps.context,
-        "turns": [
-            _turn(sample, place, one, trained, place + 1 == len(grown), caps, unknown)
-            for place, one in enumerate(grown)
-        ],
-        "tool_calls": [
-            record
-            for place, one in enumerate(grown)
-            for record in _tool_calls(trained, place, one, tools, unknown)
-        ],
-        "finish_reason": _reason(sample.truncated, "finish_reason", unknown),
-        "final_total_len": int(sample.prompt_tokens + sample.response_tokens),
-        "final_response_len": int(sample.response_tokens),
-        "final_response_attention_len": int(sample.response_tokens),
-        "final_response_loss_len": sum(tokens for value, tokens in mask if value),
-        "response_loss_mask_rle": mask,
-        "turn_count": len(grown),
-        "tool_call_count": len(sample.tool_calls),
-        "validate": False,
-    }
+        for position, sample in enumerate(group.trajectories):
+            grown = grow(sample)
+            mask, trained = mask_of(sample, grown), LossMask(sample)
+            if sample.loss_runs is None and mask != [(1, sample.response_tokens)]:
+                unknown.add("response_loss_mask_rle", "what the model generated")
+            unknown.add("max_model_len", caps.context)
+            turns = [
+                _turn(sample, index, turn, trained, index + 1 == len(grown), caps, unknown)
+                for index, turn in enumerate(grown)
+            ]
+            yield TrajectoryRecord(
+                step=planned.batch.index,
+                prompt_len=sample.prompt_tokens,
+                max_response_len=caps.response,
+                max_model_len=caps.context,
+                turns=turns,
+                tool_calls=[
+                    call
+                    for index, turn in enumerate(grown)
+                    for call in _tool_calls(trained, index, turn, tools, unknown)
+                ],
+                finish_reason=_reason(sample.truncated, "finish_reason", unknown),
+                final_total_len=sample.prompt_tokens + sample.response_tokens,
+                final_response_len=sample.response_tokens,
+                final_response_attention_len=sample.response_tokens,
+                final_response_loss_len=sum(tokens for value, tokens in mask if value),
+                response_loss_mask_rle=mask,
+                turn_count=len(grown),
+                tool_call_count=len(sample.tool_calls),
+                validate=False,
+                prompt_group_id=number,
+                sample_id=position,
+                x_rlvr=extender.of_trajectory(group, position, row, dp_rank),
+            )
 
 
 def _turn(
     sample: Trajectory,
-    place: int,
-    one: Grown,
+    index: int,
+    grown: Grown,
     mask: LossMask,
     last: bool,
-    caps: Caps,
+    caps: ReplayCaps,
     unknown: NotKnown,
-) -> dict[str, object]:
-    turn = sample.turns[place]
+) -> TurnRecord:
+    turn = sample.turns[index]
     cached = turn.cached_tokens
-    if cached is None or cached >= one.sent:
+    if cached is None or cached >= grown.sent:
         # An engine computes at least the last token that it gets.
         unknown.add("turns.cached_tokens", 0)
         cached = 0
@@ -151,7 +128,7 @@ def _turn(
         unknown.add("turns.engine_latency_s", 0.0)
     else:
         latency_s = seconds(max(0, turn.end_ns - turn.start_ns))
-    if one.calls:
+    if grown.calls:
         reason = "tool_calls"
     elif last:
         reason = _reason(sample.truncated, "turns.finish_reason", unknown)
@@ -160,51 +137,51 @@ def _turn(
         reason = "unknown"
     unknown.add("turns.generated_text_token_len", 0)
     unknown.add("turns.tool_call_count", "calls that were made")
-    trained = mask.between(one.sent, one.sent + one.kept)
-    return {
-        "turn": place,
-        "generation_prompt_len": one.sent,
-        "prompt_tokens": one.sent,
-        "cached_tokens": cached,
-        "max_new_tokens": min(caps.response, caps.context - one.sent - 1),
-        "completion_tokens": one.generated,
-        "generated_text_token_len": 0,
-        "assistant_append_len": one.kept,
-        "assistant_loss_len": one.kept if trained is None else trained,
-        "total_len_after": one.sent + one.kept,
-        "finish_reason": reason,
-        "tool_call_count": len(one.calls),
-        "engine_latency_s": latency_s,
-    }
+    trained = mask.between(grown.sent, grown.sent + grown.kept)
+    return TurnRecord(
+        turn=index,
+        generation_prompt_len=grown.sent,
+        prompt_tokens=grown.sent,
+        cached_tokens=cached,
+        max_new_tokens=min(caps.response, caps.context - grown.sent - 1),
+        completion_tokens=grown.generated,
+        generated_text_token_len=0,
+        assistant_append_len=grown.kept,
+        assistant_loss_len=grown.kept if trained is None else trained,
+        total_len_after=grown.sent + grown.kept,
+        finish_reason=reason,
+        tool_call_count=len(grown.calls),
+        engine_latency_s=latency_s,
+    )
 
 
 def _tool_calls(
     mask: LossMask,
-    place: int,
-    one: Grown,
+    index: int,
+    grown: Grown,
     tools: Mapping[str | None, str],
     unknown: NotKnown,
-) -> Iterator[dict[str, object]]:
+) -> Iterator[ToolCallRecord]:
     """The calls of one turn. What they added together is known: it stands with the last of them."""
-    begin = one.sent + one.kept
-    for number, call in enumerate(one.calls):
-        last = number + 1 == len(one.calls)
+    begin = grown.sent + grown.kept
+    for number, call in enumerate(grown.calls):
+        last = number + 1 == len(grown.calls)
         if not last:
             unknown.add("tool_calls.append_len", "0: with the last call of the turn")
         unknown.add("tool_calls.query_count", 1)
         unknown.add("tool_calls.response_token_len", 0)
         unknown.add("tool_calls.total_results", 0)
-        yield {
-            "turn": place,
-            "tool_name": _tool_name(call, tools, unknown),
-            "query_count": 1,
-            "latency_s": seconds(max(0, call.end_ns - call.start_ns)),
-            "response_token_len": 0,
-            "append_len": one.added if last else 0,
-            "loss_len": (mask.between(begin, begin + one.added) or 0) if last else 0,
-            "status": _status(call, unknown),
-            "total_results": 0,
-        }
+        yield ToolCallRecord(
+            turn=index,
+            tool_name=_tool_name(call, tools, unknown),
+            query_count=1,
+            latency_s=seconds(max(0, call.end_ns - call.start_ns)),
+            response_token_len=0,
+            append_len=grown.added if last else 0,
+            loss_len=(mask.between(begin, begin + grown.added) or 0) if last else 0,
+            status=_status(call, unknown),
+            total_results=0,
+        )
 
 
 def _tool_name(call: ToolCall, tools: Mapping[str | None, str], unknown: NotKnown) -> str:
@@ -215,11 +192,11 @@ def _tool_name(call: ToolCall, tools: Mapping[str | None, str], unknown: NotKnow
 
 
 def _status(call: ToolCall, unknown: NotKnown) -> str:
-    found = _STATUSES.get(call.status or "")
-    if found is None:
+    status = _STATUSES.get(call.status or "")
+    if status is None:
         unknown.add("tool_calls.status", "unknown")
         return "unknown"
-    return found
+    return status
 
 
 def _reason(truncated: bool | None, name: str, unknown: NotKnown) -> str:

@@ -1,0 +1,123 @@
+"""Reads a directory of step files back: lengths, placement, filter, turns, tools, times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlvr_probe.exceptions import ValidationError
+from rlvr_probe.model.workload import ReadBatch, ReadWorkload
+from rlvr_probe_polytrace.files import (
+    FILTER,
+    MANIFEST,
+    MULTITURN,
+    PACKED,
+    REWARDS,
+    FileReader,
+    names_in,
+    no_step_file,
+    step_files,
+)
+from rlvr_probe_polytrace.findings import Findings, Location
+from rlvr_probe_polytrace.read_batches import Reading, read_multiturn, read_packed
+from rlvr_probe_polytrace.records import FilterRecord, Manifest, StepEntry
+from rlvr_probe_polytrace.validate_manifest import read_manifest
+
+__all__ = ["read_workload"]
+
+_NOTES = {
+    PACKED: "lengths alone: the format has no times of trajectories, stages and steps, no turns and"
+    " no tool calls",
+    MULTITURN: "the format has no moments: how long an engine or a tool took is known, when it"
+    " began is not",
+}
+
+
+def read_workload(directory: Path) -> ReadWorkload:
+    """The workload in ``directory``.
+
+    Raises:
+        ValidationError: It cannot be read, or a record breaks the format.
+    """
+    findings = Findings()
+    names = names_in(directory)
+    files = step_files(names)
+    kind = PACKED if files[PACKED] else MULTITURN
+    if not files[kind]:
+        raise no_step_file(directory, names)
+    manifest = read_manifest(directory, findings) if MANIFEST in names else None
+    reading = _reading(directory, manifest, findings)
+    if kind == PACKED and FILTER in names:
+        reader = FileReader(directory, FILTER, findings)
+        reading.filter = {
+            record.workload_step: record for _, record in reader.records(FilterRecord)
+        }
+    batches = list[ReadBatch]()
+    for step, name in sorted(files[kind].items()):
+        if kind == PACKED:
+            batches.append(read_packed(reading, step, name, files[REWARDS].get(step)))
+        else:
+            batches.append(read_multiturn(reading, step, name))
+        _raise(directory, findings)
+    return _workload(directory.resolve().name, kind, batches, reading, manifest)
+
+
+def _raise(directory: Path, findings: Findings) -> None:
+    """Raise the first problem, if there is any other than warnings."""
+    problems = [problem for problem in findings.problems() if not problem.warning]
+    if problems:
+        more = f"; {findings.errors - 1} more" if findings.errors > 1 else ""
+        raise ValidationError(f"{directory}: {problems[0]}{more}: rlvr-probe validate names all")
+
+
+def _reading(directory: Path, manifest: Manifest | None, findings: Findings) -> Reading:
+    if manifest is None:
+        return Reading(directory, findings)
+    location = Location(findings, MANIFEST)
+    entries = {
+        int(number): location.within(f"steps.{number}").convert(value, StepEntry)
+        for number, value in manifest.steps.items()
+    }
+    return Reading(
+        directory,
+        findings,
+        unknown=frozenset(str(entry.get("field")) for entry in manifest.not_known),
+        steps={step: entry for step, entry in entries.items() if entry is not None},
+    )
+
+
+def _workload(
+    name: str,
+    kind: str,
+    batches: Sequence[ReadBatch],
+    reading: Reading,
+    manifest: Manifest | None,
+) -> ReadWorkload:
+    sizes = Counter(batch.batch.group_size for batch in batches)
+    notes = [_NOTES[kind]]
+    short = [batch.number for batch in batches if not batch.batch.complete]
+    if short:
+        some = ", ".join(map(str, short[:5])) + (", ..." if len(short) > 5 else "")
+        notes.append(f"steps that lack samples of some prompts: {some}")
+    source = {} if manifest is None else manifest.source
+    parallelism = {} if manifest is None else manifest.parallelism
+    cap = None if manifest is None else manifest.caps.response_tokens
+    if cap is None and len(reading.caps) == 1:
+        [cap] = reading.caps
+    tp, world_size = parallelism.get("rollout_tp", reading.tp), parallelism.get("world_size")
+    return ReadWorkload(
+        name=name,
+        batches=tuple(batches),
+        ranks=dict(reading.ranks),
+        notes=tuple(notes),
+        framework=source.get("framework"),
+        framework_version=source.get("framework_version"),
+        algorithm=source.get("algorithm"),
+        engine=source.get("engine"),
+        rollout_tp=tp if type(tp) is int else None,
+        accelerators=world_size if type(world_size) is int else None,
+        group_size=sizes.most_common(1)[0][0],
+        max_prompt_tokens=None if manifest is None else manifest.caps.prompt_tokens,
+        max_response_tokens=cap,
+    )

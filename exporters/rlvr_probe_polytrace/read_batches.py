@@ -1,0 +1,394 @@
+"""Reads the step files of one batch: packed lengths with reward times, or trajectories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from rlvr_probe.model import names
+from rlvr_probe.model.batch import Batch, BatchShard, RewardColumn, Turn
+from rlvr_probe.model.workload import ReadBatch, UntimedDuration
+from rlvr_probe_polytrace.files import FileReader
+from rlvr_probe_polytrace.findings import Findings
+from rlvr_probe_polytrace.records import (
+    SCHEMA_VERSION,
+    Extension,
+    FilterRecord,
+    PackedRecord,
+    RewardRecord,
+    StepEntry,
+    TrajectoryExtension,
+    TrajectoryRecord,
+)
+from rlvr_probe_polytrace.validate_lengths import check_extension
+from rlvr_probe_polytrace.validate_turns import check_trajectory_extension
+
+__all__ = ["Reading", "read_multiturn", "read_packed"]
+
+_T = TypeVar("_T")
+
+_STATUSES = {"success": "ok", "api_error": "error"}
+"""Ours for PolyTrace's; of ``unknown`` nothing is known."""
+
+_NO_EXTENSION = Extension(v=SCHEMA_VERSION)
+_NO_TRAJECTORY_EXTENSION = TrajectoryExtension(v=SCHEMA_VERSION)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the manifest says of a directory, and what the records have in common.
+
+    Attributes:
+        directory: The workload.
+        findings: Takes what is wrong.
+        unknown: Fields of which some values stand for an unknown one.
+        steps: Where each workload step comes from; empty without a manifest.
+        filter: Lines of the filter by workload step.
+        caps: Longest responses allowed, tokens, as the records say.
+        ranks: Global rank by data-parallel rank; each is a process.
+    """
+
+    directory: Path
+    findings: Findings
+    unknown: frozenset[str] = frozenset()
+    steps: Mapping[int, StepEntry] = field(default_factory=dict)
+    filter: dict[int, FilterRecord] = field(default_factory=dict)
+    caps: set[int] = field(default_factory=set)
+    ranks: dict[int, int] = field(default_factory=dict)
+
+    def known(self, name: str, value: _T, placeholder: object) -> _T | None:
+        """``value`` of the field ``name`` if it is a recorded one, else None.
+
+        Where some are not, one that looks like those is none: unknown is never a number.
+        """
+        return None if name in self.unknown and value == placeholder else value
+
+    def origin(self, step: int) -> tuple[int, int, int]:
+        """Session, trainer step and ordinal of a workload step."""
+        entry, line = self.steps.get(step), self.filter.get(step)
+        if entry is not None:
+            return entry.session, entry.trainer_step, entry.ordinal
+        return (0, step, 0) if line is None else (0, line.trainer_step, line.gen_batch_index - 1)
+
+    @property
+    def tp(self) -> int | None:
+        """Tensor-parallel size, as the ranks show it."""
+        sizes = {rank // dp for dp, rank in self.ranks.items() if dp and not rank % dp}
+        return sizes.pop() if len(sizes) == 1 else None
+
+
+def read_packed(reading: Reading, step: int, name: str, rewards: str | None) -> ReadBatch:
+    """One step of packed lengths.
+
+    Args:
+        reading: Gets the data-parallel ranks.
+        step: Its number.
+        name: Of the file of lengths.
+        rewards: Of that of reward times, if there is one.
+    """
+    records = list[PackedRecord]()
+    for location, record in FileReader(reading.directory, name, reading.findings).records(
+        PackedRecord
+    ):
+        if record.validate:
+            continue
+        location.equal("step", record.step, step, " as in the file name")
+        if record.x_rlvr is not UNSET:
+            check_extension(location.within("x_rlvr"), record.x_rlvr, len(record.output))
+        records.append(record)
+    # As PolyTrace's readers do, whose order the filter's indices count in.
+    records.sort(key=lambda record: (record.dp_rank, record.rank, record.local_index))
+    session, trainer_step, ordinal = reading.origin(step)
+    return ReadBatch(
+        number=step,
+        batch=_packed_batch(records, reading, step, trainer_step, ordinal),
+        session=session,
+        lasting=tuple(_reward_times(reading, rewards)),
+    )
+
+
+def _packed_batch(
+    records: Sequence[PackedRecord], reading: Reading, step: int, trainer_step: int, ordinal: int
+) -> Batch:
+    sizes = [len(record.output) for record in records]
+    size = max(sizes, default=1)
+    ragged = len(set(sizes)) > 1
+    shards, row, first = list[BatchShard](), 0, 0
+    for dp_rank, members in groupby(records, key=lambda record: record.dp_rank):
+        own = list(members)
+        reading.ranks.setdefault(dp_rank, own[0].rank)
+        groups = [
+            group for group, record in enumerate(own, first) for _ in range(len(record.output))
+        ]
+        shard = _packed_shard(own, row, groups if ragged else None)
+        row, first = row + len(shard.response_tokens), first + len(own)
+        shards.append(shard)
+    extensions = [_known(record.x_rlvr, _NO_EXTENSION) for record in records]
+    line = reading.filter.get(step)
+    return Batch(
+        "train",
+        trainer_step,
+        ordinal,
+        _policy([extension.policy_version for extension in extensions]),
+        size,
+        size * len(records),
+        shards,
+        kept=_selected(
+            [extension.kept for extension in extensions],
+            None if line is None else line.kept_prompt_indices,
+        ),
+        used=_selected(
+            [extension.used for extension in extensions],
+            None if line is None else line.used_prompt_indices,
+        ),
+    )
+
+
+def _packed_shard(
+    records: Sequence[PackedRecord], offset: int, groups: Sequence[int] | None
+) -> BatchShard:
+    """The prompts of one data-parallel rank; ``groups`` has each row's where sizes differ."""
+    dp_rank = records[0].dp_rank
+    engines = list[int | None]()
+    reasons = list[str | None]()
+    bounds = list[tuple[int | None, int | None]]()
+    for record in records:
+        extension, unknown = _known(record.x_rlvr, _NO_EXTENSION), [None] * len(record.output)
+        # Without our own word for it, the rank is the engine.
+        rank_is_engine = record.x_rlvr is UNSET
+        engines += [dp_rank] * len(unknown) if rank_is_engine else extension.engine_id or unknown
+        reasons += extension.finish_reason or unknown
+        oldest, newest = extension.policy_version_min, extension.policy_version_max
+        bounds += zip(oldest or unknown, newest or unknown, strict=True)
+    return BatchShard(
+        process=dp_rank,
+        rank=records[0].rank,
+        offset=offset,
+        prompt_tokens=[record.input for record in records for _ in record.output],
+        response_tokens=[length for record in records for length in record.output],
+        truncated=_truncated(reasons),
+        start_ns=None,
+        end_ns=None,
+        rewards=_reward_columns(
+            [(_known(record.x_rlvr, _NO_EXTENSION), len(record.output)) for record in records]
+        ),
+        engines=engines,
+        groups=groups,
+        policy_versions=_versions(bounds),
+    )
+
+
+def _reward_times(reading: Reading, name: str | None) -> Iterator[UntimedDuration]:
+    if name is None:
+        return
+    for _, record in FileReader(reading.directory, name, reading.findings).records(RewardRecord):
+        if not record.validate:
+            yield UntimedDuration(
+                "reward_call",
+                record.reward_time_s,
+                process=record.dp_rank,
+                samples=record.batch_size,
+            )
+
+
+def read_multiturn(reading: Reading, step: int, name: str) -> ReadBatch:
+    """One step of trajectories; ``reading`` gets the caps."""
+    records = list[TrajectoryRecord]()
+    seen = set[tuple[int, int]]()
+    for location, record in FileReader(reading.directory, name, reading.findings).records(
+        TrajectoryRecord
+    ):
+        if record.validate:
+            continue
+        group, sample = key = record.prompt_group_id, record.sample_id
+        if key in seen:
+            location.report("unique", "sample_id", sample, f"each once in prompt group {group}")
+        seen.add(key)
+        check_trajectory_extension(location, record)
+        reading.caps.add(record.max_response_len)
+        records.append(record)
+    records.sort(key=lambda record: (record.prompt_group_id, record.sample_id))
+    session, trainer_step, ordinal = reading.origin(step)
+    return ReadBatch(
+        number=step,
+        batch=_multiturn_batch(records, trainer_step, ordinal, reading),
+        session=session,
+        lasting=tuple(
+            duration
+            for row, record in enumerate(records)
+            for duration in _durations(record, row, reading)
+        ),
+        context_tokens=[record.final_total_len for record in records],
+    )
+
+
+def _multiturn_batch(
+    records: Sequence[TrajectoryRecord], step: int, ordinal: int, reading: Reading
+) -> Batch:
+    sizes = Counter(record.prompt_group_id for record in records)
+    size = max(sizes.values(), default=1)
+    numbers = {group: number for number, group in enumerate(sorted(sizes))}
+    groups = [numbers[record.prompt_group_id] for record in records]
+    extensions = [_known(record.x_rlvr, _NO_TRAJECTORY_EXTENSION) for record in records]
+    engines = [
+        extension.dp_rank if extension.engine_id is None else extension.engine_id
+        for extension in extensions
+    ]
+    masks = [_runs(record) for record in records]
+    mask_known = "response_loss_mask_rle" not in reading.unknown
+    shard = BatchShard(
+        process=0,
+        rank=None,
+        offset=0,
+        prompt_tokens=[record.prompt_len for record in records],
+        response_tokens=[record.final_response_len for record in records],
+        truncated=_truncated([record.finish_reason for record in records]),
+        start_ns=None,
+        end_ns=None,
+        rewards=_reward_columns([(extension, 1) for extension in extensions]),
+        turns={row: tuple(_turns(record, reading)) for row, record in enumerate(records)},
+        loss_runs=[mask or () for mask in masks] if mask_known and None not in masks else None,
+        engines=None if all(engine is None for engine in engines) else engines,
+        groups=groups if len(set(sizes.values())) > 1 else None,
+        policy_versions=_versions(
+            [(extension.policy_version_min, extension.policy_version_max)
+            for extension in extensions]
+        ),
+    )  # fmt: skip
+    return Batch(
+        "train",
+        step,
+        ordinal,
+        _policy([extension.policy_version for extension in extensions]),
+        size,
+        size * len(sizes),
+        [shard] if records else [],
+        kept=_selected([extension.kept for extension in extensions], None, groups),
+        used=_selected([extension.used for extension in extensions], None, groups),
+    )
+
+
+def _runs(record: TrajectoryRecord) -> list[int] | None:
+    """Runs in and out of the loss in turn, those in it first; None where they do not fit."""
+    runs = list[int]()
+    for value, tokens in record.response_loss_mask_rle:
+        if len(runs) % 2 == value:
+            runs.append(0)
+        runs.append(tokens)
+    return runs if sum(runs) == record.final_response_len else None
+
+
+def _turns(record: TrajectoryRecord, reading: Reading) -> Iterator[Turn]:
+    for turn in record.turns:
+        yield Turn(
+            index=turn.turn,
+            prompt_tokens=turn.prompt_tokens,
+            response_tokens=turn.completion_tokens,
+            cached_tokens=reading.known("turns.cached_tokens", turn.cached_tokens, 0),
+            start_ns=None,
+            end_ns=None,
+        )
+
+
+def _durations(record: TrajectoryRecord, row: int, reading: Reading) -> Iterator[UntimedDuration]:
+    """Times of the turns and tool calls of one trajectory."""
+    for turn in record.turns:
+        seconds = reading.known("turns.engine_latency_s", turn.engine_latency_s, 0.0)
+        if seconds is not None:
+            yield UntimedDuration("turn", seconds, row=row, turn=turn.turn)
+    extension = _known(record.x_rlvr, _NO_TRAJECTORY_EXTENSION)
+    statuses = extension.tool_status or [None] * len(record.tool_calls)
+    for call, status in zip(record.tool_calls, statuses, strict=True):
+        yield UntimedDuration(
+            "tool_call",
+            call.latency_s,
+            row=row,
+            turn=call.turn,
+            name=reading.known("tool_calls.tool_name", call.tool_name, "unknown"),
+            status=status if status in names.TOOL_STATUSES else _STATUSES.get(call.status),
+            added_tokens=reading.known("tool_calls.append_len", call.append_len, 0),
+            queries=reading.known("tool_calls.query_count", call.query_count, 1),
+        )
+
+
+def _known(extension: _T | UnsetType, none: _T) -> _T:
+    return none if isinstance(extension, UnsetType) else extension
+
+
+def _policy(versions: Sequence[object]) -> int | None:
+    """The policy version of a whole batch; None where it is unknown, or differs."""
+    first = versions[0] if versions else None
+    same = all(version == first for version in versions)
+    return first if isinstance(first, int) and first >= 0 and same else None
+
+
+def _truncated(reasons: Sequence[str | None]) -> list[int] | None:
+    """Whether each response was cut; None unless known of all."""
+    known = all(reason in ("length", "stop") for reason in reasons)
+    return [int(reason == "length") for reason in reasons] if known else None
+
+
+def _versions(
+    bounds: Sequence[tuple[int | None, int | None]],
+) -> list[tuple[int, int] | None] | None:
+    """Oldest and newest policy version of each sample; None if they are known of none."""
+    versions = [
+        None if oldest is None or newest is None else (oldest, newest) for oldest, newest in bounds
+    ]
+    return versions if any(versions) else None
+
+
+def _selected(
+    own: Sequence[bool | None], indices: Sequence[int] | None, groups: Sequence[int] | None = None
+) -> frozenset[int] | None:
+    """Groups that were kept or used: as the records say, else as the filter does."""
+    if own and None not in own:
+        of_row = range(len(own)) if groups is None else groups
+        return frozenset(group for group, value in zip(of_row, own, strict=True) if value)
+    return None if indices is None else frozenset(indices)
+
+
+def _reward_columns(
+    extensions: Sequence[tuple[Extension | TrajectoryExtension, int]],
+) -> list[RewardColumn]:
+    """Rewards of all samples, from the ``x_rlvr`` of groups and their sizes."""
+    functions = dict[str, tuple[list[float | None], list[float | None]]]()
+    size = 0
+    for extension, count in extensions:
+        for name, *parts in _functions(extension):
+            columns = functions.setdefault(name, ([], []))
+            for column, part in zip(columns, parts, strict=True):
+                column.extend([None] * (size - len(column)))
+                column.extend(_numbers(part, count))
+        size += count
+    for columns in functions.values():
+        for column in columns:
+            column.extend([None] * (size - len(column)))
+    return [
+        RewardColumn(name, index, values, None if all(time is None for time in times) else times)
+        for index, (name, (values, times)) in enumerate(functions.items())
+    ]
+
+
+def _functions(
+    extension: Extension | TrajectoryExtension,
+) -> list[tuple[str, Any, Any]]:
+    """Name, values and times of each reward function."""
+    rewards, times = extension.rewards, extension.verify_s
+    if rewards is not None:
+        by_name = times if isinstance(times, dict) else {}
+        return [(name, values, by_name.get(name)) for name, values in rewards.items()]
+    if extension.reward is not None or extension.verifier is not None:
+        return [(extension.verifier or "", extension.reward, times)]
+    return []
+
+
+def _numbers(values: Any, count: int) -> list[float | None]:
+    listed = values if isinstance(values, list) else [values]
+    return listed if len(listed) == count else [None] * count
