@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import IO
 
+from rlvr_probe.exporter.placing import check_file, placed_file
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_perfetto.drawing import Limits, draw
-from rlvr_probe_perfetto.placing import check_free, placed
 from rlvr_probe_perfetto.scope import Scope
+from rlvr_probe_perfetto.timeline import HEAD
 
-__all__ = ["PerfettoExporter"]
+__all__ = ["PerfettoExporter", "written"]
 
 
 class PerfettoExporter:
@@ -61,8 +67,7 @@ class PerfettoExporter:
         """
         limits = Limits(args.max_trajectories, args.max_points)
         scope = Scope.of(trace, args.steps)
-        check_free(args.out, force=args.force)
-        with placed(args.out, force=args.force) as stream:
+        with written(args.out, force=args.force) as stream:
             lines = draw(trace, stream, limits, scope)
         first, *rest = lines
         yield f"{args.out}: {first}"
@@ -70,6 +75,38 @@ class PerfettoExporter:
             yield f"  {line}"
         yield "  open it in https://ui.perfetto.dev or https://profiler.firefox.com"
         yield "  it is not for sharing: names of roles, functions, tools and your marks are in it"
+
+
+@contextmanager
+def written(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """What is written becomes the file ``target``, compressed if its name ends in ``.gz``.
+
+    Raises:
+        ProbeError: ``target`` is in the way, or the file system refuses; nothing was left behind.
+    """
+    packed = target.suffix == ".gz"
+
+    def is_timeline(path: Path) -> bool:
+        try:
+            with (gzip.open if packed else open)(path, "rb") as stream:
+                return bool(stream.read(len(HEAD)) == HEAD)
+        except (OSError, EOFError):
+            return False
+
+    check = partial(check_file, target, force=force, replaceable=is_timeline, kind="a timeline")
+    check()
+    with placed_file(target) as work:
+        with work.open("wb") as stream:
+            if packed:
+                # No name and no time of day: the same run gives the same bytes.
+                with gzip.GzipFile("", "wb", 6, stream, 0) as inner:
+                    yield inner  # type: ignore[misc]
+            else:
+                yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # Looked at again: writing may have taken minutes.
+        check()
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from rlvr_probe_perfetto import drawing
 from rlvr_probe_perfetto.drawing import draw
-from rlvr_probe_perfetto.placing import placed
+from rlvr_probe_perfetto.exporter import written
 from rlvr_probe_perfetto.tests.reading import exported
 from rlvr_probe_perfetto.tests.recordings import MADE, with_devices
 
@@ -87,7 +87,7 @@ def test_a_file_in_the_way_is_refused_and_only_a_timeline_is_replaced(
     (tmp_path / "link.json").symlink_to(out)
     assert cli.main(command(run, tmp_path / "link.json", "--force")) == cli.UNABLE
     assert cli.main(command(run, tmp_path / "no" / "a.json")) == cli.UNABLE
-    assert "is no folder" in capsys.readouterr().err
+    assert "expected a folder to write into" in capsys.readouterr().err
 
 
 def test_a_failure_leaves_what_was_there_and_nothing_else(
@@ -98,7 +98,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(
     before, names = out.read_bytes(), sorted(os.listdir(tmp_path))
 
     def half() -> None:
-        with placed(out, force=True) as stream:
+        with written(out, force=True) as stream:
             stream.write(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
 

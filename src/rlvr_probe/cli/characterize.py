@@ -67,10 +67,11 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.run import require
-    from rlvr_probe.cli.output import check_file, orderly, placed, placed_file
+    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
+    from rlvr_probe.exporter.placing import check_file, placed, placed_file
     from rlvr_probe.report.render import draw
 
     require("duckdb", "characterize")

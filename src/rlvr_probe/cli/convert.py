@@ -53,9 +53,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
+    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.exporters import find_exporter
-    from rlvr_probe.cli.output import check_free, orderly, placed
     from rlvr_probe.cli.recordings import ReadingProgress, choose_run
+    from rlvr_probe.exporter.placing import check_free, placed
     from rlvr_probe.recording import read_run
     from rlvr_probe.workload import build_workload
 

@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
-    from rlvr_probe.cli.output import orderly
+    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.recording import read_run
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-import signal
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import check_place, open_new
 
-__all__ = ["check_file", "check_free", "orderly", "placed", "placed_file"]
+__all__ = ["check_file", "check_free", "placed", "placed_file"]
 
 
 def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> None:
@@ -43,19 +41,36 @@ def check_free(target: Path, *, force: bool, replaceable: Callable[[Path], bool]
         )
 
 
-def check_file(target: Path) -> None:
-    """Refuse a place for a file to which none can be written, or only through what lies there.
+def check_file(
+    target: Path,
+    *,
+    force: bool = True,
+    replaceable: Callable[[Path], bool] | None = None,
+    kind: str = "",
+) -> None:
+    """Refuse a file that cannot be written, or only through what lies there.
+
+    Args:
+        target: The file, as the user gave it.
+        force: The user agrees to replace what is there.
+        replaceable: Whether a file that is not empty may be replaced; None: any may.
+        kind: What such a file is called.
 
     Raises:
-        ProbeError: There is no such folder, or the user may not look into it, or a link or a
-            directory has that name.
+        ProbeError: Its folder is missing, or closed to the user, or something is in the way.
     """
     check_place(target)
     if not target.absolute().parent.is_dir():
         raise ProbeError(f"{target.parent} does not exist; expected a folder to write into")
-    if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise ProbeError(f"{target} exists; --force replaces it")
+    if not stat.S_ISREG(target.lstat().st_mode):
         what = "a link" if target.is_symlink() else "not a file"
         raise ProbeError(f"{target} is {what}; expected the name of a file, new or to be replaced")
+    if replaceable is not None and target.stat().st_size and not replaceable(target):
+        raise ProbeError(f"{target} is neither empty nor {kind}; --force does not replace it")
 
 
 @contextmanager
@@ -75,7 +90,9 @@ def placed_file(target: Path) -> Iterator[Path]:
         yield work
         os.replace(work, final)
     except OSError as error:
-        raise ProbeError(f"{target} cannot be written: {error.strerror or error}") from None
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "; nothing was left behind" if full else ""
+        raise ProbeError(f"{target} cannot be written: {error.strerror or error}{hint}") from None
     finally:
         with suppress(OSError):
             work.unlink()
@@ -109,7 +126,7 @@ def placed(
     mark = os.urandom(6).hex()
     work = final.parent / f".{final.name}.{mark}.tmp"
     aside = final.parent / f".{final.name}.{mark}.old"
-    placed_it = False
+    done = False
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         work.mkdir() if access is None else access.make(work)
@@ -124,30 +141,10 @@ def placed(
             if aside.exists():
                 os.rename(aside, final)
             raise
-        placed_it = True
+        done = True
     finally:
-        shutil.rmtree(aside if placed_it else work, ignore_errors=True)
-        if not placed_it:
+        shutil.rmtree(aside if done else work, ignore_errors=True)
+        if not done:
             for folder in made:
                 with suppress(OSError):
                     folder.rmdir()
-
-
-@contextmanager
-def orderly() -> Iterator[None]:
-    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
-
-    In a thread beside the main one nothing is changed: Python lets that one alone handle signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
