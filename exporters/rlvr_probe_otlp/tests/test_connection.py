@@ -102,9 +102,9 @@ def test_what_is_no_endpoint_is_an_error_that_does_not_repeat_it(
         ("http://h:1", GRPC, {"COMPRESSION": "deflate"}, "expected gzip or none"),
         ("http://h:1", HTTP, {"TIMEOUT": "-1"}, "expected seconds"),
         ("http://h:1", HTTP, {"TIMEOUT": "nan"}, "expected seconds"),
-        ("http://h:1", HTTP, {"HEADERS": SECRET}, "entry 1 is no header"),
-        ("http://h:1", HTTP, {"HEADERS": f"a=b,c={SECRET}%0Ax: y"}, "entry 2 is no header"),
-        ("http://h:1", GRPC, {"HEADERS": f"a b={SECRET}"}, "entry 1 is no header"),
+        ("http://h:1", HTTP, {"HEADERS": SECRET}, "entry 1 is not a header"),
+        ("http://h:1", HTTP, {"HEADERS": f"a=b,c={SECRET}%0Ax: y"}, "entry 2 is not a header"),
+        ("http://h:1", GRPC, {"HEADERS": f"a b={SECRET}"}, "entry 1 is not a header"),
         ("http://h:1", GRPC, {"TRACES_HEADERS": f"grpc-x={SECRET}"}, "TRACES_HEADERS: entry 1"),
     ],
 )

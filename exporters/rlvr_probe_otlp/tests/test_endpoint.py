@@ -299,7 +299,7 @@ def test_what_is_no_address_is_an_error_that_names_the_variable(text: str, tmp_p
 
 def test_an_address_that_another_process_has_is_an_error(tmp_path: Path, opened: ExitStack) -> None:
     port = listening(opened, tmp_path).address[1]
-    with pytest.raises(ProbeError, match=f"{VARIABLE}: nobody can listen on 127.0.0.1:{port}"):
+    with pytest.raises(ProbeError, match=f"{VARIABLE}: cannot listen on 127.0.0.1:{port}"):
         PrometheusEndpoint().open(tmp_path, {VARIABLE: f"127.0.0.1:{port}"})
 
 

@@ -155,7 +155,7 @@ def test_what_what_was_sent_is_no_reason_for_gives_nothing_up(
     collector.answer = lambda number: status
     assert export(run) == cli.UNABLE
     error = capsys.readouterr().err
-    said = {401: "the credentials are refused", 404: "nobody takes this signal there"}
+    said = {401: "the credentials are refused", 404: "the collector does not take this signal"}
     assert said[status] in error
     assert "for good" not in error
     assert len(collector.requests) == 2, "each signal once"

@@ -123,8 +123,8 @@ def test_a_command_that_is_ended_leaves_nothing(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--steps", "x"), "is no step like 3"),
-        (("--steps", "3-1"), "ends before it begins"),
+        (("--steps", "x"), "is neither a step like 3"),
+        (("--steps", "3-1"), "ends before it starts"),
         (("--steps", "99"), "has no step 99"),
         (("--max-points", "0"), "no whole number from 1 on"),
     ],
