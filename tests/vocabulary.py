@@ -27,7 +27,7 @@ _COMPARISON: Final = (
 RULES: Final = {
     r"\ba training\b|\btrainings\b": "run",
     r"\b(begins?|began|begun|beginnings?)\b(?!:)": "start",
-    r"\btells?\b(?! apart)|\btold\b(?! apart)|\btelling\b(?! apart)": "record, report or say",
+    r"\btells?\b(?! apart)|\btold\b(?! apart|:)|\btelling\b(?! apart)": "record, report or say",
     r"\bon one side only\b": "unmatched",
     r"\b(left|leaves?|leaving) out\b": "omit or drop",
     r"\bchapters?\b": "section",
@@ -49,7 +49,9 @@ RULES: Final = {
 
 _RULES: Final = [(re.compile(rule, re.IGNORECASE), instead) for rule, instead in RULES.items()]
 _FENCE: Final = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
-_CODE: Final = re.compile(r"``?[^`\n]+``?|\]\([^)\n]*\)|<[^>\n]*>|^\$ .*$", re.MULTILINE)
+_CODE: Final = re.compile(
+    r"``?[^`\n]+``?|\{[^{}\n]*\}|\]\([^)\n]*\)|<[^>\n]*>|^\$ .*$", re.MULTILINE
+)
 
 
 def faults_of_page(text: str) -> Iterator[str]:

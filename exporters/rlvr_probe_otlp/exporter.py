@@ -13,8 +13,7 @@ from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.context import Limits
-from rlvr_probe_otlp.planning.document import document
-from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.plan import Plan, document
 from rlvr_probe_otlp.settings import (
     batch_size,
     destinations,
@@ -149,7 +148,7 @@ class OTLPExporter:
         return installed and bool(destinations(environ))
 
     def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
-        """Begin to send the run in ``folder`` while it goes on.
+        """Start to send the run in ``folder`` while it goes on.
 
         Raises:
             ProbeError: The environment asks for something impossible, or the SDK is not there.
@@ -172,12 +171,12 @@ def _summary(plan: Plan) -> Iterator[str]:
     for unit in plan.units():
         counts["traces"] += len(unit.traces)
         counts["spans"] += sum(len(trace.spans) for trace in unit.traces)
-        counts["spans left out of traces that would be too large"] += sum(
+        counts["spans omitted from traces that would be too large"] += sum(
             trace.left_out for trace in unit.traces
         )
         counts["points of metrics"] += len(unit.points)
     counts["steps that are going on, to be sent when they are over"] = plan.waiting
-    counts["open spans left out: whether their process runs cannot be told here"] = plan.unclear
+    counts["open spans omitted: whether their process runs is unknown here"] = plan.unclear
     yield f"run {plan.context.run}: nothing was sent; it would be"
     for what, count in counts.items():
         if count:

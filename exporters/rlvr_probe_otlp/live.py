@@ -34,7 +34,7 @@ class LiveExport:
     """A :class:`~rlvr_probe.exporter.LiveSession`.
 
     What it sends is what :class:`~rlvr_probe_otlp.exporter.OTLPExporter` would, with the same ids,
-    and both note it in one file. What a collector refuses for good, or where nobody takes a signal,
+    and both note it in one file. What a collector refuses for good, or does not take at all,
     keeps nothing else back.
 
     Attributes:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["VARIABLE", "PrometheusEndpoint", "address_of"]
 
 VARIABLE: Final = "RLVR_PROBE_PROMETHEUS"
-"""Address to listen on; without it there is no endpoint."""
+"""Address to listen on; without it, none is opened."""
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -33,7 +33,7 @@ class PrometheusEndpoint:
         """Listen on the address.
 
         Raises:
-            ProbeError: It is no address, or another process has it.
+            ProbeError: It is not an address, or another process has it.
         """
         from rlvr_probe_otlp.scraping.endpoint import Endpoint
 
@@ -41,7 +41,7 @@ class PrometheusEndpoint:
         try:
             return Endpoint(folder, (host, port))
         except OSError as error:
-            raise ProbeError(f"{VARIABLE}: nobody can listen on {host}:{port}: {error}") from None
+            raise ProbeError(f"{VARIABLE}: cannot listen on {host}:{port}: {error}") from None
 
 
 def address_of(text: str) -> tuple[str, int]:

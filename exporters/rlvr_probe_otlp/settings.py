@@ -32,7 +32,7 @@ def destinations(
         protocol: Of all signals; wins over the environment.
 
     Raises:
-        ConfigError: There is no endpoint at all, or something that cannot work.
+        ConfigError: No endpoint is given, or a setting cannot work.
     """
     found = list[Destination]()
     wanted: list[Signal] = [signal for signal in _SIGNALS if _wanted(environ, signal)]
@@ -95,7 +95,7 @@ def histograms(environ: Mapping[str, str]) -> Histograms:
 
 
 def exemplars(environ: Mapping[str, str], found: Sequence[Destination]) -> bool:
-    """Whether points tell of spans: unless they are not wanted, or no spans are sent."""
+    """Whether points refer to spans: unless they are not wanted, or no spans are sent."""
     asked = environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "").strip().lower()
     return asked != "always_off" and any(destination.signal == "traces" for destination in found)
 
@@ -104,7 +104,7 @@ def batch_size(environ: Mapping[str, str]) -> int:
     """Most spans or points in one request.
 
     Raises:
-        ConfigError: It is no number.
+        ConfigError: It is not a number.
     """
     text = environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "").strip()
     if text and not (text.isdecimal() and int(text) > 0):

@@ -111,8 +111,8 @@ def intervals(
 ) -> Iterator[_Interval]:
     """When a counter had which value, by time: start, end, value.
 
-    A share holds from where its window begins; a total is its rise per second between two readings.
-    What is not known of a time is left out.
+    A share holds from the start of its window; a total is its rise per second between two readings.
+    What is unknown of a time is omitted.
     """
     readings = series.readings[counter.pace]
     if readings.count(scope.start_ns, scope.end_ns) > most:

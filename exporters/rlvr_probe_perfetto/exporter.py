@@ -62,7 +62,7 @@ class PerfettoExporter:
         """Write ``trace`` as a timeline.
 
         Raises:
-            ProbeError: There is no such step, or the file is in the way, or cannot be written;
+            ProbeError: The step does not exist, or the file is in the way, or cannot be written;
                 nothing was left behind.
         """
         limits = Limits(args.max_trajectories, args.max_points)
@@ -113,7 +113,7 @@ def _at_least(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if text.isascii() and text.isdigit() and int(text) >= least:
             return int(text)
-        raise ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        raise ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
 
     return parse
 
@@ -122,7 +122,7 @@ def _steps(text: str) -> tuple[int, int]:
     first, between, last = text.partition("-")
     last = last if between else first
     if not (first + last).isascii() or not first.isdigit() or not last.isdigit():
-        raise ArgumentTypeError(f"{text!r} is no step like 3, and no range like 3-5")
+        raise ArgumentTypeError(f"{text!r} is neither a step like 3 nor a range like 3-5")
     if int(first) > int(last):
-        raise ArgumentTypeError(f"{text!r} ends before it begins")
+        raise ArgumentTypeError(f"{text!r} ends before it starts")
     return int(first), int(last)

@@ -20,7 +20,7 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Arrows:
-    """Numbers of the arrows that begin or end at a slice, by process and id."""
+    """Numbers of the arrows that start or end at a slice, by process and id."""
 
     begin: dict[tuple[int, int], list[int]]
     end: dict[tuple[int, int], int]
@@ -39,7 +39,7 @@ class _Arrows:
 
 
 def nodes_of(trace: Trace) -> dict[str, int]:
-    """A number for each host, from 1, in the order in which they begin."""
+    """A number for each host, from 1, in the order in which they start."""
     hosts = [process.host for process in (*trace.processes, *trace.sidecars)]
     hosts += [series.facts.host for series in trace.devices]
     return {host: number for number, host in enumerate(dict.fromkeys(hosts), 1)}

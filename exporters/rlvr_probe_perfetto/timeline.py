@@ -18,7 +18,7 @@ from rlvr_probe_perfetto.slices import Slice
 __all__ = ["HEAD", "NAMED", "Timeline", "Track"]
 
 HEAD: Final = b'{"displayTimeUnit":"ms","otherData":{"producer":"rlvr-probe"},"traceEvents":['
-"""What every file begins with."""
+"""What every file starts with."""
 
 NAMED: Final = " ·"
 """What every name of a group or line ends in: Perfetto adds a number to it, so that without this

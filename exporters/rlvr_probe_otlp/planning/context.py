@@ -1,16 +1,110 @@
-"""What every part of a plan needs to know of its run: identities and the time of day."""
+"""What every part of a plan needs to know of its run: ids, facts and the time of day.
+
+Ids follow from what a span is: every process, and every repetition, gives the same ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
 
-from rlvr_probe.model.trace import Process, Step, Trace
-from rlvr_probe_otlp.planning.facts import model_of
-from rlvr_probe_otlp.planning.identifiers import node_id, shares, span_id, trace_id
+from rlvr_probe.model.trace import Attempt, Process, Step, Trace
+from rlvr_probe_otlp.planning.names import allowed
 from rlvr_probe_otlp.planning.telemetry import Attributes
 
-__all__ = ["Context", "Limits", "sender_of"]
+__all__ = [
+    "Context",
+    "Limits",
+    "facts_of",
+    "model_of",
+    "node_id",
+    "sender_of",
+    "shares",
+    "span_id",
+    "trace_id",
+]
+
+
+_NAMES: Final = {
+    "framework": "rl.system",
+    "framework_version": "rl.system.version",
+    "algorithm": "rl.algorithm",
+    "model_type": "rlvr.model.type",
+    "engine": "rlvr.engine",
+}
+
+
+def facts_of(attempt: Attempt, process: int | None = None) -> dict[str, str]:
+    """By the names they go out with: of this process, else of the first that has them."""
+    sessions = sorted(
+        attempt.sessions,
+        key=lambda session: (session.process != process, session.session, session.process),
+    )
+    found = dict[str, str]()
+    for session in reversed(sessions):
+        for name, otel in _NAMES.items():
+            value = allowed(session.facts.get(name))
+            if isinstance(value, str):
+                found[otel] = value
+    return found
+
+
+def model_of(attempt: Attempt) -> Attributes:
+    """Who generated, as GenAI's conventions name it.
+
+    The model that is trained has no name but that of its architecture, and of a rollout engine how
+    it runs is behind a dash: ``vllm-colocate``.
+    """
+    facts: Mapping[str, str] = facts_of(attempt)
+    said = {
+        "gen_ai.provider.name": facts.get("rlvr.engine", "").partition("-")[0],
+        "gen_ai.request.model": facts.get("rlvr.model.type", ""),
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+_PERSON = b"rlvr-probe"
+
+
+def trace_id(*parts: object) -> str:
+    """Id of the trace that ``parts`` name."""
+    return _digest(16, parts)
+
+
+def span_id(*parts: object) -> str:
+    """Id of the span that ``parts`` name."""
+    return _digest(8, parts)
+
+
+def node_id(process: Process | None) -> str:
+    """Id of the node of a process: containers of one machine share a boot, but have names."""
+    return "" if process is None else _digest(8, (process.host, process.boot))
+
+
+def shares(*parts: object) -> Callable[[object], float]:
+    """Where the trace that ``parts`` and one part more name lies among all: 0 up to 1.
+
+    To keep a share of them, the same everywhere.
+    """
+    begun = blake2b(_text(parts) + b"\0", digest_size=16, person=_PERSON)
+
+    def share_of(part: object) -> float:
+        hashed = begun.copy()
+        hashed.update(_text((part,)))
+        return int(hashed.hexdigest()[:13], 16) / (1 << 52)
+
+    return share_of
+
+
+def _digest(size: int, parts: tuple[object, ...]) -> str:
+    return blake2b(_text(parts), digest_size=size, person=_PERSON).hexdigest()
+
+
+def _text(parts: tuple[object, ...]) -> bytes:
+    return "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
+
 
 _LATEST_NS = (1 << 63) - 1
 
@@ -102,5 +196,5 @@ class Context:
 
 
 def sender_of(trace: Trace) -> Process | None:
-    """The process that began first: the sidecar of its node sends what is in the folder."""
+    """The process that started first: the sidecar of its node sends what is in the folder."""
     return next(iter((*trace.processes, *trace.sidecars)), None)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isnan
+from operator import lt
 from typing import Final
 
 from rlvr_probe.model.counters import COUNTERS, Pace
 from rlvr_probe.model.counters import Counter as DeviceCounter
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse
+from rlvr_probe.model.readings import Readings
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.identifiers import span_id
+from rlvr_probe_otlp.planning.context import Context, span_id
 from rlvr_probe_otlp.planning.metrics import Metric, Temporality
 from rlvr_probe_otlp.planning.names import known
 from rlvr_probe_otlp.planning.nodes import Use
 from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Unit, Value
-from rlvr_probe_otlp.planning.totals import Total
 
 __all__ = [
     "DEVICE_ATTRIBUTES",
@@ -25,11 +27,63 @@ __all__ = [
     "PERIOD_NS",
     "SPAN_USE",
     "DeviceUnits",
+    "Total",
     "use_of_spans",
 ]
 
+
+@dataclass(slots=True)
+class Total:
+    """What one counter rose by, over windows that follow one another.
+
+    It goes on while it is not read: what it rose by meanwhile belongs to the window in which it is
+    known again. Readings of before the window may be forgotten, as they are while a run goes on.
+
+    Attributes:
+        rose: Together, in its unit; what it rose by around a fall is not in it.
+        edge: Start or end of a window at which it was known last, ns, and what it said then; None
+            if there was none since it fell or started anew.
+        read: Its last reading.
+    """
+
+    rose: float = 0.0
+    edge: tuple[int, float] | None = None
+    read: float | None = None
+
+    def take(
+        self, readings: Readings, name: str, start_ns: int, end_ns: int
+    ) -> tuple[int, float] | None:
+        """Since when, ns, it rose by how much until the end of the next window; None if unknown."""
+        fell = self._fell(readings, name, start_ns, end_ns)
+        before = self.edge
+        if before is None:
+            said = readings.at(name, start_ns)
+            before = None if said is None else (start_ns, said)
+        if fell:
+            before = None
+        now = readings.at(name, end_ns)
+        self.edge = before if now is None else (end_ns, now)
+        if before is None or now is None:
+            return None
+        since_ns, said = before
+        rose = max(0.0, now - said)
+        self.rose += rose
+        return since_ns, rose
+
+    def _fell(self, readings: Readings, name: str, start_ns: int, end_ns: int) -> bool:
+        """Whether it fell or started anew in the window."""
+        times, column = readings.times_ns, readings.columns[name]
+        first = (bisect_left if self.read is None else bisect_right)(times, start_ns)
+        inside = column[first : bisect_right(times, end_ns)]
+        known = [] if self.read is None else [self.read]
+        known += [value for value in inside if not isnan(value)]
+        if known:
+            self.read = known[-1]
+        return any(map(lt, known[1:], known)) or readings.began_anew(start_ns, end_ns)
+
+
 PERIOD_NS: Final = 15_000_000_000
-"""Time that one point tells of."""
+"""Time that a point covers."""
 
 _PERIODS: Final = 4
 """Points of a series that are sent together."""
@@ -50,10 +104,10 @@ _MORE: Final[Mapping[str, tuple[str, str]]] = {
     "throttle_thermal_s": ("rlvr.throttle.reason", "thermal"),
     "ecc_errors": ("error.type", "uncorrected"),
 }
-"""What tells counters apart that are one metric."""
+"""What distinguishes counters of the same metric."""
 
 _STATE: Final = {"system.memory.usage": ("system.memory.state", "used")}
-"""What tells the series of a metric from others of it, which are not read."""
+"""What distinguishes the series of a metric from others of it, which are not read."""
 
 _UNITS: Final = {"hw.errors": "{error}"}
 _UP_AND_DOWN: Final = frozenset({"hw.gpu.memory.usage", "system.memory.usage"})
@@ -67,7 +121,7 @@ _MEANINGS: Final = {
     "hw.gpu.memory.usage": "memory of the GPU in use, of all processes together",
     "system.memory.usage": "memory of the host in use, of all processes together",
     "system.disk.io": "bytes read from and written to disks of the host",
-    "system.network.io": "bytes sent and received by the host, loopback left out",
+    "system.network.io": "bytes sent and received by the host, without loopback",
 }
 
 
@@ -111,7 +165,7 @@ SPAN_USE: Final[Mapping[str, tuple[str, Callable[[DeviceUse], float | None]]]] =
         lambda use: use.maximum("memory_b"),
     ),
 }
-"""Attributes of a span whose process works on one GPU alone, with what they tell."""
+"""Attributes of a span whose process works on one GPU alone, with their meaning."""
 
 DEVICE_ATTRIBUTES: Final = (
     "disk.io.direction", "error.type", "host.name", "hw.id", "hw.model", "hw.parent", "hw.type",
@@ -121,7 +175,7 @@ DEVICE_ATTRIBUTES: Final = (
 
 
 def use_of_spans(trace: Trace) -> Use:
-    """What the GPU of a process did during a span, by process, begin and end, ns.
+    """What the GPU of a process did during a span, by process, start and end, ns.
 
     Nothing where a process works on several GPUs or shares its own: a device is never divided; and
     no counter that was read too seldom for so short a span.
@@ -150,7 +204,7 @@ def use_of_spans(trace: Trace) -> Use:
 
 @dataclass(slots=True)
 class _Told:
-    """How far one pace of a device was told of.
+    """How far the points of a pace of a device have come.
 
     Attributes:
         first_ns: Its first reading.
@@ -168,12 +222,12 @@ class _Told:
 class DeviceUnits:
     """Points of every device: of each 15 s the mean of what holds, and how far what counts up came.
 
-    What was not read is in no point; a counter that went on meanwhile is told of once it is known
-    again. Goes on where it was, with more of the readings: each window needs those around it only.
+    What was not read is in no point; a counter that went on meanwhile is in the point where
+    it is known again. Goes on where it was, with more of the readings: each window needs those around it only.
     """
 
     def __init__(self, temporality: Temporality, periods: int | None = None) -> None:
-        """Have told nothing yet.
+        """Start without points.
 
         Args:
             temporality: Of the points.
@@ -231,7 +285,7 @@ def _points(
     totals: dict[str, Total],
     temporality: Temporality,
 ) -> Iterator[Point]:
-    """Points at the end of a window; ``times``: first reading, begin and end of the window."""
+    """Points at the end of a window; ``times``: first reading, start and end of the window."""
     first, start, end = times
     of_host = device.facts.kind == "host"
     uses = device.over(start, end).counters

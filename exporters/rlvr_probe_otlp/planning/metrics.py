@@ -33,7 +33,7 @@ Histograms = Literal["exponential", "explicit"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its name, unit and kind as they go out, and what it tells."""
+    """One metric: its name, unit and kind as they go out, and its meaning."""
 
     name: str
     unit: str
@@ -79,7 +79,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("rlvr.faults", "{fault}", "sum", "errors inside the probe"),
     Metric("rlvr.spans.open", "{span}", "updown", "spans that had not ended"),
 )  # fmt: skip
-"""Every metric that is made of what a training did."""
+"""Every metric of what a run did."""
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -88,7 +88,7 @@ _Key = tuple[str, tuple[tuple[str, Value], ...]]
 
 
 class Meter:
-    """Counts up over a run and tells what changed.
+    """Counts up over a run and reports what changed.
 
     Attributes:
         temporality: ``cumulative``: points count from the start of the run; ``delta``: from the
@@ -101,7 +101,7 @@ class Meter:
         temporality: Temporality = "cumulative",
         histograms: Histograms = "exponential",
     ) -> None:
-        """Begin at ``start_ns`` since 1970."""
+        """Start at ``start_ns`` since 1970."""
         self._explicit = histograms == "explicit"
         self.temporality: Temporality = temporality
         self._start_ns = self._last_ns = start_ns
@@ -266,7 +266,7 @@ def count_losses(meter: Meter, trace: Trace) -> None:
 def count_missing(meter: Meter, lost: Mapping[str, int], faults: int) -> None:
     """Count rows that are missing, by reason, and errors inside the probe.
 
-    That there are none is said too, by a 0 without a reason: no series means that nobody counted.
+    None is a 0 without a reason: a missing series means that nothing was counted.
     """
     meter.count("rlvr.lost", 0)
     for reason, rows in sorted(lost.items()):

@@ -98,10 +98,10 @@ OWN: Final[Mapping[str, str]] = {
     " no other stage, so that durations of a rank can be summed by it",
     "rlvr.stage": "what the recording calls the stage",
     "rlvr.attempt": "number of the launch of the job, as `show` counts them",
-    "rlvr.life": "how often the processes had begun this session before",
+    "rlvr.life": "how often the processes had started this session before",
     "rlvr.step.done": "whether every rank finished the step",
-    "rlvr.step.wall_s": "from its beginning on the first rank to its end on the last one; what was"
-    " fetched or evaluated for it before it began is in its trace too",
+    "rlvr.step.wall_s": "from its start on the first rank to its end on the last one; what was"
+    " fetched or evaluated for it before that is in its trace too",
     "rlvr.step.superseded": "a later attempt resumed from before it",
     "rlvr.ranks": "ranks that should have done the step",
     "rlvr.ranks.done": "ranks that finished it",
@@ -123,7 +123,7 @@ OWN: Final[Mapping[str, str]] = {
     "rlvr.engine.replica": "rollout engine that served it",
     "rlvr.policy.version.start": "steps that the oldest weights had done which it saw",
     "rlvr.policy.version.end": "steps that the newest weights had done which it saw",
-    "rlvr.finish_reason": "length if the cap cut it, else stop; of a turn, what its engine told",
+    "rlvr.finish_reason": "length if the cap cut it, else stop; of a turn, as its engine says",
     "rlvr.queue_s": "of a turn: from when its engine had it until it was first scheduled",
     "rlvr.prefill_s": "from then to its first token",
     "rlvr.decode_s": "from its first token to its end",
@@ -166,7 +166,7 @@ _LIST = 64
 
 
 def allowed(value: object) -> Value | None:
-    """``value`` as it may go out; None if it may not: no number, or of a kind not known here."""
+    """``value`` as it may go out; None if it may not: not a number, or of an unknown kind."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_TEXT])
     if isinstance(value, bool):

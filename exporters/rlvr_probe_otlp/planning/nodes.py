@@ -1,15 +1,22 @@
-"""Spans of a recording on their way into a trace: parents found, bounded, under one root."""
+"""Spans of a recording on their way into a trace: parents found, bounded, under one root.
+
+Viewers fail on traces of tens of thousands of spans.
+
+NeMo-RL sums durations by ``rl.bucket``:
+https://github.com/NVIDIA-NeMo/RL/blob/main/nemo_rl/telemetry/instrumentation.py. Only a stage that
+holds no other stage has one, so that no time of a rank is summed twice: an evaluation has one where
+nothing is known of what it is made of. Work on single trajectories overlaps itself, and has none.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeVar
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan, Rpc, Span
-from rlvr_probe_otlp.planning.bounding import Placed, keep_longest, without_loops
-from rlvr_probe_otlp.planning.buckets import bucket_of
 from rlvr_probe_otlp.planning.context import Context
 from rlvr_probe_otlp.planning.names import (
     DIED,
@@ -20,6 +27,7 @@ from rlvr_probe_otlp.planning.names import (
     error_type,
 )
 from rlvr_probe_otlp.planning.telemetry import (
+    ERROR,
     Attributes,
     Kind,
     Link,
@@ -29,13 +37,118 @@ from rlvr_probe_otlp.planning.telemetry import (
 )
 from rlvr_probe_otlp.planning.viewing import seen, title
 
-__all__ = ["Key", "Node", "Root", "Use", "node_of", "nothing_used", "plan_trace", "unfinished_node"]
+__all__ = [
+    "BUCKET",
+    "Key",
+    "Node",
+    "Placed",
+    "Root",
+    "Use",
+    "bucket_of",
+    "keep_longest",
+    "node_of",
+    "nothing_used",
+    "plan_trace",
+    "unfinished_node",
+    "without_loops",
+]
+
+
+BUCKET: Final = "rl.bucket"
+
+_PRODUCTIVE: Final = frozenset(
+    name.name for name in (names.ROLLOUT, names.REWARD, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
+)
+
+
+def bucket_of(stage: Attributes, *, superseded: bool) -> Mapping[str, str]:
+    """The attribute of a span, from its others; none outside of a stage.
+
+    Args:
+        stage: Attributes of the span, which holds no stage.
+        superseded: A later attempt resumed from before its step: its weights were thrown away.
+    """
+    name = stage.get("rlvr.stage")
+    if name is None:
+        return {}
+    if name == names.WAIT.name:
+        return {BUCKET: "idle"}
+    if superseded or ERROR in stage:
+        return {BUCKET: "wasted"}
+    evaluated = stage.get("rlvr.mode") == "eval"
+    return {BUCKET: "productive" if name in _PRODUCTIVE and not evaluated else "overhead"}
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[_Key]):
+    """A span as far as bounding looks at it: times, ns, and the key of its parent."""
+
+    start_ns: int
+    end_ns: int
+    parent: _Key | None
+
+
+def without_loops(spans: Mapping[_Key, Placed[_Key]]) -> dict[_Key, _Key | None]:
+    """The parent of each span, None where it is not among ``spans`` or would be its own ancestor.
+
+    Args:
+        spans: In an order that is the same for the same spans.
+    """
+    parents = dict[_Key, _Key | None]()
+    for key, span in spans.items():
+        parents[key] = span.parent if span.parent in spans else None
+    sound = set[_Key]()
+    for key in spans:
+        path, at = list[_Key](), key
+        seen = set[_Key]()
+        while at not in sound:
+            path.append(at)
+            seen.add(at)
+            above = parents[at]
+            if above is None:
+                break
+            if above in seen:
+                parents[at] = None
+                break
+            at = above
+        sound.update(path)
+    return parents
+
+
+def keep_longest(
+    spans: Mapping[_Key, Placed[_Key]], parents: Mapping[_Key, _Key | None], limit: int
+) -> set[_Key]:
+    """The keys of at most ``limit`` spans: the longest, each with everything around it.
+
+    Args:
+        spans: In an order that is the same for the same spans; it decides between equals.
+        parents: From :func:`without_loops`.
+        limit: How many may be kept.
+    """
+    if len(spans) <= limit:
+        return set(spans)
+    kept = set[_Key]()
+    for key in sorted(spans, key=lambda span: spans[span].start_ns - spans[span].end_ns):
+        chain, at = list[_Key](), key
+        while at not in kept:
+            chain.append(at)
+            above = parents[at]
+            if above is None:
+                break
+            at = above
+        if len(kept) + len(chain) <= limit:
+            kept.update(chain)
+    return kept
+
 
 Key = tuple[int, int]
 """Process and number of a recorded span."""
 
 Use = Callable[[int, int, int], Attributes]
-"""What devices did during a span: by process, begin and end, ns."""
+"""What devices did during a span: by process, start and end, ns."""
 
 
 def nothing_used(process: int, start_ns: int, end_ns: int) -> Attributes:

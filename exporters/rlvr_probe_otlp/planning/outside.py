@@ -34,14 +34,14 @@ class Beside:
 
 
 def place_of(step: Step) -> _Place:
-    """What tells a step from every other one of the run."""
+    """What distinguishes a step from every other of the run."""
     return step.attempt, step.session, step.life, step.number
 
 
 def place(trace: Trace) -> Beside:
     """Put the user's spans, spans without a step and those never ended where they were.
 
-    A span lies in the step that it begins in. What was open when a process died ends when that was
+    A span lies in the step that it starts in. What was open when a process died ends when that was
     last seen.
     """
     found = Beside()

@@ -1,17 +1,20 @@
-"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace."""
+"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace.
+
+As a JSON document it is written piece by piece: a long run has more of it than memory.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts
 from rlvr_probe_otlp.planning.choice import Choice
-from rlvr_probe_otlp.planning.context import Context, Limits
+from rlvr_probe_otlp.planning.context import Context, Limits, span_id
 from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
 from rlvr_probe_otlp.planning.exemplars import with_exemplars
-from rlvr_probe_otlp.planning.identifiers import span_id
 from rlvr_probe_otlp.planning.metrics import (
     Histograms,
     Meter,
@@ -21,12 +24,14 @@ from rlvr_probe_otlp.planning.metrics import (
 )
 from rlvr_probe_otlp.planning.nodes import Node
 from rlvr_probe_otlp.planning.outside import Beside, place, place_of, plan_outside
+from rlvr_probe_otlp.planning.resources import process_resources, run_resource
 from rlvr_probe_otlp.planning.steps import extent_of, plan_step
 from rlvr_probe_otlp.planning.telemetry import PlannedTrace, Unit
 from rlvr_probe_otlp.planning.trajectories import link_to, plan_trajectories
-from rlvr_probe_otlp.planning.values import fingerprint
+from rlvr_probe_otlp.planning.values import fingerprint, line, unit_value
 
-__all__ = ["Plan"]
+__all__ = ["SCHEMA_VERSION", "Plan", "document"]
+
 
 _LATEST_NS: Final = 1 << 62
 
@@ -79,7 +84,7 @@ class Plan:
 
     @property
     def unclear(self) -> int:
-        """Open spans that are left out: whether their process still runs cannot be told here."""
+        """Open spans that are omitted: whether their process still runs is unknown here."""
         return self._beside.unclear
 
     def units(self) -> Iterator[Unit]:
@@ -127,7 +132,7 @@ class Plan:
         return Unit(context.step(step)[1], title, self._content(step, traces), traces, points)
 
     def _content(self, step: Step, traces: Sequence[PlannedTrace]) -> str:
-        """What tells a step from what it was: its trace, and how much is known of its trajectories.
+        """What changes with a step: its trace, and how much is known of its trajectories.
 
         Not which of them are kept: that follows from the limits, and from the steps before.
         """
@@ -152,3 +157,28 @@ class Plan:
     def _of(self, step: Step) -> Sequence[Node]:
         beside: Beside = self._beside
         return beside.of_step.get(place_of(step), ())
+
+
+SCHEMA_VERSION = 1
+
+
+def document(plan: Plan) -> Iterator[str]:
+    """Lines of one JSON object; the same plan gives the same bytes."""
+    keys = plan.context.keys
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "run": plan.context.run,
+        "resource": run_resource(plan.trace),
+        "processes": dict(zip(keys, process_resources(plan.trace), strict=True)),
+        "steps_going_on": plan.waiting,
+        "open_spans_unclear": plan.unclear,
+    }
+    lines = [f"{json.dumps(name)}: {line(value)}," for name, value in head.items()]
+    yield "{"
+    yield from lines
+    yield '"units": ['
+    before = ""
+    for unit in plan.units():
+        yield f"{before}{line(unit_value(unit, keys))}"
+        before = ","
+    yield "]}"

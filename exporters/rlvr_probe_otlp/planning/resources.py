@@ -8,9 +8,7 @@ from typing import Final
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, Process, Trace
-from rlvr_probe_otlp.planning.context import sender_of
-from rlvr_probe_otlp.planning.facts import facts_of
-from rlvr_probe_otlp.planning.identifiers import node_id
+from rlvr_probe_otlp.planning.context import facts_of, node_id, sender_of
 from rlvr_probe_otlp.planning.names import VERSION, allowed
 from rlvr_probe_otlp.planning.telemetry import Attributes, Value
 

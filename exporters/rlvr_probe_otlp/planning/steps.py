@@ -20,7 +20,7 @@ _WHOLE = SPANS[names.STEP.name]
 
 
 def extent_of(step: Step, more: Iterable[Node] = ()) -> tuple[int, int] | None:
-    """When the step began and ended, ns: as its ranks say, else by all that is known of it."""
+    """When the step started and ended, ns: as its ranks say, else by all that is known of it."""
     own = [(span.start_ns, span.end_ns) for span in step.spans if span.name == names.STEP.name]
     if not own:
         own = [(span.start_ns, span.end_ns) for span in step.spans]
@@ -44,7 +44,7 @@ def plan_step(
 ) -> PlannedTrace | None:
     """The trace of a step; None if nothing of it has a time.
 
-    Of one rank, the root is its step, if nothing of the trace begins before: prompts may be
+    Of one rank, the root is its step, if nothing of the trace starts before: prompts may be
     fetched, and a model evaluated, between two steps. Of several, it lasts to the last of them.
 
     Args:

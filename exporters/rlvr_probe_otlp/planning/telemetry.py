@@ -150,7 +150,7 @@ class Unit:
     Attributes:
         key: Names it in every plan of the run.
         title: For people.
-        content: Tells its traces from what they were before, when less of the recording was there.
+        content: Changes with its traces, which were less while less of the recording was there.
     """
 
     key: str

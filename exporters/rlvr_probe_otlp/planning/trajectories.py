@@ -9,9 +9,9 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
 from rlvr_probe.model.turns import ToolCall, Turn
-from rlvr_probe_otlp.planning.bounding import Placed, keep_longest
 from rlvr_probe_otlp.planning.context import Context
 from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
+from rlvr_probe_otlp.planning.nodes import Placed, keep_longest
 from rlvr_probe_otlp.planning.telemetry import (
     Attributes,
     Kind,

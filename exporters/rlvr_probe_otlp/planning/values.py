@@ -1,4 +1,4 @@
-"""Parts of a plan as JSON values, to print them and to tell whether they changed."""
+"""Parts of a plan as JSON values, to print them and to see whether they changed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["digest", "fingerprint", "line", "unit_value"]
 
 
 def line(value: Any) -> str:
-    """JSON without a break; what is no number in JSON is a mistake."""
+    """JSON without a break; NaN and infinity are mistakes."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def digest(points: Sequence[Point]) -> str:
-    """Tells points from others; not the spans that they point to, which follow from the limits."""
+    """Distinguishes points; not by the spans that they point to, which follow from the limits."""
     return _digest([_point(point) for point in points])
 
 
 def fingerprint(trace: PlannedTrace | None, keys: Sequence[str], more: object) -> str:
-    """Tells a trace from what it was before, links left out: later ones change those of earlier.
+    """Changes with a trace, but for its links: later traces change those of earlier ones.
 
     Args:
         trace: The trace of a step, if it has one.

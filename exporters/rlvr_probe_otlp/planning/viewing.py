@@ -59,7 +59,7 @@ OF_TRAJECTORY: Final[tuple[_Words, _Words]] = (
 
 
 def title(name: str, attributes: Attributes) -> str:
-    """The name of a span with what tells it from others of that name: ``rl.reward math``."""
+    """The name of a span with what distinguishes it from its namesakes: ``rl.reward math``."""
     if attributes.get("rlvr.stage") == names.UPDATE_CRITIC.name:
         return f"{name} critic"
     known = _TOLD_APART_BY.get(name)

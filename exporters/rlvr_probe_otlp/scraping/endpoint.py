@@ -37,17 +37,17 @@ _PATIENCE_S: Final = 60.0
 _FOREVER: Final = 1 << 62
 _OPEN: Final = frozenset({"rlvr.spans.open"})
 _UNJOINED: Final = "unjoined"
-"""How reasons begin that are about rows which belong together."""
+"""How reasons start that are about rows which belong together."""
 
 
 class Endpoint:
     """A :class:`~rlvr_probe.exporter.LiveSession` that shows what was counted so far.
 
-    It begins with the run from its beginning each time it is started anew. It shows nothing before
+    It reads the run from its start each time it is started anew. It shows nothing before
     it has come as far as it was then, so that no counter is seen to go back.
 
     Attributes:
-        faults: None: whoever asks is answered.
+        faults: None: every scrape is answered.
     """
 
     faults: Mapping[str, int] = MappingProxyType({})
@@ -139,7 +139,7 @@ class Endpoint:
     def _losses(self, window: Trace) -> Sequence[Point]:
         """What is missing, as its processes say, and what is open now.
 
-        What a reader could not join is left out: in a window the other half may be what is absent.
+        What a reader could not join is omitted: in a window the other half may be what is absent.
         """
         for process in window.processes:
             for reason, rows in process.lost.items():

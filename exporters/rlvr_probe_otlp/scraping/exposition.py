@@ -68,7 +68,7 @@ class Board:
     """
 
     def __init__(self, labels: Attributes) -> None:
-        """Begin empty; ``labels`` are added to every series."""
+        """Start empty; ``labels`` are added to every series."""
         self._labels = dict(labels)
         self._points = dict[tuple[str, str], Point]()
 

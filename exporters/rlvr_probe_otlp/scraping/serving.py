@@ -1,4 +1,4 @@
-"""Serves one page over HTTP, to whoever may connect; nothing that is sent to it is used."""
+"""Serves one page over HTTP, to every client that may connect; requests are not used."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from rlvr_probe_otlp import OTLPExporter
 from rlvr_probe_otlp.planning.context import Limits
-from rlvr_probe_otlp.planning.document import document
-from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.plan import Plan, document
 from rlvr_probe_otlp.planning.telemetry import PlannedSpan, PlannedTrace
 
 from rlvr_probe.model import names

@@ -20,7 +20,7 @@ from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.tests.collector import GONE, Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import MADE
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, received
-from rlvr_probe_otlp.wire import sending
+from rlvr_probe_otlp.wire import transport
 from rlvr_probe_otlp.wire.offsets import FILE
 
 from rlvr_probe import cli
@@ -43,7 +43,7 @@ LONG_S = 120.0
 @pytest.fixture(autouse=True)
 def environment(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is refused is not tried again within one request.
-    monkeypatch.setattr(sending, "_FIRST_S", 1_000.0)
+    monkeypatch.setattr(transport, "_FIRST_S", 1_000.0)
     monkeypatch.setattr(live, "_LOOK_S", 0.02)
     monkeypatch.setattr(live, "_LONGEST_WAIT_S", 0.1)
     # Between two rounds of a recording nobody flushes, for however long a busy machine takes.

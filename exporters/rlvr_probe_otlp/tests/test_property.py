@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp.planning import devices, metrics, names
-from rlvr_probe_otlp.planning.bounding import Placed, keep_longest, without_loops
+from rlvr_probe_otlp.planning.nodes import Placed, keep_longest, without_loops
 from rlvr_probe_otlp.tests.recordings import MADE, Limits, planned, read, text, traces
 
 from rlvr_probe.model.trace import Trace

@@ -16,7 +16,7 @@ from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.tests.collector import EACH_PROTOCOL, Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import read
 from rlvr_probe_otlp.tests.test_sending import check_all_there, expected, export
-from rlvr_probe_otlp.wire import sending
+from rlvr_probe_otlp.wire import transport
 from rlvr_probe_otlp.wire.answers import Verdict, of_grpc, of_http, seconds_of
 
 from rlvr_probe import cli
@@ -33,7 +33,7 @@ LATER = 1 << 62
 @pytest.fixture(autouse=True)
 def environment(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is refused is not tried again within one request.
-    monkeypatch.setattr(sending, "_FIRST_S", 1_000.0)
+    monkeypatch.setattr(transport, "_FIRST_S", 1_000.0)
 
 
 def spans_of(request: Any) -> list[Any]:

@@ -25,7 +25,7 @@ class Verdict(Enum):
     DENIED = "denied"
     """Not with these credentials: ask again, some time."""
     NOWHERE = "nowhere"
-    """Nobody takes this signal at that address: what is sent is not the reason."""
+    """The address does not take this signal: what is sent is not the reason."""
     TOO_LARGE = "too_large"
     """Not so much at once."""
     REJECTED = "rejected"
@@ -52,7 +52,7 @@ class Answer:
     rejected: int = 0
 
     def without(self, secrets: Iterable[str]) -> Answer:
-        """The same without what nobody may read: a collector can repeat what it was sent."""
+        """The same without secrets: a collector can repeat what it was sent."""
         said = self.said
         for secret in sorted(secrets, key=len, reverse=True):
             said = said.replace(secret, "***")
@@ -75,7 +75,7 @@ _GRPC: Final = {
 }  # fmt: skip
 _MEANINGS: Final = {
     Verdict.DENIED: "the credentials are refused (OTEL_EXPORTER_OTLP_HEADERS)",
-    Verdict.NOWHERE: "nobody takes this signal there",
+    Verdict.NOWHERE: "the collector does not take this signal",
     Verdict.TOO_LARGE: "too large",
 }
 

@@ -34,7 +34,7 @@ _NAMED: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):\S+")
 """Addresses in gRPC's own way."""
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s/@:\[\]]+):[0-9]{1,5}")
 _NO_URL: Final = (
-    "the endpoint is no URL; expected one like http://localhost:4318, or with --protocol grpc"
+    "the endpoint is not a URL; expected one like http://localhost:4318, or with --protocol grpc"
     " http://localhost:4317"
 )
 
@@ -78,7 +78,7 @@ class Destination:
 
     @property
     def key(self) -> str:
-        """Tells it from other ones without saying where it is."""
+        """Distinguishes it from others without saying where it is."""
         text = f"{self.signal}\0{self.endpoint}".encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=8).hexdigest()
 
@@ -188,7 +188,7 @@ def _headers(variable: str, text: str, key: re.Pattern[str]) -> dict[str, str]:
         name, value = unquote(name.strip()).lower(), unquote(value.strip())
         if not equals or not key.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ConfigError(
-                f"{variable}: entry {number} is no header; expected NAME=VALUE, separated by"
+                f"{variable}: entry {number} is not a header; expected NAME=VALUE, separated by"
                 " commas, in ASCII or percent-encoded"
             )
         found[name] = value
@@ -214,7 +214,7 @@ def _check_tls(destination: Destination) -> None:
             context.load_verify_locations(destination.certificate)
         what = "CLIENT_CERTIFICATE or _CLIENT_KEY"
         if destination.client_certificate is not None:
-            # Nobody is asked for a password: there may be nobody.
+            # Never prompt for a password: the job may run unattended.
             context.load_cert_chain(
                 destination.client_certificate, destination.client_key, password=lambda: ""
             )

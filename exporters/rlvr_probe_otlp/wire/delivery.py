@@ -12,7 +12,7 @@ from rlvr_probe_otlp.wire.connection import Destination
 from rlvr_probe_otlp.wire.encoding import Encoder
 from rlvr_probe_otlp.wire.lane import Lane
 from rlvr_probe_otlp.wire.offsets import Offsets
-from rlvr_probe_otlp.wire.sending import Sender, quiet
+from rlvr_probe_otlp.wire.transport import Sender, quiet
 
 __all__ = ["complaint", "deliver", "send"]
 
@@ -72,8 +72,8 @@ def deliver(
         yield f"  {plan.waiting:,} steps are going on: repeat the command when they are over"
     if plan.unclear:
         yield (
-            f"  {plan.unclear:,} open spans were left out: whether their process runs cannot be"
-            " told here"
+            f"  {plan.unclear:,} open spans were omitted: whether their process runs is"
+            " unknown here"
         )
     found = [*map(complaint, lanes), *map(_rejection, lanes)]
     if any(found):

@@ -1,4 +1,4 @@
-"""A plan in the types of the OpenTelemetry SDK; with ``sending``, all that imports it."""
+"""A plan in the types of the OpenTelemetry SDK; with ``transport``, all that imports it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 class Encoder:
     """Makes what the SDK's exporters send.
 
-    A provider of our own tells which traces OTEL_TRACES_SAMPLER keeps; that of an application is
+    A provider of our own decides which traces OTEL_TRACES_SAMPLER keeps; that of an application is
     never touched. OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME win over what the recording says;
     OTEL_EXPERIMENTAL_RESOURCE_DETECTORS would describe this machine, not that of the training.
 
@@ -78,7 +78,7 @@ class Encoder:
         Args:
             trace: The run, or a window of it.
             temporality: Of its metrics.
-            exemplars: Whether points tell of spans that are sent.
+            exemplars: Whether points refer to spans that are sent.
         """
         self._exemplars = exemplars and _EXEMPLAR is not None
         given = OTELResourceDetector().detect()
@@ -158,7 +158,7 @@ class Encoder:
         return Metric(name, self._meanings.get(name, ""), points[0].unit, data)
 
     def _pointing(self, point: Point) -> Mapping[str, Any]:
-        """The spans that a point tells of, where they are sent."""
+        """The spans that a point refers to, where they are sent."""
         found = [
             exemplar
             for exemplar in point.exemplars

@@ -16,7 +16,7 @@ from rlvr_probe_otlp.wire.answers import Answer, Verdict
 from rlvr_probe_otlp.wire.connection import Destination
 from rlvr_probe_otlp.wire.encoding import Encoder
 from rlvr_probe_otlp.wire.offsets import Offsets
-from rlvr_probe_otlp.wire.sending import Sender
+from rlvr_probe_otlp.wire.transport import Sender
 
 __all__ = ["Lane"]
 
@@ -78,7 +78,7 @@ class Lane:
         items: Spans or points that were taken now.
         given_up: Units of which something was refused for good, now.
         rejected: Spans and points that were refused for good now, by why.
-        known: The same, of units that are left out because that was before.
+        known: The same, of units that are skipped because that was before.
         messages: What the collector said of what it did not take, or while it took it, for people.
     """
 

@@ -166,7 +166,7 @@ def opened(
     try:
         # A pipe would block, and some devices never end.
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ProbeError(f"{path.name} is no file; give another one with --state FILE")
+            raise ProbeError(f"{path.name} is not a file; give another one with --state FILE")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,27 +1,38 @@
 """Connections to a collector, over HTTP and gRPC, that say what became of each request.
 
+A request is sent again where that may help.
+
 The exporters of the SDK keep that to themselves, and what they do of the rest differs by release.
 """
 
 from __future__ import annotations
 
 import gzip
+import logging
+import random
 import ssl
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Final, Protocol
 
 import requests
+from google.protobuf.message import EncodeError
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from requests.auth import AuthBase
 
+from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point
 from rlvr_probe_otlp.wire.answers import Answer, Verdict, of_grpc, of_http, seconds_of
 from rlvr_probe_otlp.wire.connection import GRPC, Destination
+from rlvr_probe_otlp.wire.encoding import Encoder
 
-__all__ = ["Request", "Transport", "transport"]
+__all__ = ["Request", "Sender", "Transport", "quiet", "transport"]
+
 
 Request = traces.ExportTraceServiceRequest | metrics.ExportMetricsServiceRequest
 
@@ -251,3 +262,66 @@ def _retry(call: Any) -> float | None:
 def _seconds(info: Any) -> float | None:
     delay = info.retry_delay
     return seconds_of(str(max(0, delay.seconds + round(delay.nanos / 1e9))), 0.0)
+
+
+_FIRST_S: Final = 1.0
+_LEAST_S: Final = 0.1
+"""Between two requests, whatever a collector asks for, s."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what OpenTelemetry logs from log handlers of this process."""
+    logger, nobody = logging.getLogger("opentelemetry"), logging.NullHandler()
+    propagated = logger.propagate
+    logger.addHandler(nobody)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(nobody)
+        logger.propagate = propagated
+
+
+class Sender:
+    """A connection to a collector for one signal."""
+
+    def __init__(self, destination: Destination, encoder: Encoder) -> None:
+        """Connect later.
+
+        Raises:
+            ImportError: The library for its protocol is not installed.
+        """
+        self._timeout_s = destination.timeout_s
+        self._secrets = destination.secrets
+        self._encoder = encoder
+        self._transport = transport(destination)
+
+    def send(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> Answer:
+        """What the collector says to one request with what is of its signal.
+
+        It is asked again for as long as OTEL_EXPORTER_OTLP_TIMEOUT says (10 s), where that may
+        help.
+        """
+        try:
+            request: Request = self._encoded(spans, points)
+        except (EncodeError, OverflowError, TypeError, ValueError) as error:
+            return Answer(Verdict.REJECTED, "no_encoding", f"no encoding ({type(error).__name__})")
+        until_s, pause_s = time.monotonic() + self._timeout_s, _FIRST_S
+        while True:
+            left_s = until_s - time.monotonic()
+            answer = self._transport.post(request, max(0.001, left_s)).without(self._secrets)
+            wait_s = pause_s * random.uniform(0.8, 1.2) if answer.wait_s is None else answer.wait_s
+            wait_s, pause_s = max(wait_s, _LEAST_S), 2 * pause_s
+            if answer.verdict is not Verdict.LATER or time.monotonic() + wait_s >= until_s:
+                return answer
+            time.sleep(wait_s)
+
+    def _encoded(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> Request:
+        if spans:
+            return encode_spans([self._encoder.span(span) for span in spans])
+        return encode_metrics(self._encoder.metrics(points))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()

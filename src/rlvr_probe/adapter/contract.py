@@ -65,7 +65,7 @@ class HookPoint:
         when: Record only if true. Asked before the call; false leaves it entirely alone.
         optional: True if a release may lack this function without a warning.
         parameters: Names that ``before``, ``read`` or ``after`` expect the function's first
-            parameters to have, self left out. A release where they differ is one that the adapter
+            parameters to have, without self. A release where they differ is one that the adapter
             does not know; nothing is checked at the call.
         arguments: Keyword arguments that the function is called with besides the caller's, and
             instead of those of the same name. The only way in which an adapter alters a call: to
@@ -102,7 +102,7 @@ class Probe(Protocol):
     def instrument(self, instance: object, points: Sequence[HookPoint]) -> int:
         """Hook methods by name on the class in the MRO of ``instance`` that defines each.
 
-        ``instance`` may also be a class, of which there need be no object yet. Once per class:
+        ``instance`` may also be a class, which need not have an object yet. Once per class:
         later instances of the same class are already hooked. A call that reaches a hooked method
         again through ``super()`` on the same object is not recorded twice.
 

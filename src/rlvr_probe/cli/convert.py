@@ -93,7 +93,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _left_out(items: Sequence[LeftOut]) -> list[str]:
-    """One line per kind of thing left out, with how often and how many trajectories."""
+    """One line per kind of thing omitted, with how often and how many trajectories."""
     from rlvr_probe.workload.notes import REASONS
 
     times, rows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()

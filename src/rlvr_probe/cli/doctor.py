@@ -1,4 +1,4 @@
-"""``rlvr-probe doctor``: whether a training in this Python would be recorded whole."""
+"""``rlvr-probe doctor``: whether a run in this Python would be recorded whole."""
 
 from __future__ import annotations
 

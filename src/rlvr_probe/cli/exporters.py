@@ -101,7 +101,7 @@ def _installed() -> dict[str, list[EntryPoint]]:
 
 
 def _load(name: str, found: dict[str, list[EntryPoint]]) -> object:
-    # One distribution that is on the path twice is no clash.
+    # One distribution that is on the path twice does not clash.
     points = {point.value: point for point in found.get(name, ())}
     if not points:
         known = ", ".join(sorted(found)) or "none: is rlvr-probe installed, or only on the path?"

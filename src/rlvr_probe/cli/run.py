@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
         print(f"rlvr-probe run: error: {error}", file=sys.stderr)
         return USAGE
     if sys.stdout is None:
-        # Closed by whoever started us. What ends every command flushes it.
+        # Closed by the process that started us. What ends every command flushes it.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for good
     return status
 

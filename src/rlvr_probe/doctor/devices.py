@@ -1,4 +1,4 @@
-"""Which devices the sidecar would read here, and which counters they cannot tell."""
+"""Which devices the sidecar would read here, and which counters they lack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DeviceFinding:
         driver: Version of its driver.
         part: It is a part of a GPU (MIG).
         memory_limit_b: Memory that it has, bytes; None if it does not say.
-        absent: Counters that it cannot tell, each with the reason.
+        absent: Counters that it lacks, each with the reason.
     """
 
     kind: str

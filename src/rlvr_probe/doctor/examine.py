@@ -70,7 +70,7 @@ def examine(
     """Examine this Python.
 
     Args:
-        environ: Environment that a training would have; default that of this process.
+        environ: Environment that a run would have; default that of this process.
         out: Folder of recordings, as for ``rlvr-probe run --out``.
         patience_s: How long child processes and the file system may take to answer, seconds.
     """

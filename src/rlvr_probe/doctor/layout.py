@@ -50,7 +50,7 @@ def lay_out(found: Examination, *, width: int = 100, marks: bool = True) -> list
 
 
 def _but(found: Examination) -> str:
-    """What a run that begins well may come to miss."""
+    """What a run that starts well may come to miss."""
     budget_b = found.settings.values.get("budget_b")
     rooms = () if found.storage is None else found.storage.rooms
     short = isinstance(budget_b, int) and any(
@@ -154,7 +154,7 @@ def _counted(names: Sequence[str]) -> str:
 
 
 def _counters(devices: Sequence[DeviceFinding]) -> Iterator[_Item]:
-    """What is read of devices, those that tell the same on one line."""
+    """What is read of devices, those with the same counters on one line."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for device in devices:
         by_reason: dict[str, list[str]] = {}

@@ -20,7 +20,7 @@ from rlvr_probe.doctor.installation import tilde
 __all__ = ["Child", "NoAnswer", "Startup", "ask_startup"]
 
 _MARK = "rlvr-probe-doctor:"
-# The working directory of whoever asks may hold modules of any name.
+# The working directory of the caller may hold modules of any name.
 _PREFACE = "import sys\nsys.path[:] = [path for path in sys.path if path]\n"
 _EPILOGUE = f"\nprint(f'\\n{_MARK}{{answer}}', flush=True)\n"
 _FILE = "rlvr_probe_boot.pth"

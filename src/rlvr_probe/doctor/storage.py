@@ -132,7 +132,7 @@ def _examine(folder: Path, floor_b: int | None) -> Storage:
         refusal = _write(there)
     except OSError as error:
         return Storage(path, reason=error.strerror)
-    # A file system that does not tell has no blocks at all.
+    # A file system of unknown size has no blocks at all.
     size_b = space.f_blocks * space.f_frsize
     reason = None
     if refusal is not None:

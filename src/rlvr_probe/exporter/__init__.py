@@ -132,7 +132,7 @@ class WorkloadExporter(Protocol):
 
 @runtime_checkable
 class WorkloadReader(Protocol):
-    """A workload format that can be read, whoever wrote it.
+    """A workload format that can be read, from any writer.
 
     Attributes:
         name: What messages call it, for example ``polytrace``.
@@ -181,7 +181,7 @@ class TraceExporter(Protocol):
 
         Args:
             trace: One run. It may be going on: what was handed over before is not repeated where
-                the destination can tell.
+                the destination recognizes it.
             folder: The run folder. The only thing an exporter may keep in it is how far it came.
             args: Parsed arguments, those of :meth:`add_arguments` among them.
 
@@ -198,7 +198,7 @@ class LiveSession(Protocol):
     """One run on its way to a destination while it goes on.
 
     It lives in a process of its own beside the training, so it may wait for its destination. If
-    that process is started anew, a new session gets the run from its beginning again.
+    that process is started anew, a new session gets the run from its start again.
     """
 
     @property
@@ -276,7 +276,7 @@ class LiveExporter(Protocol):
         ...
 
     def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
-        """Begin with the run in ``folder``; nothing is sent yet.
+        """Start with the run in ``folder``; nothing is sent yet.
 
         Args:
             folder: The run folder. The only thing an exporter may keep in it is how far it came.

@@ -194,7 +194,7 @@ def _causes(found: Characterization) -> list[Block]:
 
 
 def _facts(found: Characterization) -> Iterable[str]:
-    """What stands out of the chapters, a line each."""
+    """What stands out of the sections, a line each."""
     figures = {
         figure.id: figure
         for chapter in found.chapters
@@ -215,7 +215,7 @@ def _facts(found: Characterization) -> Iterable[str]:
         ("in use", "occupancy.mean", _share),
         ("under a quarter in use for", "occupancy.under_25", _share),
     )
-    # What lengths say is of batches that begin at once, and a bound of calls with a time alone.
+    # What lengths say is of batches that start at once, and a bound of calls with a time alone.
     bounds = (("in use, by lengths, at least", "occupancy.least", _share),)
     alike = (("in use, by lengths alone,", "occupancy.by_lengths", _share),)
     lines = {

@@ -107,7 +107,7 @@ def _gpu_cells(gpu: Mapping[str, Any] | None) -> list[str]:
 
 
 def _about(devices: Mapping[str, Any]) -> list[str]:
-    """What the devices are, and what they cannot tell."""
+    """What the devices are, and which counters they lack."""
     lines = list[str]()
     gpus = [device for device in devices["list"] if device["kind"] == "gpu"]
     if gpus:
@@ -130,7 +130,7 @@ def _about(devices: Mapping[str, Any]) -> list[str]:
 
 
 def _absent(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What GPUs cannot tell, by reason, and of how many that is so where it is not all."""
+    """Counters that GPUs lack, by reason, and of how many where it is not all."""
     alike = Counter[tuple[str, tuple[str, ...]]]()
     for gpu in gpus:
         by_reason = dict[str, list[str]]()
@@ -185,5 +185,5 @@ def _percent(share: float | None) -> str:
 
 
 def _short(uuid: str) -> str:
-    """Enough of a name to tell it from the others of a node."""
+    """Enough of a name to distinguish it from the others of a node."""
     return clean(uuid, 13).rstrip("…-")

@@ -113,7 +113,7 @@ def table(
         title: What it shows.
         headings: One per cell of a row, with ``|`` between them; ``<`` is in front of that of a
             column of texts, others hold numbers.
-        rows: Cells; without any there is no table.
+        rows: Cells; without any, the table is omitted.
         head: Rows to show from the start.
         tail: Rows to show from the end.
         what: What a row is, in the plural, to say how many lie between.

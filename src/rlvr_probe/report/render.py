@@ -98,7 +98,7 @@ def _table(grid: Grid, room: int) -> Table:
             longest = max((len(word) for word in heading.split()), default=0)
             cells = (len(row[place]) for row in grid.rows if len(row) == len(grid.columns))
             heading = "\n".join(textwrap.wrap(heading, max(longest, *cells, 1)))
-        # Folded: of a name that is cut nobody can tell which it is.
+        # Folded: a name that is cut cannot be recognized.
         table.add_column(heading, justify="right" if column.number else "left", overflow="fold")
     for row in grid.rows:
         # Text: a name in a recording may look like markup.

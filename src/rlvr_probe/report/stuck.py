@@ -94,7 +94,7 @@ def lay_out_stuck(
         findings: The most suspicious first.
         standing: How the run as a whole stands.
         stacks: Of threads of this machine.
-        hint: Why there are no stacks, and what helps.
+        hint: Why stacks are missing, and what helps.
     """
     states = (f"{count} {state}" for state, count in standing.states.items())
     blocks: list[Block] = [Line(" · ".join((clean(run, 64), *states)), "title")]

@@ -54,7 +54,7 @@ Ids of figures, and of series with the column behind a colon.
 
 
 def clean(text: object) -> str:
-    """``text`` without what nobody sees: control characters, marks that turn text around."""
+    """``text`` without what is invisible: control characters, marks that turn text around."""
     shown = "".join(
         char if char.isprintable() or char == "\n" else _UNSEEN
         for char in str(text)[: _LONGEST + 1]
