@@ -223,7 +223,8 @@ class DeviceUnits:
     """Points of every device: of each 15 s the mean of what holds, and how far what counts up came.
 
     What was not read is in no point; a counter that went on meanwhile is in the point where
-    it is known again. Goes on where it was, with more of the readings: each window needs those around it only.
+    it is known again. Goes on where it was, with more of the readings: each window needs only those
+    around it.
     """
 
     def __init__(self, temporality: Temporality, periods: int | None = None) -> None:
