@@ -28,23 +28,23 @@ def called(findings: list[Finding]) -> list[Finding]:
     It began there by as much earlier as the call was on its way: for so long only who waits for it
     would be named.
     """
-    made = [one for one in findings if one.verdict == "overdue" and one.inside]
+    made = [finding for finding in findings if finding.verdict == "overdue" and finding.inside]
     return [
-        replace(one, verdict="overdue")
-        if one.verdict in ("open", "unknown", "gone")
-        and not one.inside
-        and any(_is_one_call(one, other) for other in made)
-        else one
-        for one in findings
+        replace(finding, verdict="overdue")
+        if finding.verdict in ("open", "unknown", "gone")
+        and not finding.inside
+        and any(_is_one_call(finding, other) for other in made)
+        else finding
+        for finding in findings
     ]
 
 
-def _is_one_call(one: Finding, other: Finding) -> bool:
+def _is_one_call(finding: Finding, other: Finding) -> bool:
     """Whether both are at the same call, by its method and when they began by wall clocks."""
-    done, made = one.work, other.work
+    done, made = finding.work, other.work
     if done is None or made is None or not done.name == made.name == names.RPC.name:
         return False
-    underway_ns = one.member.wall_ns(done.start_ns) - other.member.wall_ns(made.start_ns)
+    underway_ns = finding.member.wall_ns(done.start_ns) - other.member.wall_ns(made.start_ns)
     return done.detail == made.detail != "" and abs(underway_ns) <= _UNDERWAY_NS
 
 
@@ -54,28 +54,28 @@ def apart(findings: list[Finding]) -> list[Finding]:
     A rank of another role, as that of the model of the reference, is at something else by right.
     """
     at: dict[str, Counter[str | None]] = {}
-    for one in filter(_is_rank, findings):
-        at.setdefault(one.member.role, Counter())[_place(one)] += 1
+    for finding in filter(_is_rank, findings):
+        at.setdefault(finding.member.role, Counter())[_place(finding)] += 1
     waits = dict[str, str | None]()
     for role, places in at.items():
         [(place, count)] = places.most_common(1)
         waits[role] = place if count > places.total() / 2 else None
     return [
-        replace(one, verdict="apart")
-        if _is_rank(one)
-        and waits[one.member.role] not in (None, _place(one))
-        and one.verdict in ("open", "idle", "unknown")
-        else one
-        for one in findings
+        replace(finding, verdict="apart")
+        if _is_rank(finding)
+        and waits[finding.member.role] not in (None, _place(finding))
+        and finding.verdict in ("open", "idle", "unknown")
+        else finding
+        for finding in findings
     ]
 
 
-def _is_rank(one: Finding) -> bool:
-    return one.member.rank is not None and one.member.state == "running"
+def _is_rank(finding: Finding) -> bool:
+    return finding.member.rank is not None and finding.member.state == "running"
 
 
-def _place(one: Finding) -> str | None:
-    return None if one.work is None else one.work.name
+def _place(finding: Finding) -> str | None:
+    return None if finding.work is None else finding.work.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,62 +103,62 @@ def missing(findings: list[Finding]) -> list[Finding]:
     Such a rank has done nothing since another one of its role began the stage that is overdue
     there, and is in none of the same name. Of what one rank may do alone, nobody is missing.
     """
-    ranks = [one for one in findings if one.member.rank is not None]
+    ranks = [finding for finding in findings if finding.member.rank is not None]
     stages = _overdue_stages(ranks)
     found = list[Finding]()
-    for one in findings:
-        if one.member.rank is not None and one.verdict not in ("died", "silent"):
-            own, moved_ns = _names(one), _moved_ns(one) + _UNDERWAY_NS
+    for finding in findings:
+        if finding.member.rank is not None and finding.verdict not in ("died", "silent"):
+            own, moved_ns = _names(finding), _moved_ns(finding) + _UNDERWAY_NS
             ahead = sum(
                 len(begun) - bisect_right(begun, moved_ns)
                 for stage, begun in stages.items()
-                if stage.role == one.member.role and _is_missed(one, own, stage)
+                if stage.role == finding.member.role and _is_missed(finding, own, stage)
             )
             if ahead:
-                verdict: Verdict = "overdue" if one.verdict == "overdue" else "missing"
-                one = replace(one, verdict=verdict, waiting=ahead)
-        found.append(one)
+                verdict: Verdict = "overdue" if finding.verdict == "overdue" else "missing"
+                finding = replace(finding, verdict=verdict, waiting=ahead)
+        found.append(finding)
     return found
 
 
 def _overdue_stages(ranks: Sequence[Finding]) -> dict[_Stage, list[int]]:
     """When ranks began the stages that are overdue there, sorted, by wall clocks."""
-    calls = Counter((one.member.role, _call(one)) for one in ranks)
-    total = Counter(one.member.role for one in ranks)
+    calls = Counter((finding.member.role, _call(finding)) for finding in ranks)
+    total = Counter(finding.member.role for finding in ranks)
     found = dict[_Stage, dict[str, int]]()
-    for one in ranks:
-        path = [work for work in (*reversed(one.inside), one.work) if work is not None]
+    for finding in ranks:
+        path = [work for work in (*reversed(finding.inside), finding.work) if work is not None]
         stage = next((work for work in path if work.name in _STAGES), None)
-        if one.verdict == "overdue" and stage is not None:
-            role = one.member.role
-            common = calls[role, _call(one)] > total[role] / 2
+        if finding.verdict == "overdue" and stage is not None:
+            role = finding.member.role
+            common = calls[role, _call(finding)] > total[role] / 2
             in_step = any(work.name == names.STEP.name for work in path)
-            key = _Stage(role, frozenset(_names(one)), stage.name, in_step, common)
+            key = _Stage(role, frozenset(_names(finding)), stage.name, in_step, common)
             begun = found.setdefault(key, {})
-            begun[one.member.header.process] = one.member.wall_ns(stage.start_ns)
+            begun[finding.member.header.process] = finding.member.wall_ns(stage.start_ns)
     return {stage: sorted(begun.values()) for stage, begun in found.items()}
 
 
-def _is_missed(one: Finding, own: set[str], stage: _Stage) -> bool:
+def _is_missed(finding: Finding, own: set[str], stage: _Stage) -> bool:
     """Whether a rank that is elsewhere is one that this stage waits for."""
     if not own.isdisjoint(stage.names):
         return False
     if stage.name == BETWEEN:
-        return any(work.name == names.STEP.name for work in one.inside)
+        return any(work.name == names.STEP.name for work in finding.inside)
     return stage.common or (stage.in_step and stage.name not in _OF_ONE)
 
 
-def _call(one: Finding) -> tuple[str, str] | None:
-    return None if one.work is None else (one.work.name, one.work.detail)
+def _call(finding: Finding) -> tuple[str, str] | None:
+    return None if finding.work is None else (finding.work.name, finding.work.detail)
 
 
-def _names(one: Finding) -> set[str]:
-    works = one.inside if one.work is None else (one.work, *one.inside)
+def _names(finding: Finding) -> set[str]:
+    works = finding.inside if finding.work is None else (finding.work, *finding.inside)
     return {work.name for work in works} & _STAGES
 
 
-def _moved_ns(one: Finding) -> int:
+def _moved_ns(finding: Finding) -> int:
     """When a rank last began or ended something, by the wall clock of its machine."""
-    member = one.member
+    member = finding.member
     begun = [work.start_ns for work in member.work]
     return member.wall_ns(max(member.last_ns, member.header.mono_ns, *begun))

@@ -93,7 +93,7 @@ class Usual:
     def _in_all(self, key: tuple[str, str]) -> Times:
         found = self._all.get(key)
         if found is None:
-            pasts = [one.past[key] for one in self._members if key in one.past]
+            pasts = [member.past[key] for member in self._members if key in member.past]
             found = self._all[key] = Times.of(pasts) if pasts else NO_TIMES
         return found
 

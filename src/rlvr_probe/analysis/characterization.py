@@ -37,12 +37,12 @@ LEDGER_QUERY: Final = _SQL["ledger"]
 
 @dataclass(frozen=True, slots=True)
 class Characterization:
-    """What is said of a source.
+    """What is known of a source.
 
     Attributes:
         source: Run id, or name of the folder of a workload.
         kind: ``recording`` or ``workload``.
-        facts: Of the training: the row of the table ``run``.
+        facts: Of the run: the row of the table ``run``.
         counts: Steps that were finished, trajectories, groups, tokens; of training alone.
         ledger: None where there are no steps with times.
         unit: What the ledger counts.
@@ -72,8 +72,8 @@ def characterize(
 
     Args:
         tables: Of a recording or a workload.
-        slots: Sequences that one engine decodes at once, where somebody knows.
-        progress: Told of what is done.
+        slots: Sequences that one engine decodes at once, where that is known.
+        progress: Called after each part.
     """
     ledger = make_ledger(tables)
     progress("ledger")
@@ -100,7 +100,7 @@ def characterize(
 
 
 def _notes(tables: Tables) -> list[str]:
-    """Notes on the source, who died first; what a summary of steps leaves out may be in figures."""
+    """Notes on the source, who died first; what a summary of steps omits may be in metrics."""
     left = f"{NOT_TRAINED_ON}: not counted"
     counted = f"{NOT_TRAINED_ON}: they count here, in lengths, slots, rewards and tools"
     return dead_processes(tables) + [note.replace(left, counted) for note in tables.notes]

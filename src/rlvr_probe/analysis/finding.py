@@ -119,10 +119,10 @@ def standing_of(members: Sequence[Member], findings: Sequence[Finding], wall_ns:
     seen_ns, returned, trained = 0, True, False
     for launch in launches(members):
         seen_ns = max(seen_ns, launch.seen_ns)
-        for one in launch.members:
-            states["ended" if launch.outlived(one) else one.state] += 1
-            trained = trained or one.trained
-            returned = returned and (one.returned or not one.trained)
+        for process in launch.members:
+            states["ended" if launch.outlived(process) else process.state] += 1
+            trained = trained or process.trained
+            returned = returned and (process.returned or not process.trained)
     return Standing(
         _outcome(states, findings),
         states,
@@ -133,7 +133,7 @@ def standing_of(members: Sequence[Member], findings: Sequence[Finding], wall_ns:
 
 
 def _outcome(states: Counter[str], findings: Sequence[Finding]) -> Outcome:
-    verdicts = {one.verdict for one in findings}
+    verdicts = {finding.verdict for finding in findings}
     if verdicts & WRONG:
         return "stuck"
     if not states["running"] and not states["unknown"]:

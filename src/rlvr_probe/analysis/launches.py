@@ -52,21 +52,26 @@ class Launch:
     @classmethod
     def of(cls, members: list[Member]) -> Launch:
         """Of these processes."""
-        trained = [one for one in members if one.trained]
+        trained = [process for process in members if process.trained]
         return cls(
             members,
-            min(one.header.epoch_ns for one in members),
-            max(one.wall_ns(one.heartbeat_ns) for one in members),
-            max(one.wall_ns(max(one.last_ns, one.header.mono_ns)) for one in members),
-            max((one.wall_ns(one.active_ns) for one in members if one.active_ns), default=0),
-            frozenset((one.trained, one.rank) for one in trained or members),
-            any(one.state == "running" for one in members),
+            min(process.header.epoch_ns for process in members),
+            max(process.wall_ns(process.heartbeat_ns) for process in members),
+            max(
+                process.wall_ns(max(process.last_ns, process.header.mono_ns)) for process in members
+            ),
+            max(
+                (process.wall_ns(process.active_ns) for process in members if process.active_ns),
+                default=0,
+            ),
+            frozenset((process.trained, process.rank) for process in trained or members),
+            any(process.state == "running" for process in members),
             bool(trained),
-            any(one.returned for one in trained),
-            any(one.state == "exited" for one in trained),
-            max((one.wall_ns(one.last_ns) for one in trained), default=0),
-            frozenset(one.header.clock for one in trained),
-            [one for one in members if one.left_ns],
+            any(process.returned for process in trained),
+            any(process.state == "exited" for process in trained),
+            max((process.wall_ns(process.last_ns) for process in trained), default=0),
+            frozenset(process.header.clock for process in trained),
+            [process for process in members if process.left_ns],
             _last_begun(members),
         )
 
@@ -81,7 +86,7 @@ class Launch:
         seen_ns = member.wall_ns(member.heartbeat_ns)
         if self.last_ns.get((member.role, member.rank, member.trained), 0) > seen_ns:
             return True
-        if any(_was_taken(member, one) for one in self.left):
+        if any(_was_taken(member, driver) for driver in self.left):
             return True
         if member.trained:
             return member.returned
@@ -94,11 +99,11 @@ class Launch:
 
 def _last_begun(members: Sequence[Member]) -> dict[tuple[str, int | None, bool], int]:
     found = dict[tuple[str, int | None, bool], int]()
-    for one in members:
-        if one.rank is not None:
-            for trained in {False, one.trained}:
-                place = one.role, one.rank, trained
-                found[place] = max(found.get(place, 0), one.header.epoch_ns)
+    for process in members:
+        if process.rank is not None:
+            for trained in {False, process.trained}:
+                place = process.role, process.rank, trained
+                found[place] = max(found.get(place, 0), process.header.epoch_ns)
     return found
 
 
@@ -115,12 +120,14 @@ def launches(members: Sequence[Member]) -> list[Launch]:
     """
     found = [Launch.of([members[index] for index in launch]) for launch in job_launches(members)]
     last_ns = dict[tuple[bool, int | None], int]()
-    for one in found:
-        for trained, rank in one.ranks:
+    for launch in found:
+        for trained, rank in launch.ranks:
             for place in {(trained, rank), (False, rank)}:
-                last_ns[place] = max(last_ns.get(place, one.begun_ns), one.begun_ns)
+                last_ns[place] = max(last_ns.get(place, launch.begun_ns), launch.begun_ns)
     return [
-        one for one in found if one.alive or all(last_ns[rank] <= one.seen_ns for rank in one.ranks)
+        launch
+        for launch in found
+        if launch.alive or all(last_ns[rank] <= launch.seen_ns for rank in launch.ranks)
     ]
 
 
@@ -158,8 +165,8 @@ def is_starving(member: Member, step: Work, launch: Launch) -> bool:
         return False
     generated = _generated(launch, member.wall_ns(step.start_ns))
     # Who generates for a queue does not tell it, and its trainer does.
-    sizes = (one.group_size for one in (member, *launch.members))
-    size = next((one for one in sizes if one is not None), None)
+    sizes = (process.group_size for process in (member, *launch.members))
+    size = next((size for size in sizes if size is not None), None)
     if generated is None or size is None:
         return 0 < _TIMES * sifting.most_discarded < sifting.discarded
     return sifting.discarded * size >= _SHARE * generated
@@ -168,9 +175,9 @@ def is_starving(member: Member, step: Work, launch: Launch) -> bool:
 def _generated(launch: Launch, since_ns: int) -> int | None:
     """Trajectories of a launch that ended since then, by wall clocks; None if that is not known."""
     count = 0
-    for one in launch.members:
-        ended = one.trajectories
-        if len(ended) == ended.maxlen and one.wall_ns(ended[0]) >= since_ns:
+    for process in launch.members:
+        ended = process.trajectories
+        if len(ended) == ended.maxlen and process.wall_ns(ended[0]) >= since_ns:
             return None
-        count += sum(one.wall_ns(time_ns) >= since_ns for time_ns in ended)
+        count += sum(process.wall_ns(time_ns) >= since_ns for time_ns in ended)
     return count or None

@@ -218,7 +218,7 @@ def query(tables: Tables, sql: str, **values: object) -> Answer:
     text = Template(dedent(sql).strip())
     run = text.substitute({name: _literal(value) for name, value in values.items()})
     done = tables.sql.execute(run)
-    columns = tuple(str(one[0]) for one in done.description or ())
+    columns = tuple(str(column[0]) for column in done.description or ())
     rows = done.fetchall()
     return Answer(columns, rows, run)
 

@@ -73,11 +73,11 @@ def statements(module: str) -> Statements:
     return Statements(f"{name}.sql", read(package, f"{name}.sql"))
 
 
-def read_texts(package: str, file: str) -> dict[str, dict[str, str]]:
-    """The sections of a file of texts in a package, each text in one line."""
+def read_texts(module: str, file: str) -> dict[str, dict[str, str]]:
+    """The sections of a file of texts beside a module, each text in one line."""
     parser = RawConfigParser(delimiters="=", comment_prefixes="#")
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read_string(files(package).joinpath(file).read_text(encoding="utf-8"))
+    parser.read_string(files(module.rpartition(".")[0]).joinpath(file).read_text(encoding="utf-8"))
     return {
         section: {key: " ".join(text.split()) for key, text in parser[section].items()}
         for section in parser.sections()

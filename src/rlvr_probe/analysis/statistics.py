@@ -152,11 +152,11 @@ def jackknife(
     without = [
         figure([total - own for total, own in zip(whole, block, strict=True)]) for block in blocks
     ]
-    told = [one for one in without if one is not None]
+    told = [value for value in without if value is not None]
     if value is None or len(told) < len(blocks) or len(told) < 2:
         return None, None
     mean = sum(told) / len(told)
-    variance = (len(told) - 1) / len(told) * sum((one - mean) ** 2 for one in told)
+    variance = (len(told) - 1) / len(told) * sum((value - mean) ** 2 for value in told)
     half = student(len(told) - 1) * math.sqrt(variance)
     return value - half, value + half
 

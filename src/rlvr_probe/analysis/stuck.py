@@ -80,15 +80,15 @@ def examine(
         now_ns: CLOCK_MONOTONIC of this machine.
         fallback: What is told where there is little to compare with.
     """
-    trained = any(one.trained for one in members)
+    trained = any(member.trained for member in members)
     look = _Look(Usual(members), boot, now_ns, fallback or Fallback(), trained)
     found = list[Finding]()
     for launch in launches(members):
         own = [
             finding
-            for one in launch.members
-            if one.state in ("running", "died", "unknown")
-            for finding in _of(one, launch, look)
+            for member in launch.members
+            if member.state in ("running", "died", "unknown")
+            for finding in _of(member, launch, look)
         ]
         found += missing(apart(called(own)))
     return sorted(found, key=_rank)
@@ -96,7 +96,7 @@ def examine(
 
 def is_stuck(findings: Iterable[Finding]) -> bool:
     """Whether anything is wrong that can be told."""
-    return any(one.verdict in WRONG for one in findings)
+    return any(finding.verdict in WRONG for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,9 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
             wrong, silent_s = "silent", lag_s
     gone = member.state == "died" and (launch.trained or not look.trained)
     # What a script does after its training is its own affair, for a while.
-    opened = [one for one in _opened(member, launch, look) if one.work.name != AFTER or one.overdue]
+    opened = [
+        span for span in _opened(member, launch, look) if span.work.name != AFTER or span.overdue
+    ]
     if wrong is None and (starved := _starved(member, launch, look, opened)) is not None:
         wrong, opened = "starved", [starved]
     if not opened:
@@ -139,11 +141,11 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
         return [Finding(member, None, (), None, silent_s, 0, None, None, None, verdict)]
     return [
         Finding(
-            member, one.work, one.inside, one.age_s, silent_s, one.past.count, one.past.p50_s,
-            one.past.p99_s, one.past.longest_s, wrong or _verdict(one, gone), one.limit,
-            one.moved_s, at=one.at,
+            member, span.work, span.inside, span.age_s, silent_s, span.past.count, span.past.p50_s,
+            span.past.p99_s, span.past.longest_s, wrong or _verdict(span, gone), span.limit,
+            span.moved_s, at=span.at,
         )
-        for one in opened
+        for span in opened
     ]  # fmt: skip
 
 
@@ -152,26 +154,26 @@ def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open
     step = step_of(member)
     if step is None or not is_starving(member, step, launch):
         return None
-    if any(one.overdue and one.work.name not in _SIFTED for one in opened):
+    if any(span.overdue and span.work.name not in _SIFTED for span in opened):
         return None  # something in it does not go on
     past = look.usual.of(member, step)
     limit = limit_of(step.name, past, look.fallback)
     age_s = max(0, _until_ns(member, look) - step.start_ns) / 1e9
     if age_s - step.aside_ns / 1e9 <= limit.seconds:
         return None
-    one = next(one for one in opened if step in (one.work, *one.inside))
-    path = (one.work, *one.inside)
+    span = next(span for span in opened if step in (span.work, *span.inside))
+    path = (span.work, *span.inside)
     place = path.index(step)
-    at = one.at or (path[0] if place else None)
+    at = span.at or (path[0] if place else None)
     return _Open(step, path[place + 1 :], at, age_s, past, limit, None, True)
 
 
-def _verdict(one: _Open, gone: bool) -> Verdict:
-    if one.overdue:
+def _verdict(span: _Open, gone: bool) -> Verdict:
+    if span.overdue:
         return "overdue"
     if gone:
         return "gone"
-    return "open" if one.limit.rule == "past" else "unknown"
+    return "open" if span.limit.rule == "past" else "unknown"
 
 
 def _is_needed(member: Member) -> bool:
@@ -190,21 +192,21 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
         if leaf.id not in outer:
             path = (leaf, *_around(leaf, by_id))
             judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
-            known = [one for one in judged if one is not None]
-            found.append(next((one for one in known if one.overdue), known[0]))
-    holding = {work.id for one in found if one.overdue for work in one.inside}
+            known = [span for span in judged if span is not None]
+            found.append(next((span for span in known if span.overdue), known[0]))
+    holding = {work.id for span in found if span.overdue for work in span.inside}
     seen = set[int]()
-    for one in found:
-        if one.at is not None and one.work.id in holding:
+    for span in found:
+        if span.at is not None and span.work.id in holding:
             # Something else in it is overdue, and this is not.
-            leaf = next(work for work in by_id.values() if work.id == one.at.id)
+            leaf = next(work for work in by_id.values() if work.id == span.at.id)
             path = (leaf, *_around(leaf, by_id))
             again = _judged(path, 0, member, launch, look)
             if again is not None:
                 yield again
-        elif one.work.id not in seen:
-            seen.add(one.work.id)
-            yield one
+        elif span.work.id not in seen:
+            seen.add(span.work.id)
+            yield span
 
 
 def _is_idle(work: Work, member: Member, launch: Launch) -> bool:
@@ -217,16 +219,17 @@ def _is_idle(work: Work, member: Member, launch: Launch) -> bool:
         return member.state != "running" or _goes_on(launch)
     if work.name != BEFORE or member.trained:
         return False
-    opened = any(other.name != BEFORE for one in launch.members for other in one.work)
-    served = any(name not in _BEGINNING for one in launch.members for name, _ in one.past)
+    opened = any(other.name != BEFORE for process in launch.members for other in process.work)
+    served = any(name not in _BEGINNING for process in launch.members for name, _ in process.past)
     return launch.trained or opened or served
 
 
 def _goes_on(launch: Launch) -> bool:
     """Whether processes of a launch stay by right: one trains, or somebody types what is next."""
     return any(
-        one.state == "running" and (one.interactive or (one.trained and not one.returned))
-        for one in launch.members
+        process.state == "running"
+        and (process.interactive or (process.trained and not process.returned))
+        for process in launch.members
     )
 
 
@@ -235,7 +238,7 @@ def _judged(
 ) -> _Open | None:
     """How the span at ``place`` of ``path`` compares; None where it is not to be judged."""
     work = path[place]
-    if place and (work.name in _FINE or any(one.name in _ASIDE for one in path[:place])):
+    if place and (work.name in _FINE or any(outer.name in _ASIDE for outer in path[:place])):
         return None
     past = NO_TIMES if work.name == BEFORE else look.usual.of(member, work)
     limit = limit_of(work.name, past, look.fallback)
@@ -280,7 +283,12 @@ def _around(work: Work, by_id: dict[int, Work]) -> Iterator[Work]:
         yield work
 
 
-def _rank(one: Finding) -> tuple[int, bool, int, float]:
-    name = "" if one.work is None else one.work.name
-    fine = fineness(name, outermost=not one.inside)
-    return _ORDER.index(one.verdict), not one.waiting, fine, -(one.times or one.age_s or 0.0)
+def _rank(finding: Finding) -> tuple[int, bool, int, float]:
+    name = "" if finding.work is None else finding.work.name
+    fine = fineness(name, outermost=not finding.inside)
+    return (
+        _ORDER.index(finding.verdict),
+        not finding.waiting,
+        fine,
+        -(finding.times or finding.age_s or 0.0),
+    )

@@ -132,13 +132,15 @@ def _choose(trace: Trace, attempt: int | None) -> list[Attempt]:
         chosen = [trace.attempts[attempt]]
     else:
         chosen = trace.attempts
-        together = [str(one.index) for one in chosen if one.concurrent and not one.mixed]
+        together = [
+            str(attempt.index) for attempt in chosen if attempt.concurrent and not attempt.mixed
+        ]
         if together:
             raise WorkloadError(
                 "two jobs ran at the same time under one run id; choose one with"
                 f" --attempt: {', '.join(together)}"
             )
-    if any(one.mixed for one in chosen):
+    if any(attempt.mixed for attempt in chosen):
         raise WorkloadError(
             "two processes claim the same rank of one job at the same time: their rows cannot be"
             " told apart; record each job under its own RLVR_PROBE_RUN_ID"
@@ -238,7 +240,9 @@ def _add_session(
                 taken_from.append(fed[member])
         if indices:
             done = tuple(
-                number for number in numbers[begin:end] if any(number in one for one in taken_from)
+                number
+                for number in numbers[begin:end]
+                if any(number in steps for steps in taken_from)
             )
             stage_s, unknown = stage_seconds([by_number[number] for number in done], lossy)
             draft.unknown_stages.update(unknown)
@@ -264,7 +268,9 @@ def _take(
             )
             return None
         ranks[shard.process] = rank
-    clock = {one: trace.processes[one].boot or trace.processes[one].host for one in ranks}
+    clock = {
+        process: trace.processes[process].boot or trace.processes[process].host for process in ranks
+    }
     first = dict[str, int]()
     for shard in batch.shards:
         # Without a rollout span, when the lengths were recorded is the nearest known moment.
@@ -272,14 +278,14 @@ def _take(
         if moment is not None:
             key = clock[shard.process]
             first[key] = min(moment, first.get(key, moment))
-    origin_ns = {one: first[key] for one, key in clock.items() if key in first}
+    origin_ns = {process: first[key] for process, key in clock.items() if key in first}
     return WorkloadBatch(index, session, batch, ranks, origin_ns)
 
 
 def _reuse(attempt: Attempt, session: int) -> Reuse | None:
-    for one in attempt.sessions:
-        if one.session == session:
-            facts = Facts(dict(one.facts), ())
+    for candidate in attempt.sessions:
+        if candidate.session == session:
+            facts = Facts(dict(candidate.facts), ())
             per_generation, per_step = (
                 facts.count("steps_per_generation"),
                 facts.count("accumulation"),
@@ -343,7 +349,7 @@ def _finish(
         left_out=tuple(draft.left_out),
         notes=tuple(notes),
         lost_records=sum(trace.lost.values()),
-        probe=next((one.probe for one in trace.processes if one.probe), ""),
+        probe=next((process.probe for process in trace.processes if process.probe), ""),
         turns_lossy=any(lossy_processes(trace, attempt) for attempt in chosen),
         prompts_per_update=facts.count("prompts_per_update"),
     )

@@ -47,27 +47,29 @@ def lossy_processes(trace: Trace, attempt: Attempt) -> frozenset[int]:
     if any(count > booked[reason] for reason, count in trace.lost.items()):
         return frozenset(attempt.processes)
     return frozenset(
-        one.index for one in members if one.lost or one.muted or one.faults or _reduced(one)
+        process.index
+        for process in members
+        if process.lost or process.muted or process.faults or _reduced(process)
     )
 
 
 def loss_notes(trace: Trace) -> list[str]:
     """What a reader of a workload should know. Hook points have names of users' code: no names."""
     notes = list[str]()
-    reduced = sum(one.level != "full" for one in trace.processes)
+    reduced = sum(process.level != "full" for process in trace.processes)
     if reduced:
         notes.append(f"{reduced} processes recorded less from some time on")
-    passing = sum(one.level == "full" and _reduced(one) for one in trace.processes)
+    passing = sum(process.level == "full" and _reduced(process) for process in trace.processes)
     if passing:
         notes.append(f"{passing} processes recorded less for some time")
-    muted = sum(bool(one.muted) for one in trace.processes)
+    muted = sum(bool(process.muted) for process in trace.processes)
     if muted:
-        places = len({place for one in trace.processes for place in one.muted})
+        places = len({place for process in trace.processes for place in process.muted})
         notes.append(
             f"{places} hook points were passed over in {muted} processes from some time on, to cost"
             " less"
         )
-    faults = sum(sum(one.faults.values()) for one in trace.processes)
+    faults = sum(sum(process.faults.values()) for process in trace.processes)
     if faults:
         notes.append(f"{faults} errors inside the probe may each have cost a record")
     lost = sum(trace.lost.values())

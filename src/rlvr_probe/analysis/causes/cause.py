@@ -58,7 +58,7 @@ class Saving:
         if count < _LEAST:
             return None
         mean = self.wall_ns / count
-        variance = math.fsum((one - mean) ** 2 for one in self.by_step.values()) / (count - 1)
+        variance = math.fsum((value - mean) ** 2 for value in self.by_step.values()) / (count - 1)
         return _SURE * math.sqrt(count * variance)
 
     def no_interval(self, steps: int) -> str:

@@ -12,7 +12,7 @@ __all__ = ["HELPS", "KINDS", "REFUTED", "per_cent", "placed", "seconds", "times"
 _NAMED: Final = 3
 """Processes that are named one by one."""
 
-_TEXTS: Final = read_texts(__package__, "kinds.ini")
+_TEXTS: Final = read_texts(__name__, "kinds.ini")
 
 KINDS: Final = tuple(_TEXTS)
 """Everything that may be named."""

@@ -44,13 +44,13 @@ WITH cluster AS (
            engine, trajectory_id,
            CASE WHEN by_tools THEN longest_call ELSE longest_turn END AS turn,
            CASE WHEN by_tools THEN tool END AS name
-    FROM ledger_batch batch JOIN barrier_lived one USING (batch_id, decoded_ns)
+    FROM ledger_batch batch JOIN barrier_lived lived USING (batch_id, decoded_ns)
     WHERE mode = 'train' AND NOT queued
     UNION ALL BY NAME
     SELECT batch.step_id, 'wait.reward' AS category, batch.decoded_ns AS start_ns,
            'reward' AS last_kind, engine, trajectory_id, longest_turn AS turn, function AS name
-    FROM ledger_batch batch JOIN barrier_lived one USING (batch_id)
-    WHERE mode = 'train' AND NOT queued AND one.end_ns = batch.end_ns
+    FROM ledger_batch batch JOIN barrier_lived lived USING (batch_id)
+    WHERE mode = 'train' AND NOT queued AND lived.end_ns = batch.end_ns
     UNION ALL BY NAME
     SELECT stage.step_id, 'wait.reward' AS category, stage.start_ns, 'reward' AS last_kind
     FROM ledger_stage stage
@@ -120,7 +120,7 @@ WITH own AS MATERIALIZED (
     WHERE category = 'wait.rollout' AND waits_for = 'tools'
 ), called AS MATERIALIZED (
     SELECT gpu, trajectory_id, turn, tool, tool_call.start_ns, tool_call.end_ns
-    FROM tool_call JOIN trajectory one USING (trajectory_id) JOIN gpu_process USING (process)
+    FROM tool_call JOIN trajectory USING (trajectory_id) JOIN gpu_process USING (process)
     WHERE mode = 'train'
 ), meant AS (
     -- The first and the last wait that a call is open in.
@@ -159,12 +159,12 @@ WITH meant AS (
     SELECT step_id, sum(ns)::BIGINT AS gpu_ns, arg_min(gpu, (ns, gpu)) AS gpu FROM each_gpu
     GROUP BY step_id HAVING sum(ns) > 0
 ), lived AS (
-    SELECT step_id, gpu, one.trajectory_id, max(turn.end_ns) AS decoded_ns,
+    SELECT step_id, gpu, trajectory.trajectory_id, max(turn.end_ns) AS decoded_ns,
            coalesce(arg_max(turn.response_tokens, (turn.end_ns, turn.turn))
-                        FILTER (turn.end_ns IS NOT NULL), one.response_tokens) AS tokens
-    FROM met JOIN gpu_process USING (gpu) JOIN trajectory one USING (step_id, process)
+                        FILTER (turn.end_ns IS NOT NULL), trajectory.response_tokens) AS tokens
+    FROM met JOIN gpu_process USING (gpu) JOIN trajectory USING (step_id, process)
     LEFT JOIN turn USING (trajectory_id) WHERE mode = 'train'
-    GROUP BY step_id, gpu, one.trajectory_id, one.response_tokens
+    GROUP BY step_id, gpu, trajectory.trajectory_id, trajectory.response_tokens
 ), called AS (
     SELECT step_id, sum(ns) AS ns,
            arg_max(trajectory_id, (ns, trajectory_id, tool)) FILTER (ns IS NOT NULL)
@@ -201,7 +201,7 @@ WITH waited AS (
     -- Of those that one call generates, the longest is what it waits for.
     SELECT step_id, arg_max(trajectory_id, (turn.end_ns, coalesce(turn.response_tokens, 0),
                                             trajectory_id)) AS trajectory_id
-    FROM trajectory one JOIN turn USING (trajectory_id)
+    FROM trajectory JOIN turn USING (trajectory_id)
     WHERE mode = 'train' AND step_id IN (SELECT step_id FROM waited) AND turn.end_ns IS NOT NULL
     GROUP BY step_id
 ), turned AS ({turned}), called AS ({used})
@@ -279,14 +279,14 @@ WITH waited AS (
     FROM reward_call GROUP BY batch_id
 )
 SELECT waited.step_id, 'rollout' AS barrier, gpu_ns,
-       CASE WHEN scored_ns - one.end_ns > one.end_ns - one.start_ns THEN 'reward'
-            WHEN 2 * tools_ns > one.end_ns - one.start_ns THEN 'tool' ELSE 'turn' END AS last_kind,
-       one.engine, trajectory_id,
+       CASE WHEN scored_ns - lived.end_ns > lived.end_ns - lived.start_ns THEN 'reward'
+            WHEN 2 * tools_ns > lived.end_ns - lived.start_ns THEN 'tool' ELSE 'turn' END AS last_kind,
+       lived.engine, trajectory_id,
        CASE last_kind WHEN 'reward' THEN scored.function WHEN 'tool' THEN tool END AS name
 FROM waited LEFT JOIN last USING (step_id)
 LEFT JOIN (SELECT * FROM barrier_lived
            QUALIFY row_number() OVER (
-               PARTITION BY batch_id ORDER BY end_ns DESC, trajectory_id DESC) = 1) one
+               PARTITION BY batch_id ORDER BY end_ns DESC, trajectory_id DESC) = 1) lived
     USING (batch_id)
 LEFT JOIN scored USING (batch_id)
 WHERE gpu_ns > 0

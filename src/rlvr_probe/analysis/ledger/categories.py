@@ -19,7 +19,7 @@ __all__ = [
     "layers",
 ]
 
-MEANING: Final[Mapping[str, str]] = read_texts(__package__, "categories.ini")["categories"]
+MEANING: Final[Mapping[str, str]] = read_texts(__name__, "categories.ini")["categories"]
 """Every category, and of which time of one GPU it is."""
 
 CATEGORIES: Final = tuple(MEANING)

@@ -58,7 +58,7 @@ def _owners(search: Search) -> list[tuple[int, int, int]]:
 
 def _serves(search: Search, attempt: int) -> bool:
     """Whether an engine that nobody numbers decoded for processes that have no GPU."""
-    owned = sorted({one for gpu in search.found.gpus for one in gpu.processes})
+    owned = sorted({process for gpu in search.found.gpus for process in gpu.processes})
     [[some]] = search.ask(_SQL["serves"], attempt=attempt, owned=owned)
     return bool(some)
 
@@ -79,7 +79,7 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
     workers = _workers(search, attempt)
     given = {name for process in workers for name in search.given[process]}
     if given and len(given) == len(engines) * each:
-        found = {gpu.index: gpu for one in workers for gpu in search.put(one, "", None)}
+        found = {gpu.index: gpu for process in workers for gpu in search.put(process, "", None)}
         gpus = [*found.values()]
         notes.append(
             f"{len(given)} GPUs were given to processes that are no ranks: they are taken to be"
@@ -119,7 +119,7 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
 
 def _workers(search: Search, attempt: int) -> list[int]:
     """Processes of an attempt that were given GPUs and are no rank, as the workers of an engine."""
-    owned = {one for gpu in search.found.gpus for one in gpu.processes}
+    owned = {process for gpu in search.found.gpus for process in gpu.processes}
     return [
         process
         for process in search.given
@@ -131,7 +131,9 @@ def _largest(search: Search, attempt: int) -> list[Gpu]:
     """GPUs of the largest group of ranks of an attempt, by rank; or of ranks that are missing."""
     groups = dict[str, list[Gpu]]()
     for gpu in search.found.gpus:
-        here = [one for one in gpu.processes if search.processes[one].attempt == attempt]
+        here = [
+            process for process in gpu.processes if search.processes[process].attempt == attempt
+        ]
         if here:
             groups.setdefault(search.processes[here[0]].role, []).append(gpu)
         elif not gpu.processes and gpu.part == "train":
@@ -163,4 +165,4 @@ def _serve(
 def _training(search: Search) -> set[int]:
     """Processes of ranks."""
     workers = search.numbers(_SQL["workers"])
-    return workers | {one for some in search.found.ranks.values() for one in some}
+    return workers | {process for some in search.found.ranks.values() for process in some}

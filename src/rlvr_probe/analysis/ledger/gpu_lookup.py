@@ -151,7 +151,7 @@ class Search:
 
     def put(self, process: int, key: str, rank: int | None) -> list[Gpu]:
         """The GPUs of a process that works on some."""
-        one = self.processes[process]
+        recorded = self.processes[process]
         gpus = list[Gpu]()
         places: list[tuple[str, int | None, str, str]] = [
             (f"device {device}", device, host, boot)
@@ -159,22 +159,22 @@ class Search:
         ]
         if not places:
             for name in self.given.get(process, [key]):
-                device, host, boot = self._known.get(name, (None, one.host, one.boot))
+                device, host, boot = self._known.get(name, (None, recorded.host, recorded.boot))
                 places.append((name if device is None else f"device {device}", device, host, boot))
         for name, device, host, boot in places:
-            gpu = self.gpu(name, one.attempt)
+            gpu = self.gpu(name, recorded.attempt)
             gpu.device = device
             if not gpu.processes:
                 gpu.process, gpu.rank, gpu.host, gpu.boot = process, rank, host, boot
             gpu.processes.append(process)
-            self.found.first.setdefault((gpu.index, one.attempt), (process, rank))
+            self.found.first.setdefault((gpu.index, recorded.attempt), (process, rank))
             gpus.append(gpu)
         return gpus
 
 
 def insert(tables: Tables, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
     """Make a temporary table of rows from Python."""
-    types = [one.strip().split(" ") for one in columns.split(",")]
+    types = [column.strip().split(" ") for column in columns.split(",")]
     tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
     values = [list(column) for column in zip(*rows, strict=True)]
     if values:

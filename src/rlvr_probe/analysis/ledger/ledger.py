@@ -197,7 +197,7 @@ class Ledger:
 
     def share_of_family(self, name: str) -> float:
         """The same of the categories whose names begin with that word, for example ``wait``."""
-        return self.share(*(one for one in self.ns if one.partition(".")[0] == name))
+        return self.share(*(category for category in self.ns if category.partition(".")[0] == name))
 
 
 def make_ledger(tables: Tables) -> Ledger | None:

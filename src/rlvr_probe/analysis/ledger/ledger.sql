@@ -9,7 +9,7 @@ FROM ledger_window
 SELECT count(*) FROM (
     SELECT step_id, category FROM segment WHERE starts_with(category, 'work.update')
     GROUP BY step_id, category HAVING count(DISTINCT gpu) > 1
-) one ANTI JOIN hidden_wait USING (step_id, category)
+) updated ANTI JOIN hidden_wait USING (step_id, category)
 
 -- name: whole
 SELECT name, count(DISTINCT stage) FROM ledger_stage stage

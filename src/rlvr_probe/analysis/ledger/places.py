@@ -56,8 +56,8 @@ def _missing(search: Search) -> None:
     """Ranks that the run had and that recorded nothing."""
     found = search.found
     for attempt, processes in found.ranks.items():
-        known = {search.processes[one].rank for one in processes}
-        size = max((search.processes[one].world_size or 0 for one in processes), default=0)
+        known = {search.processes[process].rank for process in processes}
+        size = max((search.processes[process].world_size or 0 for process in processes), default=0)
         for rank in sorted(set(range(min(size, 1 << 20))) - known):
             gpu = search.gpu(f"rank {rank}", attempt)
             gpu.rank = rank
@@ -82,15 +82,15 @@ def find_places(tables: Tables) -> Places:
         "gpu INTEGER, key VARCHAR, device INTEGER, process INTEGER, rank BIGINT, host VARCHAR,"
         " boot VARCHAR, part VARCHAR",
         [
-            (one.index, one.key, one.device, one.process, one.rank, one.host, one.boot, one.part)
-            for one in found.gpus
+            (gpu.index, gpu.key, gpu.device, gpu.process, gpu.rank, gpu.host, gpu.boot, gpu.part)
+            for gpu in found.gpus
         ],
     )  # fmt: skip
     insert(
         tables,
         "gpu_process",
         "gpu INTEGER, process INTEGER",
-        [(one.index, process) for one in found.gpus for process in one.processes],
+        [(gpu.index, process) for gpu in found.gpus for process in gpu.processes],
     )
     insert(
         tables,
@@ -118,10 +118,10 @@ def _tellers(tables: Tables, found: Places) -> None:
         if not gpu.processes and gpu.part == "train" and gpu.key.startswith("rank"):
             here = set()
         for attempt in here:
-            own = [one for one in found.ranks.get(attempt, ()) if one in gpu.processes]
-            rows |= {(gpu.index, one, True) for one in own}
+            own = [process for process in found.ranks.get(attempt, ()) if process in gpu.processes]
+            rows |= {(gpu.index, process, True) for process in own}
             if not own and not alone:
                 others = found.controllers.get(attempt) or found.ranks.get(attempt, ())[:1]
-                rows |= {(gpu.index, one, False) for one in others}
+                rows |= {(gpu.index, process, False) for process in others}
     insert(tables, "ledger_told", "gpu INTEGER, process INTEGER, own BOOLEAN", sorted(rows))
     tables.sql.execute(_SQL["tellers"])

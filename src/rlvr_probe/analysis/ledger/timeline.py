@@ -49,7 +49,7 @@ def find_hidden(tables: Tables) -> None:
     """
     tables.sql.execute(_SQL["read"])
     tables.sql.execute(_SQL["course"])
-    tables.sql.execute(fill(_SQL["level"], from_ns="one.start_ns", until_ns="one.end_ns"))
+    tables.sql.execute(fill(_SQL["level"], from_ns="reading.start_ns", until_ns="reading.end_ns"))
     tables.sql.execute(fill(_SQL["busy"], from_ns="a_ns", until_ns="b_ns"))
     tables.sql.execute(_SQL["hidden"])
 

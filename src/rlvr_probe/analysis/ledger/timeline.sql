@@ -120,11 +120,11 @@ b.others + if(b.in_others, {until_ns} - b.start_ns, 0)
 -- Mean activity with each kind, from readings of at least a half of it and of nothing else.
 CREATE OR REPLACE TEMP TABLE tensor_level AS
 WITH used AS (
-    SELECT one.ns, one.end_ns - one.start_ns AS length_ns,
+    SELECT reading.ns, reading.end_ns - reading.start_ns AS length_ns,
            {spent}
-    FROM tensor_read one
-    ASOF JOIN tensor_course a ON one.gpu = a.gpu AND one.start_ns >= a.start_ns
-    ASOF JOIN tensor_course b ON one.gpu = b.gpu AND one.end_ns >= b.start_ns
+    FROM tensor_read reading
+    ASOF JOIN tensor_course a ON reading.gpu = a.gpu AND reading.start_ns >= a.start_ns
+    ASOF JOIN tensor_course b ON reading.gpu = b.gpu AND reading.end_ns >= b.start_ns
 ), alone AS (
     SELECT *, updates + forward + decodes + evaluates + others AS busy_ns FROM used
     WHERE 2 * busy_ns > length_ns
@@ -140,12 +140,12 @@ FROM alone
 -- Mean activity of tensor cores in the update of a GPU, over what was read of it; NULL where it
 -- cannot be told from what they did before and after.
 CREATE OR REPLACE TEMP TABLE tensor_busy AS
-WITH one AS (
+WITH stretch AS (
     SELECT step_id, gpu, category, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
            sum(end_ns - start_ns)::BIGINT AS ns
     FROM segment WHERE {updates} GROUP BY step_id, gpu, category
 ), followed AS (
-    SELECT *, lag(end_ns) OVER (PARTITION BY gpu ORDER BY start_ns) AS previous_ns FROM one
+    SELECT *, lag(end_ns) OVER (PARTITION BY gpu ORDER BY start_ns) AS previous_ns FROM stretch
 ), edged AS (
     SELECT followed.*, before.end_ns AS before_ns, inside.end_ns AS inside_ns,
            coalesce(after.end_ns, last.end_ns) AS b_ns, before.tensor_ns AS before_tensor_ns,
@@ -202,25 +202,25 @@ coalesce(engine, CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process E
 -- name: thrown
 -- Tokens of what was thrown away, by batch, engine and why.
 CREATE OR REPLACE TEMP TABLE ledger_thrown AS
-WITH one AS (
-    SELECT trajectory_id, one.batch_id, one.process, engine, response_tokens,
-           CASE WHEN queued AND one.step_id IS NULL THEN 'discarded.stale'
+WITH discarded AS (
+    SELECT trajectory_id, trajectory.batch_id, trajectory.process, engine, response_tokens,
+           CASE WHEN queued AND trajectory.step_id IS NULL THEN 'discarded.stale'
                 WHEN NOT passed.kept THEN 'discarded.filtered'
                 WHEN NOT passed.used THEN 'discarded.surplus'
                 ELSE 'discarded.truncated' END AS why
-    FROM trajectory one JOIN batch USING (batch_id)
+    FROM trajectory JOIN batch USING (batch_id)
     LEFT JOIN (SELECT * FROM prompt_group WHERE NOT kept OR NOT used) passed
         USING (batch_id, grp)
-    WHERE one.mode = 'train' AND (
-        (queued AND one.step_id IS NULL) OR passed.batch_id IS NOT NULL
+    WHERE trajectory.mode = 'train' AND (
+        (queued AND trajectory.step_id IS NULL) OR passed.batch_id IS NOT NULL
         OR (truncated AND loss_tokens = 0))
 ), made AS (
     SELECT trajectory_id, sum(response_tokens) AS tokens FROM turn
-    WHERE trajectory_id IN (SELECT trajectory_id FROM one) GROUP BY trajectory_id
+    WHERE trajectory_id IN (SELECT trajectory_id FROM discarded) GROUP BY trajectory_id
 )
 SELECT batch_id, attempt, {engine} AS engine, why,
        sum(coalesce(made.tokens, response_tokens)) AS tokens
-FROM one LEFT JOIN made USING (trajectory_id) JOIN process USING (process)
+FROM discarded LEFT JOIN made USING (trajectory_id) JOIN process USING (process)
 LEFT JOIN ledger_home home USING (process)
 GROUP BY ALL
 
@@ -244,15 +244,15 @@ WITH busy AS (
     WHERE batch_id IS NOT NULL GROUP BY batch_id, attempt, engine
     UNION ALL
     -- A call that tells a sum belongs to the rollout that it lies in.
-    SELECT one.batch_id, one.attempt, one.engine, sum(busy.end_ns - busy.start_ns)
-    FROM (SELECT DISTINCT batch_id, attempt, engine FROM ledger_thrown) one
+    SELECT thrown.batch_id, thrown.attempt, thrown.engine, sum(busy.end_ns - busy.start_ns)
+    FROM (SELECT DISTINCT batch_id, attempt, engine FROM ledger_thrown) thrown
     JOIN batch USING (batch_id)
     JOIN ledger_stage stage ON stage.step_id = batch.step_id AND stage.name = 'rollout'
-        AND stage.mode = 'train' AND one.engine = -2 - stage.process
-    JOIN ledger_busy busy ON busy.attempt = one.attempt AND busy.engine = one.engine
+        AND stage.mode = 'train' AND thrown.engine = -2 - stage.process
+    JOIN ledger_busy busy ON busy.attempt = thrown.attempt AND busy.engine = thrown.engine
         AND busy.batch_id IS NULL AND busy.start_ns >= stage.start_ns
         AND busy.start_ns < stage.end_ns
-    GROUP BY one.batch_id, one.attempt, one.engine
+    GROUP BY thrown.batch_id, thrown.attempt, thrown.engine
 ), home AS (
     SELECT attempt, engine, gpu FROM engine_gpu
     UNION ALL

@@ -131,7 +131,7 @@ SERIES: Final[dict[str, SeriesDefinition]] = {}
 
 
 def _load() -> None:
-    sections = read_texts(__package__, "registry.ini")
+    sections = read_texts(__name__, "registry.ini")
     for name, section in sections.items():
         if "columns" in section:
             SERIES[name] = _series(name, section)
