@@ -76,7 +76,7 @@ def filter_records(
 
     Args:
         batches: All that are written.
-        chosen: As made of them.
+        chosen: What :func:`make_filter` says of them.
         n: Samples per prompt.
     """
     for members in _by_step(batches):

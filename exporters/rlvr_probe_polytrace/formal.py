@@ -37,11 +37,11 @@ def formal_lines(iterations: Iterable[Iteration], plan: Plan, repo: str) -> Iter
     later ones.
     """
     for iteration in iterations:
-        found = timings(plan, iteration, repo)
+        seconds = timings(plan, iteration, repo)
         # Where the time of the step is unknown PolyTrace would take ``step`` for it.
-        key = "step" if "step" in found else "training/global_step"
+        key = "step" if "step" in seconds else "training/global_step"
         parts = [f"{key}:{iteration.steps[-1] if iteration.steps else 0}"]
-        parts += [f"timing_s/{timer}:{value:.9f}" for timer, value in found.items()]
+        parts += [f"timing_s/{timer}:{value:.9f}" for timer, value in seconds.items()]
         tokens = sum(
             int(sum(shard.prompt_tokens)) + int(sum(shard.response_tokens))
             for index in iteration.batches
@@ -59,36 +59,36 @@ def timings(plan: Plan, iteration: Iteration, repo: str) -> dict[str, float]:
     """
     if not plan.cut.isdisjoint(iteration.batches):
         return {}
-    found = {
+    seconds = {
         timer: value
         for stage, timer in _STAGES
         if (value := iteration.stage_s.get(stage)) is not None
     }
     if repo == "rllm":
-        _as_rllm(found, plan, iteration)
+        _as_rllm(seconds, plan, iteration)
     elif repo == "search_r1":
-        found.pop("reward", None)  # its replay gives none
+        seconds.pop("reward", None)  # its replay gives none
     if any(plan.batches[index].batch.batch.unselected for index in iteration.batches):
-        found = {timer: found[timer] for timer in _BEFORE_FILTER if timer in found}
+        seconds = {timer: seconds[timer] for timer in _BEFORE_FILTER if timer in seconds}
     return {
-        timer: found[timer]
+        timer: seconds[timer]
         for _, timer in _STAGES
-        if timer in found and math.isfinite(found[timer]) and found[timer] >= 5e-10
+        if timer in seconds and math.isfinite(seconds[timer]) and seconds[timer] >= 5e-10
     }
 
 
-def _as_rllm(found: dict[str, float], plan: Plan, iteration: Iteration) -> None:
+def _as_rllm(seconds: dict[str, float], plan: Plan, iteration: Iteration) -> None:
     """What rllm's timers would show: rewards inside ``gen``, log-probabilities inside ``adv``."""
-    found.pop("reward", None)
+    seconds.pop("reward", None)
     lags = [plan.lag_s[index] for index in iteration.batches]
-    rollout = found.pop("gen", None)
+    rollout = seconds.pop("gen", None)
     if rollout is not None and None not in lags:
-        found["gen"] = rollout + sum(lag for lag in lags if lag is not None)
-    seen = {stage for one in plan.iterations for stage in one.stage_s}
+        seconds["gen"] = rollout + sum(lag for lag in lags if lag is not None)
+    seen = {stage for other in plan.iterations for stage in other.stage_s}
     advantage = _sum(iteration.stage_s, [stage for stage in _INSIDE_ADV if stage in seen])
-    found.pop("adv", None)
+    seconds.pop("adv", None)
     if advantage is not None and "advantage" in seen:
-        found["adv"] = advantage
+        seconds["adv"] = advantage
 
 
 def _sum(stage_s: Mapping[str, float], stages: Iterable[str]) -> float | None:

@@ -24,12 +24,12 @@ __all__ = [
     "Placement",
     "PlannedBatch",
     "ReplayCaps",
+    "choose_placement",
     "engine_of",
     "engines_of_processes",
     "groups_of",
     "hide_controller",
-    "place",
-    "told_by_controller",
+    "rows_of_controller",
 ]
 
 
@@ -64,7 +64,7 @@ class Layout:
         groups: Their indices in the batch, ascending.
         heads: Engine of the first sample of each; None if unknown.
         engines: Every engine that served a sample of the batch, or none.
-        served: Whether the engine of each sample was recorded, and not told by its rank.
+        served: Whether the engine of each sample was recorded, rather than derived from its rank.
     """
 
     groups: Sequence[int]
@@ -81,7 +81,7 @@ class Layout:
         for shard in batch.batch.shards:
             own = engine_of(batch, shard, tp)
             if shard.engines is not None:
-                engines.update(one for one in shard.engines if one is not None)
+                engines.update(engine for engine in shard.engines if engine is not None)
             elif own is None:
                 known = False
             else:
@@ -111,9 +111,9 @@ def engine_of(batch: WorkloadBatch, shard: BatchShard, tp: int) -> int | None:
     return None if rank is None else rank // tp
 
 
-def told_by_controller(workload: Workload) -> bool:
-    """Whether one process has the rows of a job of several engines: its rank tells none of them."""
-    processes = {shard.process for one in workload.batches for shard in one.batch.shards}
+def rows_of_controller(workload: Workload) -> bool:
+    """Whether one process, whose rank names no engine, has the rows of several engines."""
+    processes = {shard.process for batch in workload.batches for shard in batch.batch.shards}
     return len(processes) == 1 and workload.world_size > workload.rollout_tp
 
 
@@ -130,14 +130,14 @@ def hide_controller(batch: WorkloadBatch) -> WorkloadBatch:
 
 def engines_of_processes(batch: WorkloadBatch, tp: int) -> dict[int, int | None]:
     """Engine that the rank of each process tells; None where the samples' own were recorded."""
-    found: dict[int, int | None] = {}
+    engines: dict[int, int | None] = {}
     for shard in batch.batch.shards:
         engine = engine_of(batch, shard, tp) if shard.engines is None else None
-        found[shard.process] = engine if found.get(shard.process, engine) == engine else None
-    return found
+        engines[shard.process] = engine if engines.get(shard.process, engine) == engine else None
+    return engines
 
 
-def place(layouts: Sequence[Layout], tp: int) -> Placement:
+def choose_placement(layouts: Sequence[Layout], tp: int) -> Placement:
     """The placement with the most data-parallel ranks that is true and the same for every batch.
 
     Args:

@@ -14,9 +14,9 @@ from rlvr_probe_polytrace.placement import (
     Placement,
     PlannedBatch,
     ReplayCaps,
+    choose_placement,
     hide_controller,
-    place,
-    told_by_controller,
+    rows_of_controller,
 )
 from rlvr_probe_polytrace.rewards import lag_seconds, reward_seconds
 from rlvr_probe_polytrace.selection import Survey, check_workload, drop, survey
@@ -79,59 +79,59 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
             "one that fits what was recorded"
         )
     check_workload(workload)
-    found = survey(workload, flavor)
-    batches, iterations, dropped = drop(workload, found)
-    if told_by_controller(workload):
+    surveyed = survey(workload, flavor)
+    batches, iterations, dropped = drop(workload, surveyed)
+    if rows_of_controller(workload):
         batches = [(old, hide_controller(batch)) for old, batch in batches]
     if not batches:
-        raise WorkloadError(_why_nothing(workload, found))
+        raise WorkloadError(_why_nothing(workload, surveyed))
     layouts = [
-        Layout.of(batch, workload.rollout_tp, found.skipped.get(old, frozenset()))
+        Layout.of(batch, workload.rollout_tp, surveyed.skipped.get(old, frozenset()))
         for old, batch in batches
     ]
-    placement = place(layouts, workload.rollout_tp)
+    placement = choose_placement(layouts, workload.rollout_tp)
     planned = tuple(
         PlannedBatch(batch, _order(layout, placement))
         for (_, batch), layout in zip(batches, layouts, strict=True)
     )
-    notes = [*workload.notes, *found.notes(workload)]
+    notes = [*workload.notes, *surveyed.notes(workload)]
     if dropped:
         notes.append(_why_dropped(dropped))
     notes += _placement_notes(placement)
-    cap = _cap(workload, found, notes)
-    reward_s = _reward_times(planned, layouts, placement, notes) if found.packed else None
-    chosen = _filter(planned, notes, packed=found.packed)
-    context = found.context
+    cap = _cap(workload, surveyed, notes)
+    reward_s = _reward_times(planned, layouts, placement, notes) if surveyed.packed else None
+    selected = _filter(planned, notes, packed=surveyed.packed)
+    context = surveyed.context
     if workload.max_prompt_tokens is not None and cap is not None:
         context = max(context, workload.max_prompt_tokens + cap)
     return Plan(
-        flavor=found.flavor,
+        flavor=surveyed.flavor,
         batches=planned,
         iterations=iterations,
-        left_out=(*workload.left_out, *dropped, *found.ragged),
+        left_out=(*workload.left_out, *dropped, *surveyed.ragged),
         placement=placement,
         labels=_labels(workload, planned, keep_names=keep_names),
         tools={
             tool: tool if keep_names else f"tool_{number}"
-            for number, tool in enumerate(found.tools)
+            for number, tool in enumerate(surveyed.tools)
         },
         reward_s=reward_s,
         lag_s=tuple(
-            None if reward_s is None else lag_seconds(one, layout, placement)
-            for one, layout in zip(planned, layouts, strict=True)
+            None if reward_s is None else lag_seconds(batch, layout, placement)
+            for batch, layout in zip(planned, layouts, strict=True)
         ),
-        cut=frozenset(batch.index for old, batch in batches if old in found.cut),
-        filter=chosen,
+        cut=frozenset(batch.index for old, batch in batches if old in surveyed.cut),
+        filter=selected,
         max_prompt_tokens=max(
             max(shard.prompt_tokens)
-            for one in planned
-            for shard in one.batch.batch.shards
+            for batch in planned
+            for shard in batch.batch.batch.shards
             if len(shard.prompt_tokens)
         ),
-        max_response_tokens=found.longest,
+        max_response_tokens=surveyed.longest,
         response_cap=cap,
-        caps=ReplayCaps(cap or found.longest, context),
-        tokens=found.tokens,
+        caps=ReplayCaps(cap or surveyed.longest, context),
+        tokens=surveyed.tokens,
         notes=tuple(notes),
     )
 
@@ -146,14 +146,14 @@ def _placement_notes(placement: Placement) -> Iterator[str]:
         )
 
 
-def _cap(workload: Workload, found: Survey, notes: list[str]) -> int | None:
+def _cap(workload: Workload, surveyed: Survey, notes: list[str]) -> int | None:
     """The recorded cap on a response, tokens; None if unknown or contradicted by the data."""
     cap = workload.max_response_tokens
-    if cap is None or found.longest <= cap:
+    if cap is None or surveyed.longest <= cap:
         return cap
-    what = "a response" if found.packed else "a turn or a response"
+    what = "a response" if surveyed.packed else "a turn or a response"
     notes.append(
-        f"the recorded cap of {cap} response tokens is left out: {what} has {found.longest}"
+        f"the recorded cap of {cap} response tokens is left out: {what} has {surveyed.longest}"
     )
     return None
 
@@ -165,11 +165,12 @@ def _reward_times(
     notes: list[str],
 ) -> tuple[Mapping[int, float], ...] | None:
     """Per batch, reward time of each data-parallel rank, s; None unless known for all."""
-    found = [
-        reward_seconds(one, layout, placement) for one, layout in zip(planned, layouts, strict=True)
+    times = [
+        reward_seconds(batch, layout, placement)
+        for batch, layout in zip(planned, layouts, strict=True)
     ]
-    known = tuple(one for one in found if one is not None)
-    if len(known) == len(found):
+    known = tuple(time for time in times if time is not None)
+    if len(known) == len(times):
         return known
     notes.append(
         "no reward timings: not every data-parallel rank of every batch has a recorded reward "
@@ -179,8 +180,8 @@ def _reward_times(
 
 
 def _filter(planned: Sequence[PlannedBatch], notes: list[str], *, packed: bool) -> Filter | None:
-    chosen, note = make_filter(planned)
-    if chosen is not None and not packed:
+    selected, note = make_filter(planned)
+    if selected is not None and not packed:
         notes.append(
             "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
             "trajectory; x_rlvr says which were used"
@@ -188,7 +189,7 @@ def _filter(planned: Sequence[PlannedBatch], notes: list[str], *, packed: bool) 
         return None
     if note is not None:
         notes.append(note)
-    return chosen
+    return selected
 
 
 def _order(layout: Layout, placement: Placement) -> range | tuple[int, ...]:
@@ -200,7 +201,7 @@ def _order(layout: Layout, placement: Placement) -> range | tuple[int, ...]:
     return tuple(group for group, _ in pairs)
 
 
-def _why_nothing(workload: Workload, found: Survey) -> str:
+def _why_nothing(workload: Workload, surveyed: Survey) -> str:
     start = (
         f"found {len(workload.batches)} complete batches, none of which PolyTrace can say, "
         "expected at least one; "
@@ -208,11 +209,11 @@ def _why_nothing(workload: Workload, found: Survey) -> str:
     if not workload.batches:
         return start + "record at least one whole step"
     said = "; ".join(
-        f"{count:,} of {found.rows:,} {REASONS[reason]}"
-        for reason, count in sorted(found.flaws.items())
+        f"{count:,} of {surveyed.rows:,} {REASONS[reason]}"
+        for reason, count in sorted(surveyed.flaws.items())
     )
     hint = ""
-    if not found.packed:
+    if not surveyed.packed:
         hint = "; the flavor packed writes each response as if it were one generation"
     return f"{start}{said}{hint}"
 
@@ -231,7 +232,7 @@ REASONS = {
 
 
 def _why_dropped(dropped: tuple[LeftOut, ...]) -> str:
-    reasons = sorted({one.reason for one in dropped})
+    reasons = sorted({entry.reason for entry in dropped})
     words = ", ".join(f"{REASONS[reason]} ({reason})" for reason in reasons)
     return f"{len(dropped)} batches are left out with the steps they belong to: {words}"
 
@@ -241,14 +242,14 @@ def _labels(
 ) -> dict[int, str]:
     """Name of each reward function by position; an alias unless ``keep_names``."""
     names = dict(enumerate(workload.reward_functions))
-    for one in batches:
-        for shard in one.batch.batch.shards:
+    for planned in batches:
+        for shard in planned.batch.batch.shards:
             for column in shard.rewards:
                 names.setdefault(column.index, column.function)
     if not keep_names:
         return {index: f"reward_{index}" for index in sorted(names)}
-    given = list(names.values())
+    listed = list(names.values())
     return {
-        index: name if given.count(name) == 1 else f"{name}_{index}"
+        index: name if listed.count(name) == 1 else f"{name}_{index}"
         for index, name in sorted(names.items())
     }

@@ -92,9 +92,9 @@ def make_launches(workload: Workload, plan: Plan) -> Launches | None:
         return _one_per_group(workload, plan, shapes)
     shape = replayable.most_common(1)[0][0]
     chosen = tuple(
-        iteration for iteration, its in zip(plan.iterations, shapes, strict=True) if its == shape
+        iteration for iteration, own in zip(plan.iterations, shapes, strict=True) if own == shape
     )
-    skipped = [position for position, its in enumerate(shapes) if its != shape]
+    skipped = [position for position, own in enumerate(shapes) if own != shape]
     notes: list[str] = []
     if skipped:
         notes.append(
@@ -107,7 +107,7 @@ def make_launches(workload: Workload, plan: Plan) -> Launches | None:
             f"only the first {fit} of {len(chosen)} groups are in the suite config: no more fit "
             "into an environment variable"
         )
-        replayed = [position for position, its in enumerate(shapes) if its == shape]
+        replayed = [position for position, own in enumerate(shapes) if own == shape]
         skipped = sorted(skipped + replayed[fit:])
         chosen = chosen[:fit]
     repo = _repo(plan, chosen)
@@ -158,7 +158,7 @@ def _launch(
 ) -> Launch:
     shape = [plan.batches[index].prompts for index in chosen[0].batches]
     name = _name(workload)
-    made = Launch(
+    launch = Launch(
         name=name if group is None else f"{name}_group_{group}",
         repo=repo,
         group=group,
@@ -169,7 +169,7 @@ def _launch(
         filtered=plan.filter is not None,
         overrides=(),
     )
-    return replace(made, overrides=_overrides(workload, plan, made, shape))
+    return replace(launch, overrides=_overrides(workload, plan, launch, shape))
 
 
 def _fitting(iterations: Sequence[Iteration]) -> int:
@@ -196,21 +196,21 @@ def _overrides(
     if launch.filtered:
         first = launch.iterations[0].batches
         trained = trained_on([plan.batches[index] for index in first])
-    found = [f"data.train_batch_size={trained or sum(shape)}"]
+    overrides = [f"data.train_batch_size={trained or sum(shape)}"]
     if launch.repo == "verl":
-        found.append(f"data.gen_batch_size={shape[0]}")
-    found += [
+        overrides.append(f"data.gen_batch_size={shape[0]}")
+    overrides += [
         f"data.max_prompt_length={prompt_cap}",
         f"data.max_response_length={plan.response_cap or plan.max_response_tokens}",
         f"actor_rollout_ref.rollout.n={workload.group_size}",
         f"actor_rollout_ref.rollout.tensor_model_parallel_size={workload.rollout_tp}",
     ]
     if launch.repo == "search_r1":
-        found.append(f"actor_rollout_ref.rollout.max_model_len={plan.caps.context}")
+        overrides.append(f"actor_rollout_ref.rollout.max_model_len={plan.caps.context}")
     epochs = workload.iterations_per_batch
     steps = {len(iteration.steps) for iteration in launch.iterations}
     if epochs is not None and workload.prompts_per_update is not None:
-        found += [
+        overrides += [
             f"actor_rollout_ref.actor.ppo_epochs={epochs}",
             "actor_rollout_ref.actor.ppo_mini_batch_size="
             f"{min(workload.prompts_per_update, trained or sum(shape))}",
@@ -218,16 +218,16 @@ def _overrides(
     elif epochs is not None and epochs > 0 and len(steps) == 1:
         updates, rest = divmod(steps.pop(), epochs)
         if not rest and updates and trained and not trained % updates:
-            found += [
+            overrides += [
                 f"actor_rollout_ref.actor.ppo_epochs={epochs}",
                 f"actor_rollout_ref.actor.ppo_mini_batch_size={trained // updates}",
             ]
-    return tuple(found)
+    return tuple(overrides)
 
 
 def _environment(launch: Launch) -> dict[str, str]:
     """Variables of the replay. The live tool is on by default and would call the real one."""
-    found = {
+    variables = {
         "WORKLOAD_BENCHMARK": "1",
         "WORKLOAD_BENCHMARK_LIVE_TOOL": "0",
         "WORKLOAD_COLLECT_FILTER_INDICES": "0",
@@ -237,19 +237,19 @@ def _environment(launch: Launch) -> dict[str, str]:
         "REPLAY_OVERRIDES": " ".join(launch.overrides),
     }
     if launch.repo == "search_r1":
-        found["WORKLOAD_BENCHMARK_SLEEP_TOOL"] = "1"
-        found["WORKLOAD_COLLECT_MULTITURN"] = "0"
-        found["WORKLOAD_COLLECT_VALIDATE_MULTITURN"] = "0"
+        variables["WORKLOAD_BENCHMARK_SLEEP_TOOL"] = "1"
+        variables["WORKLOAD_COLLECT_MULTITURN"] = "0"
+        variables["WORKLOAD_COLLECT_VALIDATE_MULTITURN"] = "0"
     else:
         # One request per sample with its exact length; the other policies estimate per prompt.
-        found |= {"WORKLOAD_MAX_TOKEN_POLICY": "separate"}
+        variables |= {"WORKLOAD_MAX_TOKEN_POLICY": "separate"}
     if launch.repo == "rllm":
-        found["WORKLOAD_BENCHMARK_SKIP_REWARD"] = "1"
-        found["WORKLOAD_BENCHMARK_SLEEP_REWARD"] = "1"
+        variables["WORKLOAD_BENCHMARK_SKIP_REWARD"] = "1"
+        variables["WORKLOAD_BENCHMARK_SLEEP_REWARD"] = "1"
     if launch.filtered:
         # The filter is looked up by these, which nothing derives from the groups.
-        found["WORKLOAD_STEPS"] = launch.step_groups
-    return dict(sorted(found.items()))
+        variables["WORKLOAD_STEPS"] = launch.step_groups
+    return dict(sorted(variables.items()))
 
 
 def suite_text(launch: Launch, *, reward_files: bool) -> str:

@@ -99,32 +99,34 @@ class Survey:
 
 def survey(workload: Workload, flavor: str | None) -> Survey:
     """Look at every trajectory once, and at its turns only where they are written."""
-    found = Survey(PACKED_FLAVOR)
+    result = Survey(PACKED_FLAVOR)
     for batch in workload.batches:
         for shard in batch.batch.shards:
-            _count(found, shard)
-        _find_ragged(found, batch)
-    _find_unselected(found, workload.batches)
-    found.flavor = flavor or (MULTITURN_FLAVOR if found.several or found.foreign else PACKED_FLAVOR)
+            _count(result, shard)
+        _find_ragged(result, batch)
+    _find_unselected(result, workload.batches)
+    result.flavor = flavor or (
+        MULTITURN_FLAVOR if result.several or result.foreign else PACKED_FLAVOR
+    )
     for batch in workload.batches:
-        if found.packed:
-            _look_at_lengths(found, batch, lossy=workload.turns_lossy)
+        if result.packed:
+            _look_at_lengths(result, batch, lossy=workload.turns_lossy)
         else:
-            _look_at_turns(found, batch, lossy=workload.turns_lossy)
-    return found
+            _look_at_turns(result, batch, lossy=workload.turns_lossy)
+    return result
 
 
-def _count(found: Survey, shard: BatchShard) -> None:
-    found.rows += len(shard.response_tokens)
+def _count(result: Survey, shard: BatchShard) -> None:
+    result.rows += len(shard.response_tokens)
     rows = {row for row, turns in shard.turns.items() if len(turns) > 1}
-    found.several += len(rows.union(shard.tool_calls))
+    result.several += len(rows.union(shard.tool_calls))
     for runs, length in zip(shard.loss_runs or (), shard.response_tokens, strict=False):
         added = length - sum(runs[::2])
-        found.foreign += added > 0
-        found.foreign_tokens += added
+        result.foreign += added > 0
+        result.foreign_tokens += added
 
 
-def _find_ragged(found: Survey, batch: WorkloadBatch) -> None:
+def _find_ragged(result: Survey, batch: WorkloadBatch) -> None:
     """Groups of another size, which are not written: a flaw if there is no other."""
     inner = batch.batch
     if all(shard.groups is None for shard in inner.shards):
@@ -136,66 +138,66 @@ def _find_ragged(found: Survey, batch: WorkloadBatch) -> None:
     if not odd:
         return
     if len(odd) == len(sizes):
-        found.bad.setdefault(batch.index, "ragged_group")
-        found.flaws["ragged_group"] += sum(odd.values())
+        result.bad.setdefault(batch.index, "ragged_group")
+        result.flaws["ragged_group"] += sum(odd.values())
         return
     if inner.used is None or inner.used & odd.keys():
-        found.cut.add(batch.index)
-    found.skipped[batch.index] = frozenset(odd)
-    found.ragged.append(
+        result.cut.add(batch.index)
+    result.skipped[batch.index] = frozenset(odd)
+    result.ragged.append(
         LeftOut("samples", "ragged_group", None, batch.session, inner.step, sum(odd.values()))
     )
 
 
-def _find_unselected(found: Survey, batches: Sequence[WorkloadBatch]) -> None:
-    """Batches of which a trainer that filters told nothing: a flaw where it told of others."""
-    untold = [one for one in batches if one.batch.unselected]
-    if len(untold) < len(batches):
-        for one in untold:
-            found.bad.setdefault(one.index, "no_selection")
-            found.flaws["no_selection"] += one.batch.rows
+def _find_unselected(result: Survey, batches: Sequence[WorkloadBatch]) -> None:
+    """Batches whose filter was not recorded: a flaw where that of other batches was."""
+    unselected = [batch for batch in batches if batch.batch.unselected]
+    if len(unselected) < len(batches):
+        for batch in unselected:
+            result.bad.setdefault(batch.index, "no_selection")
+            result.flaws["no_selection"] += batch.batch.rows
 
 
-def _look_at_lengths(found: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
+def _look_at_lengths(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
     for shard in batch.batch.shards:
         lengths = shard.response_tokens
         if not len(lengths):
             continue
-        found.longest = max(found.longest, *lengths)
+        result.longest = max(result.longest, *lengths)
         if 0 in lengths:
-            found.bad.setdefault(batch.index, "empty_response")
-            found.flaws["empty_response"] += sum(length == 0 for length in lengths)
+            result.bad.setdefault(batch.index, "empty_response")
+            result.flaws["empty_response"] += sum(length == 0 for length in lengths)
         if shard.loss_runs is not None or not (lossy or shard.turns):
-            # A loss mask that keeps everything tells that there was nothing but one generation.
+            # A loss mask that keeps everything says that there was nothing but one generation.
             continue
         for row, length in enumerate(lengths):
             turns = shard.turns.get(row, ())
-            found.unknown += not turns or (turns[0].response_tokens or 0) < length
+            result.unknown += not turns or (turns[0].response_tokens or 0) < length
 
 
-def _look_at_turns(found: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
-    skipped = found.skipped.get(batch.index, frozenset())
+def _look_at_turns(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
+    skipped = result.skipped.get(batch.index, frozenset())
     for group in batch.batch.groups():
         if group.index in skipped:
             continue
         for sample in group.trajectories:
             flaw = flaw_of(sample, lossy=lossy) if sample.response_tokens else "empty_response"
             if flaw is not None:
-                found.bad.setdefault(batch.index, flaw)
-                found.flaws[flaw] += 1
+                result.bad.setdefault(batch.index, flaw)
+                result.flaws[flaw] += 1
                 continue
-            found.longest = max(found.longest, sample.response_tokens)
-            found.context = max(found.context, sample.prompt_tokens + sample.response_tokens)
+            result.longest = max(result.longest, sample.response_tokens)
+            result.context = max(result.context, sample.prompt_tokens + sample.response_tokens)
             for turn in sample.turns:
                 sent, made = turn.prompt_tokens or 0, turn.response_tokens or 0
-                found.longest = max(found.longest, made)
-                found.context = max(found.context, sent + made + 1)
-            found.overlapping += overlapping(sample.tool_calls)
-            found.tools.update({call.tool: None for call in sample.tool_calls if call.tool})
+                result.longest = max(result.longest, made)
+                result.context = max(result.context, sent + made + 1)
+            result.overlapping += overlapping(sample.tool_calls)
+            result.tools.update({call.tool: None for call in sample.tool_calls if call.tool})
 
 
 def drop(
-    workload: Workload, found: Survey
+    workload: Workload, result: Survey
 ) -> tuple[list[tuple[int, WorkloadBatch]], tuple[Iteration, ...], tuple[LeftOut, ...]]:
     """Leave out whole iterations with a batch that cannot be written, and number the rest from 0.
 
@@ -206,9 +208,9 @@ def drop(
     Returns:
         Batches with the index they had, their iterations, and what was left out.
     """
-    gone = dict(found.bad)
+    gone = dict(result.bad)
     for iteration in workload.iterations:
-        flaws = [found.bad[index] for index in iteration.batches if index in found.bad]
+        flaws = [result.bad[index] for index in iteration.batches if index in result.bad]
         if flaws:
             for index in iteration.batches:
                 gone.setdefault(index, flaws[0])

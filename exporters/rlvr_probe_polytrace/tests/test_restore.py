@@ -245,3 +245,19 @@ def test_a_directory_without_steps_is_refused(names: list[str], tmp_path: Path) 
         (tmp_path / name).write_text("{}\n")
     with pytest.raises(ValidationError, match="found no step file"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "path"),
+    [("tool_status", [[]], r"x_rlvr\.tool_status\[0\]"), ("kept", 1, r"x_rlvr\.kept")],
+)
+def test_an_extension_of_another_type_is_named(
+    key: str, value: object, path: str, tmp_path: Path
+) -> None:
+    directory = make_up("search_r1", tmp_path / "w")
+    file = directory / "multiturn_workload_step_0.jsonl"
+    records = lines(file)
+    records[2]["x_rlvr"] = {"v": 1, key: value}
+    dump(file, records)
+    with pytest.raises(ValidationError, match=rf"multiturn_workload_step_0\.jsonl:3: {path}"):
+        read(directory)
