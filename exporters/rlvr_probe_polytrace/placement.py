@@ -112,7 +112,7 @@ def engine_of(batch: WorkloadBatch, shard: BatchShard, tp: int) -> int | None:
 
 
 def rows_of_controller(workload: Workload) -> bool:
-    """Whether one process has the rows of a job of several engines, unknown by its rank."""
+    """Whether one process, whose rank names no engine, has the rows of several engines."""
     processes = {shard.process for batch in workload.batches for shard in batch.batch.shards}
     return len(processes) == 1 and workload.world_size > workload.rollout_tp
 

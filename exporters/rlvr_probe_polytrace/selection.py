@@ -150,7 +150,7 @@ def _find_ragged(result: Survey, batch: WorkloadBatch) -> None:
 
 
 def _find_unselected(result: Survey, batches: Sequence[WorkloadBatch]) -> None:
-    """Batches without a recorded selection of a trainer that filters: a flaw if others have one."""
+    """Batches whose filter was not recorded: a flaw where that of other batches was."""
     unselected = [batch for batch in batches if batch.batch.unselected]
     if len(unselected) < len(batches):
         for batch in unselected:

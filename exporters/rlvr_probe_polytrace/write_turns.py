@@ -1,8 +1,7 @@
 """Makes records of ``multiturn_workload_step_N.jsonl``: one line per trajectory.
 
 Every field that the format wants is there. An unknown one has the value that PolyTrace's readers
-take where the field is missing, or a harmless one, and is
-counted, so that the manifest says so.
+take where the field is missing, or a harmless one, and is counted for the manifest.
 """
 
 from __future__ import annotations
