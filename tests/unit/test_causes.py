@@ -97,9 +97,9 @@ def test_a_cause_that_is_known_of_the_run_alone_has_neither_steps_nor_an_interva
     assert (on_the_page["worst"], on_the_page["evidence"]) == ([], {})
     lines = [one.text for one in lay_out_characterization(found) if isinstance(one, Line)]
     told = lines[lines.index(f"1. {first.title}") + 1]
-    assert told.startswith("   without it ")
+    assert told.startswith("   removing it would save ")
     assert told.endswith(
-        f" less (no interval: {first.no_interval}); what usually helps: {first.usually_helps}"
+        f" (no interval: {first.no_interval}); what usually helps: {first.usually_helps}"
     )
 
 

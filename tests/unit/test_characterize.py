@@ -351,7 +351,7 @@ def test_a_workload_has_steps_and_says_that_it_has_no_clock(
 
 
 def test_ranks_that_stand_for_gpus_are_said_to(corpus: Corpus, tmp_path: Path) -> None:
-    said = "no GPU is known that this run worked on: {} ranks or engines stand for one each"
+    said = "no GPU recorded; each of {} ranks or engines counts as one"
     write_recording(tmp_path / "run", steps=1, ranks=2, trajectories=8)
     with open_tables(tmp_path / "run", threads=1) as tables:
         found = characterize(tables)

@@ -180,7 +180,7 @@ def _causes(found: Characterization) -> list[Block]:
             )
         )
         blocks.append(
-            Line(f"   without it {hours.text(cause.gpu_s)} less{between};"
+            Line(f"   removing it would save {hours.text(cause.gpu_s)}{between};"
                  f" what usually helps: {clean(cause.usually_helps, 300)}", "quiet")
         )  # fmt: skip
         if cause.worst:

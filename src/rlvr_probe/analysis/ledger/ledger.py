@@ -127,10 +127,8 @@ def notes_of(tables: Tables) -> list[str]:
         )
     [[gpus, known]] = sql.execute(_SQL["known_gpus"]).fetchall()
     if gpus and not known:
-        ranks = (
-            "a rank stands for one" if gpus == 1 else f"{gpus} ranks or engines stand for one each"
-        )
-        notes.append(f"no GPU is known that this run worked on: {ranks}")
+        counted = "the rank counts" if gpus == 1 else f"each of {gpus} ranks or engines counts"
+        notes.append(f"no GPU recorded; {counted} as one")
     [[unread]] = sql.execute(_SQL["unread"]).fetchall()
     if unread:
         notes.append(HIDDEN)

@@ -8,7 +8,7 @@ function causeItem(cause, most, number) {
   const links = [...ids("step", 5), ...where.filter(([kind]) => LINKED.includes(kind) || kind === "rank").map(([kind, value]) => reference(kind, value, `${kind} ${value}`)), ...ids("trajectory", 2)];
   return h("li", { class: cause.natural ? "cause-item natural" : "cause-item", "data-about": `cause:${number}` },
     h("div", { class: "sizes" }, h("span", { class: "big" }, percent(cause.share)), h("b", {}, cause.kind.replace(/_/g, " ")),
-      h("span", {}, `${gpuTime(cause.gpu_s)} less without it`), range && h("span", { class: "interval" }, `(${gpuNumber(Math.max(0, cause.low))} to ${gpuNumber(cause.high)})`), cause.no_interval && h("span", { class: "interval" }, `(no interval: ${cause.no_interval})`),
+      h("span", {}, `removing it would save ${gpuTime(cause.gpu_s)}`), range && h("span", { class: "interval" }, `(${gpuNumber(Math.max(0, cause.low))} to ${gpuNumber(cause.high)})`), cause.no_interval && h("span", { class: "interval" }, `(no interval: ${cause.no_interval})`),
       cause.natural && h("span", { class: "quiet small" }, "inherent to the workload")),
     h("div", { class: "whisker", "aria-hidden": "true" }, h("span", { class: "body", style: { width: share(cause.gpu_s) } }),
       range && h("span", { class: "range", style: { left: share(cause.low), width: `calc(${share(cause.high)} - ${share(cause.low)})` } })),
