@@ -86,7 +86,7 @@ def test_an_endpoint_is_taken_as_it_is_meant(
 def test_what_is_no_endpoint_is_an_error_that_does_not_repeat_it(
     endpoint: str, protocol: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r"no URL|Unix socket") as caught:
+    with pytest.raises(ConfigError, match=r"not a URL|Unix socket") as caught:
         found(endpoint, protocol)
     assert "Canary" not in str(caught.value)
 
@@ -94,7 +94,7 @@ def test_what_is_no_endpoint_is_an_error_that_does_not_repeat_it(
 @pytest.mark.parametrize(
     ("endpoint", "protocol", "variables", "said"),
     [
-        ("localhost:4318", HTTP, {}, "no URL"),
+        ("localhost:4318", HTTP, {}, "not a URL"),
         ("unix:///run/otel.sock", HTTP, {}, "--protocol grpc"),
         (f"http://me:{SECRET}@h:1", GRPC, {}, "OTEL_EXPORTER_OTLP_HEADERS"),
         ("http://h:1", "http/json", {}, "not spoken here"),

@@ -356,8 +356,8 @@ GRPC = ("--endpoint", "http://h:1", "--protocol", "grpc")
 @pytest.mark.parametrize(
     ("arguments", "variables", "said"),
     [
-        (("--endpoint", "localhost"), {}, "no URL"),
-        (("--endpoint", "http://[::1"), {}, "no URL"),
+        (("--endpoint", "localhost"), {}, "not a URL"),
+        (("--endpoint", "http://[::1"), {}, "not a URL"),
         (("--endpoint", "http://h", "--protocol", "http/json"), {}, "not spoken here"),
         (("--json",), {}, "give --dry-run too"),
         (GRPC, {"OTEL_EXPORTER_OTLP_COMPRESSION": "deflate"}, "gzip or none"),

@@ -126,7 +126,7 @@ def test_a_command_that_is_ended_leaves_nothing(
         (("--steps", "x"), "is neither a step like 3"),
         (("--steps", "3-1"), "ends before it starts"),
         (("--steps", "99"), "has no step 99"),
-        (("--max-points", "0"), "no whole number from 1 on"),
+        (("--max-points", "0"), "not a whole number from 1 on"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
