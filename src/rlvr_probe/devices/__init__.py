@@ -1,4 +1,4 @@
-"""What the devices of a node tell: GPUs through the library of their vendor, and the host itself.
+"""What devices of a node measure: GPUs through the library of their vendor, and the host itself.
 
 Runs in the sidecar and in ``doctor`` only, never inside training.
 """
@@ -50,7 +50,7 @@ def load(name: str | None = None) -> tuple[list[Backend], list[Failed]]:
 
 
 def survey(backend: Backend, sleep: Callable[[float], None] = time.sleep) -> Sequence[Device]:
-    """The devices of a backend, each with all that it cannot tell, as its first readings show.
+    """The devices of a backend, each with all that it lacks, as its first readings show.
 
     Takes a fifth of a second and the time of the calls. The caller closes the backend.
     """

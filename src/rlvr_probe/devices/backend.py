@@ -1,7 +1,7 @@
 """Contract of a source of device counters: one module and one entry-point line each.
 
 A backend knows one vendor's library. It says which devices there are, reads the counters of
-``rlvr_probe.model.counters`` that they can tell, and names the reason for each that they cannot.
+``rlvr_probe.model.counters`` that they have, and names the reason for each that they lack.
 It is used by one thread of a process beside the training, and never inside of that.
 """
 
@@ -21,8 +21,8 @@ GROUP = "rlvr_probe.devices"
 What = Literal["xid", "lost", "reset_required", "unresponsive"]
 
 Touch = Callable[[str], bool]
-"""Told of a part of a node by a name of its own before it is asked for anything, in case that it
-never answers. Where it returns False, that part is left alone."""
+"""Called with a part of a node, by a name of its own, before it is asked for anything, in case that
+it never answers. Where it returns False, that part is left alone."""
 
 
 def touch_all(place: str) -> bool:
@@ -42,7 +42,7 @@ class Device:
         driver: Version of its driver, None if it has none.
         parent: Of a part of a GPU (MIG): the uuid of the whole.
         memory_limit_b: Memory that it has, bytes; None if it does not say.
-        absent: Counters that it cannot tell, of those that devices of its kind have, each with the
+        absent: Counters that it lacks, of those that devices of its kind have, each with the
             reason in a few words.
         place: Name by which the backend asked before it touched the device; a part of a GPU has
             that of the whole. Empty: its uuid.
@@ -78,17 +78,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one device told at one moment.
+    """What one device gave at one moment.
 
     Attributes:
         time_ns: CLOCK_MONOTONIC at the middle of the call that read the counters that count up.
         window_s: What counters of kind ``window`` are the mean of, seconds, ending at ``time_ns``;
             None if there is none in it. Windows of successive readings touch.
         values: By name of the counter. One that failed is not in it.
-        absent: Every counter that the device cannot tell as far as known now, with the reason, as
+        absent: Every counter that the device lacks as far as known now, with the reason, as
             in :class:`Device`; None if that is as before. One that merely failed this time is not
             in it.
-        fault: Why nothing could be read: the device is lost. Told in every reading until it is
+        fault: Why nothing could be read: the device is lost. Given in every reading until it is
             back.
     """
 
@@ -118,7 +118,7 @@ class Backend(Protocol):
     def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
         """Every device, opened. Empty where there is no such hardware, driver or library.
 
-        Called once. What a device cannot tell may turn out in its first readings only.
+        Called once. What a device lacks may turn out in its first readings only.
         Never raises.
 
         Args:
@@ -150,7 +150,7 @@ class CounterSupport:
     row is left alone for a minute at a time.
 
     Attributes:
-        absent: Reason for each counter that the device cannot tell, as far as known.
+        absent: Reason for each counter that the device lacks, as far as known.
     """
 
     def __init__(self) -> None:
@@ -163,19 +163,19 @@ class CounterSupport:
         return name not in self.absent or now_ns >= self._again_ns.get(name, now_ns + 1)
 
     def told(self, name: str) -> None:
-        """The device told it."""
+        """The device gave it."""
         if name in self._strikes:
             del self._strikes[name]
             self._again_ns.pop(name, None)
             self.absent.pop(name, None)
 
     def refuse(self, name: str, reason: str) -> None:
-        """The device will never tell it."""
+        """The device never gives it."""
         self.absent[name] = reason
         self._again_ns.pop(name, None)
 
     def fail(self, name: str, reason: str, now_ns: int) -> None:
-        """The device did not tell it this time."""
+        """The device did not give it this time."""
         self._strikes[name] = self._strikes.get(name, 0) + 1
         if self._strikes[name] >= _STRIKES:
             self.absent[name] = f"{reason}; asked again each minute"

@@ -37,7 +37,7 @@ _EMPTY_NS = 2_000_000_000
 
 
 class Windows:
-    """The windows of one device: each begins at the sample that the one before it ended with."""
+    """The windows of one device: each starts at the sample that the one before it ended with."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Meter:
         """Count from the first reading on.
 
         Args:
-            fastest_b_per_s: What the link can carry, as :func:`fastest` tells.
+            fastest_b_per_s: What the link can carry, as :func:`fastest` says.
         """
         self._fastest_b_per_s = fastest_b_per_s
         self._wide = False
@@ -194,11 +194,11 @@ class Meter:
         at_most_b = (self._fastest_b_per_s or inf) * (end_ns - last[1]) / 1e9
         grown_b = count_b - last[0]
         if not self._wide:
-            # Once round at most is told from less than once by what is left.
+            # Once round at most is distinguished from less than once by what is left.
             grown_b %= _ROUND_B
         known = 0 <= grown_b <= at_most_b and (self._wide or at_most_b < _ROUND_B) and passed_s > 0
         return grown_b / passed_s if known else nan, passed_s
 
     def forget(self) -> None:
-        """Begin anew: the time until the next reading is not measured."""
+        """Start anew: the time until the next reading is not measured."""
         self._last = None

@@ -44,7 +44,7 @@ class HostBackend:
         self._standing = CounterSupport()
 
     def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
-        """The host; without psutil nothing can be told of it."""
+        """The host; unknown without psutil."""
         boot = identity.boot_id()
         if boot is None:
             self.why = "the kernel does not tell its boot id"

@@ -86,7 +86,7 @@ class NvidiaBackend:
         self._events: Any = None
 
     def devices(self, touch: Touch = touch_all) -> Sequence[Device]:
-        """Open every GPU and part of one. What they cannot tell turns out in their readings."""
+        """Open every GPU and part of one. What they lack turns out in their readings."""
         try:
             import pynvml
         except ImportError:

@@ -1,4 +1,4 @@
-"""One GPU, or one part of a GPU (MIG), as NVML tells of it."""
+"""One GPU, or one part of a GPU (MIG), as NVML reports it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Sum:
     Attributes:
         scale: Unit of the counter in units of the field.
         fields: Field and scope of each term.
-        settled: The terms that there are were found, and none of them may be left out.
+        settled: The terms that there are were found, and none of them may be omitted.
     """
 
     scale: float
@@ -219,7 +219,7 @@ class Gpu:
     def _calls(
         self, pace: Pace
     ) -> Sequence[tuple[tuple[str, ...], float, Callable[[], Sequence[float]]]]:
-        """Every call of one pace: the counters it tells, their scale, and what makes it."""
+        """Every call of one pace: the counters it gives, their scale, and what makes it."""
         nvml, handle = self._nvml, self.handle
         if pace == "fast":
             return (

@@ -1,4 +1,4 @@
-"""The event rows of one device: what it is, what it told, what became of it."""
+"""The event rows of one device: what it is, what it measured, what became of it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _FAULT_ATTRIBUTES = tuple(attribute.name for attribute in DEVICE_FAULT.attribute
 
 
 class Rows:
-    """Makes rows of readings of one device, and remembers what has been told of it.
+    """Makes rows of readings of one device, and remembers what is recorded of it.
 
-    A row of values has one column for each counter that the device told so far and that is not
+    A row of values has one column for each counter that the device gave so far and that is not
     known to be absent.
     """
 
     def __init__(self, number: int, device: Device, define: Define, origin_ns: int) -> None:
-        """Nothing is told yet.
+        """Nothing is recorded yet.
 
         Args:
             number: Of the device in the journal.
             device: As it was found.
             define: Called before the first row of each layout.
-            origin_ns: Rows tell times from there on.
+            origin_ns: Times of rows count from there.
         """
         self._number = number
         self._device = device
@@ -46,7 +46,7 @@ class Rows:
         self._slow: list[str] = []
 
     def device(self, now_ns: int, hz: float) -> Row:
-        """What it is, how often it is read, and what it cannot tell."""
+        """What it is, how often it is read, and what it lacks."""
         device = self._device
         absent = dict(self._absent)
         if self._lost is not None:

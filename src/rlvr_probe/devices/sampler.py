@@ -45,7 +45,7 @@ class Rate:
     """
 
     def __init__(self, hz: float) -> None:
-        """Begin with the rate asked for.
+        """Start with the rate asked for.
 
         Args:
             hz: 0.2 to 9.
@@ -71,7 +71,7 @@ class Rate:
         return 1e9 / self.period_ns
 
     def begin(self, now_ns: int) -> None:
-        """A period begins."""
+        """A period starts."""
         self._round_ns = now_ns
         self._spent_ns = 0
         self._over = 0
@@ -144,9 +144,9 @@ class Sampler:
             backends: Sources of counters; closed with the sampler.
             hz: How often the fast counters of a device are read, 0.2 to 9.
             define: Called before the first row of each layout.
-            origin_ns: ``mono_ns`` of the journal's header: rows tell times from there on.
+            origin_ns: ``mono_ns`` of the journal's header: times of rows count from there.
             clock: CLOCK_MONOTONIC, ns.
-            touch: Told of whatever is asked, before it is: a backend (``nvidia``), the place of a
+            touch: Called with what is asked, before it is: a backend (``nvidia``), the place of a
                 device, or what a driver reports (``nvidia events``).
 
         Raises:
@@ -169,7 +169,7 @@ class Sampler:
     def tick(self, now_ns: int) -> list[Row]:
         """Read what is due, and return the event rows of it: ``[def, time, 0, *values]``.
 
-        The first call opens and tells every device. Never raises.
+        The first call opens and records every device. Never raises.
         """
         if self._tracks is None:
             self._tracks = self._open()
@@ -208,7 +208,7 @@ class Sampler:
         return tracks
 
     def _begin(self, now_ns: int) -> None:
-        """Spread the devices over the period that begins now."""
+        """Spread the devices over the period that starts now."""
         self._rate.begin(now_ns)
         tracks = self._tracks or ()
         turns = max(1, min(len(tracks), self._rate.period_ns // _TURN_NS))

@@ -83,7 +83,7 @@ class Children:
                 child.wait_ns = min(2 * child.wait_ns, _LONGEST_WAIT_NS)
 
     def end(self) -> None:
-        """Tell them that the run is over: they hand over what is left, and end."""
+        """Notify them that the run is over: they hand over what is left, and end."""
         for child in self._children:
             if child.process is not None and child.process.stdin is not None:
                 with suppress(OSError):

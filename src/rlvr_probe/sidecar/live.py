@@ -97,7 +97,7 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
     Args:
         folder: Run folder.
         session: Where to.
-        over: Set when nobody writes to the run any more.
+        over: Set when no process writes to the run any more.
     """
     window = Window(folder)
     hand = _Hand(folder, session, over)
@@ -136,7 +136,7 @@ def export(folder: Path, session: LiveSession, over: threading.Event) -> None:
 
 
 class _Hand:
-    """Hands over as often as it takes, and tells the sidecar how that goes."""
+    """Hands over as often as it takes, and reports to the sidecar how that goes."""
 
     def __init__(self, folder: Path, session: LiveSession, over: threading.Event) -> None:
         self._folder = folder
@@ -167,7 +167,7 @@ class _Hand:
                 return
 
     def end(self, read_b: int) -> None:
-        """Hand over what is left, or say that nobody does.
+        """Hand over what is left, or say that it stays.
 
         Args:
             read_b: How large the run is, bytes.

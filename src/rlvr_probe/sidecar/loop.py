@@ -33,7 +33,7 @@ _LOOK_NS: Final = _S
 _WRITE_NS: Final = _S // 5
 _TELL_NS: Final = 10 * _S
 _GRACE_NS: Final = 2 * _S
-"""How long nobody has to write until it leaves; a header may take a moment to appear."""
+"""How long no process may write until it leaves; a header may take a moment to appear."""
 
 _SETTLED_NS: Final = 10 * _S
 _KEPT_NS: Final = 2 * _S
@@ -50,7 +50,7 @@ _SPARED_NS: Final = 600 * _S
 
 _NEVER: Final = 1 << 63
 _HURRY_S: Final = 3.0
-"""What copying the spool may take for one who is told to leave, s."""
+"""What copying the spool may take for a sidecar that has to leave, s."""
 
 _LEAST_NS: Final = 2_000_000
 _ROOM_NS: Final = 50_000_000
@@ -120,7 +120,7 @@ class Sidecar:
         self._redundant: deque[tuple[int, Path]] = deque()
 
     def run(self) -> str:
-        """Work until nobody writes to the run any more; why it left, in a word."""
+        """Work until no process writes to the run any more; why it left, in a word."""
         self._clean()
         reason: str | None = None
         while reason is None:

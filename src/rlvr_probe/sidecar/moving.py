@@ -1,8 +1,8 @@
 """Moves what lies in the spool of a run to its folder, so that this is a recording at any moment.
 
-It holds of each process a beginning of what that wrote: of its journal whole chunks, segment after
-segment, and a table of open spans from before. A segment that nobody writes to any more is copied
-once more when it is compressed, and then deleted here; a name stays that says so.
+It holds of each process the first part of what that wrote: of its journal whole chunks, segment
+after segment, and a table of open spans from before. A segment that no process writes to any more
+is copied once more when it is compressed, and then deleted here; a name stays that says so.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Mover:
             OSError: Something could not be copied; what was not is still there.
         """
         before = _sizes(self._spool)
-        if _is_written_to(self._spool):  # by who began anew, and has a sidecar of its own soon
+        if _is_written_to(self._spool):  # by who started anew, and has a sidecar of its own soon
             return True
         found = _list(self._spool)
         self.round(found)
@@ -132,7 +132,7 @@ class Mover:
     # ---------------------------------------------------------------- one process
 
     def _process(self, process: str, forms: _Forms, *, over: bool) -> None:
-        # Before the journal: it may not tell of lines that are not there.
+        # Before the journal: it must not name lines that are missing.
         table = _read_table(self._spool / f"p{process}{schema.OPEN_SUFFIX}", process)
         last = max(forms, default=-1)
         for number, kinds in sorted(forms.items()):

@@ -1,4 +1,4 @@
-"""Becoming the sidecar of a run: out of the reach of who started it, and in nobody's way.
+"""Becoming the sidecar of a run: out of the reach of who started it, and out of the way.
 
 The lock is taken before most of it is imported, so that a node is without one for a moment only.
 """
@@ -55,10 +55,10 @@ class Lock:
 
         Args:
             folder: Run folder.
-            wait: Wait until nobody holds it, before anybody who only looks now and then.
+            wait: Wait until it is free, before those that only look now and then.
 
         Raises:
-            OSError: There is no place for it.
+            OSError: No place can hold it.
         """
         path = lock_path(folder)
         fd = open_lock(path)
@@ -91,7 +91,7 @@ class Lock:
         os.pwrite(self._fd, RECORD.pack(asked_ns, taken_ns, 0), 0)
 
     def release(self) -> None:
-        """Let go, and delete the files of locks that nobody has used for a day."""
+        """Let go, and delete the files of locks that were unused for a day."""
         os.close(self._fd)
         now = time.time()
         with suppress(OSError), os.scandir(self._path.parent) as entries:  # others clean up, too
@@ -186,7 +186,7 @@ def serve(
     every_node: bool = False,
     beat: Callable[[], object] | None = None,
 ) -> str:
-    """Be the sidecar of a run until nobody writes to it; why it left, in a word.
+    """Be the sidecar of a run until no process writes to it; why it left, in a word.
 
     Args:
         folder: Run folder.
@@ -226,7 +226,7 @@ def _spool(folder: Path, config: Config) -> Path | None:
 
 
 def stand_back() -> None:
-    """Take no time and no core from a training, and be the first to go where memory is short."""
+    """Take no time and no core from a run, and be the first to go where memory is short."""
     os.nice(_NICE)
     try:
         # A rank may be pinned to one core, which is for it alone.

@@ -1,6 +1,6 @@
 """The reader of a sidecar: a process apart that asks drivers, which may hold it for good.
 
-It says what it is about to ask, and then what it was told, in lines of JSON. It ends when the
+It says what it is about to ask, and then the answer, in lines of JSON. It ends when the
 sidecar does, however that ends: the pipe between them breaks.
 """
 
@@ -52,7 +52,7 @@ def main() -> None:
     hz, origin_ns, alone = float(sys.argv[2]), int(sys.argv[3]), msgspec.json.decode(sys.argv[4])
     become(COMM)
     threading.Thread(target=_end_with_the_sidecar, daemon=True).start()
-    # What a library prints is no line of ours.
+    # What a library prints must not be taken for a line of ours.
     out = os.dup(1)
     os.dup2(2, 1)
     _Reader(out, frozenset(alone)).run(hz, origin_ns)
@@ -74,7 +74,7 @@ class _Reader:
         self._faults: dict[tuple[str, str], int] = {}
 
     def run(self, hz: float, origin_ns: int) -> None:
-        """Read until nobody listens, or return if there is no device."""
+        """Read while somebody listens, or return if there is no device."""
         backends, failed = load()
         for failure in failed:
             self._say(FAULT, f"devices.{failure.name}", failure.why, 1)

@@ -85,13 +85,13 @@ class _Left:
 
 @dataclass(slots=True)
 class _Known:
-    """A device that a reader told of.
+    """A device that a reader reported.
 
     Attributes:
         number: Of the device in the journal.
         place: Name that a reader asks by.
         facts: Values of its last ``device`` row.
-        told: Counters that it told.
+        told: Counters that it gave.
     """
 
     number: int
@@ -121,7 +121,7 @@ class Readers:
         Args:
             hz: How often the fast counters of a device are read, 0.2 to 9.
             define: Called before the first row of each layout.
-            origin_ns: ``mono_ns`` of the journal's header: rows tell times from there on.
+            origin_ns: ``mono_ns`` of the journal's header: times of rows count from there.
             fault: Called with a place, an error, and how often there was that, all in all.
             first: Number of the first device.
         """
@@ -257,7 +257,7 @@ class Readers:
 
     def _leave_alone(self, why: str, now_ns: int, *, fault: bool = False) -> list[Row]:
         place = self._place
-        if not place:  # it was between two readings: nobody is to blame
+        if not place:  # it was between two readings: no device is to blame
             return []
         before = self._left.get(place)
         wait_ns = _FIRST_WAIT_NS
@@ -336,7 +336,7 @@ class Readers:
     # ---------------------------------------------------------------- what is told of it
 
     def _mute(self, devices: Iterable[_Known], why: str, now_ns: int) -> list[Row]:
-        """Tell of devices again that they tell nothing now."""
+        """Record of devices again that they are silent now."""
         rows = list[Row]()
         for known in devices:
             *facts, absent = known.facts
@@ -365,11 +365,11 @@ def left_hanging(proc: Path = Path("/proc")) -> int:
     """Readers of this user on this node, of any sidecar, that were killed and are still there.
 
     Args:
-        proc: Where the kernel tells of processes.
+        proc: Where the kernel lists processes.
     """
     try:
         folders = list(proc.iterdir())
-    except OSError:  # there is no such place here
+    except OSError:  # the place does not exist here
         return 0
     return sum(_hangs(folder) for folder in folders if folder.name.isdecimal())
 

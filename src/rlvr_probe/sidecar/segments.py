@@ -2,8 +2,8 @@
 
 Compressing goes a slice at a time, so that the devices are read in between. The compressed file is
 complete under another name before it gets its own, and the original goes some seconds later, so
-that a reader that lists the folder meanwhile finds one of the two. Whoever is killed in between
-leaves a name nobody reads, or both files with the same lines.
+that a reader that lists the folder meanwhile finds one of the two. A process killed in between leaves
+an unread name, or both files with the same lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compress(path: Path) -> Generator[None, None, None]:
     There is none if the segment changes meanwhile.
 
     Raises:
-        OSError: It cannot be read, or there is no room; everything is as before.
+        OSError: It cannot be read, or the disk is full; everything is as before.
     """
     target = Path(f"{path}{schema.PACKED_SUFFIX}")
     # Another container may have a sidecar that works on the same one.
@@ -81,7 +81,7 @@ def compress(path: Path) -> Generator[None, None, None]:
 def is_open_for_writing(path: Path) -> bool:
     """Whether any process of this kernel, in whatever container, has a file open for writing.
 
-    True also where the kernel or the file system cannot tell.
+    True also where the kernel or the file system does not know.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -129,7 +129,7 @@ class Copy:
     each byte at its place. So a copy that was killed anywhere is gone on with, and two do no harm.
 
     Attributes:
-        done_b: How much of it is in the run folder for good, bytes from its beginning.
+        done_b: How much of it is in the run folder for good, bytes from its start.
     """
 
     def __init__(self, source: Path, target: Path, access: Access = PRIVATE) -> None:
@@ -145,10 +145,10 @@ class Copy:
         """Copy what is new.
 
         Args:
-            whole: Nobody writes to it any more: copy what is behind its last whole chunk as well.
+            whole: No process writes to it any more: copy what is behind its last whole chunk, too.
 
         Raises:
-            OSError: It cannot be read, or not written; what is in the run folder is a beginning.
+            OSError: It cannot be read, or not written; what is in the run folder is its first part.
         """
         if self.is_whole():
             return
@@ -302,7 +302,7 @@ def _end_in(data: bytes) -> int:
 
 
 def _common(fd: int, other: int) -> int:
-    """Bytes from the beginning that two files have in common."""
+    """Bytes from the start that two files have in common."""
     at = 0
     while True:
         a, b = os.pread(fd, SLICE_B, at), os.pread(other, SLICE_B, at)

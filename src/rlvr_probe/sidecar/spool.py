@@ -1,7 +1,7 @@
 """The child of a sidecar that moves its spool, and how the sidecar sees to it.
 
 A process of its own, so that a file server that hangs holds up neither the readings of devices nor
-the sidecar's end, and one that takes over can tell whether the last one still hangs there: it holds
+the sidecar's end, and one that takes over knows whether the last one still hangs there: it holds
 a lock in the spool. It ends when the sidecar does, however that ends: the pipe between them breaks.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["Spool", "main"]
 _NOW: Final = b"n"
 """What the sidecar says when it is to be copied at once."""
 _END: Final = b"e"
-"""And when nobody writes to it any more."""
+"""And when no process writes to it any more."""
 
 _LOOK_S: Final = 0.1
 _AGAIN_S: Final = 2.0
@@ -83,7 +83,7 @@ class Spool:
         Args:
             timeout_s: How long that may take, s.
             beat: Called while it takes.
-            over: Nobody writes any more: the spool is to be deleted.
+            over: No process writes any more: the spool is to be deleted.
         """
         until = time.monotonic() + timeout_s
         process = self._process
@@ -136,7 +136,7 @@ class _Sidecar:
 
     Attributes:
         is_gone: There is none any more.
-        is_over: Nobody writes to the spool any more.
+        is_over: No process writes to the spool any more.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ def _move(path: Path) -> None:
 
 
 def _move_leftovers(own: Path) -> None:
-    """Move spools whose runs have ended, and which nobody moved."""
+    """Move spools that stayed behind when their runs ended."""
     sidecar = _Sidecar()
     for path, target in every():
         sidecar.listen()
@@ -226,11 +226,11 @@ def _is_abandoned(path: Path, target: Target) -> bool:
 
 
 def _lock(path: Path, sidecar: _Sidecar | None = None) -> int | None:
-    """Become the one who moves a spool: until this is closed; None if that cannot be.
+    """Become the mover of a spool until this is closed; None if that cannot be.
 
     Args:
         path: Folder of the spool.
-        sidecar: Wait for whoever still hangs there, as long as there is a sidecar.
+        sidecar: Wait for the mover that still hangs there, as long as there is a sidecar.
     """
     try:
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

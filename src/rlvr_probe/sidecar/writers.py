@@ -30,7 +30,7 @@ _TAIL_B: Final = 4096
 _ROUNDS: Final = 10
 
 Finished = tuple[Path, bool]
-"""A segment that nobody writes to any more, and whether that is certain."""
+"""A segment that no process writes to any more, and whether that is certain."""
 
 
 class Writers:
@@ -96,7 +96,7 @@ class Writers:
     def _is_due(self) -> bool:
         """Whether to list the folder: always, but for a server that thousands of nodes would ask.
 
-        There it is every tenth time, and as long as nobody is known to write.
+        There it is every tenth time, and as long as no process is known to write.
         """
         if self._network is None:
             try:
@@ -123,7 +123,7 @@ class Writers:
         return segments
 
     def _identify(self, process: str, number: int) -> None:
-        """Read whose a journal is. A sidecar tells what it is a moment after it began."""
+        """Read whose a journal is. A sidecar records what it is a moment after its start."""
         self._looks[process] = self._looks.get(process, 0) + 1
         path = self._folder / schema.segment_name(process, number)
         try:
