@@ -142,22 +142,22 @@ class Job:
         ahead = self.other_machine if other else None
         if ahead is not None:
             header |= {"boot": OTHER_BOOT, "host": "node-2"}
-        one = Process(
+        process = Process(
             self.folder,
             number,
             header=header,
             start_ns=self.begin_ns + start_ns,
             clock_ns=ahead or 0,
         )
-        self._processes.append(one)
-        self.books.begun[one.key] = self.begin_ns + start_ns
-        self.books.boots[one.key] = BOOT if ahead is None else OTHER_BOOT
+        self._processes.append(process)
+        self.books.begun[process.key] = self.begin_ns + start_ns
+        self.books.boots[process.key] = BOOT if ahead is None else OTHER_BOOT
         actor = {} if role == "driver" else {"actor": f"actor-{number}"}
-        one.event(names.PROCESS, self.begin_ns + start_ns + 1, role=role, **actor)
+        process.event(names.PROCESS, self.begin_ns + start_ns + 1, role=role, **actor)
         if actor:
             starter = self._driver if role == "TaskRunner" else self._controller
             starter.event(names.STARTED, self.begin_ns + start_ns, role=role, **actor)
-        return one
+        return process
 
     def _rank(self, rank: int, start_ns: int) -> Process:
         # Ranks of several jobs may have one parent, and with it one job key.
@@ -187,43 +187,43 @@ class Job:
         self._call(self.begin_ns + 8 * SECOND, 0, 0, "init_model", waits=True)
         for step in range(self.resumed + 1, self.resumed + self.steps + 1):
             self._step(step)
-            for one in self._processes:
-                self.books.rows += one.flush()
+            for process in self._processes:
+                self.books.rows += process.flush()
         end = self.begin_ns + (self.steps + 2) * STEP_NS
         if self.end:
             controller.event(names.SESSION_END, end, session=0, step=self.resumed + self.steps)
-        for one in self._processes:
-            if self.end and not (self.killed and one is not self._driver):
-                self.books.rows += one.close(end)
+        for process in self._processes:
+            if self.end and not (self.killed and process is not self._driver):
+                self.books.rows += process.close(end)
             else:
-                self.books.rows += one.flush() if self.end else 0
-                one.writer.close()
+                self.books.rows += process.flush() if self.end else 0
+                process.writer.close()
         return self.books
 
     def _step(self, step: int) -> None:
         begin = self.begin_ns + (step - self.resumed) * STEP_NS
         self._restart(step, begin)
-        one = self._controller
-        whole, rollout = one.next_span(), one.next_span()
+        process = self._controller
+        whole, rollout = process.next_span(), process.next_span()
         where: dict[str, Any] = {"session": 0, "step": step, "mode": "train"}
         tenth = STEP_NS // 10
         start, end = self._at(begin), begin + 4 * tenth
         self._generate(step, "train", rollout, start, end)
-        one.span(names.ROLLOUT, start, end + tenth // 4, whole, rollout, **where)
+        process.span(names.ROLLOUT, start, end + tenth // 4, whole, rollout, **where)
         for name, method, at, waits in (
             (names.OLD_LOGPROB, "compute_log_prob", 5, True),
             (names.UPDATE_ACTOR, "update_actor", 6, True),
             (names.WEIGHT_SYNC, "update_weights", 8, False),
         ):
-            stage = one.next_span()
+            stage = process.next_span()
             self._call(begin + at * tenth, step, stage, method, waits=waits)
-            one.span(name, begin + at * tenth, begin + (at + 1) * tenth, whole, stage, **where)
-        one.span(names.STEP, begin, begin + 9 * tenth, 0, whole, session=0, step=step)
+            process.span(name, begin + at * tenth, begin + (at + 1) * tenth, whole, stage, **where)
+        process.span(names.STEP, begin, begin + 9 * tenth, 0, whole, session=0, step=step)
         if step % 2 == 0 and not self.v1:
-            evaluation = one.next_span()
+            evaluation = process.next_span()
             start, end = begin + 9 * tenth, begin + 9 * tenth + tenth // 2
             self._generate(step, "eval", evaluation, start, end)
-            one.span(
+            process.span(
                 names.EVAL, start, end + tenth // 8, 0, evaluation, **{**where, "mode": "eval"}
             )
 
@@ -250,13 +250,13 @@ class Job:
             call=call, ranks=self.ranks, samples=self.prompts * self.group_size, waits=int(waits),
         )  # fmt: skip
         starts = []
-        for rank, one in enumerate(self._ranks):
+        for rank, _rank in enumerate(self._ranks):
             counts = self._rank_counts[rank]
             own = counts.get((group, method), 0)
             counts[group, method] = own + 1
             first = self._at(start + 2 * MILLISECOND)
-            starts.append((one.key, first))
-            one.span(
+            starts.append((_rank.key, first))
+            _rank.span(
                 names.RPC, first, first + SECOND // 4, 0, 0, side="worker", group=group,
                 method=method, call=own, rank=rank, ranks=self.ranks,
             )  # fmt: skip
@@ -277,7 +277,7 @@ class Job:
         for row, group in enumerate(groups):
             worker, place = divmod(row, per_worker)
             uid = prompts[group] if self.uids and mode == "train" else "-"
-            one = Lived(
+            process = Lived(
                 (mode, step, 0, row), prompts[group], lengths[group], 0,
                 engine=(row * 7 + step) % 5, policy=(max(0, step - 1 - row % 2), step - 1),
                 process=self._workers[worker].key,
@@ -288,29 +288,29 @@ class Job:
             else:
                 keys.append(f"{uid}/{generation}/{worker}/{place}")
                 key = f"{uid}/{self._worker_counts[worker]}/{worker}/{place}"
-            self._live(self._workers[worker], one, key, begin, end)
-            made.append(one)
+            self._live(self._workers[worker], process, key, begin, end)
+            made.append(process)
             if self.booked:
-                self.books.trajectories[one.place] = one
+                self.books.trajectories[process.place] = process
         self._worker_counts = [count + 1 for count in self._worker_counts]
         self._tell(step, mode, batch, end, made, keys, groups, prompts)
 
-    def _live(self, process: Process, one: Lived, key: str, begin: int, end: int) -> None:
+    def _live(self, process: Process, item: Lived, key: str, begin: int, end: int) -> None:
         """One trajectory in its worker."""
         span = process.next_span()
         if self.v1:
             begin -= STEP_NS // 2
         room = (end - begin) // 2
         start = at = self._at(begin + self._draw.randrange(room))
-        one.start_ns = start
+        item.start_ns = start
         length = (end - MILLISECOND - start) // (2 * self.turns + 2)
         count = self.turns if self.alike else self._draw.randint(1, self.turns)
         runs: list[int] = []
-        sent = one.prompt_tokens
+        sent = item.prompt_tokens
         for turn in range(count):
             made = 30 if self.alike else self._draw.randrange(1, 60)
             at = self._at(at)
-            one.turns.append(at)
+            item.turns.append(at)
             process.span(
                 names.TURN, at, at + length // 2, span, 0, batch=span, samples=1, turn=turn,
                 prompt_tokens=sent, response_tokens=made,
@@ -321,7 +321,7 @@ class Job:
             if turn + 1 < count:
                 told = 9 if self.alike else self._draw.randrange(1, 20)
                 tool = self._at(at + length // 2)
-                one.tools.append(tool)
+                item.tools.append(tool)
                 process.span(
                     names.TOOL_CALL, tool, tool + length // 4, span, 0, batch=span, turn=turn,
                     tool="search", status="ok",
@@ -329,17 +329,17 @@ class Job:
                 runs.append(told)
                 sent += told
             at += length
-        one.response_tokens, one.loss_runs = sum(runs), tuple(runs)
+        item.response_tokens, item.loss_runs = sum(runs), tuple(runs)
         first = self._at(at)
-        one.verified = (first, self._draw.random())
+        item.verified = (first, self._draw.random())
         process.span(
             names.VERIFY, first, first + length // 4, span, 0, batch=span, function="math",
-            value=one.verified[1],
+            value=item.verified[1],
         )  # fmt: skip
         process.span(
-            names.TRAJECTORY, start, first + length // 2, 0, span, key=key, engine=one.engine,
-            policy_version_min=one.policy[0], policy_version_max=one.policy[1],
-            prompt_tokens=one.prompt_tokens, response_tokens=one.response_tokens,
+            names.TRAJECTORY, start, first + length // 2, 0, span, key=key, engine=item.engine,
+            policy_version_min=item.policy[0], policy_version_max=item.policy[1],
+            prompt_tokens=item.prompt_tokens, response_tokens=item.response_tokens,
             loss_runs=runs, truncated=0,
         )  # fmt: skip
 
@@ -355,28 +355,28 @@ class Job:
         prompts: list[str],
     ) -> None:
         columns: dict[str, Any] = {
-            "prompt_tokens": [one.prompt_tokens for one in made],
-            "response_tokens": [one.response_tokens for one in made],
+            "prompt_tokens": [item.prompt_tokens for item in made],
+            "response_tokens": [item.response_tokens for item in made],
             "keys": keys,
             "prompts": prompts,
         }
         if self.v1:
             columns["groups"] = groups
-        one = self._controller
+        process = self._controller
         at = self._at(end)
         where = {"session": 0, "step": step}
         gone = prompts[: len(prompts) // 3] if self.v1 else []
         cut = sum(lived.prompt in gone for lived in made)
         if gone:  # told at once, before the trainer takes what is left
             rows = {name: column[:cut] for name, column in columns.items()} | {"prompts": gone}
-            one.event(
+            process.event(
                 names.TRAJECTORIES, at - 2, 0, **where, mode=mode, ordinal=0, offset=0, total=cut,
                 grows=1, group_size=self.group_size, **rows,
             )  # fmt: skip
-            one.event(names.SELECTED, at - 1, 0, **where, discarded=gone, reason="filter")
+            process.event(names.SELECTED, at - 1, 0, **where, discarded=gone, reason="filter")
             rest = prompts[len(gone) :]
             columns = {name: column[cut:] for name, column in columns.items()} | {"prompts": rest}
-        one.event(
+        process.event(
             names.TRAJECTORIES, at, batch, **where, mode=mode, batch=batch, ordinal=0, offset=cut,
             total=len(made), group_size=self.group_size, **columns,
         )  # fmt: skip
@@ -385,7 +385,7 @@ class Job:
         used = prompts[len(gone) :]
         for lived in made:
             lived.kept = lived.used = lived.prompt in used
-        one.event(names.SELECTED, at, 0, **where, used=used)
+        process.event(names.SELECTED, at, 0, **where, used=used)
 
 
 def main() -> None:

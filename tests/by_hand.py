@@ -48,19 +48,35 @@ def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:
     shards = [shard for shard in batch.shards for _ in shard.response_tokens]
     at = first
     for group in batch.groups():
-        for one in group.trajectories:
-            own = None if one.start_ns is None else shards[at - first].times_ns is not None
-            yield "trajectory", {
-                "trajectory_id": at, "batch_id": number, "step_id": step, "mode": batch.mode,
-                "process": one.process, "row": one.row, "grp": group.index, "sample": one.sample,
-                "prompt_tokens": one.prompt_tokens, "response_tokens": one.response_tokens,
-                "loss_tokens": one.loss_tokens, "truncated": one.truncated, "engine": one.engine,
-                "policy_version": one.policy_version, "start_ns": one.start_ns,
-                "end_ns": one.end_ns, "own_times": own,
-                "policy_version_min": one.policy_versions and one.policy_versions[0],
-                "policy_version_max": one.policy_versions and one.policy_versions[1],
-            }  # fmt: skip
-            yield from _parts(at, one)
+        for trajectory in group.trajectories:
+            own = None if trajectory.start_ns is None else shards[at - first].times_ns is not None
+            yield (
+                "trajectory",
+                {
+                    "trajectory_id": at,
+                    "batch_id": number,
+                    "step_id": step,
+                    "mode": batch.mode,
+                    "process": trajectory.process,
+                    "row": trajectory.row,
+                    "grp": group.index,
+                    "sample": trajectory.sample,
+                    "prompt_tokens": trajectory.prompt_tokens,
+                    "response_tokens": trajectory.response_tokens,
+                    "loss_tokens": trajectory.loss_tokens,
+                    "truncated": trajectory.truncated,
+                    "engine": trajectory.engine,
+                    "policy_version": trajectory.policy_version,
+                    "start_ns": trajectory.start_ns,
+                    "end_ns": trajectory.end_ns,
+                    "own_times": own,
+                    "policy_version_min": trajectory.policy_versions
+                    and trajectory.policy_versions[0],
+                    "policy_version_max": trajectory.policy_versions
+                    and trajectory.policy_versions[1],
+                },
+            )
+            yield from _parts(at, trajectory)
             at += 1
     at = first
     for shard in batch.shards:
@@ -74,8 +90,8 @@ def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:
         at += len(shard.response_tokens)
 
 
-def _parts(at: int, one: Trajectory) -> _Rows:
-    for turn in one.turns:
+def _parts(at: int, trajectory: Trajectory) -> _Rows:
+    for turn in trajectory.turns:
         yield "turn", {
             "trajectory_id": at, "turn": turn.index, "prompt_tokens": turn.prompt_tokens,
             "response_tokens": turn.response_tokens, "cached_tokens": turn.cached_tokens,
@@ -87,13 +103,13 @@ def _parts(at: int, one: Trajectory) -> _Rows:
             "preemptions": turn.request and turn.request.preemptions,
             "finish": turn.request and turn.request.finish,
         }  # fmt: skip
-    for call in one.tool_calls:
+    for call in trajectory.tool_calls:
         yield "tool_call", {
             "trajectory_id": at, "turn": call.turn, "tool": call.tool, "status": call.status,
             "error": call.error, "start_ns": call.start_ns, "end_ns": call.end_ns,
             "took_s": call.latency_s,
         }  # fmt: skip
-    for reward in one.rewards:
+    for reward in trajectory.rewards:
         yield "reward", {
             "trajectory_id": at, "function": reward.function, "fn": reward.index,
             "value": real(reward.value), "verify_s": reward.verify_s,

@@ -60,20 +60,22 @@ class Growing:
             for path in sorted(source.iterdir())
             if JOURNAL.fullmatch(path.name)
         ]
-        running = {f"p{one.header['pid']}": ("R", 77) for one in self._processes}
+        running = {f"p{process.header['pid']}": ("R", 77) for process in self._processes}
         self.machine: Machine = fake_proc(proc, BOOT, **running)
-        self.times = sorted({at for one in self._processes for at, _ in one.rows})
+        self.times = sorted({at for process in self._processes for at, _ in process.rows})
 
     def belong_to(self, pid: int) -> None:
         """Let every process be a real one, with its pid on this machine."""
         real = {"boot": identity.boot_id(), "pid": pid}
-        for one in self._processes:
-            one.header.update(real, start_ticks=identity.process_start_ticks(pid))
+        for process in self._processes:
+            process.header.update(real, start_ticks=identity.process_start_ticks(pid))
 
     def leave_out(self, tag: str) -> None:
         """Never write the rows about the recording itself that begin with ``tag``."""
-        for one in self._processes:
-            one.rows = [row for row in one.rows if not row[1].startswith(f'["{tag}"'.encode())]
+        for process in self._processes:
+            process.rows = [
+                row for row in process.rows if not row[1].startswith(f'["{tag}"'.encode())
+            ]
 
     def rounds(self, count: int) -> Iterator[int]:
         """Write about a ``count``-th of it at a time; until when, ns since 1970."""
@@ -84,36 +86,36 @@ class Growing:
 
     def write(self, until_ns: int) -> None:
         """Write what ended until then."""
-        for one in self._processes:
-            if one.header["epoch_ns"] - one.ahead_ns <= until_ns:
-                self._write(one, until_ns)
+        for process in self._processes:
+            if process.header["epoch_ns"] - process.ahead_ns <= until_ns:
+                self._write(process, until_ns)
 
-    def _write(self, one: _Process, until_ns: int) -> None:
-        path = self.folder / schema.segment_name(one.header["process"], 0)
-        if not one.began:
-            one.began, one.lines = True, 1
-            path.write_bytes(summed([_encode(one.header)]))
-        due = [row for at, row in one.rows[one.written :] if at <= until_ns]
-        one.written += len(due)
+    def _write(self, process: _Process, until_ns: int) -> None:
+        path = self.folder / schema.segment_name(process.header["process"], 0)
+        if not process.began:
+            process.began, process.lines = True, 1
+            path.write_bytes(summed([_encode(process.header)]))
+        due = [row for at, row in process.rows[process.written :] if at <= until_ns]
+        process.written += len(due)
         if due:
-            one.lines += len(due)
+            process.lines += len(due)
             part = b"".join(row + b"\n" for row in due)
             with path.open("ab") as file:
-                file.write(part + schema.sum_row(one.lines, zlib.crc32(part)))
+                file.write(part + schema.sum_row(process.lines, zlib.crc32(part)))
         block = schema.pack_block(
-            schema.OPEN_HEADER, schema.OPEN_MAGIC, one.header["process"].encode(),
-            until_ns - one.offset_ns, 0, schema.OPEN_SLOTS, 0, 0, one.lines,
+            schema.OPEN_HEADER, schema.OPEN_MAGIC, process.header["process"].encode(),
+            until_ns - process.offset_ns, 0, schema.OPEN_SLOTS, 0, 0, process.lines,
         )  # fmt: skip
         data = bytearray((schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES)
         data[: len(block)] = block
-        (self.folder / f"p{one.header['process']}{schema.OPEN_SUFFIX}").write_bytes(data)
+        (self.folder / f"p{process.header['process']}{schema.OPEN_SUFFIX}").write_bytes(data)
 
 
 def _read(path: Path, ahead_ns: int) -> _Process:
     header, *rows = [json.loads(line) for line in path.read_bytes().splitlines()]
-    one = _Process(header, 0 if header["boot"] == BOOT else ahead_ns)
+    process = _Process(header, 0 if header["boot"] == BOOT else ahead_ns)
     spans = set[int]()
-    begin = header["epoch_ns"] - one.ahead_ns
+    begin = header["epoch_ns"] - process.ahead_ns
     for row in rows:
         if row[0] == "sum":
             continue
@@ -123,9 +125,9 @@ def _read(path: Path, ahead_ns: int) -> _Process:
                 spans.add(row[1])
         else:
             at = begin + row[1] + (row[2] if row[0] in spans else 0)
-        one.rows.append((at, _encode(row)))
-    one.rows.sort(key=lambda found: found[0])
-    return one
+        process.rows.append((at, _encode(row)))
+    process.rows.sort(key=lambda found: found[0])
+    return process
 
 
 def _encode(value: object) -> bytes:

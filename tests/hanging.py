@@ -93,7 +93,7 @@ class Hung:
 
     def found(self) -> list[dict[str, Any]]:
         """What is said of it while it hangs; for how long is right."""
-        found = look_until(self.folder / "recordings", lambda one: one["verdict"] == "overdue")
+        found = look_until(self.folder / "recordings", lambda item: item["verdict"] == "overdue")
         until_ns = time.monotonic_ns()
         assert found[0]["state"] == "running"
         # The span began before it, and it was looked at before now.
@@ -108,8 +108,8 @@ class Hung:
         code, told = look(self.folder / "recordings")
         first = told["findings"][0]
         assert (code, first["verdict"]) == (1, "overdue")
-        assert {one["state"] for one in told["findings"]} == {"died"}
-        assert {one["stack"] for one in told["findings"]} == {None}
+        assert {item["state"] for item in told["findings"]} == {"died"}
+        assert {item["stack"] for item in told["findings"]} == {None}
         assert first["open_s"] > lasted_s - _SIGN_S
         return list(told["findings"])
 

@@ -65,12 +65,12 @@ def take(address: str, folder: Path, pick: Callable[[str], bool]) -> list[tuple[
     wheel = _Wheel(address)
     with zipfile.ZipFile(wheel) as archive:
         wanted = sorted(
-            (one for one in archive.infolist() if pick(one.filename)),
-            key=lambda one: one.header_offset,
+            (item for item in archive.infolist() if pick(item.filename)),
+            key=lambda item: item.header_offset,
         )
         # Behind a header lies a name, and what else a packer put there: never much.
-        wheel.load((one.header_offset, one.compress_size + 1024) for one in wanted)
-        found = [(one.filename, archive.read(one)) for one in wanted]
+        wheel.load((item.header_offset, item.compress_size + 1024) for item in wanted)
+        found = [(item.filename, archive.read(item)) for item in wanted]
         archive.extractall(folder, wanted)
     return found
 

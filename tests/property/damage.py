@@ -213,15 +213,29 @@ class Figures:
                     )  # fmt: skip
                 for batch in (*step.batches, *step.evaluations):
                     for group in batch.groups():
-                        for one in group.trajectories:
-                            place = (step.session, step.number, batch.mode, batch.ordinal, one.row)
-                            facts[keys[one.process], place] = (
-                                one.prompt_tokens, one.response_tokens, one.truncated, one.sample,
-                                one.policy_version, batch.total, batch.group_size,
-                            )  # fmt: skip
-                            for reward in one.rewards:
+                        for trajectory in group.trajectories:
+                            place = (
+                                step.session,
+                                step.number,
+                                batch.mode,
+                                batch.ordinal,
+                                trajectory.row,
+                            )
+                            facts[keys[trajectory.process], place] = (
+                                trajectory.prompt_tokens,
+                                trajectory.response_tokens,
+                                trajectory.truncated,
+                                trajectory.sample,
+                                trajectory.policy_version,
+                                batch.total,
+                                batch.group_size,
+                            )
+                            for reward in trajectory.rewards:
                                 given = (place, reward.function, reward.index)
-                                facts[keys[one.process], given] = (reward.value, reward.verify_s)
+                                facts[keys[trajectory.process], given] = (
+                                    reward.value,
+                                    reward.verify_s,
+                                )
         for opened in trace.open_spans:
             facts[keys[opened.process], "open", opened.id] = (
                 opened.name, opened.detail, opened.step, opened.thread

@@ -53,7 +53,7 @@ def failures(folder: Path, seeds: Iterable[int], **job: Any) -> list[str]:
     whole.mkdir(parents=True)
     books = Job(whole, **job).write()
     files = {path.name: path.read_bytes() for path in sorted(whole.iterdir())}
-    found = [f"whole: {one}" for one in wrong_joins(read_run(whole), books)]
+    found = [f"whole: {book}" for book in wrong_joins(read_run(whole), books)]
     for seed in seeds:
         draw = random.Random(seed)
         shutil.rmtree(whole)
@@ -65,7 +65,7 @@ def failures(folder: Path, seeds: Iterable[int], **job: Any) -> list[str]:
         except ProbeError as error:
             found.append(f"seed {seed}: {error}")
             continue
-        found += [f"seed {seed}: {one}" for one in wrong_joins(trace, books)]
+        found += [f"seed {seed}: {book}" for book in wrong_joins(trace, books)]
     return found
 
 
@@ -78,7 +78,7 @@ def wrong_joins(trace: Trace, books: Books) -> Iterator[str]:
             yield from _wrong_calls(trace, step, books, later)
             for batch in (*step.batches, *step.evaluations):
                 for shard in batch.shards:
-                    joined["no times"] += sum(one is None for one in shard.times_ns or ())
+                    joined["no times"] += sum(times_n is None for times_n in shard.times_ns or ())
                     joined["no times"] += len(shard.response_tokens) if not shard.times_ns else 0
                 yield from _wrong_batch(batch, books, later)
     missing = trace.lost.get("unjoined_trajectories", 0)
@@ -88,7 +88,9 @@ def wrong_joins(trace: Trace, books: Books) -> Iterator[str]:
 
 def _offsets(trace: Trace, books: Books) -> dict[str, int]:
     """By process, what its times in the trace are later than in the books, ns."""
-    by_boot = {one.boot: one.start_ns - books.begun[one.key] for one in trace.processes}
+    by_boot = {
+        process.boot: process.start_ns - books.begun[process.key] for process in trace.processes
+    }
     return {key: by_boot.get(books.boots[key], 0) for key in books.begun}
 
 
@@ -111,12 +113,12 @@ def _wrong_batch(batch: Batch, books: Books, later: dict[str, int]) -> Iterator[
             if call.row is not None:
                 verified[shard.offset + call.row].append(call.start_ns)
     for group in batch.groups():
-        for one in group.trajectories:
-            lived = books.trajectories[batch.mode, batch.step, batch.ordinal, one.row]
-            shard = _shard(batch, one.row)
+        for trajectory in group.trajectories:
+            lived = books.trajectories[batch.mode, batch.step, batch.ordinal, trajectory.row]
+            shard = _shard(batch, trajectory.row)
             at = later[lived.process]
-            told = _told(batch, shard, group.index, one, at)
-            told["verified"] = [start - at for start in verified[one.row]]
+            told = _told(batch, shard, group.index, trajectory, at)
+            told["verified"] = [start - at for start in verified[trajectory.row]]
             really: dict[str, tuple[object, ...]] = {
                 "lengths": ((lived.prompt_tokens, lived.response_tokens),),
                 "start": (None, lived.start_ns),
@@ -134,7 +136,7 @@ def _wrong_batch(batch: Batch, books: Books, later: dict[str, int]) -> Iterator[
                 if not set(values) <= set(really[what]):
                     yield f"{what} of {lived.place}: {values}, really {really[what]}"
             known = dict(enumerate(lived.turns))
-            if any(known.get(turn.index) != (turn.start_ns or 0) - at for turn in one.turns):
+            if any(known.get(turn.index) != (turn.start_ns or 0) - at for turn in trajectory.turns):
                 yield f"turns of {lived.place} are not in their order"
 
 
@@ -149,19 +151,19 @@ def _shard(batch: Batch, row: int) -> BatchShard:
 
 
 def _told(
-    batch: Batch, shard: BatchShard, group: int, one: Trajectory, at: int
+    batch: Batch, shard: BatchShard, group: int, trajectory: Trajectory, at: int
 ) -> dict[str, list[object]]:
-    local = one.row - shard.offset
+    local = trajectory.row - shard.offset
     times = shard.times_ns[local] if shard.times_ns else None
     return {
-        "lengths": [(one.prompt_tokens, one.response_tokens)],
+        "lengths": [(trajectory.prompt_tokens, trajectory.response_tokens)],
         "start": [None if times is None else times[0] - at],
-        "turns": [(turn.start_ns or 0) - at for turn in one.turns],
-        "tools": [call.start_ns - at for call in one.tool_calls],
-        "reward": [reward.value for reward in one.rewards],
-        "engine": [one.engine],
-        "policy": [one.policy_versions],
-        "mask": [one.loss_runs],
+        "turns": [(turn.start_ns or 0) - at for turn in trajectory.turns],
+        "tools": [call.start_ns - at for call in trajectory.tool_calls],
+        "reward": [reward.value for reward in trajectory.rewards],
+        "engine": [trajectory.engine],
+        "policy": [trajectory.policy_versions],
+        "mask": [trajectory.loss_runs],
         "kept": [None if batch.kept is None else group in batch.kept],
         "used": [None if batch.used is None else group in batch.used],
     }

@@ -210,7 +210,7 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> Node:
                 ("begin", "write", "round", "kill", "compress", "delete", "leave", "tear"),
                 (1, 12, 8, 6, 5, 1, 0.5, 0.5),
             )[0]
-            live = [one for one in node.writers if one.process not in leaving(node.spool)]
+            live = [writer for writer in node.writers if writer.process not in leaving(node.spool)]
             if event == "begin" or not node.writers:
                 node.writers.append(Writer(node.spool))
             elif event == "write" and live:
@@ -236,9 +236,9 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> Node:
                 one.close()
                 (node.spool / f"p{one.process}{LEAVING_SUFFIX}").touch()
             check(node)
-        for one in node.writers:
-            if one.process not in leaving(node.spool):
-                one.close()
+        for writer in node.writers:
+            if writer.process not in leaving(node.spool):
+                writer.close()
         for left in reversed(range(10)):
             if left:
                 arm()

@@ -32,7 +32,7 @@ def test_damage_gives_an_error_or_a_counted_loss_and_never_another_number(
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     ("resumed", "count"),
-    [*CONFORMANCE, *(pytest.param(*one, marks=pytest.mark.full) for one in FULL)],
+    [*CONFORMANCE, *(pytest.param(*item, marks=pytest.mark.full) for item in FULL)],
 )
 def test_so_it_is_however_often_one_tries(resumed: bool, count: int) -> None:
     batches = [range(count)[begin : begin + BATCH] for begin in range(0, count, BATCH)]

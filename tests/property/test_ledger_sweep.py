@@ -52,8 +52,8 @@ def test_every_tick_has_the_name_of_its_highest_layer(seed: int) -> None:
         "SELECT gpu, step_id, start_ns, end_ns, category FROM segment ORDER BY gpu, start_ns"
     ).fetchall()
     for gpu in range(3):
-        mine = [one for one in segments if one[0] == gpu]
-        assert [BEGIN, *(end for *_, end, _ in mine)] == [*(one[2] for one in mine), END]
+        mine = [segment for segment in segments if segment[0] == gpu]
+        assert [BEGIN, *(end for *_, end, _ in mine)] == [*(item[2] for item in mine), END]
     expected: Counter[tuple[int, int, str]] = Counter()
     for gpu in range(3):
         for tick in range(BEGIN, END):

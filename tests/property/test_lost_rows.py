@@ -70,12 +70,21 @@ def test_of_a_whole_recording_everything_is_joined(name: str, tmp_path: Path) ->
     assert list(wrong_joins(trace, books)) == []
     assert (trace.lost, trace.unjoined_rpcs, trace.unreached) == ({}, 0, {})
     batches = [batch for step in trace.steps() for batch in (*step.batches, *step.evaluations)]
-    found = [one for batch in batches for group in batch.groups() for one in group.trajectories]
+    found = [
+        trajectory
+        for batch in batches
+        for group in batch.groups()
+        for trajectory in group.trajectories
+    ]
     lived = books.trajectories.values()
     assert len(found) == len(lived)
-    assert sum(len(one.turns) for one in found) == sum(len(one.turns) for one in lived) > 0
-    assert sum(len(one.tool_calls) for one in found) == sum(len(one.tools) for one in lived) > 0
-    assert all(len(one.rewards) == 1 and one.rewards[0].value is not None for one in found)
-    assert all(one.engine is not None and one.policy_versions is not None for one in found)
-    assert all(one.loss_runs is not None for one in found)
+    assert sum(len(result.turns) for result in found) == sum(len(item.turns) for item in lived) > 0
+    assert (
+        sum(len(result.tool_calls) for result in found)
+        == sum(len(item.tools) for item in lived)
+        > 0
+    )
+    assert all(len(result.rewards) == 1 and result.rewards[0].value is not None for result in found)
+    assert all(result.engine is not None and result.policy_versions is not None for result in found)
+    assert all(result.loss_runs is not None for result in found)
     assert sum(len(step.rpcs) for step in trace.steps()) == len(books.calls) - 1

@@ -24,14 +24,14 @@ from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 )
 def test_tokens_in_the_loss(lists: list[list[int]]) -> None:
     column = RaggedColumn(lists)
-    assert column.alternate_sum() == sum(sum(one[::2]) for one in lists)
+    assert column.alternate_sum() == sum(sum(list[::2]) for list in lists)
 
 
 @pytest.mark.parametrize("pairs", [[], [(3, 3), (0, 4)], [(3, 3), None, (0, 4)]])
 def test_first_numbers_of_pairs(pairs: list[tuple[int, int] | None]) -> None:
     column = PairColumn(
-        array("q", (0 if one is None else one[0] for one in pairs)),
-        array("q", (-1 if one is None else one[1] for one in pairs)),
+        array("q", (0 if pair is None else pair[0] for pair in pairs)),
+        array("q", (-1 if pair is None else pair[1] for pair in pairs)),
     )
     assert list(column) == pairs
     assert list(firsts_of(column)) == list(firsts_of(pairs))
@@ -51,20 +51,20 @@ def test_calls_of_reward_functions(functions: str) -> None:
         )
     ]
     columns = RewardCallColumns()
-    for one in reversed(told):
-        columns.append(one)
+    for item in reversed(told):
+        columns.append(item)
     found = columns.by_start().by_function()
     assert list(found) == list(dict.fromkeys(functions))
     for name, together in found.items():
-        own = [one for one in told if one.function == name]
-        asked = [one for one in own if one.attempts is not None]
+        own = [item for item in told if item.function == name]
+        asked = [item for item in own if item.attempts is not None]
         assert together.calls == len(own)
-        assert together.ns == sum(one.end_ns - one.start_ns for one in own)
-        assert together.waited == any(one.row is not None for one in own)
+        assert together.ns == sum(item.end_ns - item.start_ns for item in own)
+        assert together.waited == any(item.row is not None for item in own)
         assert together.asked == len(asked)
-        assert together.retries == sum(max(0, (one.attempts or 0) - 1) for one in asked)
-        assert together.timeouts == sum(one.timeouts or 0 for one in asked)
-    assert sum(one.calls for one in found.values()) == len(told)
+        assert together.retries == sum(max(0, (item.attempts or 0) - 1) for item in asked)
+        assert together.timeouts == sum(item.timeouts or 0 for item in asked)
+    assert sum(result.calls for result in found.values()) == len(told)
 
 
 def test_times_of_tool_calls() -> None:

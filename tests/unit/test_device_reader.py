@@ -107,97 +107,97 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         return made[-1]
 
     yield start
-    for one in made:
-        one.readers.close()
+    for item in made:
+        item.readers.close()
 
 
-def samples(one: Watch, *devices: int) -> Callable[[], bool]:
+def samples(watched: Watch, *devices: int) -> Callable[[], bool]:
     """Each of these devices told something from here on."""
-    before = {device: len(one.told(DEVICE_SAMPLE, device)) for device in devices}
-    return lambda: all(len(one.told(DEVICE_SAMPLE, d)) > n for d, n in before.items())
+    before = {device: len(watched.told(DEVICE_SAMPLE, device)) for device in devices}
+    return lambda: all(len(watched.told(DEVICE_SAMPLE, d)) > n for d, n in before.items())
 
 
 def test_of_a_gpu_that_hangs_it_is_told_and_the_others_go_on(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    assert [values["uuid"] for values in one.told(DEVICE)[:2]] == [gpu_uuid(0), gpu_uuid(1)]
-    one.nvml.add("0 0 hang 1")
-    one.until_abandoned()
-    assert one.told(DEVICE_FAULT) == [{"device": 1, "what": "unresponsive", "code": None}]
-    assert "energy_j: does not answer" in one.absent(1)
-    one.look(2)
-    one.until(samples(one, 2))
-    assert one.absent(2) == [text for text in one.absent(2) if "not supported" in text]
-    assert one.faults == {("devices.reader", "Unresponsive"): 1}
-    assert one.told(DEVICE_NOTE) == []
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    assert [values["uuid"] for values in watched.told(DEVICE)[:2]] == [gpu_uuid(0), gpu_uuid(1)]
+    watched.nvml.add("0 0 hang 1")
+    watched.until_abandoned()
+    assert watched.told(DEVICE_FAULT) == [{"device": 1, "what": "unresponsive", "code": None}]
+    assert "energy_j: does not answer" in watched.absent(1)
+    watched.look(2)
+    watched.until(samples(watched, 2))
+    assert watched.absent(2) == [text for text in watched.absent(2) if "not supported" in text]
+    assert watched.faults == {("devices.reader", "Unresponsive"): 1}
+    assert watched.told(DEVICE_NOTE) == []
 
 
 def test_one_that_answers_again_is_read_again_after_a_minute(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    one.nvml.add("0 0 hang 1")
-    one.until_abandoned()
-    one.look(2)
-    one.until(samples(one, 2))
-    one.nvml.add("0 0 hang 0")
-    one.look(40)
-    one.until(samples(one, 2))
-    first = one.pid
-    one.look(20)
-    one.look(2)
-    one.until(samples(one, 1, 2))
-    assert one.pid != first
-    assert not [text for text in one.absent(1) if "answer" in text]
-    assert len(one.told(DEVICE_FAULT)) == 1
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    watched.nvml.add("0 0 hang 1")
+    watched.until_abandoned()
+    watched.look(2)
+    watched.until(samples(watched, 2))
+    watched.nvml.add("0 0 hang 0")
+    watched.look(40)
+    watched.until(samples(watched, 2))
+    first = watched.pid
+    watched.look(20)
+    watched.look(2)
+    watched.until(samples(watched, 1, 2))
+    assert watched.pid != first
+    assert not [text for text in watched.absent(1) if "answer" in text]
+    assert len(watched.told(DEVICE_FAULT)) == 1
     # Nothing is left to be tried again.
-    second = one.pid
+    second = watched.pid
     for _ in range(3):
-        one.look(5000)
-        one.until(samples(one, 1, 2))
-    assert one.pid == second
+        watched.look(5000)
+        watched.until(samples(watched, 1, 2))
+    assert watched.pid == second
 
 
 def test_one_that_goes_on_hanging_is_tried_ever_more_seldom(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO, "0 0 hang 1")
+    watched = watch(*TWO, "0 0 hang 1")
     waits = list[float]()
     for _ in range(2):
-        one.until(lambda: one.readers._process is not None)
-        one.until_abandoned()
-        one.look(2)
-        left = one.readers._left["nvidia GPU 0"]
+        watched.until(lambda: watched.readers._process is not None)
+        watched.until_abandoned()
+        watched.look(2)
+        left = watched.readers._left["nvidia GPU 0"]
         assert left.due_ns is not None
         waits.append(round(left.wait_ns / SECOND))
-        one.until(samples(one, 1))
-        one.now_ns = left.due_ns
-        one.look(0)
-        one.look(2)
+        watched.until(samples(watched, 1))
+        watched.now_ns = left.due_ns
+        watched.look(0)
+        watched.look(2)
     assert waits == [60, 120]
-    assert one.told(DEVICE_NOTE) == [{"text": "nvidia GPU 0 does not answer"}]
-    assert one.told(DEVICE_FAULT) == [], "it never told its name"
+    assert watched.told(DEVICE_NOTE) == [{"text": "nvidia GPU 0 does not answer"}]
+    assert watched.told(DEVICE_FAULT) == [], "it never told its name"
 
 
 def test_a_library_that_hangs_while_it_is_opened_costs_no_more_than_its_gpus(
     watch: Callable[..., Watch],
 ) -> None:
-    one = watch(*TWO, "0 sys hang.DeviceGetCount_v2 1")
-    one.until(lambda: one.readers._process is not None)
-    one.until_abandoned()
-    assert one.told(DEVICE_NOTE) == [{"text": "nvidia does not answer"}]
-    one.look(2)
-    one.until(lambda: one.readers._process is None and not one.readers._over)
-    one.nvml.play(*TWO)
-    one.look(60)
-    one.until(samples(one, 1, 2))
+    watched = watch(*TWO, "0 sys hang.DeviceGetCount_v2 1")
+    watched.until(lambda: watched.readers._process is not None)
+    watched.until_abandoned()
+    assert watched.told(DEVICE_NOTE) == [{"text": "nvidia does not answer"}]
+    watched.look(2)
+    watched.until(lambda: watched.readers._process is None and not watched.readers._over)
+    watched.nvml.play(*TWO)
+    watched.look(60)
+    watched.until(samples(watched, 1, 2))
 
 
 def test_events_that_hang_cost_the_events(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    one.nvml.add("0 sys hang.EventSetWait_v2 1")
-    one.until_abandoned()
-    assert one.told(DEVICE_NOTE) == [{"text": "nvidia events does not answer"}]
-    one.look(2)
-    one.until(samples(one, 1, 2))
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    watched.nvml.add("0 sys hang.EventSetWait_v2 1")
+    watched.until_abandoned()
+    assert watched.told(DEVICE_NOTE) == [{"text": "nvidia events does not answer"}]
+    watched.look(2)
+    watched.until(samples(watched, 1, 2))
 
 
 def test_where_two_readers_cannot_be_killed_there_is_no_third(
@@ -205,111 +205,113 @@ def test_where_two_readers_cannot_be_killed_there_is_no_third(
 ) -> None:
     hanging = 0
     monkeypatch.setattr(readers, "left_hanging", lambda: hanging)
-    one = watch("0 sys count 3")
-    one.until(samples(one, 1, 2, 3))
-    one.nvml.add("0 0 hang 1")
-    one.until_abandoned()
+    watched = watch("0 sys count 3")
+    watched.until(samples(watched, 1, 2, 3))
+    watched.nvml.add("0 0 hang 1")
+    watched.until_abandoned()
     hanging = 1
-    one.look(2)
-    one.until(samples(one, 2, 3))
-    second = one.pid
+    watched.look(2)
+    watched.until(samples(watched, 2, 3))
+    second = watched.pid
     for _ in range(3):  # its driver holds the first one still: no reason to try again
-        one.look(100)
-        one.until(samples(one, 2, 3))
-    assert one.pid == second
-    one.nvml.add("0 1 hang 1")
-    one.until_abandoned()
+        watched.look(100)
+        watched.until(samples(watched, 2, 3))
+    assert watched.pid == second
+    watched.nvml.add("0 1 hang 1")
+    watched.until_abandoned()
     hanging = 2
     for _ in range(100):
-        one.look(100)
-        assert one.readers._process is None
-    assert "memory_b: two readers hang in the driver" in one.absent(3)
-    one.nvml.play("0 sys count 3")
+        watched.look(100)
+        assert watched.readers._process is None
+    assert "memory_b: two readers hang in the driver" in watched.absent(3)
+    watched.nvml.play("0 sys count 3")
     hanging = 0
-    one.look(100)
-    one.until(samples(one, 1, 2, 3))
-    assert one.absent(3) == [text for text in one.absent(3) if "not supported" in text]
+    watched.look(100)
+    watched.until(samples(watched, 1, 2, 3))
+    assert watched.absent(3) == [text for text in watched.absent(3) if "not supported" in text]
 
 
 def test_a_reader_whose_library_crashes_leaves_alone_what_it_asked(
     watch: Callable[..., Watch],
 ) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    one.nvml.add("0 1 hang 1")
-    wait_for(one.nvml.hangs.exists, 60)
-    one.look(0)
-    os.kill(one.pid, signal.SIGSEGV)
-    one.until(lambda: one.readers._process is None)
-    assert one.faults == {("devices.reader", "status -11"): 1}
-    assert "energy_j: crashes its library" in one.absent(2)
-    one.look(6)
-    one.until(samples(one, 1))
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    watched.nvml.add("0 1 hang 1")
+    wait_for(watched.nvml.hangs.exists, 60)
+    watched.look(0)
+    os.kill(watched.pid, signal.SIGSEGV)
+    watched.until(lambda: watched.readers._process is None)
+    assert watched.faults == {("devices.reader", "status -11"): 1}
+    assert "energy_j: crashes its library" in watched.absent(2)
+    watched.look(6)
+    watched.until(samples(watched, 1))
 
 
 def test_a_reader_that_is_killed_is_replaced_ever_more_slowly_and_blames_nobody(
     watch: Callable[..., Watch],
 ) -> None:
-    one = watch(*TWO)
+    watched = watch(*TWO)
     for wait_s in (5, 10):
-        one.until(samples(one, 1, 2))
-        os.kill(one.pid, signal.SIGKILL)
-        one.until(lambda: one.readers._process is None)
-        assert one.readers._begin_ns - one.now_ns == pytest.approx(wait_s * SECOND, rel=0.01)
-        one.look(wait_s)
-    assert one.faults == {("devices.reader", "status -9"): 2}
-    assert one.told(DEVICE_FAULT) == []
+        watched.until(samples(watched, 1, 2))
+        os.kill(watched.pid, signal.SIGKILL)
+        watched.until(lambda: watched.readers._process is None)
+        assert watched.readers._begin_ns - watched.now_ns == pytest.approx(
+            wait_s * SECOND, rel=0.01
+        )
+        watched.look(wait_s)
+    assert watched.faults == {("devices.reader", "status -9"): 2}
+    assert watched.told(DEVICE_FAULT) == []
 
 
 def test_a_sidecar_that_stood_still_takes_nobody_for_silent(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    pid = one.pid
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    pid = watched.pid
     os.kill(pid, signal.SIGSTOP)
     for _ in range(8):
-        one.look(3600)
+        watched.look(3600)
     os.kill(pid, signal.SIGCONT)
-    one.until(samples(one, 1, 2))
-    assert one.pid == pid
+    watched.until(samples(watched, 1, 2))
+    assert watched.pid == pid
 
 
 def test_a_reader_that_somebody_stopped_is_waited_for(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    pid = one.pid
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    pid = watched.pid
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T", 60)
     for _ in range(200):
-        one.look(1)
+        watched.look(1)
     os.kill(pid, signal.SIGCONT)
-    one.until(samples(one, 1, 2))
-    assert one.pid == pid
-    assert one.told(DEVICE_FAULT) == []
+    watched.until(samples(watched, 1, 2))
+    assert watched.pid == pid
+    assert watched.told(DEVICE_FAULT) == []
 
 
 def test_a_driver_that_turns_in_a_circle_is_given_a_minute(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO, "0 sys spins 1")
-    one.until(samples(one, 1, 2))
-    one.nvml.add("0 0 hang 1")
-    wait_for(one.nvml.hangs.exists, 60)
-    one.look(0)
-    pid = one.pid
+    watched = watch(*TWO, "0 sys spins 1")
+    watched.until(samples(watched, 1, 2))
+    watched.nvml.add("0 0 hang 1")
+    wait_for(watched.nvml.hangs.exists, 60)
+    watched.look(0)
+    pid = watched.pid
     for _ in range(50):
-        one.look(1)
-    assert one.pid == pid
-    one.until_abandoned()
-    assert [fault["what"] for fault in one.told(DEVICE_FAULT)] == ["unresponsive"]
+        watched.look(1)
+    assert watched.pid == pid
+    watched.until_abandoned()
+    assert [fault["what"] for fault in watched.told(DEVICE_FAULT)] == ["unresponsive"]
 
 
 def test_a_reader_ends_with_its_sidecar_even_in_a_call_that_hangs(
     watch: Callable[..., Watch],
 ) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    one.nvml.add("0 0 hang 1")
-    wait_for(one.nvml.hangs.exists, 60)
-    one.look(0)
-    process = one.readers._process
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    watched.nvml.add("0 0 hang 1")
+    wait_for(watched.nvml.hangs.exists, 60)
+    watched.look(0)
+    process = watched.readers._process
     assert process is not None
     assert process.stdin is not None
     process.stdin.close()  # as the kernel does
@@ -319,42 +321,42 @@ def test_a_reader_ends_with_its_sidecar_even_in_a_call_that_hangs(
 def test_where_there_is_no_gpu_one_reader_looks_and_none_follows(
     watch: Callable[..., Watch],
 ) -> None:
-    one = watch("0 sys count 0")
-    one.until(lambda: one.readers._over)
-    one.look(10_000)
-    assert one.readers._process is None
-    assert (one.rows, one.faults) == ([], {})
+    watched = watch("0 sys count 0")
+    watched.until(lambda: watched.readers._over)
+    watched.look(10_000)
+    assert watched.readers._process is None
+    assert (watched.rows, watched.faults) == ([], {})
 
 
 def test_that_there_is_no_driver_is_no_news(watch: Callable[..., Watch]) -> None:
-    one = watch("0 sys err.InitWithFlags 12")
-    one.until(lambda: one.readers._over)
-    assert one.rows == []
+    watched = watch("0 sys err.InitWithFlags 12")
+    watched.until(lambda: watched.readers._over)
+    assert watched.rows == []
 
 
 def test_a_driver_that_is_not_loaded_is_noted(watch: Callable[..., Watch]) -> None:
-    one = watch("0 sys err.InitWithFlags 9")
-    one.until(lambda: one.readers._over)
+    watched = watch("0 sys err.InitWithFlags 9")
+    watched.until(lambda: watched.readers._over)
     text = "NVML does not answer (NVMLError_DriverNotLoaded)"
-    assert one.told(DEVICE_NOTE) == [{"text": text}]
+    assert watched.told(DEVICE_NOTE) == [{"text": text}]
 
 
 def test_a_gpu_that_cannot_be_opened_is_noted(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO, "0 1 err.DeviceGetHandleByIndex_v2 4")
-    one.until(samples(one, 1))
+    watched = watch(*TWO, "0 1 err.DeviceGetHandleByIndex_v2 4")
+    watched.until(samples(watched, 1))
     text = "GPU 1 cannot be opened: no permission (4)"
-    assert one.told(DEVICE_NOTE) == [{"text": text}]
+    assert watched.told(DEVICE_NOTE) == [{"text": text}]
 
 
 def test_a_gpu_that_is_not_found_any_more_says_so(watch: Callable[..., Watch]) -> None:
-    one = watch(*TWO)
-    one.until(samples(one, 1, 2))
-    one.nvml.add("0 sys count 1")
-    os.kill(one.pid, signal.SIGKILL)
-    one.until(lambda: one.readers._process is None)
-    one.look(6)
-    one.until(samples(one, 1))
-    assert "energy_j: not found any more" in one.absent(2)
+    watched = watch(*TWO)
+    watched.until(samples(watched, 1, 2))
+    watched.nvml.add("0 sys count 1")
+    os.kill(watched.pid, signal.SIGKILL)
+    watched.until(lambda: watched.readers._process is None)
+    watched.look(6)
+    watched.until(samples(watched, 1))
+    assert "energy_j: not found any more" in watched.absent(2)
 
 
 def process_folder(proc: Path, pid: int, comm: str, pending: int, letter: str = "D") -> None:

@@ -71,16 +71,16 @@ def test_a_step_of_power_between_two_readings_of_an_up_to_date_counter_is_found(
 
 def test_energy_of_phases_adds_up_to_that_of_the_run() -> None:
     truth = Truth(STEP, 6)
-    one = device(read(truth, 5, 1))
+    series = device(read(truth, 5, 1))
     inner = truth.spans[1:-1]
-    parts = [one.over(start, end).total("energy_j") for _, start, end in inner]
-    whole = one.over(inner[0][1], inner[-1][2]).total("energy_j")
+    parts = [series.over(start, end).total("energy_j") for _, start, end in inner]
+    whole = series.over(inner[0][1], inner[-1][2]).total("energy_j")
     assert sum(part for part in parts if part is not None) == pytest.approx(whole)
 
 
 def test_a_constant_device_gives_its_constants() -> None:
-    one = series(*({"energy_j": 20.0 * k, "sm_active": 0.5, "power_w": 100.0} for k in range(60)))
-    use = one.over(1_050_000_000, 9_010_000_000)
+    item = series(*({"energy_j": 20.0 * k, "sm_active": 0.5, "power_w": 100.0} for k in range(60)))
+    use = item.over(1_050_000_000, 9_010_000_000)
     assert use.quality == "ok"
     assert use.total("energy_j") == pytest.approx(796.0)
     assert use.mean("sm_active") == pytest.approx(0.5)
@@ -115,7 +115,7 @@ def test_quality_is_low_below_three_periods(periods: float) -> None:
     rows = [{"energy_j": float(k), "sm_active": 0.5} for k in range(20)]
     use = series(*rows).over(PERIOD, PERIOD + round(periods * PERIOD))
     assert use.quality == ("low" if periods < 3 else "ok")
-    assert {one.quality for one in use.counters.values()} == {use.quality}
+    assert {counter.quality for counter in use.counters.values()} == {use.quality}
 
 
 def test_a_counter_that_was_never_told_is_absent() -> None:
@@ -176,11 +176,11 @@ def test_across_a_counter_that_went_back_there_is_no_total(hidden: bool) -> None
     rows = [{"energy_j": value} for value in values]
     if hidden:
         rows[20] = {}
-    one = series(*rows)
-    assert one.over(SECOND, 7 * SECOND).total("energy_j") is None
-    assert one.over(20 * PERIOD - 1, 20 * PERIOD + 1).total("energy_j") is None
-    assert one.over(SECOND, 3 * SECOND).total("energy_j") == pytest.approx(10.0)
-    assert one.over(5 * SECOND, 7 * SECOND).total("energy_j") == pytest.approx(10.0)
+    item = series(*rows)
+    assert item.over(SECOND, 7 * SECOND).total("energy_j") is None
+    assert item.over(20 * PERIOD - 1, 20 * PERIOD + 1).total("energy_j") is None
+    assert item.over(SECOND, 3 * SECOND).total("energy_j") == pytest.approx(10.0)
+    assert item.over(5 * SECOND, 7 * SECOND).total("energy_j") == pytest.approx(10.0)
 
 
 def test_readings_that_failed_now_and_then_are_passed_over() -> None:
@@ -204,10 +204,10 @@ def test_the_period_may_change_while_it_is_read() -> None:
             readings.pace(10 * PERIOD)
         readings.add(now, {"energy_j": now / SECOND, "power_w": 1.0})
         now += PERIOD if k < 20 else 10 * PERIOD
-    one = device(readings)
-    assert one.over(SECOND, 30 * SECOND).total("energy_j") == pytest.approx(29.0)
-    assert one.over(10 * SECOND, 15 * SECOND).quality == "low"
-    assert one.over(2 * SECOND, 3 * SECOND).quality == "ok"
+    series = device(readings)
+    assert series.over(SECOND, 30 * SECOND).total("energy_j") == pytest.approx(29.0)
+    assert series.over(10 * SECOND, 15 * SECOND).quality == "low"
+    assert series.over(2 * SECOND, 3 * SECOND).quality == "ok"
 
 
 def test_a_window_never_reaches_back_before_the_reading_before_it() -> None:
@@ -236,30 +236,30 @@ def part(begin: int, end: int, level: float) -> Readings:
 def test_a_sidecar_that_took_over_continues_the_series() -> None:
     first = part(0, 50, 0.0)
     first.follow(part(45, 100, 0.0))  # for a while there were two
-    one = device(first)
-    assert one.samples == 100
-    assert one.over(SECOND, 19 * SECOND).total("energy_j") == pytest.approx(900.0)
-    assert one.over(SECOND, 19 * SECOND).counters["power_w"].covered == pytest.approx(1.0)
-    assert one.over(SECOND, 5 * SECOND).mean("sm_active") is None
-    assert one.over(12 * SECOND, 19 * SECOND).mean("sm_active") == 0.5
+    series = device(first)
+    assert series.samples == 100
+    assert series.over(SECOND, 19 * SECOND).total("energy_j") == pytest.approx(900.0)
+    assert series.over(SECOND, 19 * SECOND).counters["power_w"].covered == pytest.approx(1.0)
+    assert series.over(SECOND, 5 * SECOND).mean("sm_active") is None
+    assert series.over(12 * SECOND, 19 * SECOND).mean("sm_active") == 0.5
 
 
 @pytest.mark.parametrize(("same", "level"), [(True, -400.0), (False, 5000.0)])
 def test_counters_that_began_anew_give_no_total_across_it(same: bool, level: float) -> None:
     first = part(0, 50, 0.0)
     first.follow(part(50, 100, level), same=same)
-    one = device(first)
-    assert one.over(SECOND, 19 * SECOND).total("energy_j") is None
-    assert one.over(11 * SECOND, 19 * SECOND).total("energy_j") == pytest.approx(400.0)
-    assert one.over(SECOND, 19 * SECOND).mean("power_w") == 50.0
+    series = device(first)
+    assert series.over(SECOND, 19 * SECOND).total("energy_j") is None
+    assert series.over(11 * SECOND, 19 * SECOND).total("energy_j") == pytest.approx(400.0)
+    assert series.over(SECOND, 19 * SECOND).mean("power_w") == 50.0
 
 
 def test_nothing_that_leaves_a_series_is_nan() -> None:
-    one = series({"power_w": 1.0}, {}, {"sm_active": 0.5}, {"power_w": 3.0})
-    assert list(one.points("power_w")) == [(0, 1.0), (3 * PERIOD, 3.0)]
+    item = series({"power_w": 1.0}, {}, {"sm_active": 0.5}, {"power_w": 3.0})
+    assert list(item.points("power_w")) == [(0, 1.0), (3 * PERIOD, 3.0)]
     for start in range(0, 4 * PERIOD, PERIOD // 4):
         for end in range(start, 4 * PERIOD, PERIOD // 4):
-            for use in one.over(start, end).counters.values():
+            for use in item.over(start, end).counters.values():
                 assert nan not in (use.total, use.mean, use.maximum)
                 assert all(v == v for v in (use.total, use.mean, use.maximum, use.covered))
 

@@ -59,7 +59,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 @pytest.mark.conformance
 def test_the_errors_of_phases_are_those_of_the_method(trace: Trace) -> None:
-    assert [one.uuid for one in trace.devices] == [gpu_uuid(0), gpu_uuid(1)]
+    assert [device.uuid for device in trace.devices] == [gpu_uuid(0), gpu_uuid(1)]
     found = errors(TRUTH, trace.devices)
     for name, (energy, sm) in AT_5_HZ.items():
         assert mean(error.energy for error in found[name]) <= energy, name

@@ -65,7 +65,11 @@ def rank(
 
 
 def by_stage(trace: Trace, kind: str = "gpu") -> dict[str, StageDevices]:
-    return {one.stage: one for one in stage_devices(trace) if one.kind == kind}
+    return {
+        stage_device.stage: stage_device
+        for stage_device in stage_devices(trace)
+        if stage_device.kind == kind
+    }
 
 
 def text(folder: Path) -> str:
@@ -81,8 +85,8 @@ def test_a_sidecar_is_no_process_of_the_job(tmp_path: Path) -> None:
         rank(tmp_path, number, use=[gpu(number)]).journal.close()
     sidecar(tmp_path).close()
     trace = read_run(tmp_path)
-    assert [one.rank for one in trace.processes] == [0, 1]
-    assert [one.role for one in trace.sidecars] == ["sidecar"]
+    assert [process.rank for process in trace.processes] == [0, 1]
+    assert [sidecar.role for sidecar in trace.sidecars] == ["sidecar"]
     assert [attempt.processes for attempt in trace.attempts] == [[0, 1]]
     assert len(trace.devices) == 2
     assert trace.notes == []
@@ -214,7 +218,7 @@ def test_stages_too_short_for_the_readings_are_said_to_be_rough(tmp_path: Path) 
     journal.close()
     sidecar(tmp_path, gpus=1).close()
     found = by_stage(read_run(tmp_path))
-    assert {stage: one.quality for stage, one in found.items()} == {
+    assert {stage: result.quality for stage, result in found.items()} == {
         "step": "ok",
         "rollout": "low",
         "reward": "low",
@@ -250,10 +254,12 @@ def test_power_is_that_of_characterize_where_readings_are_missing_or_begin_anew(
             journal.event(names.DEVICE_SAMPLE, tick / 5, device=0, energy_j=energy_j + 9_000)
     journal.close()
     trace = read_run(tmp_path)
-    shown = {stage: one.per_second.get("energy_j") for stage, one in by_stage(trace).items()}
+    shown = {stage: item.per_second.get("energy_j") for stage, item in by_stage(trace).items()}
     with tables_of(trace) as tables:
         figures = devices(tables).figures
-    told = {one.by["stage"]: one.value for one in figures if one.id == "devices.stage.watts"}
+    told = {
+        figure.by["stage"]: figure.value for figure in figures if figure.id == "devices.stage.watts"
+    }
     assert told == pytest.approx(shown)
     for phase in (ROLLOUT, REWARD, UPDATE):
         watts = shown.get(phase.name)
@@ -343,7 +349,7 @@ def test_a_device_names_the_ranks_that_surely_work_on_it(tmp_path: Path) -> None
         training.journal.close()
     sidecar(tmp_path).close()
     shown = summarize(read_run(tmp_path))["devices"]["list"]
-    assert [(one["uuid"], one["ranks"]) for one in shown] == [(gpu(0), []), (gpu(1), [1])]
+    assert [(item["uuid"], item["ranks"]) for item in shown] == [(gpu(0), []), (gpu(1), [1])]
 
 
 def test_a_sidecar_that_took_over_is_read_as_one_series(tmp_path: Path) -> None:

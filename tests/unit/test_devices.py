@@ -91,7 +91,7 @@ class Layouts:
 
     def define(self, name: Name, attributes: Sequence[str]) -> int:
         layout = (name.name, tuple(attributes))
-        assert {*attributes} <= {one.name for one in name.attributes}
+        assert {*attributes} <= {attribute.name for attribute in name.attributes}
         if layout not in self.made:
             self.made.append(layout)
         return self.made.index(layout)
@@ -157,7 +157,7 @@ def test_the_first_tick_tells_every_device() -> None:
         "hz": 5.0,
         "absent": [],
     }
-    assert [one.uuid for one in here.sampler.devices] == ["one-0", "one-1"]
+    assert [device.uuid for device in here.sampler.devices] == ["one-0", "one-1"]
 
 
 def test_fast_counters_are_read_at_the_rate_and_slow_and_rare_ones_more_rarely() -> None:
@@ -221,7 +221,7 @@ def test_a_device_is_told_again_when_it_turns_out_what_it_cannot_tell() -> None:
     backend.values = {"energy_j": 1.0}
     backend.absent = {"power_w": "not supported (3)", "nvlink_tx_b": "no permission (4)"}
     here.run(0.5, clock.advance)
-    assert [one["absent"] for one in here.told(DEVICE)] == [
+    assert [item["absent"] for item in here.told(DEVICE)] == [
         [],
         ["nvlink_tx_b: no permission (4)", "power_w: not supported (3)"],
     ]
@@ -258,7 +258,7 @@ def test_what_a_driver_reports_is_asked_for_each_second() -> None:
 def test_where_reading_takes_more_than_a_fifth_of_the_time_the_period_doubles() -> None:
     here, _, clock = node(cost_s=0.1)  # half of a period
     here.run(3, clock.advance)
-    assert [one["hz"] for one in here.told(DEVICE)] == [5.0, 2.5, 1.25]
+    assert [item["hz"] for item in here.told(DEVICE)] == [5.0, 2.5, 1.25]
     times = here.times(DEVICE_SAMPLE)
     assert times[-1] - times[-2] == 800_000_000
 
@@ -266,7 +266,7 @@ def test_where_reading_takes_more_than_a_fifth_of_the_time_the_period_doubles() 
 def test_the_devices_of_a_node_share_the_fifth() -> None:
     here, _, clock = node(count=8, cost_s=0.01)
     here.run(3, clock.advance)
-    assert {one["hz"] for one in here.told(DEVICE)} == {5.0, 2.5}
+    assert {item["hz"] for item in here.told(DEVICE)} == {5.0, 2.5}
     assert here.told(DEVICE, 7)[-1]["hz"] == 2.5
 
 
@@ -277,7 +277,7 @@ def test_a_single_call_that_takes_long_changes_nothing() -> None:
         here.run(0.1, clock.advance)
         backend.cost_s = 0.0
         here.run(1, clock.advance)
-    assert [one["hz"] for one in here.told(DEVICE)] == [5.0]
+    assert [item["hz"] for item in here.told(DEVICE)] == [5.0]
 
 
 def test_the_rate_is_tried_again_after_a_while_and_then_ever_more_rarely() -> None:
@@ -333,7 +333,7 @@ def test_a_backend_of_a_third_party_that_raises_costs_its_own_devices_only() -> 
     here = Node(Broken(clock), Hopeless(clock), good, clock=clock)
     here.run(1.1, clock.advance)
     here.sampler.close()
-    assert {one["device"] for one in here.told(DEVICE_SAMPLE)} == {1}
+    assert {item["device"] for item in here.told(DEVICE_SAMPLE)} == {1}
     assert len(here.told(DEVICE_SAMPLE)) >= 5
     assert good.closed == 1
     assert {error for _, error in guard.faults()} == {"ZeroDivisionError"}
@@ -346,7 +346,7 @@ def test_what_is_no_number_is_not_in_a_row(value: Any) -> None:
     wrong = OneBackend(clock, values={"energy_j": value})
     here = Node(wrong, OneBackend(clock), clock=clock)
     here.run(1, clock.advance)
-    assert {one["device"] for one in here.told(DEVICE_SAMPLE)} == {1}
+    assert {item["device"] for item in here.told(DEVICE_SAMPLE)} == {1}
     assert {error for _, error in guard.faults()} == {"TypeError"}
 
 
@@ -362,7 +362,7 @@ def test_devices_that_are_none_cost_their_own_backend_only() -> None:
     clock = Clock()
     here = Node(Wrong(clock), OneBackend(clock), clock=clock)
     here.run(1, clock.advance)
-    assert [one["uuid"] for one in here.told(DEVICE)] == ["one-0"]
+    assert [item["uuid"] for item in here.told(DEVICE)] == ["one-0"]
 
 
 def test_a_node_without_devices_has_nothing_to_do_at_once() -> None:
@@ -384,11 +384,11 @@ def test_eight_gpus_are_sampled_with_exact_energy_and_windows(tmp_path: Path) ->
         times = [at + 5 * SECOND for at in here.times(DEVICE_SAMPLE, i)]
         assert len(samples) >= 50
         truth = [100 * (i + 1) * at / SECOND for at in times]
-        assert [one["energy_j"] for one in samples] == pytest.approx(truth, abs=0.002)
-        assert {one["sm_active"] for one in samples[1:]} == {i / 10}
-        windows = sum(one["window_s"] for one in samples[1:])
+        assert [sample["energy_j"] for sample in samples] == pytest.approx(truth, abs=0.002)
+        assert {sample["sm_active"] for sample in samples[1:]} == {i / 10}
+        windows = sum(sample["window_s"] for sample in samples[1:])
         assert windows == pytest.approx((times[-1] - times[0]) / SECOND, abs=0.01)
-    uuids = {one["uuid"] for one in here.told(DEVICE)}
+    uuids = {item["uuid"] for item in here.told(DEVICE)}
     assert uuids == {gpu_uuid(i) for i in range(8)}
 
 
@@ -415,13 +415,13 @@ def test_a_gpu_that_is_lost_and_comes_back_is_told_in_rows(tmp_path: Path) -> No
         nvml.add("0 0 lost 0")
         here.run(6, nvml.advance)
         here.sampler.close()
-    faults = sorted(here.told(DEVICE_FAULT), key=lambda one: str(one["what"]))
+    faults = sorted(here.told(DEVICE_FAULT), key=lambda item: str(item["what"]))
     assert faults == [
         {"device": 0, "what": "lost", "code": 15},
         {"device": 0, "what": "xid", "code": 79},
     ]
     assert seen < len(here.told(DEVICE_SAMPLE, 0)) < len(here.told(DEVICE_SAMPLE, 1))
-    assert 0 not in [one["energy_j"] for one in here.told(DEVICE_SAMPLE, 0)[1:]]
+    assert 0 not in [item["energy_j"] for item in here.told(DEVICE_SAMPLE, 0)[1:]]
 
 
 def test_the_host_tells_its_processors_memory_disks_and_network() -> None:
@@ -514,7 +514,7 @@ def test_a_kernel_that_hides_its_boot_id_has_no_host_device(
 def test_our_backends_are_found_by_their_entry_points() -> None:
     backends, failed = load()
     assert {"host": HostBackend, "nvidia": NvidiaBackend}.items() <= {
-        one.name: type(one) for one in backends
+        backend.name: type(backend) for backend in backends
     }.items()
     assert failed == []
 
@@ -554,7 +554,7 @@ def test_rows_of_a_device_read_back_as_columns_whatever_it_tells(tmp_path: Path)
             nvml.add(*rows)
             here.run(7, nvml.advance)
         here.sampler.close()
-    assert {one["device"] for one in here.told(DEVICE)} == {0, 1, 2, 3}
+    assert {item["device"] for item in here.told(DEVICE)} == {0, 1, 2, 3}
     assert len(here.layouts.made) < 20
 
 

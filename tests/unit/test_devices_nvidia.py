@@ -43,7 +43,7 @@ FULL = (
 """One GPU that can tell everything."""
 
 PACES: dict[Pace, set[str]] = {
-    pace: {name for name, one in BY_NAME.items() if one.pace == pace}
+    pace: {name for name, item in BY_NAME.items() if item.pace == pace}
     - {"cpu_s", "io_read_b", "io_write_b", "network_tx_b", "network_rx_b"}
     for pace in ("fast", "slow", "rare")
 }
@@ -133,8 +133,8 @@ def test_windows_touch_and_their_means_are_exact(play: Play) -> None:
     nvml = play("0 0 gpm.2 0", "300 0 gpm.2 100", "500 0 gpm.2 20")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 5)
-    assert [one.window_s for one in found] == [None, 0.2, 0.2, 0.2, 0.2]
-    assert [one.values.get("sm_active") for one in found] == [None, 0.0, 0.5, 0.6, 0.2]
+    assert [result.window_s for result in found] == [None, 0.2, 0.2, 0.2, 0.2]
+    assert [result.values.get("sm_active") for result in found] == [None, 0.0, 0.5, 0.6, 0.2]
 
 
 def test_a_window_that_would_be_too_short_goes_on(play: Play) -> None:
@@ -144,16 +144,16 @@ def test_a_window_that_would_be_too_short_goes_on(play: Play) -> None:
     for pause in (0.2, 0.09, 0.09, 0.2):
         found.append(backend.read(device, "fast"))
         nvml.advance(pause)
-    assert [one.window_s for one in found] == [None, 0.2, None, 0.18]
-    assert [one.values.get("sm_active") for one in found] == [None, 0.25, None, 1.0]
+    assert [result.window_s for result in found] == [None, 0.2, None, 0.18]
+    assert [result.values.get("sm_active") for result in found] == [None, 0.25, None, 1.0]
 
 
 def test_an_empty_window_goes_on_and_is_not_0(play: Play) -> None:
     nvml = play("0 sys refresh_ms 400", "0 0 gpm.2 100")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 6)
-    assert [one.window_s for one in found] == [None, None, 0.4, None, 0.4, None]
-    assert {one.values.get("sm_active") for one in found} == {None, 1.0}
+    assert [result.window_s for result in found] == [None, None, 0.4, None, 0.4, None]
+    assert {result.values.get("sm_active") for result in found} == {None, 1.0}
     assert "sm_active" not in (found[-1].absent or {})
 
 
@@ -161,7 +161,7 @@ def test_windows_that_stay_empty_are_absent_and_asked_for_again(play: Play) -> N
     nvml = play("0 sys refresh_ms 100000", "0 0 gpm.2 50")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 40)
-    assert {one.values.get("sm_active") for one in found} == {None}
+    assert {result.values.get("sm_active") for result in found} == {None}
     assert found[-1].absent is not None
     assert found[-1].absent["sm_active"] == "its windows are empty; asked again each minute"
     nvml.play("0 sys refresh_ms 100", "0 0 gpm.2 50")
@@ -245,7 +245,7 @@ def test_an_empty_window_of_rates_is_not_0(play: Play) -> None:
     nvml = play("0 sys refresh_ms 400", "0 0 gpm.2 100", "0 0 gpm.20 10")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 6)
-    rates = [one.values.get("pcie_tx_b_per_s") for one in found]
+    rates = [result.values.get("pcie_tx_b_per_s") for result in found]
     assert rates == [None, None, 10 * MIB, None, 10 * MIB, None]
 
 
@@ -253,7 +253,7 @@ def test_rates_without_a_share_are_absent_as_an_empty_window_looks_the_same(play
     nvml = play("0 0 gpm.20 10", "0 0 gpm.21 0")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 40)
-    assert not set(RATES) & set().union(*(one.values for one in found))
+    assert not set(RATES) & set().union(*(result.values for result in found))
 
 
 SLOW_LINK = ("0 0 pcie_gen 3", "0 0 pcie_width 16", "0 0 gpm 0", "0 0 ft.197 1")
@@ -266,8 +266,8 @@ def test_without_gpm_what_a_counter_that_wraps_counts_is_exact_where_the_link_is
     nvml = play(*SLOW_LINK, "0 0 fir.197 15e9", "1000 0 fir.197 0", "0 0 fir.198 1e6")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 10)
-    assert [one.window_s for one in found] == [None, *[0.2] * 9]
-    sent = [one.values.get("pcie_tx_b_per_s") for one in found]
+    assert [result.window_s for result in found] == [None, *[0.2] * 9]
+    sent = [result.values.get("pcie_tx_b_per_s") for result in found]
     assert sent == [None, *[pytest.approx(15e9)] * 5, *[0.0] * 4]
     assert found[9].values["pcie_rx_b_per_s"] == pytest.approx(1e6)
 
@@ -276,7 +276,7 @@ def test_where_a_link_may_carry_more_than_its_counter_holds_nothing_is_said(play
     nvml = play("0 0 gpm 0", "0 0 ft.197 1", "0 0 fir.197 25e9")  # 64 GB/s
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 5)
-    assert not any("pcie_tx_b_per_s" in one.values for one in found)
+    assert not any("pcie_tx_b_per_s" in result.values for result in found)
     assert found[-1].absent is not None
     assert found[-1].absent["pcie_tx_b_per_s"] == f"{WRAPS}; asked again each minute"
 
@@ -297,7 +297,7 @@ def test_of_a_link_whose_speed_is_unknown_a_wrap_cannot_be_excluded(play: Play, 
     nvml.advance(0.01)
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 5)
-    assert not any("pcie_tx_b_per_s" in one.values for one in found)
+    assert not any("pcie_tx_b_per_s" in result.values for result in found)
 
 
 def test_a_counter_that_holds_more_than_32_bits_does_not_wrap(play: Play) -> None:
@@ -344,8 +344,8 @@ def test_an_error_that_may_pass_is_tried_three_times_and_then_each_minute(play: 
     nvml = play(*FULL, "0 0 err.DeviceGetMemoryInfo_v2 999")
     backend, [device] = opened(nvml)
     found = readings(nvml, backend, device, 3)
-    assert ["memory_b" in one.values for one in found] == [False] * 3
-    assert [one.absent for one in found] == [
+    assert ["memory_b" in result.values for result in found] == [False] * 3
+    assert [result.absent for result in found] == [
         {},
         {},
         {"memory_b": "NVML error 999; asked again each minute"},
@@ -368,16 +368,16 @@ def test_a_lost_gpu_is_a_fault_and_not_a_row_of_zeros_and_comes_back(
     nvml.add(f"0 0 lost {code}")
     before = nvml.calls
     lost = readings(nvml, backend, device, 3)
-    assert [one.values for one in lost] == [{}] * 3
-    for one in lost:
-        assert one.fault is not None
-        assert (one.fault.uuid, one.fault.what, one.fault.code) == (device.uuid, what, code)
+    assert [item.values for item in lost] == [{}] * 3
+    for item in lost:
+        assert item.fault is not None
+        assert (item.fault.uuid, item.fault.what, item.fault.code) == (device.uuid, what, code)
     assert nvml.calls - before == 1, "a lost GPU is not asked at each turn"
     assert backend.read(other, "fast").fault is None
     nvml.add("0 0 lost 0")
     nvml.advance(5)
     back = readings(nvml, backend, device, 2)
-    assert [one.fault for one in back] == [None, None]
+    assert [item.fault for item in back] == [None, None]
     assert set(back[1].values) == PACES["fast"]
     assert back[1].window_s == 0.2, "no window reaches across the time it was away"
 
@@ -398,7 +398,7 @@ def test_an_xid_is_told_once_with_its_gpu(play: Play) -> None:
     assert backend.faults(0.001) == []
     nvml.advance(2)
     found = backend.faults(0.001)
-    assert [(one.uuid, one.what, one.code) for one in found] == [
+    assert [(result.uuid, result.what, result.code) for result in found] == [
         (gpu_uuid(1), "xid", 79),
         (gpu_uuid(0), "xid", 31),
     ]
@@ -420,7 +420,7 @@ def test_parts_of_a_gpu_tell_memory_and_windows_and_leave_the_rest_to_the_whole(
     rows = ["0 0 mig 2", "0 0:1 mem_used 5e9", "0 0:1 mem_total 1.8e10", "0 0:1 gpm.2 70"]
     nvml = play(*FULL, *rows)
     backend, [whole, first, second] = opened(nvml)
-    assert [one.parent for one in (whole, first, second)] == [None, whole.uuid, whole.uuid]
+    assert [item.parent for item in (whole, first, second)] == [None, whole.uuid, whole.uuid]
     assert (second.uuid, second.memory_limit_b) == (mig_uuid(0, 1), 18_000_000_000)
     readings(nvml, backend, second, 1)
     reading = backend.read(second, "fast")
@@ -484,7 +484,7 @@ def test_eight_gpus_are_eight_devices(play: Play) -> None:
 def test_a_gpu_that_cannot_be_opened_leaves_the_others(play: Play) -> None:
     nvml = play("0 sys count 3", "0 1 err.DeviceGetHandleByIndex_v2 4", "0 2 lost 15")
     backend, found = opened(nvml)
-    assert [one.uuid for one in found] == [gpu_uuid(0)]
+    assert [result.uuid for result in found] == [gpu_uuid(0)]
     assert backend.why == (
         "GPU 1 cannot be opened: no permission (4); GPU 2 cannot be opened: lost (15)"
     )

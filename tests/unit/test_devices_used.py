@@ -217,7 +217,7 @@ def test_the_end_of_a_coarse_span_tells_it_and_that_of_a_finer_one_does_not(
         recorder.begin(span, name, definition, recorder.mono_ns, 0)
         recorder.end(span, definition, recorder.mono_ns + 5, None, ())
         recorder.flush()
-        return [one.devices for one in read_run(recorder.folder).processes]
+        return [process.devices for process in read_run(recorder.folder).processes]
 
     assert ended(names.TURN) == [None]
     assert ended(names.STEP) == [(f"GPU-{UUIDS[0]}",)]

@@ -64,7 +64,9 @@ class Job:
             self._write(run, name, numbers, last)
         alive = {f"p{1000 + numbers[name]}": ("S", 77) for name in seen if seen[name] == LIVES}
         machine = fake_proc(self.folder / "proc", self.read_on, **alive)
-        by_key = {one.key: one.state for one in read_run(run, machine=machine).processes}
+        by_key = {
+            process.key: process.state for process in read_run(run, machine=machine).processes
+        }
         return {name: by_key[key(number)] for name, number in numbers.items()}
 
     def _write(
@@ -188,7 +190,7 @@ def test_on_which_machine_it_is_read_is_nothing_to_a_job_whose_driver_left(
     }  # fmt: skip
     with closing(Activity(tmp_path / "run", Machine(tmp_path / "proc"))) as activity:
         members = activity.read()
-    told = standing_of([one for one in members if one.role != "helper"], [], 0).states
+    told = standing_of([member for member in members if member.role != "helper"], [], 0).states
     assert told == {"ended": 2, "exited": 1}
 
 

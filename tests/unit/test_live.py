@@ -35,8 +35,8 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         return made[-1]
 
     yield begin
-    for one in made:
-        one.stop(0)
+    for item in made:
+        item.stop(0)
 
 
 def test_one_that_fails_is_started_again_ever_more_rarely_and_told_of_once(

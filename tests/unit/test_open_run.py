@@ -293,7 +293,7 @@ def test_threads_ask_at_a_time(tmp_path: Path) -> None:
     write_recording(tmp_path / "run", steps=10, trajectories=640)
     with rlvr_probe.open_run(tmp_path) as run, ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(list, run.trajectories) for _ in range(8)]
-        assert {len(one.result()) for one in asked} == {6_400}
+        assert {len(item.result()) for item in asked} == {6_400}
 
 
 def test_several_are_open_at_a_time(folder: Path, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_segment_that_changes_meanwhile_is_left_as_it_is(tmp_path: Path) -> No
         file.write(b"[]\n")
     with pytest.raises(OSError, match="changed"):
         list(work)
-    assert [one.name for one in tmp_path.glob("*0000.jsonl*")] == [path.name]
+    assert [item.name for item in tmp_path.glob("*0000.jsonl*")] == [path.name]
 
 
 def test_what_a_name_points_to_is_not_compressed(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_the_compressed_file_has_the_rights_and_the_time_of_the_original(tmp_pat
 def test_the_newest_run_stays_the_newest_when_an_older_one_is_compressed(tmp_path: Path) -> None:
     for age, run in enumerate(("new", "old")):
         [path] = rotated(tmp_path / run, segments=1)
-        for one in (tmp_path / run).iterdir():
-            os.utime(one, (0, 1_000_000 - age))
+        for item in (tmp_path / run).iterdir():
+            os.utime(item, (0, 1_000_000 - age))
         if run == "old":
             finish(path)
     assert find_run(tmp_path).name == "new"

@@ -100,10 +100,16 @@ def test_its_trajectories_have_times_turns_tools_and_rewards_of_their_own(tmp_pa
     worker(tmp_path, (5, 4))
     [batch] = [batch for step in read_run(tmp_path).steps() for batch in step.batches]
     [group] = batch.groups()
-    assert [one.start_ns for one in group.trajectories] == [4_000_000_000, 4_100_000_000]
-    assert [one.turns[0].response_tokens for one in group.trajectories] == [3, 4]
-    assert [one.tool_calls[0].tool for one in group.trajectories] == ["tool-0", "tool-1"]
-    assert [one.rewards[0].value for one in group.trajectories] == [0.0, 1.0]
+    assert [trajectory.start_ns for trajectory in group.trajectories] == [
+        4_000_000_000,
+        4_100_000_000,
+    ]
+    assert [trajectory.turns[0].response_tokens for trajectory in group.trajectories] == [3, 4]
+    assert [trajectory.tool_calls[0].tool for trajectory in group.trajectories] == [
+        "tool-0",
+        "tool-1",
+    ]
+    assert [trajectory.rewards[0].value for trajectory in group.trajectories] == [0.0, 1.0]
     assert (batch.policy_version, batch.queued, batch.shards[0].rank) == (0, True, 0)
 
 
@@ -210,9 +216,9 @@ def test_what_was_never_trained_on_is_kept_apart_with_all_that_belongs_to_it(
         for group in batch.groups()
         for sample in group.trajectories
     ]
-    assert [[len(one.turns), len(one.tool_calls), len(one.rewards)] for one in samples] == [
-        [1, 1, 1]
-    ] * 4
+    assert [
+        [len(sample.turns), len(sample.tool_calls), len(sample.rewards)] for sample in samples
+    ] == [[1, 1, 1]] * 4
     assert len(attempt.loose_calls) == 0
 
 
@@ -277,6 +283,8 @@ def test_what_a_generator_threw_away_at_once_is_of_the_batch_that_it_grew_to(
     for made in batches:
         assert (made.rows, made.whole) == (3, True)
         assert made.kept == made.used == frozenset({2})
-        values = [one.rewards[0].value for g in made.groups() for one in g.trajectories]
+        values = [
+            trajectory.rewards[0].value for g in made.groups() for trajectory in g.trajectories
+        ]
         assert values == [5.0, 6.0, 7.0]
     assert trace.lost == {}

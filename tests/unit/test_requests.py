@@ -72,7 +72,12 @@ class Run:
 
 def turns(trace: Trace) -> list[Any]:
     [batch] = [batch for step in trace.steps() for batch in step.batches]
-    return [one.turns[0] for group in batch.groups() for one in group.trajectories if one.turns]
+    return [
+        trajectory.turns[0]
+        for group in batch.groups()
+        for trajectory in group.trajectories
+        if trajectory.turns
+    ]
 
 
 def requests(trace: Trace) -> list[Request]:
@@ -111,7 +116,7 @@ def test_sides_that_need_not_be_of_one_request_are_not_put_together_and_not_coun
     run.scheduled(at_s, at_s + 0.5, "a", response_tokens=31, cached_tokens=8)
     run.scheduled(at_s, at_s + 0.5, "b", response_tokens=32)
     trace = run.read()
-    found = [(one.response_tokens, one.cached_tokens) for one in requests(trace)]
+    found = [(request.response_tokens, request.cached_tokens) for request in requests(trace)]
     assert found == [(30, None), (32, None)]
     assert any(note.startswith("1 requests are known of who asked") for note in trace.notes)
 
@@ -120,7 +125,9 @@ def test_a_request_that_was_given_up_before_its_engine_took_it_is_one(tmp_path: 
     run = Run(tmp_path)
     run.asked(run.client, 1, 3, "a", finish="abort")
     run.scheduled(3.5, 4, "a", cached_tokens=8)
-    assert [(one.finish, one.cached_tokens) for one in requests(run.read())] == [("abort", 8)]
+    assert [(request.finish, request.cached_tokens) for request in requests(run.read())] == [
+        ("abort", 8)
+    ]
 
 
 def test_a_child_that_the_client_owns_is_its_engine_on_any_machine(tmp_path: Path) -> None:
@@ -128,7 +135,7 @@ def test_a_child_that_the_client_owns_is_its_engine_on_any_machine(tmp_path: Pat
     run = Run(tmp_path, boot=BOOT.replace("1", "2"), host="node-2", ppid=1, owner=owner)
     run.asked(run.client, 1, 3, "a", response_tokens=30)
     run.scheduled(1.1, 2.9, "a", cached_tokens=8)
-    assert [one.cached_tokens for one in requests(run.read())] == [8]
+    assert [request.cached_tokens for request in requests(run.read())] == [8]
 
 
 def test_ids_that_an_engine_gives_again_are_told_by_their_time(tmp_path: Path) -> None:
@@ -136,7 +143,7 @@ def test_ids_that_an_engine_gives_again_are_told_by_their_time(tmp_path: Path) -
     for at in (1, 4):
         run.asked(run.client, at, at + 2, "0", response_tokens=at)
         run.scheduled(at + 0.5, at + 1, "0", cached_tokens=at)
-    found = [(one.response_tokens, one.cached_tokens) for one in requests(run.read())]
+    found = [(request.response_tokens, request.cached_tokens) for request in requests(run.read())]
     assert found == [(1, 1), (4, 4)]
 
 
@@ -145,7 +152,7 @@ def test_two_of_one_id_at_one_time_are_not_put_together_by_guessing(tmp_path: Pa
     run.asked(run.client, 1, 3, "0", response_tokens=30)
     run.scheduled(1.1, 2, "0", cached_tokens=4)
     run.scheduled(1.2, 2, "0", cached_tokens=8)
-    assert [one.cached_tokens for one in requests(run.read())] == [None]
+    assert [request.cached_tokens for request in requests(run.read())] == [None]
 
 
 def test_a_turn_finds_its_request_by_id(tmp_path: Path) -> None:
@@ -236,7 +243,7 @@ def test_a_row_that_breaks_the_schema_is_counted_and_left_out(
     run.asked(run.client, 1, 3, "b", response_tokens=3)
     trace = run.read()
     assert trace.lost == {"bad_row": 1}
-    assert [one.response_tokens for one in requests(trace)] == [3]
+    assert [request.response_tokens for request in requests(trace)] == [3]
 
 
 def test_show_says_what_engines_did(tmp_path: Path) -> None:
@@ -277,8 +284,8 @@ def test_a_column_gives_back_what_it_took() -> None:
     columns = RequestColumns()
     known = Request(1, 2, 3, 4, 5, 6, 0.25, 0.5, 0.75, 7, "length")
     unknown = Request(0, 0, 1, None, None, None, None, None, None, None, None)
-    for one in (known, unknown):
-        columns.append(one)
+    for item in (known, unknown):
+        columns.append(item)
     assert list(columns) == columns[:] == [known, unknown]
     assert (len(columns), columns[-1]) == (2, unknown)
 

@@ -86,11 +86,11 @@ def sidecar(folder: Path, hz: float = 0.0, beat: Callable[[], object] | None = N
     return Sidecar(folder, Config(gpu_hz=hz, free_b=0), lock, SIGNALS, last_s=120.0, beat=beat)
 
 
-def run(one: Sidecar) -> str:
+def run(sidecar: Sidecar) -> str:
     """Run it in this thread, whose signals are blocked as its own."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        return one.run()
+        return sidecar.run()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -440,7 +440,7 @@ def test_its_journal_is_no_process_of_the_job(
 ) -> None:
     lived(folder, process.pid)
     stay(folder, monkeypatch)
-    assert [one.pid for one in read_run(folder).processes] == [process.pid]
+    assert [process.pid for process in read_run(folder).processes] == [process.pid]
 
 
 class Steady:

@@ -70,7 +70,7 @@ def test_every_table_has_its_columns(opened: tuple[Truth, Trace, Tables]) -> Non
     tables = opened[2]
     for table in TABLES:
         done = tables.sql.execute(f"SELECT * FROM {table.name} LIMIT 0").description or ()
-        assert [one[0] for one in done] == list(table.names)
+        assert [item[0] for item in done] == list(table.names)
         assert all(column.meaning for column in table.columns)
 
 
@@ -120,8 +120,8 @@ def test_steps_and_spans_are_those_of_the_trace(opened: tuple[Truth, Trace, Tabl
         for span in step.spans
     ]
     spans += [
-        (None, one.process, one.id, one.parent, one.name, one.start_ns, one.end_ns)
-        for one in (*trace.unplaced, *trace.user_spans)
+        (None, span.process, span.id, span.parent, span.name, span.start_ns, span.end_ns)
+        for span in (*trace.unplaced, *trace.user_spans)
     ]
     assert (
         asked(tables, "SELECT step_id, process, id, parent, name, start_ns, end_ns FROM span")
@@ -143,25 +143,36 @@ def test_every_trajectory_has_what_the_trace_says_of_it(
     for at, batch in batches(trace):
         for group in batch.groups():
             groups.append((at, batch.mode, group.index, group.size))
-            for one in group.trajectories:
+            for trajectory in group.trajectories:
                 rows.append(
                     (
-                        number, at, batch.mode, one.process, one.row, group.index, one.sample,
-                        one.prompt_tokens, one.response_tokens, one.loss_tokens, one.truncated,
-                        one.engine, one.start_ns, one.end_ns,
+                        number,
+                        at,
+                        batch.mode,
+                        trajectory.process,
+                        trajectory.row,
+                        group.index,
+                        trajectory.sample,
+                        trajectory.prompt_tokens,
+                        trajectory.response_tokens,
+                        trajectory.loss_tokens,
+                        trajectory.truncated,
+                        trajectory.engine,
+                        trajectory.start_ns,
+                        trajectory.end_ns,
                     )
-                )  # fmt: skip
+                )
                 turns += [
                     (number, turn.index, turn.response_tokens, turn.start_ns, turn.end_ns)
-                    for turn in one.turns
+                    for turn in trajectory.turns
                 ]
                 tools += [
                     (number, call.turn, call.tool, call.status, call.start_ns, call.end_ns)
-                    for call in one.tool_calls
+                    for call in trajectory.tool_calls
                 ]
                 rewards += [
                     (number, reward.function, reward.index, reward.value, reward.verify_s)
-                    for reward in one.rewards
+                    for reward in trajectory.rewards
                 ]
                 number += 1
     assert rows
@@ -279,7 +290,7 @@ def test_what_was_not_recorded_is_null_and_never_0(tmp_path: Path) -> None:
 def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
     Job(tmp_path / "run", steps=2, turns=2).write()
     with open_tables(tmp_path / "run", threads=1) as tables:
-        every = {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES}
+        every = {item.name: asked(tables, f"FROM {item.name} ORDER BY ALL") for item in TABLES}
         views = {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS}
         notes = tables.notes
         save_tables(tables, tmp_path / "saved")
@@ -288,7 +299,9 @@ def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
     assert is_saved(tmp_path / "saved")
     assert not is_saved(tmp_path / "run")
     with open_saved(tmp_path / "saved") as tables:
-        assert {one.name: asked(tables, f"FROM {one.name} ORDER BY ALL") for one in TABLES} == every
+        assert {
+            item.name: asked(tables, f"FROM {item.name} ORDER BY ALL") for item in TABLES
+        } == every
         assert {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in VIEWS} == views
         assert (tables.source, tables.notes) == ("run", notes)
 

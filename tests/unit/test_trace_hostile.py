@@ -88,7 +88,7 @@ def test_an_endless_file_is_given_up_in_bounded_memory(tmp_path: Path) -> None:
     for make in ENDLESS:
         folder = tmp_path / make.__name__
         training(folder).journal.close()
-        begun, alone = (folder / schema.segment_name(key(one), 2 - one) for one in (1, 2))
+        begun, alone = (folder / schema.segment_name(key(item), 2 - item) for item in (1, 2))
         make(begun)
         if make is sparse_behind_a_header:
             make(alone)
@@ -292,7 +292,7 @@ def test_many_launches_under_one_run_id_are_told_apart(tmp_path: Path) -> None:
         journal.close()
     result = figures(tmp_path)
     assert (result["attempts"], result["steps"], result["redone_steps"]) == (300, 300, 0)
-    assert not any(one["concurrent"] for one in result["attempt_list"])
+    assert not any(item["concurrent"] for item in result["attempt_list"])
 
 
 def test_a_file_that_may_not_be_read_is_counted(

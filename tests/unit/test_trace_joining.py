@@ -92,7 +92,9 @@ def test_one_rank_twice_at_once_in_a_job_of_one_rank_is_two_attempts(tmp_path: P
     rank(tmp_path, 1)
     rank(tmp_path, 2, start_s=0.5)
     trace = read_run(tmp_path)
-    assert [(one.concurrent, one.mixed) for one in trace.attempts] == [(True, False)] * 2
+    assert [(attempt.concurrent, attempt.mixed) for attempt in trace.attempts] == [
+        (True, False)
+    ] * 2
 
 
 def test_one_rank_twice_at_once_in_a_job_of_several_cannot_be_told_apart(tmp_path: Path) -> None:
@@ -180,7 +182,13 @@ def test_a_process_may_go_back_to_a_checkpoint_without_a_restart(tmp_path: Path)
     for attempt in (None, 0):
         workload = build_workload(trace, attempt=attempt)
         assert [taken.batch.step for taken in workload.batches] == [1, 2, 3, 4, 5]
-        assert [one.steps for one in workload.iterations] == [(1,), (2,), (3,), (4,), (5,)]
+        assert [iteration.steps for iteration in workload.iterations] == [
+            (1,),
+            (2,),
+            (3,),
+            (4,),
+            (5,),
+        ]
 
 
 def test_a_process_that_did_not_train_joins_its_owner_its_parent_or_the_only_job_at_the_time(
@@ -226,7 +234,7 @@ def test_journals_of_one_boot_share_one_clock(tmp_path: Path) -> None:
     rank(tmp_path, 2, start_s=10, steps=range(2, 3), resumed=1, job="job-2",
          epoch_ns=EPOCH_NS + 3600 * SECOND)  # fmt: skip
     trace = read_run(tmp_path)
-    assert [one.start_ns for one in trace.processes] == [0, 10 * SECOND]
+    assert [process.start_ns for process in trace.processes] == [0, 10 * SECOND]
     assert trace.notes == []
 
 
@@ -238,12 +246,14 @@ def test_wall_clocks_of_two_machines_apart_are_corrected_by_common_steps(
     rank(tmp_path, 2, rank=1, ranks=2, boot="other", host="node-2", mono_ns=123,
          epoch_ns=EPOCH_NS + round(apart_s * SECOND))  # fmt: skip
     trace = read_run(tmp_path)
-    starts = sorted(one.start_ns for one in trace.processes)
+    starts = sorted(process.start_ns for process in trace.processes)
     assert starts[0] == 0
     assert 0 <= starts[1] <= SECOND
     assert min(span.start_ns for step in trace.steps() for span in step.spans) >= 0
     # Whichever clock is behind is that of the run; a step of the other is put 2 s earlier.
-    assert [one.corrected_s for one in trace.processes] == pytest.approx([0.0, -2.0], abs=0.05)
+    assert [process.corrected_s for process in trace.processes] == pytest.approx(
+        [0.0, -2.0], abs=0.05
+    )
     assert any("were at least 2.0 s apart" in note for note in trace.notes)
     assert any("not resolved" in note for note in trace.notes)
 
@@ -321,4 +331,4 @@ def test_times_count_from_the_start_of_the_first_process(tmp_path: Path) -> None
     journal = JournalFile(tmp_path, 2, start_s=4.0)
     journal.close()
     trace = read_run(tmp_path)
-    assert [one.start_ns for one in trace.processes] == [0, SECOND]
+    assert [process.start_ns for process in trace.processes] == [0, SECOND]

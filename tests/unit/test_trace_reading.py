@@ -32,7 +32,10 @@ def test_a_finished_run_is_read_whole(tmp_path: Path) -> None:
     simple_run(tmp_path, ranks=2, steps=3)
     trace = read_run(tmp_path)
     assert trace.run == "run-1"
-    assert [(one.rank, one.state) for one in trace.processes] == [(0, "exited"), (1, "exited")]
+    assert [(process.rank, process.state) for process in trace.processes] == [
+        (0, "exited"),
+        (1, "exited"),
+    ]
     assert [(step.number, step.ranks_done, step.complete) for step in trace.steps()] == [
         (1, 2, True),
         (2, 2, True),
@@ -45,7 +48,10 @@ def test_every_length_is_the_recorded_one(tmp_path: Path) -> None:
     simple_run(tmp_path, ranks=2, steps=2)
     training = [Training(JournalFile(tmp_path / "unused"), rank=rank, ranks=2) for rank in (0, 1)]
     expected = [
-        pair for step in (1, 2) for one in training for pair in zip(*one.lengths(step), strict=True)
+        pair
+        for step in (1, 2)
+        for item in training
+        for pair in zip(*item.lengths(step), strict=True)
     ]
     actual = [
         (sample.prompt_tokens, sample.response_tokens)
@@ -61,10 +67,10 @@ def test_rewards_calls_and_rollout_times_join_their_batch(tmp_path: Path) -> Non
     simple_run(tmp_path, ranks=1, steps=1)
     [step] = read_run(tmp_path).steps()
     [shard] = step.batches[0].shards
-    assert [(one.function, list(one.values)[:3]) for one in shard.rewards] == [
+    assert [(reward.function, list(reward.values)[:3]) for reward in shard.rewards] == [
         ("accuracy", [0.0, None, 0.25])
     ]
-    assert [(one.function, one.samples) for one in shard.calls] == [("accuracy", 8)]
+    assert [(call.function, call.samples) for call in shard.calls] == [("accuracy", 8)]
     assert (shard.start_ns, shard.end_ns) == (500_000_000, 750_000_000)
 
 
@@ -78,7 +84,7 @@ def test_a_group_may_straddle_ranks(tmp_path: Path) -> None:
         training.journal.close()
     [step] = read_run(tmp_path).steps()
     [group] = step.batches[0].groups()
-    assert [(one.sample, one.process) for one in group.trajectories] == [
+    assert [(trajectory.sample, trajectory.process) for trajectory in group.trajectories] == [
         (sample, sample // 4) for sample in range(8)
     ]
     assert step.batches[0].count_groups() == (1, 1)

@@ -76,8 +76,8 @@ def test_each_trajectory_gets_the_turns_of_the_engine_calls_it_was_in(tmp_path: 
     trace = conversation.read()
     assert trace.lost == {}
     assert [
-        [(turn.index, turn.prompt_tokens, turn.response_tokens) for turn in one.turns]
-        for one in rows(trace)
+        [(turn.index, turn.prompt_tokens, turn.response_tokens) for turn in row.turns]
+        for row in rows(trace)
     ] == [
         [(0, 5, 3)],
         [(0, 5, 4), (1, 12, 2)],
@@ -91,7 +91,7 @@ def test_each_trajectory_gets_the_turns_of_the_engine_calls_it_was_in(tmp_path: 
 def test_each_trajectory_gets_its_tool_calls_by_start(tmp_path: Path) -> None:
     conversation = Conversation(tmp_path)
     conversation.three_turns()
-    called = [one.tool_calls for one in rows(conversation.read())]
+    called = [row.tool_calls for row in rows(conversation.read())]
     assert called[1] == (ToolCall(0, "search", "ok", None, round(1.6 * NS), round(1.7 * NS)),)
     assert [(call.turn, call.tool, call.status, call.error) for call in called[3]] == [
         (0, "run", "error", "KeyError"),
@@ -103,16 +103,16 @@ def test_each_trajectory_gets_its_tool_calls_by_start(tmp_path: Path) -> None:
 
 
 def test_loss_tokens_are_those_that_the_model_generated(tmp_path: Path) -> None:
-    assert [one.loss_tokens for one in rows(Conversation(tmp_path / "a").read())] == [3, 6, 4, 7]
+    assert [row.loss_tokens for row in rows(Conversation(tmp_path / "a").read())] == [3, 6, 4, 7]
     unmasked = Conversation(tmp_path / "b", loss_runs=None).read()
-    assert [one.loss_tokens for one in rows(unmasked)] == [None] * 4
+    assert [row.loss_tokens for row in rows(unmasked)] == [None] * 4
 
 
 def test_an_engine_call_known_only_as_a_whole_makes_no_turns(tmp_path: Path) -> None:
     conversation = Conversation(tmp_path)
     conversation.turn(1, samples=4, prompt_tokens=22, response_tokens=13)
     trace = conversation.read()
-    assert [one.turns for one in rows(trace)] == [()] * 4
+    assert [row.turns for row in rows(trace)] == [()] * 4
     assert trace.totals["turn"] == (1, 0.5)
     assert summarize(trace)["turns"] is None
 
@@ -122,7 +122,7 @@ def test_turns_of_trajectories_on_their_own_are_in_their_order(tmp_path: Path) -
     for start, row, index in ((1.0, 2, 0), (1.2, 0, 0), (2.0, 0, 1), (1.8, 2, 1), (3.0, 2, 2)):
         conversation.turn(start, rows=row, turn=index, prompt_tokens=1 + row, response_tokens=index)
     found = rows(conversation.read())
-    assert [[turn.response_tokens for turn in one.turns] for one in found] == [
+    assert [[turn.response_tokens for turn in result.turns] for result in found] == [
         [0, 1],
         [],
         [0, 1, 2],
@@ -159,7 +159,7 @@ def test_an_engine_call_that_contradicts_its_batch_is_counted(
     conversation.turn(1, **turn)
     trace = conversation.read()
     assert trace.lost == {reason: 1}
-    assert [one.turns for one in rows(trace)] == [()] * 4
+    assert [row.turns for row in rows(trace)] == [()] * 4
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_show_says_how_tools_did(tmp_path: Path) -> None:
         },
         "loss_tokens": 20,
     }
-    assert [(one["tool"], one["calls"]) for one in summary["tools"]] == [
+    assert [(tool["tool"], tool["calls"]) for tool in summary["tools"]] == [
         ("search", 2),
         (None, 1),
         ("run", 1),
@@ -279,10 +279,10 @@ def test_an_engine_call_that_tells_a_sum_is_kept_beside_the_trajectories(tmp_pat
     trace = conversation.read()
     [attempt] = trace.attempts
     assert [
-        (one.process, one.end_ns - one.start_ns, one.samples, one.response_tokens)
-        for one in attempt.loose_calls
+        (call.process, call.end_ns - call.start_ns, call.samples, call.response_tokens)
+        for call in attempt.loose_calls
     ] == [(0, NS // 2, 4, 36)]
-    assert [one.turns for one in rows(trace)] == [()] * 4
+    assert [row.turns for row in rows(trace)] == [()] * 4
 
 
 def test_a_turn_of_a_batch_that_was_never_finished_is_kept_beside_them(tmp_path: Path) -> None:
@@ -294,4 +294,7 @@ def test_a_turn_of_a_batch_that_was_never_finished_is_kept_beside_them(tmp_path:
     conversation.turn(2, samples=2, turn=0, prompt_tokens=[5, 5], response_tokens=[3, 4])
     conversation.turn(3, samples=1, rows=3, turn=2, prompt_tokens=24, response_tokens=2)
     [attempt] = conversation.read().attempts
-    assert [(one.samples, one.response_tokens) for one in attempt.loose_calls] == [(2, 7), (1, 2)]
+    assert [(call.samples, call.response_tokens) for call in attempt.loose_calls] == [
+        (2, 7),
+        (1, 2),
+    ]

@@ -92,14 +92,17 @@ def record_shared(folder: Path, *verifications: dict[str, Any]) -> None:
     record(folder, *[{}] * 4)
     actor = next(path for path in folder.glob("*.jsonl") if b'"verify"' in path.read_bytes())
     actor.unlink()
-    owner = next(one.key for one in read_run(folder).processes)
+    owner = next(process.key for process in read_run(folder).processes)
     journal = JournalFile(folder, 2, header={"owner": owner})
     spans = [
         journal.span(names.TRAJECTORY, 2, 30, key=f"a/{row}", prompt_tokens=5, response_tokens=5)
         for row in range(4)
     ]
-    for one in verifications:
-        given = {**one, "shared": [spans[row] if row < 4 else 99 for row in one["shared"]]}
+    for verification in verifications:
+        given = {
+            **verification,
+            "shared": [spans[row] if row < 4 else 99 for row in verification["shared"]],
+        }
         journal.span(names.VERIFY, 5, 25, batch=spans[given.pop("of")], **given)
     journal.close()
 
@@ -148,7 +151,9 @@ def test_a_value_that_was_given_to_others_too_is_theirs_and_its_call_is_one(
     assert trace.lost == {}
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     calls = [call for shard in batch.shards for call in shard.calls]
-    assert sorted(call.row or 0 for call in calls) == sorted(one["of"] for one in verifications)
+    assert sorted(call.row or 0 for call in calls) == sorted(
+        verification["of"] for verification in verifications
+    )
     [shown] = summarize(trace)["rewards"]
     assert (shown["calls"], shown["total_s"]) == (len(calls), 20.0 * len(calls))
     assert shown["missing"] == sum(value is None for _, value, _ in expected)
@@ -179,9 +184,9 @@ def test_what_a_process_verified_for_others_is_summed_by_function(tmp_path: Path
 
     trace = read_run(tmp_path)
 
-    told = {one.function: (one.calls, one.seconds, one.errors) for one in trace.reward_work}
+    told = {item.function: (item.calls, item.seconds, item.errors) for item in trace.reward_work}
     assert told == {"service": (2, 3.0, 1), "other": (1, 4.0, 0)}
-    assert {trace.processes[one.process].pid for one in trace.reward_work} == {
+    assert {trace.processes[item.process].pid for item in trace.reward_work} == {
         max(process.pid for process in trace.processes)
     }
     with tables_of(trace) as tables:
