@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 _ONLINE = (
     "_boot", "access", "adapter", "config", "exceptions", "filesystem", "guard",
-    "model/__init__", "model/counters", "model/names", "model/processes", "model/schema",
-    "model/serving", "model/vocabulary", "plugins", "probe", "probe/hooks", "probe/journal",
+    "model/__init__", "model/counters", "model/names", "model/schema",
+    "model/vocabulary", "plugins", "probe", "probe/hooks", "probe/journal",
     "probe/recorder", "reading", "registry", "releases", "spool",
 )  # fmt: skip
 
