@@ -78,7 +78,7 @@ def wrong_joins(trace: Trace, books: Books) -> Iterator[str]:
             yield from _wrong_calls(trace, step, books, later)
             for batch in (*step.batches, *step.evaluations):
                 for shard in batch.shards:
-                    joined["no times"] += sum(times_n is None for times_n in shard.times_ns or ())
+                    joined["no times"] += sum(pair is None for pair in shard.times_ns or ())
                     joined["no times"] += len(shard.response_tokens) if not shard.times_ns else 0
                 yield from _wrong_batch(batch, books, later)
     missing = trace.lost.get("unjoined_trajectories", 0)

@@ -24,7 +24,7 @@ from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 )
 def test_tokens_in_the_loss(lists: list[list[int]]) -> None:
     column = RaggedColumn(lists)
-    assert column.alternate_sum() == sum(sum(list[::2]) for list in lists)
+    assert column.alternate_sum() == sum(sum(runs[::2]) for runs in lists)
 
 
 @pytest.mark.parametrize("pairs", [[], [(3, 3), (0, 4)], [(3, 3), None, (0, 4)]])
