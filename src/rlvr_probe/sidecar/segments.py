@@ -2,8 +2,8 @@
 
 Compressing goes a slice at a time, so that the devices are read in between. The compressed file is
 complete under another name before it gets its own, and the original goes some seconds later, so
-that a reader that lists the folder meanwhile finds one of the two. A process killed meanwhile leaves
-an unread name, or both files with the same lines.
+that a reader that lists the folder meanwhile finds one of the two. A kill in between leaves an
+unread name, or both files with the same lines.
 """
 
 from __future__ import annotations
