@@ -16,14 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import rlvr_probe_trl.adapter
-import rlvr_probe_trl.rewards
+from rlvr_probe_trl import rewards
 from rlvr_probe_trl.steps import Steps
 from rlvr_probe_trl.tests import train
 
 from rlvr_probe.adapter import HookPoint
+from rlvr_probe.adapter.verify import Scoring
 from rlvr_probe.probe import hooks
 from rlvr_probe.probe.hooks import Hook
 from rlvr_probe.probe.recorder import OFF
+from rlvr_probe.releases import Dated, points_of
 
 SLEEP_S = 0.05
 
@@ -76,9 +78,9 @@ class Turns:
 
 def slow_down(turns: Turns) -> None:
     """Every reader that a training without tools and vLLM visits, inner first, and a callback."""
-    rewards: Any = rlvr_probe_trl.rewards
     adapter: Any = rlvr_probe_trl.adapter
-    rewards._FUNCTION = turns.point(rewards._FUNCTION)
+    scoring: Any = Scoring
+    scoring._read = turns.slow(f"{rewards.__name__}:reward_function", scoring._read)
     inner = [
         "_generate_single_turn",
         "_generate",
@@ -88,12 +90,14 @@ def slow_down(turns: Turns) -> None:
         "_save_checkpoint",
         "_generate_and_score_completions",
     ]
-    by_name = {point.target: point for point in adapter.methods(adapter.installed())}
+    dated = (*adapter.METHODS, *adapter._GRPO_METHODS)
+    by_name = {point.target: point for point in points_of(dated, adapter.installed())}
     reading = {name for name, point in by_name.items() if point.read is not None}
     assert reading - set(inner) <= {"_tool_call_loop"}, "every reader has its turn"
     slowed = {name: turns.point(by_name[name]) for name in inner}
-    points = tuple(slowed.get(name, point) for name, point in by_name.items())
-    adapter.methods = lambda release: points
+    points = (slowed.get(name, point) for name, point in by_name.items())
+    adapter.METHODS = tuple(Dated(point, "0.0") for point in points)
+    adapter._GRPO_METHODS = ()
     method = Steps._begin_step
     Steps._begin_step = turns.slow(f"{Steps.__module__}.Steps._begin_step", method)  # type: ignore[method-assign]
 
