@@ -146,4 +146,6 @@ def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
 
 
 def _fields(data: Cause | Series) -> dict[str, Any]:
-    return {field.name: getattr(data, field.name) for field in fields(data)}
+    return {field.name: getattr(data, field.name) for field in fields(data)} | {
+        "inputs": data.inputs
+    }
