@@ -170,6 +170,21 @@ def test_the_page_and_the_terminal_call_a_category_the_same(
     assert set(rows) <= {*NAMES.values(), *FAMILIES.values(), "training"}
 
 
+def test_what_a_query_read_stands_beside_every_series_and_cause(
+    found: tuple[Tables, Characterization],
+) -> None:
+    page = document(*found)
+    series = [series for chapter in page["chapters"] for series in chapter["series"]]
+    told = {series.id: series for chapter in found[1].chapters for series in chapter.series}
+    assert {part["id"]: part["inputs"] for part in series} == {
+        name: list(recorded.inputs) for name, recorded in told.items()
+    }
+    assert any(part["inputs"] for part in series)
+    assert [cause["inputs"] for cause in page["causes"]] == [
+        list(cause.inputs) for cause in found[1].causes
+    ]
+
+
 def test_gpus_are_in_the_order_of_their_ranks(found: tuple[Tables, Characterization]) -> None:
     page = document(*found)
     ranks = [gpu["rank"] for gpu in page["timeline"]["gpus"]]

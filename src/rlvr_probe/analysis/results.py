@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from string import Template
 from textwrap import dedent
@@ -48,6 +48,15 @@ class Queried:
     def inputs(self) -> tuple[str, ...]:
         """Tables and views that the query reads, sorted."""
         return _inputs(self.query) if self.query else ()
+
+    def values(self) -> dict[str, Any]:
+        """Every field by name, and :attr:`inputs` behind the query."""
+        values = dict[str, Any]()
+        for known in fields(self):  # type: ignore[arg-type]
+            values[known.name] = getattr(self, known.name)
+            if known.name == "query":
+                values["inputs"] = self.inputs
+        return values
 
 
 @cache

@@ -342,11 +342,10 @@ def _ledger_entry(found: Characterization, ledger: Ledger) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """``value`` as JSON knows it."""
+    if isinstance(value, Queried):
+        return {name: _plain(item) for name, item in value.values().items()}
     if is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in fields(value)]
-        if isinstance(value, Queried):
-            names.insert(names.index("query") + 1, "inputs")
-        return {name: _plain(getattr(value, name)) for name in names}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

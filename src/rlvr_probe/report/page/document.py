@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.analysis.causes import NATURAL, Cause
@@ -128,7 +128,7 @@ def _figure(figure: Figure, shared: _Shared) -> dict[str, Any]:
 
 def _series(series: Series, shared: _Shared) -> dict[str, Any]:
     return {
-        **_fields(series),
+        **series.values(),
         "columns": series.columns,
         "units": [unit_of(f"{series.id}:{name}", series.units[name]) for name in series.columns],
         "rows": drawn(series.rows),
@@ -138,14 +138,8 @@ def _series(series: Series, shared: _Shared) -> dict[str, Any]:
 
 def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
     return {
-        **_fields(cause),
+        **cause.values(),
         "natural": cause.kind in NATURAL,
         "evidence": _evidence(cause.evidence, shared),
         "query": shared.query(cause.query),
-    }
-
-
-def _fields(data: Cause | Series) -> dict[str, Any]:
-    return {field.name: getattr(data, field.name) for field in fields(data)} | {
-        "inputs": data.inputs
     }
