@@ -34,7 +34,7 @@ RULES: Final = {
     r"\bwho has (it|them)\b": "owner",
     r"\bwhat (it is|they are) at\b": "currently",
     r"\bnobody\b|\bno one\b|\bno-one\b": "unknown, or who does it",
-    rf"\b(is|are|was|were|be) no (?!({_COMPARISON})\b)[a-z]+": "the positive sentence",
+    rf"(?<!there )\b(is|are|was|were|be) no (?!({_COMPARISON})\b)[a-z]+": "is not a ...",
     r"\bis known to have\b": "has",
     r"\bless without (it|them)\b|\bwithout (it|them) [\d.]+": "removing it would save",
     r"\bfound nothing that\b": "OK: ...",
