@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlvr_probe.model.trace import Trace
@@ -42,7 +44,7 @@ def read_run(
         RecordingError: They hold no recording, two runs, or a newer format.
     """
     machine = Machine() if machine is None else machine
-    with FineStore(strict=strict) as store:
+    with _no_collection(), FineStore(strict=strict) as store:
         return read_loaded(_load((path, *more), store, machine, progress), machine, store)
 
 
@@ -74,7 +76,8 @@ def read_tables(
     from rlvr_probe.recording.tables.fill import fill
 
     machine = Machine() if machine is None else machine
-    built = build_trace(_load(run, store, machine, progress), machine, store)
+    with _no_collection():
+        built = build_trace(_load(run, store, machine, progress), machine, store)
     if not built.is_joined:
         join(store, built.trace.attempts, built.parts, built.processes, built.clock)
     sql, bulk = store.open()
@@ -92,3 +95,15 @@ def _load(
         store.close()
         loaded = load(list_files(*run), machine, None, store)
     return loaded
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rows hold no cycles: a collection finds nothing, and looks at each of a million of them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

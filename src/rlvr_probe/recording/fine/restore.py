@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import accumulate, chain, groupby, zip_longest
+from itertools import accumulate, groupby, zip_longest
 from math import nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -94,10 +94,10 @@ class _Restoring:
             _give_trajectories(part.shard, part.row.spans is not None, text)
 
     def masks(self, rows: Sequence[Any]) -> None:
-        for n, text in rows:
-            masks = msgspec.json.decode(text)
+        for n, tokens, sizes in rows:
             self._parts[n].shard.loss_runs = RaggedColumn.of(
-                array("I", chain.from_iterable(masks)), array("Q", accumulate(map(len, masks)))
+                array("I", msgspec.json.decode(tokens)),
+                array("Q", accumulate(msgspec.json.decode(sizes))),
             )
 
     def requests(self, rows: Sequence[Any]) -> None:

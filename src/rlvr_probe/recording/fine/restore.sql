@@ -14,7 +14,7 @@ JOIN q_shard i ON t.trajectory_id BETWEEN i.first AND i.first + i.size - 1
 JOIN q_flag USING (n) WHERE keyed OR spans GROUP BY n ORDER BY n
 
 -- name: masks
-SELECT n, to_json(list(loss_runs ORDER BY local)) FROM q_joined JOIN q_shard USING (n) JOIN q_flag USING (n)
+SELECT n, to_json(flatten(list(loss_runs ORDER BY local))), to_json(list(len(loss_runs) ORDER BY local)) FROM q_joined JOIN q_shard USING (n) JOIN q_flag USING (n)
 WHERE mask_known AND keyed AND NOT masked GROUP BY n ORDER BY n
 
 -- name: requests
