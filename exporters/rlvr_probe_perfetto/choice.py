@@ -19,8 +19,8 @@ _SLOWEST: Final = 4
 def chosen(step: Step, most: int) -> Sequence[tuple[Candidate, str]]:
     """At most ``most`` trajectories of a step, each with the reason; empty if all are.
 
-    A quarter of the places is for the slowest, then come the failed; what is left goes to others by
-    a hash of where they are, the same whenever it is asked.
+    A quarter of the places is for the slowest, then come the failed; the rest goes to others by a
+    hash of their place, so that every call chooses the same.
     """
     known = list(candidates(step))
     if len(known) <= most:

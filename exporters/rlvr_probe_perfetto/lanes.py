@@ -16,7 +16,7 @@ class Lanes:
     """Lines of one process; a slice is put on the first that it fits."""
 
     def __init__(self) -> None:
-        """Have none."""
+        """Start without lines."""
         self._stacks = list[list[tuple[int, Hashable]]]()
         self._busy = list[tuple[int, int]]()
         """Heap: when the outermost slice of a line ends, and the line."""

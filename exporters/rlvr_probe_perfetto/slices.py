@@ -58,7 +58,7 @@ class Slice:
 
 
 def shown(value: object) -> object:
-    """A value as it may be shown; None if it is none that is."""
+    """A value as it may be shown; None if it may not."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_LONGEST])
     if isinstance(value, float):

@@ -89,7 +89,7 @@ class Track:
     """A group of lines: those of a process, or of a device."""
 
     def __init__(self, timeline: Timeline, number: int) -> None:
-        """Have no lines; :meth:`Timeline.track` makes one."""
+        """Start without lines; :meth:`Timeline.track` makes one."""
         self._timeline = timeline
         self._number = number
         self._lanes = dict[str, Lanes]()

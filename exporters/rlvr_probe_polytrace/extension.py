@@ -1,4 +1,4 @@
-"""``x_rlvr``: what PolyTrace has no word for, and ignores. Only what is known is in it."""
+"""Makes ``x_rlvr``: known values that PolyTrace has no key for, and ignores."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Extender:
         return self._ranks[sample.process]
 
     def _since(self, sample: Trajectory, at_ns: int | None) -> float | None:
-        """``at_ns`` in s since the first rollout of the batch on the same machine began."""
+        """``at_ns`` in s since the first rollout of the batch on the same machine started."""
         origin_ns = self._batch.origin_ns.get(sample.process)
         return None if at_ns is None or origin_ns is None else seconds(at_ns - origin_ns)
 
@@ -147,7 +147,7 @@ def _bound(sample: Trajectory, index: int) -> int | None:
 
 
 def _end_ns(sample: Trajectory) -> int | None:
-    """End of the last turn; None where turns were not recorded, for the batch's end is not it."""
+    """End of the last turn; None without recorded turns: the batch may end later."""
     return sample.turns[-1].end_ns if sample.turns else None
 
 

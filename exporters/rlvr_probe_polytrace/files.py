@@ -1,6 +1,6 @@
-"""Files of a workload: their names, and bounded reading of what nobody vouches for.
+"""Files of a workload: their names, and bounded reading of untrusted ones.
 
-Nothing but a regular file is read, and nothing but strict JSON is taken.
+Only regular files are read, and only strict JSON is taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``formal.log``: what a replay is compared with, as the trainer that replays it takes the time.
+"""``formal.log``: stage times to compare a replay with, in the timers of the replaying trainer.
 
-Each of PolyTrace's frameworks has timers of its own around what it replays. A log that means
-something else by a timer than they do would tell of an error where there is none.
+Each of PolyTrace's frameworks has timers of its own around what it replays. A log with other
+timers would show a difference where there is none.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def formal_lines(iterations: Iterable[Iteration], plan: Plan, repo: str) -> Iter
 
 
 def timings(plan: Plan, iteration: Iteration, repo: str) -> dict[str, float]:
-    """Seconds by PolyTrace's timer; what is unknown, not finite or too short to say is absent.
+    """Seconds by PolyTrace's timer; unknown, non-finite and too short ones are absent.
 
-    So are stages of which a replay does more, those behind a filter that it does not know, and all
-    of which it does less, of a batch that is not written whole.
+    So are stages whose replay differs: those behind a filter that it does not know, where it does
+    more, and all of a batch that is not written whole, where it does less.
     """
     if not plan.cut.isdisjoint(iteration.batches):
         return {}

@@ -1,4 +1,4 @@
-"""What of a workload is written, decided before the first byte: flavour, numbering, placement."""
+"""Decides what of a workload is written, before the first byte: flavour, numbering, placement."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ REASONS = {
     "shrinking_context": "trajectories dropped part of their context",
     "unknown_lengths": "trajectories have turns of unknown length",
 }
-"""Why a batch is left out here, in words."""
+"""Why a batch is omitted, in words."""
 
 
 def _why_dropped(dropped: tuple[LeftOut, ...]) -> str:

@@ -241,7 +241,7 @@ class SuiteConfig(Struct, kw_only=True):
 
 
 class Versioned(Struct, kw_only=True):
-    """What a manifest of any version begins with."""
+    """What a manifest of any version starts with."""
 
     format: Text
     schema_version: Length

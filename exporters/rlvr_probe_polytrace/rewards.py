@@ -36,7 +36,7 @@ def reward_seconds(
 
     Args:
         planned: The batch.
-        layout: Where its groups began.
+        layout: Where its groups started.
         placement: Data-parallel ranks.
         lag: Count only what lies behind the rollout of the process.
     """

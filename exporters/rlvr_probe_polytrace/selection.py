@@ -29,7 +29,7 @@ class Survey:
         bad: First flaw of each batch that cannot be written, by index.
         flaws: Trajectories by flaw.
         skipped: Groups that are not written, by index of the batch.
-        ragged: These, for the list of what is left out.
+        ragged: The same groups, as entries of the omitted ones.
         cut: Batches of which groups are not written that were trained on, by index.
         longest: Longest response, and longest turn where turns are written, tokens.
         context: Context that the longest turn needs, tokens.
@@ -199,14 +199,14 @@ def _look_at_turns(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> None
 def drop(
     workload: Workload, result: Survey
 ) -> tuple[list[tuple[int, WorkloadBatch]], tuple[Iteration, ...], tuple[LeftOut, ...]]:
-    """Leave out whole iterations with a batch that cannot be written, and number the rest from 0.
+    """Omit whole iterations with a batch that cannot be written, and number the rest from 0.
 
     PolyTrace replays a response of 0 tokens as 1, and half a trajectory as a whole one. Writing
     that would be untrue, dropping the group would change the batch size, and refusing would lose a
     long run to one aborted request.
 
     Returns:
-        Batches with the index they had, their iterations, and what was left out.
+        Batches with the index they had, their iterations, and what was omitted.
     """
     gone = dict(result.bad)
     for iteration in workload.iterations:

@@ -80,7 +80,7 @@ def grow(sample: Trajectory) -> list[Grown]:
     grown = []
     for index, (turn, after) in enumerate(zip(sample.turns, following, strict=True)):
         sent, generated = turn.prompt_tokens or 0, turn.response_tokens or 0
-        # A response may be cut to its cap before the last turn began.
+        # A response may be cut to its cap before the last turn started.
         room = max(0, after - sent)
         kept = min(generated, room)
         grown.append(Grown(sent, generated, kept, room - kept, tuple(calls.get(index, ()))))
@@ -94,7 +94,7 @@ class LossMask:
         """Add up its runs."""
         runs = _runs(sample)
         self._known = runs is not None
-        # Where each run begins in the context, and how many tokens before that are in the loss.
+        # Where each run starts in the context, and how many tokens before that are in the loss.
         self._begins, self._before = [sample.prompt_tokens], [0]
         for number, run in enumerate(runs or ()):
             self._begins.append(self._begins[-1] + run)

@@ -1,4 +1,4 @@
-"""Checks of the manifest, the suite configs and the formal logs: they tell the truth."""
+"""Checks the manifest, the suite configs and the formal logs against the files they describe."""
 
 from __future__ import annotations
 
