@@ -38,9 +38,9 @@ def make_filter(batches: Sequence[PlannedBatch]) -> tuple[Filter | None, str | N
     """The filter, if the trainer had one that the format can express, and a note."""
     if any(batch.batch.batch.unselected for batch in batches):
         return None, (
-            "no filter indices: the trainer is to filter prompts and told of no selection, so that "
-            "it is not known which were trained on; a replay trains on all of them, and the formal "
-            "log has no stage behind the filter"
+            "no filter indices: the trainer is to filter prompts and reported no selection, so the "
+            "prompts trained on are unknown; a replay trains on all of them, and the formal log "
+            "has no stage behind the filter"
         )
     if all(batch.batch.batch.kept is batch.batch.batch.used is None for batch in batches):
         return None, None

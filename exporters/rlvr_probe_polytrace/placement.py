@@ -155,7 +155,7 @@ def choose_placement(layouts: Sequence[Layout], tp: int) -> Placement:
             dp_of = {engine: position for position, engine in enumerate(ordered)}
             return Placement(len(ordered), tp, dp_of, None, reordered=True)
         else:
-            reason = "engines began unequal numbers of groups, in no order"
+            reason = "engines started unequal numbers of groups, in no order"
         return Placement(1, tp, dict.fromkeys(ordered, 0), reason)
 
     # Cuts between neighbouring engines that split every batch in the same proportion. Of several
@@ -178,7 +178,7 @@ def choose_placement(layouts: Sequence[Layout], tp: int) -> Placement:
         return Placement(size, tp, dp_of, None)
     reason = (
         f"{len(ordered)} engines are folded into {size}: groups straddle engines, or engines "
-        "began unequal numbers of groups"
+        "started unequal numbers of groups"
     )
     return Placement(size, tp, dp_of, reason)
 

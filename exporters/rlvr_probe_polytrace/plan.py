@@ -153,7 +153,7 @@ def _cap(workload: Workload, surveyed: Survey, notes: list[str]) -> int | None:
         return cap
     what = "a response" if surveyed.packed else "a turn or a response"
     notes.append(
-        f"the recorded cap of {cap} response tokens is left out: {what} has {surveyed.longest}"
+        f"the recorded cap of {cap} response tokens is omitted: {what} has {surveyed.longest}"
     )
     return None
 
@@ -174,7 +174,7 @@ def _reward_times(
         return known
     notes.append(
         "no reward timings: not every data-parallel rank of every batch has a recorded reward "
-        "call, or what was verified while others were generated cannot be told from their rollout"
+        "call, or what was verified while others were generated is inseparable from their rollout"
     )
     return None
 
@@ -223,7 +223,7 @@ REASONS = {
     "missing_turns": "trajectories lack turns or tool calls",
     "no_selection": "trajectories may have been thrown away by a filter, or not",
     "no_turns": "trajectories have no recorded turn",
-    "other_prompt": "trajectories begin with another prompt than they were given",
+    "other_prompt": "trajectories start with another prompt than they were given",
     "ragged_group": "trajectories are in groups of another size, and no other is in their batch",
     "shrinking_context": "trajectories dropped part of their context",
     "unknown_lengths": "trajectories have turns of unknown length",
@@ -234,7 +234,7 @@ REASONS = {
 def _why_dropped(dropped: tuple[LeftOut, ...]) -> str:
     reasons = sorted({entry.reason for entry in dropped})
     words = ", ".join(f"{REASONS[reason]} ({reason})" for reason in reasons)
-    return f"{len(dropped)} batches are left out with the steps they belong to: {words}"
+    return f"{len(dropped)} batches are omitted with the steps they belong to: {words}"
 
 
 def _labels(

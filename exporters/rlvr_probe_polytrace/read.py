@@ -29,8 +29,7 @@ __all__ = ["read_workload"]
 _NOTES = {
     PACKED: "lengths alone: the format has no times of trajectories, stages and steps, no turns and"
     " no tool calls",
-    MULTITURN: "the format has no moments: how long an engine or a tool took is known, when it"
-    " began is not",
+    MULTITURN: "durations alone: the format does not say when an engine or a tool started",
 }
 
 
