@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from rlvr_probe.exporter.sampling import Candidate, candidates
+from rlvr_probe.exporter.timed_trajectories import Candidate, candidates
 from rlvr_probe.model.trace import Step
 
 __all__ = ["chosen"]

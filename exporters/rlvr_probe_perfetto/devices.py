@@ -13,7 +13,7 @@ from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_perfetto.scope import Scope
 from rlvr_probe_perfetto.slices import Slice, arguments, shown
-from rlvr_probe_perfetto.timeline import Timeline, Track
+from rlvr_probe_perfetto.trace_events import Timeline, Track
 
 __all__ = ["DevicesDrawn", "draw_devices", "intervals"]
 

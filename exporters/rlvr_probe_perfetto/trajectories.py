@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rlvr_probe.exporter.sampling import Candidate
+from rlvr_probe.exporter.timed_trajectories import Candidate
 from rlvr_probe.model.batch import RewardCall
 from rlvr_probe.model.trace import Step
 from rlvr_probe_perfetto.choice import chosen

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload
 from rlvr_probe_polytrace.files import FLAVORS
-from rlvr_probe_polytrace.filtering import Filter, make_filter
+from rlvr_probe_polytrace.filter_indices import Filter, make_filter
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
@@ -18,8 +18,8 @@ from rlvr_probe_polytrace.placement import (
     hide_controller,
     rows_of_controller,
 )
-from rlvr_probe_polytrace.rewards import lag_seconds, reward_seconds
-from rlvr_probe_polytrace.selection import Survey, check_workload, drop, survey
+from rlvr_probe_polytrace.reward_times import lag_seconds, reward_seconds
+from rlvr_probe_polytrace.survey import Survey, check_workload, drop, survey
 
 __all__ = ["REASONS", "Plan", "make_plan"]
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, to_builtins
 
 from rlvr_probe.model.workload import Iteration, Workload
 from rlvr_probe_polytrace.files import FILTER, FORMAL_LOG, MULTITURN_FLAVOR, REWARDS, of_group
-from rlvr_probe_polytrace.filtering import trained_on
+from rlvr_probe_polytrace.filter_indices import trained_on
 from rlvr_probe_polytrace.formal import timings
 from rlvr_probe_polytrace.plan import Plan
 from rlvr_probe_polytrace.records import SuiteConfig, SuiteWorkload

@@ -11,7 +11,6 @@ from msgspec import Struct, to_builtins
 
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.workload import Workload
-from rlvr_probe_polytrace.extension import Extender
 from rlvr_probe_polytrace.files import (
     ENV,
     FILTER,
@@ -25,7 +24,7 @@ from rlvr_probe_polytrace.files import (
     of_group,
     step_file,
 )
-from rlvr_probe_polytrace.filtering import filter_records
+from rlvr_probe_polytrace.filter_indices import filter_records
 from rlvr_probe_polytrace.formal import formal_lines
 from rlvr_probe_polytrace.manifest import manifest_text
 from rlvr_probe_polytrace.placement import Placement, PlannedBatch
@@ -33,6 +32,7 @@ from rlvr_probe_polytrace.plan import Plan, make_plan
 from rlvr_probe_polytrace.records import FileEntry, PackedRecord, RewardRecord, Share, Totals
 from rlvr_probe_polytrace.replay import Launch, env_text, make_launches, suite_text
 from rlvr_probe_polytrace.write_turns import NotKnown, multiturn_records
+from rlvr_probe_polytrace.x_rlvr import Extender
 
 __all__ = ["write_workload"]
 

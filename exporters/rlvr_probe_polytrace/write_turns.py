@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.batch import ToolCall, Trajectory
-from rlvr_probe_polytrace.extension import Extender, seconds
 from rlvr_probe_polytrace.placement import Placement, PlannedBatch, ReplayCaps
 from rlvr_probe_polytrace.records import Share, ToolCallRecord, TrajectoryRecord, TurnRecord
 from rlvr_probe_polytrace.turns import Grown, LossMask, grow, mask_of
+from rlvr_probe_polytrace.x_rlvr import Extender, seconds
 
 __all__ = ["NotKnown", "multiturn_records"]
 

@@ -1,4 +1,4 @@
-"""Which flavour a workload has, and which of its batches and groups that flavour can say."""
+"""Surveys a workload: its flavour, and which batches and groups that flavour can express."""
 
 from __future__ import annotations
 

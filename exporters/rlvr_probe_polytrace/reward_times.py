@@ -1,4 +1,4 @@
-"""Reward time of each data-parallel rank, and the records of ``reward_timings_step_N.jsonl``."""
+"""Reward time of each data-parallel rank, and by how much it delays the rollout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from rlvr_probe.model.batch import BatchShard, RewardCall
-from rlvr_probe_polytrace.extension import seconds
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
@@ -14,6 +13,7 @@ from rlvr_probe_polytrace.placement import (
     engine_of,
     groups_of,
 )
+from rlvr_probe_polytrace.x_rlvr import seconds
 
 __all__ = ["lag_seconds", "reward_seconds"]
 
