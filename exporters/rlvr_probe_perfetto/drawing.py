@@ -10,10 +10,9 @@ from typing import IO
 from rlvr_probe.exporter.timed_trajectories import candidates
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe_perfetto.devices import DevicesDrawn, draw_devices
-from rlvr_probe_perfetto.order import Group, in_order
 from rlvr_probe_perfetto.processes import draw_processes, nodes_of, step_slice
 from rlvr_probe_perfetto.scope import Scope
-from rlvr_probe_perfetto.slices import Slice, shown
+from rlvr_probe_perfetto.slices import Group, Slice, in_order, shown
 from rlvr_probe_perfetto.trace_events import Timeline
 from rlvr_probe_perfetto.trajectories import trajectory_slices
 

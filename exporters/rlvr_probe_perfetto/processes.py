@@ -8,9 +8,16 @@ from functools import partial
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Process, Rpc, Span, Step, Trace
-from rlvr_probe_perfetto.order import Group, in_order
 from rlvr_probe_perfetto.scope import Scope
-from rlvr_probe_perfetto.slices import Slice, arguments, shown, slice_of, unfinished_slice
+from rlvr_probe_perfetto.slices import (
+    Group,
+    Slice,
+    arguments,
+    in_order,
+    shown,
+    slice_of,
+    unfinished_slice,
+)
 from rlvr_probe_perfetto.trace_events import Timeline, Track
 
 __all__ = ["draw_processes", "nodes_of", "step_slice"]

@@ -25,12 +25,11 @@ from rlvr_probe_polytrace.files import (
     step_file,
 )
 from rlvr_probe_polytrace.filter_indices import filter_records
-from rlvr_probe_polytrace.formal import formal_lines
 from rlvr_probe_polytrace.manifest import manifest_text
 from rlvr_probe_polytrace.placement import Placement, PlannedBatch
 from rlvr_probe_polytrace.plan import Plan, make_plan
 from rlvr_probe_polytrace.records import FileEntry, PackedRecord, RewardRecord, Share, Totals
-from rlvr_probe_polytrace.replay import Launch, env_text, make_launches, suite_text
+from rlvr_probe_polytrace.replay import Launch, env_text, formal_lines, make_launches, suite_text
 from rlvr_probe_polytrace.write_turns import NotKnown, multiturn_records
 from rlvr_probe_polytrace.x_rlvr import Extender
 
