@@ -74,13 +74,7 @@ _LINE_B = 16 * 2**20
 _WHOLE_B = 256 * 2**20
 """Largest manifest, config or log read whole, bytes: about a million steps."""
 
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def step_file(kind: str, step: int) -> str:
@@ -129,7 +123,7 @@ def no_step_file(directory: Path, names: Sequence[str]) -> ValidationError:
     )
 
 
-class MalformedJson(ValueError):
+class MalformedJson(Exception):
     """A text other than strict JSON; the message is short and quotes nothing but key names."""
 
 
@@ -140,19 +134,16 @@ def _loads(data: bytes) -> object:
         MalformedJson: It is something else.
     """
     try:
-        value: object = _DECODER.decode(data.decode("utf-8"))
+        return _DECODER.decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise MalformedJson(f"invalid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise MalformedJson(f"invalid JSON at column {error.pos + 1}: {error.msg}") from None
     except RecursionError:
         raise MalformedJson("JSON nested too deeply") from None
-    except MalformedJson:
-        raise
     except ValueError:
         # Python refuses to convert integers of thousands of digits.
         raise MalformedJson("an integer of thousands of digits") from None
-    return value
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

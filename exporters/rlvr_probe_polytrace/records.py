@@ -120,6 +120,11 @@ class PackedRecord(Struct, kw_only=True):
     validate: bool
     x_rlvr: Extension | UnsetType = UNSET
 
+    @property
+    def extension(self) -> Extension:
+        """``x_rlvr``; one that says nothing where it is missing."""
+        return Extension(v=SCHEMA_VERSION) if isinstance(self.x_rlvr, UnsetType) else self.x_rlvr
+
 
 class RewardRecord(Struct, kw_only=True):
     """A line of ``reward_timings_step_N.jsonl``: one data-parallel rank."""
@@ -208,6 +213,12 @@ class TrajectoryRecord(Struct, kw_only=True):
     prompt_group_id: Count
     sample_id: Count
     x_rlvr: TrajectoryExtension | UnsetType = UNSET
+
+    @property
+    def extension(self) -> TrajectoryExtension:
+        """``x_rlvr``; one that says nothing where it is missing."""
+        given = self.x_rlvr
+        return TrajectoryExtension(v=SCHEMA_VERSION) if isinstance(given, UnsetType) else given
 
 
 class SuiteWorkload(Struct, kw_only=True):

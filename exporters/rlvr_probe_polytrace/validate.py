@@ -23,7 +23,7 @@ from rlvr_probe_polytrace.files import (
 )
 from rlvr_probe_polytrace.findings import Findings, Location, shown
 from rlvr_probe_polytrace.records import Manifest, StepTotals
-from rlvr_probe_polytrace.validate_lengths import FilterCheck, Limits, check_packed, check_rewards
+from rlvr_probe_polytrace.validate_lengths import Limits, check_filter, check_packed, check_rewards
 from rlvr_probe_polytrace.validate_manifest import ManifestCheck, check_suite, read_manifest
 from rlvr_probe_polytrace.validate_turns import check_multiturn
 
@@ -160,10 +160,9 @@ class _Validation:
 
     def _check_filter(self, packed: dict[int, StepTotals]) -> None:
         reader = FileReader(self.directory, FILTER, self.findings)
-        check = FilterCheck()
-        check.run(reader, packed, steps=self.wanted)
+        steps = check_filter(reader, packed, self.wanted)
         self._remember(reader)
-        for step in sorted(packed.keys() - check.steps):
+        for step in sorted(packed.keys() - steps):
             found, expected = f"no line for step {step}", "one: the batch is replayed unfiltered"
             reader.location.report("no line", "workload_step", found, expected, warning=True)
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from rlvr_probe.model.batch import ToolCall, Trajectory
+from rlvr_probe.model.batch import Trajectory
 from rlvr_probe_polytrace.placement import Placement, PlannedBatch, ReplayCaps
 from rlvr_probe_polytrace.records import Share, ToolCallRecord, TrajectoryRecord, TurnRecord
 from rlvr_probe_polytrace.turns import Grown, LossMask, grow, mask_of
 from rlvr_probe_polytrace.x_rlvr import Extender, seconds
 
 __all__ = ["NotKnown", "multiturn_records"]
+
+_T = TypeVar("_T")
 
 _STATUSES = {"ok": "success", "error": "api_error"}
 """Words of PolyTrace for those of ``names.TOOL_STATUSES``; it has none for the others."""
@@ -29,10 +32,11 @@ class NotKnown:
     written: dict[str, object] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, name: str, written: object) -> None:
-        """Count one value of the field ``name``."""
+    def add(self, name: str, written: _T) -> _T:
+        """``written``, counted as one value of the field ``name``."""
         self.written[name] = written
         self.counts[name] += 1
+        return written
 
     def listed(self) -> list[dict[str, object]]:
         """For the manifest, by field."""
@@ -76,7 +80,6 @@ def multiturn_records(
             mask, trained = mask_of(sample, grown), LossMask(sample)
             if sample.loss_runs is None and mask != [(1, sample.response_tokens)]:
                 unknown.add("response_loss_mask_rle", "what the model generated")
-            unknown.add("max_model_len", caps.context)
             turns = [
                 _turn(sample, index, turn, trained, index + 1 == len(grown), caps, unknown)
                 for index, turn in enumerate(grown)
@@ -85,7 +88,7 @@ def multiturn_records(
                 step=planned.batch.index,
                 prompt_len=sample.prompt_tokens,
                 max_response_len=caps.response,
-                max_model_len=caps.context,
+                max_model_len=unknown.add("max_model_len", caps.context),
                 turns=turns,
                 tool_calls=[
                     call
@@ -120,21 +123,15 @@ def _turn(
     cached = turn.cached_tokens
     if cached is None or cached >= grown.sent:
         # An engine computes at least the last token that it gets.
-        unknown.add("turns.cached_tokens", 0)
-        cached = 0
-    latency_s = 0.0
+        cached = unknown.add("turns.cached_tokens", 0)
     if turn.start_ns is None or turn.end_ns is None:
-        unknown.add("turns.engine_latency_s", 0.0)
+        latency_s = unknown.add("turns.engine_latency_s", 0.0)
     else:
         latency_s = seconds(max(0, turn.end_ns - turn.start_ns))
     if grown.calls:
         reason = "tool_calls"
-    elif last:
-        reason = _reason(sample.truncated, "turns.finish_reason", unknown)
     else:
-        unknown.add("turns.finish_reason", "unknown")
-        reason = "unknown"
-    unknown.add("turns.generated_text_token_len", 0)
+        reason = _reason(sample.truncated if last else None, "turns.finish_reason", unknown)
     unknown.add("turns.tool_call_count", "calls that were made")
     trained = mask.between(grown.sent, grown.sent + grown.kept)
     return TurnRecord(
@@ -144,7 +141,7 @@ def _turn(
         cached_tokens=cached,
         max_new_tokens=min(caps.response, caps.context - grown.sent - 1),
         completion_tokens=grown.generated,
-        generated_text_token_len=0,
+        generated_text_token_len=unknown.add("turns.generated_text_token_len", 0),
         assistant_append_len=grown.kept,
         assistant_loss_len=grown.kept if trained is None else trained,
         total_len_after=grown.sent + grown.kept,
@@ -162,44 +159,27 @@ def _tool_calls(
     unknown: NotKnown,
 ) -> Iterator[ToolCallRecord]:
     """The calls of one turn. What they added together is known: it stands with the last of them."""
-    begin = grown.sent + grown.kept
+    start = grown.sent + grown.kept
     for number, call in enumerate(grown.calls):
         last = number + 1 == len(grown.calls)
         if not last:
             unknown.add("tool_calls.append_len", "0: with the last call of the turn")
-        unknown.add("tool_calls.query_count", 1)
-        unknown.add("tool_calls.response_token_len", 0)
-        unknown.add("tool_calls.total_results", 0)
         yield ToolCallRecord(
             turn=index,
-            tool_name=_tool_name(call, tools, unknown),
-            query_count=1,
+            tool_name=unknown.add("tool_calls.tool_name", "unknown")
+            if call.tool is None
+            else tools[call.tool],
+            query_count=unknown.add("tool_calls.query_count", 1),
             latency_s=seconds(max(0, call.end_ns - call.start_ns)),
-            response_token_len=0,
+            response_token_len=unknown.add("tool_calls.response_token_len", 0),
             append_len=grown.added if last else 0,
-            loss_len=(mask.between(begin, begin + grown.added) or 0) if last else 0,
-            status=_status(call, unknown),
-            total_results=0,
+            loss_len=(mask.between(start, start + grown.added) or 0) if last else 0,
+            status=_STATUSES.get(call.status or "") or unknown.add("tool_calls.status", "unknown"),
+            total_results=unknown.add("tool_calls.total_results", 0),
         )
-
-
-def _tool_name(call: ToolCall, tools: Mapping[str | None, str], unknown: NotKnown) -> str:
-    if call.tool is None:
-        unknown.add("tool_calls.tool_name", "unknown")
-        return "unknown"
-    return tools[call.tool]
-
-
-def _status(call: ToolCall, unknown: NotKnown) -> str:
-    status = _STATUSES.get(call.status or "")
-    if status is None:
-        unknown.add("tool_calls.status", "unknown")
-        return "unknown"
-    return status
 
 
 def _reason(truncated: bool | None, name: str, unknown: NotKnown) -> str:
     if truncated is None:
-        unknown.add(name, "unknown")
-        return "unknown"
+        return unknown.add(name, "unknown")
     return "length" if truncated else "stop"
