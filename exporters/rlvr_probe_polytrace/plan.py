@@ -29,7 +29,9 @@ class Plan:
     """What is written, and what is said about the rest.
 
     Attributes:
-        flavor: ``packed`` or ``multiturn``.
+        workload: What it is of.
+        surveyed: Its flavour, and what its trajectories hold.
+        keep_names: Whether names of functions, tools and models are written.
         batches: To write; position = workload step N.
         iterations: Those of ``batches``, renumbered.
         left_out: What is not written, from the workload and from here.
@@ -41,14 +43,15 @@ class Plan:
             too; None where that is not known.
         cut: Batches without some of the groups that were trained on.
         filter: Which prompts the trainer took; None if it took all, or the format cannot say it.
-        max_prompt_tokens, max_response_tokens: Longest seen, tokens.
+        max_prompt_tokens: Longest seen, tokens.
         response_cap: Cap on a response, tokens; None if unknown or contradicted by the data.
         caps: Of a multi-turn replay.
-        tokens: What the lengths of responses count.
         notes: For the manifest and the closing lines of the command.
     """
 
-    flavor: str
+    workload: Workload
+    surveyed: Survey
+    keep_names: bool
     batches: tuple[PlannedBatch, ...]
     iterations: tuple[Iteration, ...]
     left_out: tuple[LeftOut, ...]
@@ -60,10 +63,8 @@ class Plan:
     cut: frozenset[int]
     filter: Filter | None
     max_prompt_tokens: int
-    max_response_tokens: int
     response_cap: int | None
     caps: ReplayCaps
-    tokens: str
     notes: tuple[str, ...]
 
 
@@ -105,7 +106,9 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     if workload.max_prompt_tokens is not None and cap is not None:
         context = max(context, workload.max_prompt_tokens + cap)
     return Plan(
-        flavor=surveyed.flavor,
+        workload=workload,
+        surveyed=surveyed,
+        keep_names=keep_names,
         batches=planned,
         iterations=iterations,
         left_out=(*workload.left_out, *dropped, *surveyed.ragged),
@@ -128,10 +131,8 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
             for shard in batch.batch.batch.shards
             if len(shard.prompt_tokens)
         ),
-        max_response_tokens=surveyed.longest,
         response_cap=cap,
         caps=ReplayCaps(cap or surveyed.longest, context),
-        tokens=surveyed.tokens,
         notes=tuple(notes),
     )
 

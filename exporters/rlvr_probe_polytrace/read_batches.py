@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -14,8 +13,7 @@ from msgspec import UNSET
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardColumn, Turn
 from rlvr_probe.model.workload import ReadBatch, UntimedDuration
-from rlvr_probe_polytrace.files import FileReader
-from rlvr_probe_polytrace.findings import Findings
+from rlvr_probe_polytrace.files import FileReader, Folder
 from rlvr_probe_polytrace.records import (
     Extension,
     FilterRecord,
@@ -42,8 +40,7 @@ class Reading:
     """What the manifest says of a directory, and what the records have in common.
 
     Attributes:
-        directory: The workload.
-        findings: Takes what is wrong.
+        folder: The workload.
         unknown: Fields of which some values stand for an unknown one.
         steps: Where each workload step comes from; empty without a manifest.
         filter: Lines of the filter by workload step.
@@ -51,8 +48,7 @@ class Reading:
         ranks: Global rank by data-parallel rank; each is a process.
     """
 
-    directory: Path
-    findings: Findings
+    folder: Folder
     unknown: frozenset[str] = frozenset()
     steps: Mapping[int, StepEntry] = field(default_factory=dict)
     filter: dict[int, FilterRecord] = field(default_factory=dict)
@@ -90,9 +86,7 @@ def read_packed(reading: Reading, step: int, name: str, rewards: str | None) -> 
         rewards: Of that of reward times, if there is one.
     """
     records = list[PackedRecord]()
-    for location, record in FileReader(reading.directory, name, reading.findings).records(
-        PackedRecord
-    ):
+    for location, record in FileReader(reading.folder, name).records(PackedRecord):
         if record.validate:
             continue
         location.equal("step", record.step, step, " as in the file name")
@@ -191,7 +185,7 @@ def _packed_shard(
 def _reward_times(reading: Reading, name: str | None) -> Iterator[UntimedDuration]:
     if name is None:
         return
-    for _, record in FileReader(reading.directory, name, reading.findings).records(RewardRecord):
+    for _, record in FileReader(reading.folder, name).records(RewardRecord):
         if not record.validate:
             yield UntimedDuration(
                 "reward_call",
@@ -205,9 +199,7 @@ def read_multiturn(reading: Reading, step: int, name: str) -> ReadBatch:
     """One step of trajectories; ``reading`` gets the caps."""
     records = list[TrajectoryRecord]()
     seen = set[tuple[int, int]]()
-    for location, record in FileReader(reading.directory, name, reading.findings).records(
-        TrajectoryRecord
-    ):
+    for location, record in FileReader(reading.folder, name).records(TrajectoryRecord):
         if record.validate:
             continue
         group, sample = key = record.prompt_group_id, record.sample_id
