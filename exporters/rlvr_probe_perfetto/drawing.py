@@ -66,7 +66,7 @@ def draw(
     for attempt in trace.attempts:
         _draw_trajectories(timeline, trace, attempt, scope, limits, drawn)
     devices = draw_devices(timeline, trace, nodes, limits.points, scope)
-    said = [*_left_out(drawn, devices, limits)]
+    said = list(_not_drawn(drawn, devices, limits))
     for number, note in enumerate([*_missing(trace), *map(_note, trace.notes), *said]):
         run.slice(
             Slice(0, number, None, str(shown(note)), "note", scope.start_ns, scope.end_ns), "notes"
@@ -104,15 +104,13 @@ def _draw_trajectories(
             groups.append((min(starts), partial(trajectory_slices, step, limits.trajectories)))
     if not groups:
         return
-    title = "trajectories"
-    if len(trace.attempts) > 1:
-        title = f"attempt {attempt.index} {title}"
-    track = timeline.track(title)
+    of_attempt = f"attempt {attempt.index} " if len(trace.attempts) > 1 else ""
+    track = timeline.track(f"{of_attempt}trajectories")
     for bar in in_order(groups):
         track.slice(bar, "trajectory")
 
 
-def _left_out(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> Iterator[str]:
+def _not_drawn(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> Iterator[str]:
     if drawn.drawn < drawn.timed:
         yield (
             f"{drawn.timed - drawn.drawn:,} of {drawn.timed:,} trajectories are not drawn: at most"

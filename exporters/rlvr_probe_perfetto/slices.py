@@ -79,15 +79,10 @@ def slice_of(span: Span, more: Mapping[str, object] | None = None) -> Slice:
     declared = _DECLARED.get(span.name, frozenset())
     given = {name: value for name, value in span.attributes.items() if name in declared}
     return Slice(
-        span.process,
-        span.id,
-        span.parent or None,
-        _title(span.name, given),
-        _kind(span.name),
-        span.start_ns,
-        max(span.start_ns, span.end_ns),
+        span.process, span.id, span.parent or None, _title(span.name, given), _kind(span.name),
+        span.start_ns, max(span.start_ns, span.end_ns),
         arguments({**given, "error": span.error, **(more or {})}),
-    )
+    )  # fmt: skip
 
 
 def unfinished_slice(span: OpenSpan, end_ns: int, state: str) -> Slice:
@@ -100,15 +95,10 @@ def unfinished_slice(span: OpenSpan, end_ns: int, state: str) -> Slice:
     if span.detail and not step:
         name = f"{name}: {shown(span.detail)}"
     return Slice(
-        span.process,
-        span.id,
-        None,
-        f"{name} (unfinished)",
-        _kind(span.name),
-        span.start_ns,
-        max(span.start_ns, end_ns),
+        span.process, span.id, None, f"{name} (unfinished)", _kind(span.name),
+        span.start_ns, max(span.start_ns, end_ns),
         arguments({"step": span.step, "detail": span.detail or None, "unfinished": said}),
-    )
+    )  # fmt: skip
 
 
 def _title(name: str, given: Mapping[str, object]) -> str:

@@ -110,11 +110,11 @@ class Track:
         )  # fmt: skip
         return thread
 
-    def arrow(self, number: int, thread: int, time_ns: int, *, begins: bool) -> None:
+    def arrow(self, number: int, thread: int, time_ns: int, *, starts: bool) -> None:
         """One end of an arrow between two slices, at the slice that is open on ``thread``."""
-        more = {} if begins else {"bp": "e"}
+        more = {} if starts else {"bp": "e"}
         self._timeline.event(
-            "s" if begins else "f", self._number, thread, time_ns, id=number, name="rpc",
+            "s" if starts else "f", self._number, thread, time_ns, id=number, name="rpc",
             cat="rpc", **more,
         )  # fmt: skip
 

@@ -58,9 +58,7 @@ def manifest_text(
             "dp_reason": plan.placement.reason,
             "prompt_order": "by engine" if plan.placement.reordered else "of the trainer",
         },
-        caps=Caps(
-            prompt_tokens=workload.max_prompt_tokens, response_tokens=plan.response_cap
-        ),
+        caps=Caps(prompt_tokens=workload.max_prompt_tokens, response_tokens=plan.response_cap),
         n=workload.group_size,
         reuse={
             "steps_per_generation": workload.steps_per_generation,

@@ -101,7 +101,17 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     notes += _placement_notes(placement)
     cap = _cap(workload, surveyed, notes)
     reward_s = _reward_times(planned, layouts, placement, notes) if surveyed.packed else None
-    selected = _filter(planned, notes, packed=surveyed.packed)
+    selected, note = make_filter(planned)
+    if selected is not None and not surveyed.packed:
+        selected, note = (
+            None,
+            (
+                "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
+                "trajectory; x_rlvr says which were used"
+            ),
+        )
+    if note is not None:
+        notes.append(note)
     context = surveyed.context
     if workload.max_prompt_tokens is not None and cap is not None:
         context = max(context, workload.max_prompt_tokens + cap)
@@ -178,19 +188,6 @@ def _reward_times(
         "call, or what was verified while others were generated is inseparable from their rollout"
     )
     return None
-
-
-def _filter(planned: Sequence[PlannedBatch], notes: list[str], *, packed: bool) -> Filter | None:
-    selected, note = make_filter(planned)
-    if selected is not None and not packed:
-        notes.append(
-            "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
-            "trajectory; x_rlvr says which were used"
-        )
-        return None
-    if note is not None:
-        notes.append(note)
-    return selected
 
 
 def _order(layout: Layout, placement: Placement) -> range | tuple[int, ...]:

@@ -18,7 +18,7 @@ from rlvr_probe_polytrace.files import (
     Folder,
 )
 from rlvr_probe_polytrace.read_batches import Reading, read_multiturn, read_packed
-from rlvr_probe_polytrace.records import FilterRecord, Manifest, StepEntry
+from rlvr_probe_polytrace.records import Caps, FilterRecord, Manifest, StepEntry
 from rlvr_probe_polytrace.validate_manifest import read_manifest
 
 __all__ = ["read_workload"]
@@ -52,7 +52,7 @@ def read_workload(directory: Path) -> ReadWorkload:
         else:
             batches.append(read_multiturn(reading, step, name))
         _raise(folder)
-    return _workload(directory.resolve().name, kind, batches, reading, manifest)
+    return _workload(directory.resolve().name, kind, batches, reading)
 
 
 def _raise(folder: Folder) -> None:
@@ -74,27 +74,24 @@ def _reading(folder: Folder, manifest: Manifest | None) -> Reading:
     }
     return Reading(
         folder,
+        manifest,
         unknown=frozenset(str(entry.get("field")) for entry in manifest.not_known),
         steps={step: entry for step, entry in entries.items() if entry is not None},
     )
 
 
-def _workload(
-    name: str,
-    kind: str,
-    batches: Sequence[ReadBatch],
-    reading: Reading,
-    manifest: Manifest | None,
-) -> ReadWorkload:
+def _workload(name: str, kind: str, batches: Sequence[ReadBatch], reading: Reading) -> ReadWorkload:
     sizes = Counter(batch.batch.group_size for batch in batches)
     notes = [_NOTES[kind]]
     short = [batch.number for batch in batches if not batch.batch.complete]
     if short:
         some = ", ".join(map(str, short[:5])) + (", ..." if len(short) > 5 else "")
         notes.append(f"steps that lack samples of some prompts: {some}")
+    manifest = reading.manifest
     source = {} if manifest is None else manifest.source
     parallelism = {} if manifest is None else manifest.parallelism
-    cap = None if manifest is None else manifest.caps.response_tokens
+    caps = Caps(response_tokens=None) if manifest is None else manifest.caps
+    cap = caps.response_tokens
     if cap is None and len(reading.caps) == 1:
         [cap] = reading.caps
     tp, world_size = parallelism.get("rollout_tp", reading.tp), parallelism.get("world_size")
@@ -110,6 +107,6 @@ def _workload(
         rollout_tp=tp if type(tp) is int else None,
         accelerators=world_size if type(world_size) is int else None,
         group_size=sizes.most_common(1)[0][0],
-        max_prompt_tokens=None if manifest is None else manifest.caps.prompt_tokens,
+        max_prompt_tokens=caps.prompt_tokens,
         max_response_tokens=cap,
     )

@@ -17,6 +17,7 @@ from rlvr_probe_polytrace.files import FileReader, Folder
 from rlvr_probe_polytrace.records import (
     Extension,
     FilterRecord,
+    Manifest,
     PackedRecord,
     RewardRecord,
     StepEntry,
@@ -41,6 +42,7 @@ class Reading:
 
     Attributes:
         folder: The workload.
+        manifest: Its manifest, if it has one.
         unknown: Fields of which some values stand for an unknown one.
         steps: Where each workload step comes from; empty without a manifest.
         filter: Lines of the filter by workload step.
@@ -49,6 +51,7 @@ class Reading:
     """
 
     folder: Folder
+    manifest: Manifest | None = None
     unknown: frozenset[str] = frozenset()
     steps: Mapping[int, StepEntry] = field(default_factory=dict)
     filter: dict[int, FilterRecord] = field(default_factory=dict)

@@ -112,25 +112,23 @@ def make_launches(plan: Plan) -> Launches | None:
     if plan.filter is not None:
         return _one_per_group(plan, shapes)
     shape = replayable.most_common(1)[0][0]
-    chosen = tuple(
-        iteration for iteration, own in zip(plan.iterations, shapes, strict=True) if own == shape
-    )
-    skipped = [position for position, own in enumerate(shapes) if own != shape]
+    replayed = [position for position, own in enumerate(shapes) if own == shape]
     notes: list[str] = []
-    if skipped:
+    if len(replayed) < len(shapes):
         notes.append(
-            f"{len(skipped)} of {len(shapes)} iterations are not in the suite config: their batch "
-            f"sizes differ from {list(shape)} prompts, and PolyTrace has one batch size per launch"
+            f"{len(shapes) - len(replayed)} of {len(shapes)} iterations are not in the suite "
+            f"config: their batch sizes differ from {list(shape)} prompts, and PolyTrace has one "
+            "batch size per launch"
         )
-    fit = _fitting(chosen)
-    if fit < len(chosen):
+    fit = _fitting([plan.iterations[position] for position in replayed])
+    if fit < len(replayed):
         notes.append(
-            f"only the first {fit} of {len(chosen)} groups are in the suite config: no more fit "
+            f"only the first {fit} of {len(replayed)} groups are in the suite config: no more fit "
             "into an environment variable"
         )
-        replayed = [position for position, own in enumerate(shapes) if own == shape]
-        skipped = sorted(skipped + replayed[fit:])
-        chosen = chosen[:fit]
+        replayed = replayed[:fit]
+    chosen = tuple(plan.iterations[position] for position in replayed)
+    skipped = tuple(sorted(set(range(len(shapes))).difference(replayed)))
     repo = _repo(plan, chosen)
     if repo == "verl" and plan.reward_s is not None:
         notes.append(
@@ -138,7 +136,7 @@ def make_launches(plan: Plan) -> Launches | None:
             "counted from 0"
         )
     launch = _launch(plan, chosen, repo, None)
-    return Launches((launch,), tuple(skipped), tuple(notes))
+    return Launches((launch,), skipped, tuple(notes))
 
 
 def _one_per_group(plan: Plan, shapes: Sequence[tuple[int, ...]]) -> Launches:

@@ -50,7 +50,7 @@ def reward_seconds(
         whole, single = _split(shard)
         if lag and shard.end_ns is None:
             return None
-        begin_ns = shard.end_ns if lag else None
+        from_ns = shard.end_ns if lag else None
         if any(call.row is None for call in single) and len(own) > 1:
             return None
         rows = {call.row for call in single if call.row is not None}
@@ -60,12 +60,12 @@ def reward_seconds(
                 return None
         for call in whole:
             for dp_rank in own:
-                _book(calls, dp_rank, call.process, call, begin_ns)
+                _book(calls, dp_rank, call.process, call, from_ns)
         for call in single:
             process = call.process if call.process == shard.process else None
             if call.row is None:
                 for dp_rank in own:
-                    _book(calls, dp_rank, process, call, begin_ns)
+                    _book(calls, dp_rank, process, call, from_ns)
                 continue
             placed = dp_of_group.get(groups[call.row])
             if placed is None:
@@ -74,7 +74,7 @@ def reward_seconds(
             if end_ns is None:
                 return None
             generated[placed] = max(end_ns, generated.get(placed, end_ns))
-            _book(verified, placed, process, call, begin_ns)
+            _book(verified, placed, process, call, from_ns)
     if calls.keys() | verified.keys() != set(range(placement.dp_size)):
         return None
     return {
@@ -136,11 +136,11 @@ def _ranks_of(
 
 
 def _book(
-    books: _Book, dp_rank: int, process: int | None, call: RewardCall, begin_ns: int | None
+    books: _Book, dp_rank: int, process: int | None, call: RewardCall, from_ns: int | None
 ) -> None:
     """Note a call, or what of it lies after a time."""
     calls = books.setdefault(dp_rank, {}).setdefault(process, [])
-    calls += [call] if begin_ns is None else _after(begin_ns, [call])
+    calls += [call] if from_ns is None else _after(from_ns, [call])
 
 
 def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:
@@ -154,11 +154,11 @@ def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:
     return shard.end_ns if shard.end_ns is not None and shard.end_ns <= call.start_ns else None
 
 
-def _after(begin_ns: int, calls: Iterable[RewardCall]) -> Iterator[RewardCall]:
+def _after(from_ns: int, calls: Iterable[RewardCall]) -> Iterator[RewardCall]:
     """What of ``calls`` lies after a time."""
     for call in calls:
-        if call.end_ns > begin_ns:
-            yield replace(call, start_ns=max(call.start_ns, begin_ns))
+        if call.end_ns > from_ns:
+            yield replace(call, start_ns=max(call.start_ns, from_ns))
 
 
 def _split(shard: BatchShard) -> tuple[list[RewardCall], list[RewardCall]]:

@@ -95,24 +95,24 @@ class LossMask:
         runs = _runs(sample)
         self._known = runs is not None
         # Where each run starts in the context, and how many tokens before that are in the loss.
-        self._begins, self._before = [sample.prompt_tokens], [0]
+        self._starts, self._before = [sample.prompt_tokens], [0]
         for number, run in enumerate(runs or ()):
-            self._begins.append(self._begins[-1] + run)
+            self._starts.append(self._starts[-1] + run)
             self._before.append(self._before[-1] + (0 if number % 2 else run))
 
-    def between(self, begin: int, end: int) -> int | None:
-        """Tokens in the loss among those of the context from ``begin`` to before ``end``.
+    def between(self, start: int, end: int) -> int | None:
+        """Tokens in the loss among those of the context from ``start`` to before ``end``.
 
         None where the mask of the trainer is unknown.
         """
-        return max(0, self._until(end) - self._until(begin)) if self._known else None
+        return max(0, self._until(end) - self._until(start)) if self._known else None
 
     def _until(self, end: int) -> int:
-        run = bisect_right(self._begins, end) - 1
+        run = bisect_right(self._starts, end) - 1
         if run < 0:
             return 0
-        inside = not run % 2 and run + 1 < len(self._begins)
-        return self._before[run] + (end - self._begins[run] if inside else 0)
+        inside = not run % 2 and run + 1 < len(self._starts)
+        return self._before[run] + (end - self._starts[run] if inside else 0)
 
 
 def mask_of(sample: Trajectory, grown: Sequence[Grown]) -> list[tuple[int, int]]:
