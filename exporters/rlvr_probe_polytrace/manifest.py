@@ -22,7 +22,7 @@ from rlvr_probe_polytrace.records import (
     Totals,
 )
 from rlvr_probe_polytrace.replay import Launches
-from rlvr_probe_polytrace.write_turns import NotKnown
+from rlvr_probe_polytrace.turns import NotKnown
 
 __all__ = ["manifest_text"]
 

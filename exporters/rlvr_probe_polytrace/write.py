@@ -29,7 +29,7 @@ from rlvr_probe_polytrace.placement import Placement, PlannedBatch
 from rlvr_probe_polytrace.plan import Plan, make_plan
 from rlvr_probe_polytrace.records import FileEntry, PackedRecord, RewardRecord, Share, Totals
 from rlvr_probe_polytrace.replay import Launch, env_text, formal_lines, make_launches, suite_text
-from rlvr_probe_polytrace.write_turns import NotKnown, multiturn_records
+from rlvr_probe_polytrace.turns import NotKnown, multiturn_records
 from rlvr_probe_polytrace.x_rlvr import Extender
 
 __all__ = ["write_workload"]
