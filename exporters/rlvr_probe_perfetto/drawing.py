@@ -9,7 +9,7 @@ from typing import IO
 
 from rlvr_probe.exporter.timed_trajectories import candidates
 from rlvr_probe.model.trace import Attempt, Step, Trace
-from rlvr_probe_perfetto.devices import DevicesDrawn, draw_devices
+from rlvr_probe_perfetto.devices import draw_devices
 from rlvr_probe_perfetto.processes import draw_processes, nodes_of, step_slice
 from rlvr_probe_perfetto.scope import Scope
 from rlvr_probe_perfetto.slices import Group, Slice, in_order, shown
@@ -65,8 +65,8 @@ def draw(
     drawn = _Trajectories()
     for attempt in trace.attempts:
         _draw_trajectories(timeline, trace, attempt, scope, limits, drawn)
-    devices = draw_devices(timeline, trace, nodes, limits.points, scope)
-    said = list(_not_drawn(drawn, devices, limits))
+    averaged = draw_devices(timeline, trace, nodes, limits.points, scope)
+    said = list(_not_drawn(drawn, averaged, limits))
     for number, note in enumerate([*_missing(trace), *map(_note, trace.notes), *said]):
         run.slice(
             Slice(0, number, None, str(shown(note)), "note", scope.start_ns, scope.end_ns), "notes"
@@ -75,8 +75,8 @@ def draw(
     counts = timeline.counts
     first = f"timeline of {_many(len(trace.processes), 'process', 'es')},"
     first += f" {_many(counts['slices'], 'slice')}, {drawn.drawn:,} trajectories among them"
-    if devices.count:
-        first += f", {_many(counts['points'], 'value')} of {_many(devices.count, 'device')}"
+    if trace.devices:
+        first += f", {_many(counts['points'], 'value')} of {_many(len(trace.devices), 'device')}"
     return [first, *said]
 
 
@@ -110,7 +110,7 @@ def _draw_trajectories(
         track.slice(bar, "trajectory")
 
 
-def _not_drawn(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> Iterator[str]:
+def _not_drawn(drawn: _Trajectories, averaged: int, limits: Limits) -> Iterator[str]:
     if drawn.drawn < drawn.timed:
         yield (
             f"{drawn.timed - drawn.drawn:,} of {drawn.timed:,} trajectories are not drawn: at most"
@@ -122,9 +122,9 @@ def _not_drawn(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> I
             f"{drawn.recorded - drawn.timed:,} trajectories are not drawn: they have no times of"
             " their own"
         )
-    if devices.averaged:
+    if averaged:
         yield (
-            f"{_many(devices.averaged, 'counter')} of devices with more than {limits.points:,}"
+            f"{_many(averaged, 'counter')} of devices with more than {limits.points:,}"
             " readings: means over equal times are drawn"
         )
 

@@ -40,7 +40,7 @@ def read_workload(directory: Path) -> ReadWorkload:
     kind = PACKED if folder.steps[PACKED] else MULTITURN
     if not folder.steps[kind]:
         raise folder.no_step_file()
-    manifest = read_manifest(folder) if MANIFEST in folder.names else None
+    manifest = read_manifest(folder)
     reading = _reading(folder, manifest)
     if kind == PACKED and FILTER in folder.names:
         lines = FileReader(folder, FILTER).records(FilterRecord)

@@ -10,7 +10,6 @@ from typing import TypeVar
 from rlvr_probe.exporter import Problem
 from rlvr_probe_polytrace.files import (
     FILTER,
-    MANIFEST,
     MULTITURN,
     PACKED,
     REWARDS,
@@ -79,7 +78,7 @@ class _Validation:
 
     def run(self, response_cap: int | None) -> list[Problem]:
         """Judge everything; a cap that was not asked for is that of the manifest."""
-        manifest = read_manifest(self.folder) if MANIFEST in self.folder.names else None
+        manifest = read_manifest(self.folder)
         self._check_numbers(manifest)
         if response_cap is None and manifest is not None:
             response_cap = manifest.caps.response_tokens

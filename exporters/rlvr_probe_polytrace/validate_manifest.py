@@ -37,7 +37,9 @@ _CONSOLE_PAIR = re.compile(r"([A-Za-z0-9_./-]+):([-+0-9.eE]+)")
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
-    """The manifest, or None and a problem if its outline is unsound."""
+    """The manifest; None if there is none, or, with a problem, if its outline is unsound."""
+    if MANIFEST not in folder.names:
+        return None
     value = folder.read_json(MANIFEST)
     location = folder.at(MANIFEST)
     head = None if value is None else location.convert(value, Versioned)
