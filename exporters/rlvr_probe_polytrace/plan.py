@@ -103,12 +103,10 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     reward_s = _reward_times(planned, layouts, placement, notes) if surveyed.packed else None
     selected, note = make_filter(planned)
     if selected is not None and not surveyed.packed:
-        selected, note = (
-            None,
-            (
-                "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
-                "trajectory; x_rlvr says which were used"
-            ),
+        selected = None
+        note = (
+            "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
+            "trajectory; x_rlvr says which were used"
         )
     if note is not None:
         notes.append(note)
