@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -13,9 +12,9 @@ from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_perfetto.scope import Scope
 from rlvr_probe_perfetto.slices import Slice, arguments, shown
-from rlvr_probe_perfetto.timeline import Timeline, Track
+from rlvr_probe_perfetto.trace_events import Timeline, Track
 
-__all__ = ["DevicesDrawn", "draw_devices", "intervals"]
+__all__ = ["draw_devices", "intervals"]
 
 _AWAY: Final = 5
 """Periods without a reading after which nothing is known of the time between two."""
@@ -28,23 +27,10 @@ _UNITS: Final = {
 _Interval = tuple[int, int, float]
 
 
-@dataclass(slots=True)
-class DevicesDrawn:
-    """How many devices there are, and which of their counters were too long to draw each reading.
-
-    Attributes:
-        count: Devices.
-        averaged: Counters of which means are drawn.
-    """
-
-    count: int = 0
-    averaged: int = 0
-
-
 def draw_devices(
     timeline: Timeline, trace: Trace, nodes: Mapping[str, int], most: int, scope: Scope
-) -> DevicesDrawn:
-    """Draw every device on lines of its own.
+) -> int:
+    """Draw every device on lines of its own; of how many counters means are drawn.
 
     Args:
         timeline: Where to.
@@ -53,7 +39,6 @@ def draw_devices(
         most: Most values of one counter; of more readings, means over equal times are drawn.
         scope: What part of the run.
     """
-    drawn = DevicesDrawn()
     numbers = Counter[tuple[str, str]]()
     named = list[tuple[int, bool, int, str, DeviceSeries]]()
     for series in trace.devices:
@@ -68,18 +53,20 @@ def draw_devices(
         where = f"node {node}" if len(nodes) > 1 else ""
         title = f"{where} {name}{model}".strip()
         named.append((node, kind == "host", len(named), title, series))
+    averaged = 0
     for *_, title, series in sorted(named, key=lambda entry: entry[:3]):
-        drawn.count += 1
-        _draw(timeline.track(title), series, most, scope, drawn)
-    return drawn
+        averaged += _draw(timeline.track(title), series, most, scope)
+    return averaged
 
 
-def _draw(track: Track, series: DeviceSeries, most: int, scope: Scope, drawn: DevicesDrawn) -> None:
+def _draw(track: Track, series: DeviceSeries, most: int, scope: Scope) -> int:
+    """Draw a device; of how many of its counters means are drawn."""
+    averaged = 0
     unread = dict[tuple[int, int], list[str]]()
     for counter in series.counters():
         readings = series.readings[counter.pace]
         title = _title(counter)
-        drawn.averaged += readings.count(scope.start_ns, scope.end_ns) > most
+        averaged += readings.count(scope.start_ns, scope.end_ns) > most
         until_ns: int | None = None
         last: float | None = None
         for start_ns, end_ns, value in intervals(series, counter, most, scope):
@@ -104,6 +91,7 @@ def _draw(track: Track, series: DeviceSeries, most: int, scope: Scope, drawn: De
             continue
         code = "" if fault.code is None else f" {fault.code}"
         track.instant("faults", fault.time_ns, f"{shown(fault.what)}{code}", {})
+    return averaged
 
 
 def intervals(

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
-from rlvr_probe.exporter.sampling import candidates
+from rlvr_probe.exporter.timed_trajectories import candidates
 from rlvr_probe.model.trace import Attempt, Step, Trace
-from rlvr_probe_perfetto.devices import DevicesDrawn, draw_devices
-from rlvr_probe_perfetto.order import Group, in_order
+from rlvr_probe_perfetto.devices import draw_devices
 from rlvr_probe_perfetto.processes import draw_processes, nodes_of, step_slice
 from rlvr_probe_perfetto.scope import Scope
-from rlvr_probe_perfetto.slices import Slice, shown
-from rlvr_probe_perfetto.timeline import Timeline
+from rlvr_probe_perfetto.slices import Group, Slice, in_order, shown
+from rlvr_probe_perfetto.trace_events import Timeline
 from rlvr_probe_perfetto.trajectories import trajectory_slices
 
 __all__ = ["Limits", "draw"]
@@ -66,8 +65,8 @@ def draw(
     drawn = _Trajectories()
     for attempt in trace.attempts:
         _draw_trajectories(timeline, trace, attempt, scope, limits, drawn)
-    devices = draw_devices(timeline, trace, nodes, limits.points, scope)
-    said = [*_left_out(drawn, devices, limits)]
+    averaged = draw_devices(timeline, trace, nodes, limits.points, scope)
+    said = list(_not_drawn(drawn, averaged, limits))
     for number, note in enumerate([*_missing(trace), *map(_note, trace.notes), *said]):
         run.slice(
             Slice(0, number, None, str(shown(note)), "note", scope.start_ns, scope.end_ns), "notes"
@@ -76,8 +75,8 @@ def draw(
     counts = timeline.counts
     first = f"timeline of {_many(len(trace.processes), 'process', 'es')},"
     first += f" {_many(counts['slices'], 'slice')}, {drawn.drawn:,} trajectories among them"
-    if devices.count:
-        first += f", {_many(counts['points'], 'value')} of {_many(devices.count, 'device')}"
+    if trace.devices:
+        first += f", {_many(counts['points'], 'value')} of {_many(len(trace.devices), 'device')}"
     return [first, *said]
 
 
@@ -105,15 +104,13 @@ def _draw_trajectories(
             groups.append((min(starts), partial(trajectory_slices, step, limits.trajectories)))
     if not groups:
         return
-    title = "trajectories"
-    if len(trace.attempts) > 1:
-        title = f"attempt {attempt.index} {title}"
-    track = timeline.track(title)
+    of_attempt = f"attempt {attempt.index} " if len(trace.attempts) > 1 else ""
+    track = timeline.track(f"{of_attempt}trajectories")
     for bar in in_order(groups):
         track.slice(bar, "trajectory")
 
 
-def _left_out(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> Iterator[str]:
+def _not_drawn(drawn: _Trajectories, averaged: int, limits: Limits) -> Iterator[str]:
     if drawn.drawn < drawn.timed:
         yield (
             f"{drawn.timed - drawn.drawn:,} of {drawn.timed:,} trajectories are not drawn: at most"
@@ -125,9 +122,9 @@ def _left_out(drawn: _Trajectories, devices: DevicesDrawn, limits: Limits) -> It
             f"{drawn.recorded - drawn.timed:,} trajectories are not drawn: they have no times of"
             " their own"
         )
-    if devices.averaged:
+    if averaged:
         yield (
-            f"{_many(devices.averaged, 'counter')} of devices with more than {limits.points:,}"
+            f"{_many(averaged, 'counter')} of devices with more than {limits.points:,}"
             " readings: means over equal times are drawn"
         )
 

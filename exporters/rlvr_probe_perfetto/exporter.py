@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from rlvr_probe.exporter.placing import check_file, placed_file
+from rlvr_probe.exporter.atomic_output import check_file, placed_file
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_perfetto.drawing import Limits, draw
 from rlvr_probe_perfetto.scope import Scope
-from rlvr_probe_perfetto.timeline import HEAD
+from rlvr_probe_perfetto.trace_events import HEAD
 
 __all__ = ["PerfettoExporter", "written"]
 

@@ -7,11 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Process, Rpc, Span, Step, Trace
-from rlvr_probe_perfetto.order import Group, in_order
+from rlvr_probe.model.trace import Process, Rpc, Step, Trace
 from rlvr_probe_perfetto.scope import Scope
-from rlvr_probe_perfetto.slices import Slice, arguments, shown, slice_of, unfinished_slice
-from rlvr_probe_perfetto.timeline import Timeline, Track
+from rlvr_probe_perfetto.slices import (
+    Group,
+    Slice,
+    arguments,
+    in_order,
+    shown,
+    slice_of,
+    unfinished_slice,
+)
+from rlvr_probe_perfetto.trace_events import Timeline, Track
 
 __all__ = ["draw_processes", "nodes_of", "step_slice"]
 
@@ -22,7 +29,7 @@ _CHUNK = 1024
 class _Arrows:
     """Numbers of the arrows that start or end at a slice, by process and id."""
 
-    begin: dict[tuple[int, int], list[int]]
+    start: dict[tuple[int, int], list[int]]
     end: dict[tuple[int, int], int]
 
     def add(self, calls: Iterable[Rpc], first: int) -> int:
@@ -32,7 +39,7 @@ class _Arrows:
             for span in call.ranks:
                 # Clocks of two machines may disagree: no arrow goes back in time.
                 if span.start_ns >= call.caller.start_ns:
-                    self.begin.setdefault(caller, []).append(first)
+                    self.start.setdefault(caller, []).append(first)
                     self.end[span.process, span.id] = first
                     first += 1
         return first
@@ -54,21 +61,12 @@ def draw_processes(
     launches = len(trace.attempts) > 1
 
     def place(process: Process) -> tuple[int, str, bool, int, int, str]:
-        attempt = attempts.get(process.index, len(trace.attempts))
-        return (
-            attempt,
-            process.role,
-            process.rank is None,
-            process.rank or 0,
-            process.start_ns,
-            process.key,
-        )
+        attempt, rank = attempts.get(process.index, len(trace.attempts)), process.rank
+        return attempt, process.role, rank is None, rank or 0, process.start_ns, process.key
 
     for process in sorted(trace.processes, key=place):
-        words = [str(shown(process.role))] if process.role else []
-        if process.rank is not None:
-            words.append(f"rank {process.rank}")
-        words = words or ["process"]
+        rank = "" if process.rank is None else f"rank {process.rank}"
+        words = [word for word in (str(shown(process.role)), rank) if word] or ["process"]
         if launches and process.index in attempts:
             words.insert(0, f"attempt {attempts[process.index]}")
         track = tracks[process.index] = timeline.track(" ".join(words))
@@ -79,11 +77,11 @@ def draw_processes(
         track = tracks[bar.process]
         thread = track.slice(bar, "spans")
         if isinstance(bar.key, int):
-            for number in arrows.begin.pop((bar.process, bar.key), ()):
-                track.arrow(number, thread, bar.start_ns, begins=True)
+            for number in arrows.start.pop((bar.process, bar.key), ()):
+                track.arrow(number, thread, bar.start_ns, starts=True)
             ended = arrows.end.pop((bar.process, bar.key), None)
             if ended is not None:
-                track.arrow(ended, thread, bar.start_ns, begins=False)
+                track.arrow(ended, thread, bar.start_ns, starts=False)
 
 
 def _groups(trace: Trace, scope: Scope, arrows: _Arrows) -> Iterator[Group]:
@@ -98,8 +96,8 @@ def _groups(trace: Trace, scope: Scope, arrows: _Arrows) -> Iterator[Group]:
     for spans in (trace.unplaced, trace.user_spans):
         met = (span for span in spans if scope.meets(span.start_ns, span.end_ns))
         ordered = sorted(met, key=lambda span: span.start_ns)
-        for begin in range(0, len(ordered), _CHUNK):
-            chunk = ordered[begin : begin + _CHUNK]
+        for first in range(0, len(ordered), _CHUNK):
+            chunk = ordered[first : first + _CHUNK]
             yield chunk[0].start_ns, partial(map, slice_of, chunk)
     unfinished = list(_open(trace, scope))
     if unfinished:
@@ -143,58 +141,31 @@ def _life(process: Process, nodes: Mapping[str, int], scope: Scope) -> Iterator[
         "probe": process.probe or None,
     }
     bars: list[tuple[str, Mapping[str, object]]] = [
-        (f"process {process.state.replace('_', ' ')}", said)
+        (f"process {process.state.replace('_', ' ')}", said),
+        (f"lost: {sum(process.lost.values()):,}", process.lost),
+        (f"errors inside the probe: {sum(process.faults.values()):,}", process.faults),
+        ("not read any more because of its cost", process.muted),
     ]
-    if process.lost:
-        bars.append((f"lost: {_sum(process.lost)}", process.lost))
-    if process.faults:
-        bars.append((f"errors inside the probe: {_sum(process.faults)}", process.faults))
-    if process.muted:
-        bars.append(("not read any more because of its cost", process.muted))
-    for number, (name, given) in enumerate(bars):
+    for number, (name, given) in enumerate(bar for bar in bars if bar[1]):
         yield Slice(
-            process.index,
-            number,
-            None,
-            name,
-            "process",
-            start_ns,
-            max(start_ns, end_ns),
+            process.index, number, None, name, "process", start_ns, max(start_ns, end_ns),
             arguments(given),
-        )
-
-
-def _sum(counts: Mapping[str, int]) -> str:
-    return f"{sum(counts.values()):,}"
+        )  # fmt: skip
 
 
 def step_slice(step: Step) -> Slice | None:
     """A step over all ranks; None if nothing of it has a time."""
-    spans: list[Span] = [span for span in step.spans if span.name == names.STEP.name]
-    spans = spans or step.spans
+    spans = [span for span in step.spans if span.name == names.STEP.name] or step.spans
     if not spans:
         return None
     thrown = "" if step.superseded_by is None else " (thrown away)"
-    begun = bool(step.batches)
-    given = {
-        "step": step.number,
-        "ranks": step.ranks,
-        "ranks_done": step.ranks_done,
-        "trajectories": sum(batch.rows for batch in step.batches) if begun else None,
-        "response_tokens": sum(
-            sum(shard.response_tokens) for batch in step.batches for shard in batch.shards
-        )
-        if begun
-        else None,
-    }
+    given = {"step": step.number, "ranks": step.ranks, "ranks_done": step.ranks_done}
+    if step.batches:
+        shards = [shard for batch in step.batches for shard in batch.shards]
+        given["trajectories"] = sum(batch.rows for batch in step.batches)
+        given["response_tokens"] = sum(sum(shard.response_tokens) for shard in shards)
     return Slice(
-        step.attempt,
-        (step.session, step.life, step.number),
-        None,
-        f"step {step.number}{thrown}",
-        "step",
-        min(span.start_ns for span in spans),
-        max(span.end_ns for span in spans),
-        arguments(given),
-        False,
-    )
+        step.attempt, (step.session, step.life, step.number), None, f"step {step.number}{thrown}",
+        "step", min(span.start_ns for span in spans), max(span.end_ns for span in spans),
+        arguments(given), False,
+    )  # fmt: skip

@@ -56,7 +56,7 @@ class Scope:
         return [step for step in attempt.steps if _in(self.numbers, step.number)]
 
     def meets(self, start_ns: int, end_ns: int) -> bool:
-        """Whether a part of a time is drawn."""
+        """Whether any of this time is drawn."""
         return self.numbers is None or (start_ns < self.end_ns and end_ns >= self.start_ns)
 
 

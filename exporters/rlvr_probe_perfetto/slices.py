@@ -1,16 +1,18 @@
-"""What is drawn: slices, with the names and arguments that they show."""
+"""Slices: the names and arguments that they show, and their order."""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import count
+from typing import Final, TypeAlias
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan, Span
 
-__all__ = ["Slice", "arguments", "shown", "slice_of", "unfinished_slice"]
+__all__ = ["Group", "Slice", "arguments", "in_order", "shown", "slice_of", "unfinished_slice"]
 
 _JOINING: Final = frozenset({"batch", "call", "key", "rows"})
 """Attributes that only join rows of a recording."""
@@ -58,7 +60,7 @@ class Slice:
 
 
 def shown(value: object) -> object:
-    """A value as it may be shown; None if it is none that is."""
+    """A value as it may be shown; None if it may not."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_LONGEST])
     if isinstance(value, float):
@@ -77,15 +79,10 @@ def slice_of(span: Span, more: Mapping[str, object] | None = None) -> Slice:
     declared = _DECLARED.get(span.name, frozenset())
     given = {name: value for name, value in span.attributes.items() if name in declared}
     return Slice(
-        span.process,
-        span.id,
-        span.parent or None,
-        _title(span.name, given),
-        _kind(span.name),
-        span.start_ns,
-        max(span.start_ns, span.end_ns),
+        span.process, span.id, span.parent or None, _title(span.name, given), _kind(span.name),
+        span.start_ns, max(span.start_ns, span.end_ns),
         arguments({**given, "error": span.error, **(more or {})}),
-    )
+    )  # fmt: skip
 
 
 def unfinished_slice(span: OpenSpan, end_ns: int, state: str) -> Slice:
@@ -98,15 +95,10 @@ def unfinished_slice(span: OpenSpan, end_ns: int, state: str) -> Slice:
     if span.detail and not step:
         name = f"{name}: {shown(span.detail)}"
     return Slice(
-        span.process,
-        span.id,
-        None,
-        f"{name} (unfinished)",
-        _kind(span.name),
-        span.start_ns,
-        max(span.start_ns, end_ns),
+        span.process, span.id, None, f"{name} (unfinished)", _kind(span.name),
+        span.start_ns, max(span.start_ns, end_ns),
         arguments({"step": span.step, "detail": span.detail or None, "unfinished": said}),
-    )
+    )  # fmt: skip
 
 
 def _title(name: str, given: Mapping[str, object]) -> str:
@@ -122,3 +114,42 @@ def _title(name: str, given: Mapping[str, object]) -> str:
 
 def _kind(name: str) -> str:
     return "stage" if name in _STAGES else name
+
+
+Group: TypeAlias = "tuple[int, Callable[[], Iterable[Slice]]]"
+"""Slices that are made when they are wanted, and a time before which none of them starts, ns."""
+
+
+def in_order(groups: Iterable[Group]) -> Iterator[Slice]:
+    """The slices of all groups by start, outer ones first.
+
+    Of groups that do not overlap in time one is in memory at once.
+    """
+    numbers = count()
+    waiting = list[tuple[int, int, bool, int, Slice]]()
+
+    def until(start_ns: int | None) -> Iterator[Slice]:
+        while waiting and (start_ns is None or waiting[0][0] < start_ns):
+            alike = [heapq.heappop(waiting)]
+            while waiting and waiting[0][:2] == alike[0][:2]:
+                alike.append(heapq.heappop(waiting))
+            yield from _parents_first([bar for *_, bar in alike])
+
+    for start_ns, load in sorted(groups, key=lambda group: group[0]):
+        yield from until(start_ns)
+        for bar in load():
+            inner = bar.kind != names.STEP.name
+            heapq.heappush(waiting, (bar.start_ns, -bar.end_ns, inner, next(numbers), bar))
+    yield from until(None)
+
+
+def _parents_first(alike: list[Slice]) -> Iterator[Slice]:
+    """Slices with the same start and end."""
+    while len(alike) > 1:
+        known = {(bar.process, bar.key) for bar in alike}
+        inner = [bar for bar in alike if (bar.process, bar.parent) in known]
+        if len(inner) == len(alike):
+            break
+        yield from (bar for bar in alike if (bar.process, bar.parent) not in known)
+        alike = inner
+    yield from alike

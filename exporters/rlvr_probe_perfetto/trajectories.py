@@ -1,22 +1,27 @@
-"""Trajectories as slices, with their turns, tool calls and verifications inside."""
+"""Trajectories of a step as slices, with their parts inside: which are drawn, and as what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
 
-from rlvr_probe.exporter.sampling import Candidate
+from rlvr_probe.exporter.timed_trajectories import Candidate, candidates
 from rlvr_probe.model.batch import RewardCall
 from rlvr_probe.model.trace import Step
-from rlvr_probe_perfetto.choice import chosen
 from rlvr_probe_perfetto.slices import Slice, arguments
 
 __all__ = ["trajectory_slices"]
+
+_SLOWEST: Final = 4
+"""The slowest take one of so many places."""
 
 
 def trajectory_slices(step: Step, most: int) -> Iterator[Slice]:
     """The slices of at most ``most`` trajectories of a step; their ``process`` is its attempt."""
     verified = dict[int, Mapping[int, list[RewardCall]]]()
-    for candidate, why in chosen(step, most):
+    for candidate, why in _chosen(step, most):
         shard = id(candidate.shard)
         if shard not in verified:
             verified[shard] = _verified(candidate)
@@ -101,3 +106,31 @@ def _arguments(step: Step, candidate: Candidate, why: str) -> dict[str, object]:
             "drawn_because": why or None,
         }
     )
+
+
+def _chosen(step: Step, most: int) -> Sequence[tuple[Candidate, str]]:
+    """At most ``most`` trajectories of a step, each with the reason; empty if all are.
+
+    A quarter of the places is for the slowest, then come the failed; the rest goes to others by a
+    hash of their place, so that every call chooses the same.
+    """
+    known = list(candidates(step))
+    if len(known) <= most:
+        return [(candidate, "") for candidate in known]
+    reasons = dict[int, str]()
+    lengths = ((candidate.end_ns - candidate.start_ns, -at) for at, candidate in enumerate(known))
+    for _, at in heapq.nlargest(most // _SLOWEST, lengths):
+        reasons[-at] = "slowest"
+    rest = [
+        (0 if candidate.failed else 1, _hash(step, candidate), at)
+        for at, candidate in enumerate(known)
+        if at not in reasons
+    ]
+    for sampled, _, at in heapq.nsmallest(most - len(reasons), rest):
+        reasons[at] = "sampled" if sampled else "failed"
+    return [(known[at], reasons[at]) for at in sorted(reasons)]
+
+
+def _hash(step: Step, candidate: Candidate) -> bytes:
+    place = (step.session, step.life, step.number, *candidate.place)
+    return blake2b(repr(place).encode(), digest_size=8).digest()

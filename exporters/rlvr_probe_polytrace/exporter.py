@@ -71,7 +71,7 @@ class PolyTraceExporter:
         return validate_directory(directory, steps, response_cap)
 
     def read(self, directory: Path) -> ReadWorkload:
-        """Everything in ``directory``, whoever collected it; ``x_rlvr`` is used where it is there.
+        """Everything in ``directory``, by any collector; ``x_rlvr`` is used where present.
 
         Args:
             directory: Read as a stream; nothing in it is trusted.

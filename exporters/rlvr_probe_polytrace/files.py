@@ -1,6 +1,6 @@
-"""Files of a workload: their names, and bounded reading of what nobody vouches for.
+"""Files of a workload: their names, and bounded reading of untrusted ones.
 
-Nothing but a regular file is read, and nothing but strict JSON is taken.
+Only regular files are read, and only strict JSON is taken.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -34,15 +34,9 @@ __all__ = [
     "STEP_NAME",
     "SUITE",
     "FileReader",
-    "MalformedJson",
-    "digest_of",
-    "names_in",
-    "no_step_file",
+    "Folder",
     "of_group",
-    "read_json",
-    "read_small",
     "step_file",
-    "step_files",
 ]
 
 _T = TypeVar("_T")
@@ -74,13 +68,7 @@ _LINE_B = 16 * 2**20
 _WHOLE_B = 256 * 2**20
 """Largest manifest, config or log read whole, bytes: about a million steps."""
 
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def step_file(kind: str, step: int) -> str:
@@ -96,40 +84,7 @@ def of_group(name: str, group: int | None) -> str:
     return f"{stem}_group_{group}.{suffix}"
 
 
-def names_in(directory: Path) -> list[str]:
-    """Names of everything in ``directory``, sorted.
-
-    Raises:
-        ValidationError: It cannot be read.
-    """
-    try:
-        return sorted(os.listdir(directory))
-    except OSError as error:
-        raise ValidationError(
-            f"{directory}: found nothing readable ({os.strerror(error.errno or 0)}), expected a "
-            "directory; give the folder that holds the step files"
-        ) from None
-
-
-def step_files(names: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Step files by kind and step; shards of single ranks and odd names are not among them."""
-    files: dict[str, dict[int, str]] = {PACKED: {}, REWARDS: {}, MULTITURN: {}}
-    for name in names:
-        match = STEP_NAME.fullmatch(name)
-        if match is not None and _STEP_NUMBER.fullmatch(match[2]):
-            files[match[1]][int(match[2])] = name
-    return files
-
-
-def no_step_file(directory: Path, names: Sequence[str]) -> ValidationError:
-    """The error of a directory without a step file."""
-    return ValidationError(
-        f"{directory}: found no step file among {len(names)} entries, expected "
-        f"{step_file(PACKED, 0)} or {step_file(MULTITURN, 0)}; give the folder of one run"
-    )
-
-
-class MalformedJson(ValueError):
+class MalformedJson(Exception):
     """A text other than strict JSON; the message is short and quotes nothing but key names."""
 
 
@@ -140,19 +95,16 @@ def _loads(data: bytes) -> object:
         MalformedJson: It is something else.
     """
     try:
-        value: object = _DECODER.decode(data.decode("utf-8"))
+        return _DECODER.decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise MalformedJson(f"invalid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise MalformedJson(f"invalid JSON at column {error.pos + 1}: {error.msg}") from None
     except RecursionError:
         raise MalformedJson("JSON nested too deeply") from None
-    except MalformedJson:
-        raise
     except ValueError:
         # Python refuses to convert integers of thousands of digits.
         raise MalformedJson("an integer of thousands of digits") from None
-    return value
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -209,47 +161,85 @@ def _blocks(path: Path) -> Iterator[bytes | str]:
             yield f"a file that cannot be read ({os.strerror(error.errno or 0)})"
 
 
-def read_small(directory: Path, name: str, findings: Findings) -> bytes | None:
-    """All of a regular file of bounded size, or None and a problem."""
-    data = bytearray()
-    for block in _blocks(directory / name):
-        if isinstance(block, bytes):
-            data += block
-        if isinstance(block, str) or len(data) > _WHOLE_B:
-            found = block if isinstance(block, str) else f"more than {_WHOLE_B} bytes"
-            Location(findings, name).report("file", None, found, "a regular file")
+class Folder:
+    """The directory of a workload, of which nothing is trusted.
+
+    Attributes:
+        path: Where it is.
+        names: Of everything in it, sorted.
+        steps: Step files by kind and step; shards of single ranks and odd names are not among them.
+        findings: Takes what is wrong.
+
+    Raises:
+        ValidationError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.findings = Findings()
+        self.steps: dict[str, dict[int, str]] = {PACKED: {}, REWARDS: {}, MULTITURN: {}}
+        try:
+            self.names = sorted(os.listdir(path))
+        except OSError as error:
+            raise ValidationError(
+                f"{path}: found nothing readable ({os.strerror(error.errno or 0)}), expected a "
+                "directory; give the folder that holds the step files"
+            ) from None
+        for name in self.names:
+            match = STEP_NAME.fullmatch(name)
+            if match is not None and _STEP_NUMBER.fullmatch(match[2]):
+                self.steps[match[1]][int(match[2])] = name
+
+    def no_step_file(self) -> ValidationError:
+        """The error of a directory without a step file."""
+        return ValidationError(
+            f"{self.path}: found no step file among {len(self.names)} entries, expected "
+            f"{step_file(PACKED, 0)} or {step_file(MULTITURN, 0)}; give the folder of one run"
+        )
+
+    def at(self, name: str) -> Location:
+        """The location of a file as a whole."""
+        return Location(self.findings, name)
+
+    def read(self, name: str) -> bytes | None:
+        """All of a regular file of bounded size, or None and a problem."""
+        data = bytearray()
+        for block in _blocks(self.path / name):
+            if isinstance(block, bytes):
+                data += block
+            if isinstance(block, str) or len(data) > _WHOLE_B:
+                found = block if isinstance(block, str) else f"more than {_WHOLE_B} bytes"
+                self.at(name).report("file", None, found, "a regular file")
+                return None
+        return bytes(data)
+
+    def read_json(self, name: str) -> dict[str, object] | None:
+        """The JSON object in a file, or None and a problem."""
+        data = self.read(name)
+        if data is None:
             return None
-    return bytes(data)
-
-
-def read_json(directory: Path, name: str, findings: Findings) -> dict[str, object] | None:
-    """The JSON object in a file, or None and a problem."""
-    data = read_small(directory, name, findings)
-    if data is None:
+        try:
+            value = _loads(data)
+        except MalformedJson as error:
+            found = str(error)
+        else:
+            if isinstance(value, dict):
+                return value
+            found = shown(value)
+        self.at(name).report("json", None, found, "one JSON object")
         return None
-    try:
-        value = _loads(data)
-    except MalformedJson as error:
-        found = str(error)
-    else:
-        if isinstance(value, dict):
-            return value
-        found = shown(value)
-    Location(findings, name).report("json", None, found, "one JSON object")
-    return None
 
-
-def digest_of(path: Path) -> tuple[str, int, int] | str:
-    """(SHA-256 in hex, lines, bytes) of a regular file, or in words why it was not read."""
-    digest = hashlib.sha256()
-    lines = size_b = 0
-    for block in _blocks(path):
-        if isinstance(block, str):
-            return block
-        digest.update(block)
-        lines += block.count(b"\n")
-        size_b += len(block)
-    return digest.hexdigest(), lines, size_b
+    def digest(self, name: str) -> tuple[str, int, int] | str:
+        """(SHA-256 in hex, lines, bytes) of a regular file, or in words why it was not read."""
+        digest = hashlib.sha256()
+        lines = size_b = 0
+        for block in _blocks(self.path / name):
+            if isinstance(block, str):
+                return block
+            digest.update(block)
+            lines += block.count(b"\n")
+            size_b += len(block)
+        return digest.hexdigest(), lines, size_b
 
 
 class FileReader:
@@ -263,14 +253,14 @@ class FileReader:
         whole: Whether every line was a sound record; meant for after the last one.
     """
 
-    def __init__(self, directory: Path, name: str, findings: Findings) -> None:
+    def __init__(self, folder: Folder, name: str) -> None:
         self.name = name
-        self.location = Location(findings, name)
+        self.location = folder.at(name)
         self.lines = 0
         self.size_b = 0
         self.sha256: str | None = None
         self.whole = False
-        self._path = directory / name
+        self._path = folder.path / name
 
     def records(self, kind: type[_T]) -> Iterator[tuple[Location, _T]]:
         """Location and record of every line that holds one of ``kind``."""

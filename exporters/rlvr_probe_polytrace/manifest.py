@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import to_builtins
 
-from rlvr_probe.model.workload import Iteration, Workload
+from rlvr_probe.model.workload import Iteration
 from rlvr_probe_polytrace.files import FORMAL_LOG, FORMAT, SUITE, of_group
 from rlvr_probe_polytrace.plan import Plan
 from rlvr_probe_polytrace.records import (
@@ -22,28 +22,26 @@ from rlvr_probe_polytrace.records import (
     Totals,
 )
 from rlvr_probe_polytrace.replay import Launches
-from rlvr_probe_polytrace.write_turns import NotKnown
+from rlvr_probe_polytrace.turns import NotKnown
 
 __all__ = ["manifest_text"]
 
 
 def manifest_text(
-    workload: Workload,
     plan: Plan,
     launches: Launches | None,
     totals: Totals,
     unknown: NotKnown,
     files: dict[str, FileEntry],
-    *,
-    keep_names: bool,
 ) -> str:
     """The manifest: the same for the same workload, so no time, host, user or path is in it."""
+    workload, surveyed, keep_names = plan.workload, plan.surveyed, plan.keep_names
     manifest = Manifest(
         format=FORMAT,
         schema_version=SCHEMA_VERSION,
         probe=workload.probe,
-        flavor=plan.flavor,
-        response_tokens=plan.tokens,
+        flavor=surveyed.flavor,
+        response_tokens=surveyed.tokens,
         source={
             "framework": workload.framework,
             "framework_version": workload.framework_version,
@@ -60,9 +58,7 @@ def manifest_text(
             "dp_reason": plan.placement.reason,
             "prompt_order": "by engine" if plan.placement.reordered else "of the trainer",
         },
-        caps=Caps(
-            prompt_tokens=workload.max_prompt_tokens, response_tokens=plan.response_cap
-        ),
+        caps=Caps(prompt_tokens=workload.max_prompt_tokens, response_tokens=plan.response_cap),
         n=workload.group_size,
         reuse={
             "steps_per_generation": workload.steps_per_generation,

@@ -52,13 +52,13 @@ class Placement:
     reordered: bool = False
 
     def dp_rank(self, engine: int | None) -> int:
-        """The data-parallel rank on which the groups that began on ``engine`` are placed."""
+        """The data-parallel rank of the groups that started on ``engine``."""
         return 0 if engine is None else self.dp_of.get(engine, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the groups of one batch began.
+    """Where the groups of one batch started.
 
     Attributes:
         groups: Their indices in the batch, ascending.
@@ -129,7 +129,7 @@ def hide_controller(batch: WorkloadBatch) -> WorkloadBatch:
 
 
 def engines_of_processes(batch: WorkloadBatch, tp: int) -> dict[int, int | None]:
-    """Engine that the rank of each process tells; None where the samples' own were recorded."""
+    """Engine of each process by its rank; None where the samples' own were recorded."""
     engines: dict[int, int | None] = {}
     for shard in batch.batch.shards:
         engine = engine_of(batch, shard, tp) if shard.engines is None else None
@@ -155,11 +155,11 @@ def choose_placement(layouts: Sequence[Layout], tp: int) -> Placement:
             dp_of = {engine: position for position, engine in enumerate(ordered)}
             return Placement(len(ordered), tp, dp_of, None, reordered=True)
         else:
-            reason = "engines began unequal numbers of groups, in no order"
+            reason = "engines started unequal numbers of groups, in no order"
         return Placement(1, tp, dict.fromkeys(ordered, 0), reason)
 
     # Cuts between neighbouring engines that split every batch in the same proportion. Of several
-    # in one place the last counts: an engine on which no group begins goes with the one before
+    # in one place the last counts: an engine on which no group starts goes with the one before
     # it, which holds the first samples of its groups.
     counts = {tuple(sorted(Counter(heads).items())) for heads in known}
     common = set.intersection(*(_cuts(dict(count), ordered) for count in counts))
@@ -178,19 +178,19 @@ def choose_placement(layouts: Sequence[Layout], tp: int) -> Placement:
         return Placement(size, tp, dp_of, None)
     reason = (
         f"{len(ordered)} engines are folded into {size}: groups straddle engines, or engines "
-        "began unequal numbers of groups"
+        "started unequal numbers of groups"
     )
     return Placement(size, tp, dp_of, reason)
 
 
 def _equal(heads: Sequence[int], engines: Sequence[int]) -> bool:
-    """Whether equally many groups began on each of ``engines``."""
+    """Whether equally many groups started on each of ``engines``."""
     counts = Counter(heads)
     return len({counts[engine] for engine in engines}) == 1
 
 
 def _cuts(groups: Mapping[int, int], ordered: Sequence[int]) -> set[tuple[Fraction, int]]:
-    """(share of the groups that begin before an engine, its position) for every inner cut."""
+    """(share of the groups that start before an engine, its position) for every inner cut."""
     total = sum(groups.values())
     cuts: set[tuple[Fraction, int]] = set()
     before = 0

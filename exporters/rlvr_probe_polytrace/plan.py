@@ -1,4 +1,4 @@
-"""What of a workload is written, decided before the first byte: flavour, numbering, placement."""
+"""Decides what of a workload is written, before the first byte: flavour, numbering, placement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload
 from rlvr_probe_polytrace.files import FLAVORS
-from rlvr_probe_polytrace.filtering import Filter, make_filter
+from rlvr_probe_polytrace.filter_indices import Filter, make_filter
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
@@ -18,8 +18,8 @@ from rlvr_probe_polytrace.placement import (
     hide_controller,
     rows_of_controller,
 )
-from rlvr_probe_polytrace.rewards import lag_seconds, reward_seconds
-from rlvr_probe_polytrace.selection import Survey, check_workload, drop, survey
+from rlvr_probe_polytrace.reward_times import lag_seconds, reward_seconds
+from rlvr_probe_polytrace.survey import Survey, check_workload, drop, survey
 
 __all__ = ["REASONS", "Plan", "make_plan"]
 
@@ -29,7 +29,9 @@ class Plan:
     """What is written, and what is said about the rest.
 
     Attributes:
-        flavor: ``packed`` or ``multiturn``.
+        workload: What it is of.
+        surveyed: Its flavour, and what its trajectories hold.
+        keep_names: Whether names of functions, tools and models are written.
         batches: To write; position = workload step N.
         iterations: Those of ``batches``, renumbered.
         left_out: What is not written, from the workload and from here.
@@ -41,14 +43,15 @@ class Plan:
             too; None where that is not known.
         cut: Batches without some of the groups that were trained on.
         filter: Which prompts the trainer took; None if it took all, or the format cannot say it.
-        max_prompt_tokens, max_response_tokens: Longest seen, tokens.
+        max_prompt_tokens: Longest seen, tokens.
         response_cap: Cap on a response, tokens; None if unknown or contradicted by the data.
         caps: Of a multi-turn replay.
-        tokens: What the lengths of responses count.
         notes: For the manifest and the closing lines of the command.
     """
 
-    flavor: str
+    workload: Workload
+    surveyed: Survey
+    keep_names: bool
     batches: tuple[PlannedBatch, ...]
     iterations: tuple[Iteration, ...]
     left_out: tuple[LeftOut, ...]
@@ -60,10 +63,8 @@ class Plan:
     cut: frozenset[int]
     filter: Filter | None
     max_prompt_tokens: int
-    max_response_tokens: int
     response_cap: int | None
     caps: ReplayCaps
-    tokens: str
     notes: tuple[str, ...]
 
 
@@ -100,12 +101,22 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
     notes += _placement_notes(placement)
     cap = _cap(workload, surveyed, notes)
     reward_s = _reward_times(planned, layouts, placement, notes) if surveyed.packed else None
-    selected = _filter(planned, notes, packed=surveyed.packed)
+    selected, note = make_filter(planned)
+    if selected is not None and not surveyed.packed:
+        selected = None
+        note = (
+            "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
+            "trajectory; x_rlvr says which were used"
+        )
+    if note is not None:
+        notes.append(note)
     context = surveyed.context
     if workload.max_prompt_tokens is not None and cap is not None:
         context = max(context, workload.max_prompt_tokens + cap)
     return Plan(
-        flavor=surveyed.flavor,
+        workload=workload,
+        surveyed=surveyed,
+        keep_names=keep_names,
         batches=planned,
         iterations=iterations,
         left_out=(*workload.left_out, *dropped, *surveyed.ragged),
@@ -128,10 +139,8 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
             for shard in batch.batch.batch.shards
             if len(shard.prompt_tokens)
         ),
-        max_response_tokens=surveyed.longest,
         response_cap=cap,
         caps=ReplayCaps(cap or surveyed.longest, context),
-        tokens=surveyed.tokens,
         notes=tuple(notes),
     )
 
@@ -153,7 +162,7 @@ def _cap(workload: Workload, surveyed: Survey, notes: list[str]) -> int | None:
         return cap
     what = "a response" if surveyed.packed else "a turn or a response"
     notes.append(
-        f"the recorded cap of {cap} response tokens is left out: {what} has {surveyed.longest}"
+        f"the recorded cap of {cap} response tokens is omitted: {what} has {surveyed.longest}"
     )
     return None
 
@@ -174,22 +183,9 @@ def _reward_times(
         return known
     notes.append(
         "no reward timings: not every data-parallel rank of every batch has a recorded reward "
-        "call, or what was verified while others were generated cannot be told from their rollout"
+        "call, or what was verified while others were generated is inseparable from their rollout"
     )
     return None
-
-
-def _filter(planned: Sequence[PlannedBatch], notes: list[str], *, packed: bool) -> Filter | None:
-    selected, note = make_filter(planned)
-    if selected is not None and not packed:
-        notes.append(
-            "no filter indices: PolyTrace's multi-turn replay has none and trains on every "
-            "trajectory; x_rlvr says which were used"
-        )
-        return None
-    if note is not None:
-        notes.append(note)
-    return selected
 
 
 def _order(layout: Layout, placement: Placement) -> range | tuple[int, ...]:
@@ -223,18 +219,18 @@ REASONS = {
     "missing_turns": "trajectories lack turns or tool calls",
     "no_selection": "trajectories may have been thrown away by a filter, or not",
     "no_turns": "trajectories have no recorded turn",
-    "other_prompt": "trajectories begin with another prompt than they were given",
+    "other_prompt": "trajectories start with another prompt than they were given",
     "ragged_group": "trajectories are in groups of another size, and no other is in their batch",
     "shrinking_context": "trajectories dropped part of their context",
     "unknown_lengths": "trajectories have turns of unknown length",
 }
-"""Why a batch is left out here, in words."""
+"""Why a batch is omitted, in words."""
 
 
 def _why_dropped(dropped: tuple[LeftOut, ...]) -> str:
     reasons = sorted({entry.reason for entry in dropped})
     words = ", ".join(f"{REASONS[reason]} ({reason})" for reason in reasons)
-    return f"{len(dropped)} batches are left out with the steps they belong to: {words}"
+    return f"{len(dropped)} batches are omitted with the steps they belong to: {words}"
 
 
 def _labels(

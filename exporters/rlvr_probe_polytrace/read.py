@@ -15,13 +15,10 @@ from rlvr_probe_polytrace.files import (
     PACKED,
     REWARDS,
     FileReader,
-    names_in,
-    no_step_file,
-    step_files,
+    Folder,
 )
-from rlvr_probe_polytrace.findings import Findings, Location
 from rlvr_probe_polytrace.read_batches import Reading, read_multiturn, read_packed
-from rlvr_probe_polytrace.records import FilterRecord, Manifest, StepEntry
+from rlvr_probe_polytrace.records import Caps, FilterRecord, Manifest, StepEntry
 from rlvr_probe_polytrace.validate_manifest import read_manifest
 
 __all__ = ["read_workload"]
@@ -29,8 +26,7 @@ __all__ = ["read_workload"]
 _NOTES = {
     PACKED: "lengths alone: the format has no times of trajectories, stages and steps, no turns and"
     " no tool calls",
-    MULTITURN: "the format has no moments: how long an engine or a tool took is known, when it"
-    " began is not",
+    MULTITURN: "durations alone: the format does not say when an engine or a tool started",
 }
 
 
@@ -40,69 +36,62 @@ def read_workload(directory: Path) -> ReadWorkload:
     Raises:
         ValidationError: It cannot be read, or a record breaks the format.
     """
-    findings = Findings()
-    names = names_in(directory)
-    files = step_files(names)
-    kind = PACKED if files[PACKED] else MULTITURN
-    if not files[kind]:
-        raise no_step_file(directory, names)
-    manifest = read_manifest(directory, findings) if MANIFEST in names else None
-    reading = _reading(directory, manifest, findings)
-    if kind == PACKED and FILTER in names:
-        reader = FileReader(directory, FILTER, findings)
-        reading.filter = {
-            record.workload_step: record for _, record in reader.records(FilterRecord)
-        }
+    folder = Folder(directory)
+    kind = PACKED if folder.steps[PACKED] else MULTITURN
+    if not folder.steps[kind]:
+        raise folder.no_step_file()
+    manifest = read_manifest(folder)
+    reading = _reading(folder, manifest)
+    if kind == PACKED and FILTER in folder.names:
+        lines = FileReader(folder, FILTER).records(FilterRecord)
+        reading.filter = {record.workload_step: record for _, record in lines}
     batches = list[ReadBatch]()
-    for step, name in sorted(files[kind].items()):
+    for step, name in sorted(folder.steps[kind].items()):
         if kind == PACKED:
-            batches.append(read_packed(reading, step, name, files[REWARDS].get(step)))
+            batches.append(read_packed(reading, step, name, folder.steps[REWARDS].get(step)))
         else:
             batches.append(read_multiturn(reading, step, name))
-        _raise(directory, findings)
-    return _workload(directory.resolve().name, kind, batches, reading, manifest)
+        _raise(folder)
+    return _workload(directory.resolve().name, kind, batches, reading)
 
 
-def _raise(directory: Path, findings: Findings) -> None:
+def _raise(folder: Folder) -> None:
     """Raise the first problem, if there is any other than warnings."""
-    problems = [problem for problem in findings.problems() if not problem.warning]
+    problems = [problem for problem in folder.findings.problems() if not problem.warning]
     if problems:
-        more = f"; {findings.errors - 1} more" if findings.errors > 1 else ""
-        raise ValidationError(f"{directory}: {problems[0]}{more}: rlvr-probe validate names all")
+        errors = folder.findings.errors
+        more = f"; {errors - 1} more" if errors > 1 else ""
+        raise ValidationError(f"{folder.path}: {problems[0]}{more}: rlvr-probe validate names all")
 
 
-def _reading(directory: Path, manifest: Manifest | None, findings: Findings) -> Reading:
+def _reading(folder: Folder, manifest: Manifest | None) -> Reading:
     if manifest is None:
-        return Reading(directory, findings)
-    location = Location(findings, MANIFEST)
+        return Reading(folder)
+    location = folder.at(MANIFEST)
     entries = {
         int(number): location.within(f"steps.{number}").convert(value, StepEntry)
         for number, value in manifest.steps.items()
     }
     return Reading(
-        directory,
-        findings,
+        folder,
+        manifest,
         unknown=frozenset(str(entry.get("field")) for entry in manifest.not_known),
         steps={step: entry for step, entry in entries.items() if entry is not None},
     )
 
 
-def _workload(
-    name: str,
-    kind: str,
-    batches: Sequence[ReadBatch],
-    reading: Reading,
-    manifest: Manifest | None,
-) -> ReadWorkload:
+def _workload(name: str, kind: str, batches: Sequence[ReadBatch], reading: Reading) -> ReadWorkload:
     sizes = Counter(batch.batch.group_size for batch in batches)
     notes = [_NOTES[kind]]
     short = [batch.number for batch in batches if not batch.batch.complete]
     if short:
         some = ", ".join(map(str, short[:5])) + (", ..." if len(short) > 5 else "")
         notes.append(f"steps that lack samples of some prompts: {some}")
+    manifest = reading.manifest
     source = {} if manifest is None else manifest.source
     parallelism = {} if manifest is None else manifest.parallelism
-    cap = None if manifest is None else manifest.caps.response_tokens
+    caps = Caps(response_tokens=None) if manifest is None else manifest.caps
+    cap = caps.response_tokens
     if cap is None and len(reading.caps) == 1:
         [cap] = reading.caps
     tp, world_size = parallelism.get("rollout_tp", reading.tp), parallelism.get("world_size")
@@ -118,6 +107,6 @@ def _workload(
         rollout_tp=tp if type(tp) is int else None,
         accelerators=world_size if type(world_size) is int else None,
         group_size=sizes.most_common(1)[0][0],
-        max_prompt_tokens=None if manifest is None else manifest.caps.prompt_tokens,
+        max_prompt_tokens=caps.prompt_tokens,
         max_response_tokens=cap,
     )

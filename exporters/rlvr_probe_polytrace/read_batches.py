@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardColumn, Turn
 from rlvr_probe.model.workload import ReadBatch, UntimedDuration
-from rlvr_probe_polytrace.files import FileReader
-from rlvr_probe_polytrace.findings import Findings
+from rlvr_probe_polytrace.files import FileReader, Folder
 from rlvr_probe_polytrace.records import (
-    SCHEMA_VERSION,
     Extension,
     FilterRecord,
+    Manifest,
     PackedRecord,
     RewardRecord,
     StepEntry,
@@ -32,12 +30,10 @@ from rlvr_probe_polytrace.validate_turns import check_trajectory_extension
 __all__ = ["Reading", "read_multiturn", "read_packed"]
 
 _T = TypeVar("_T")
+_Column = list[float | None]
 
 _STATUSES = {"success": "ok", "api_error": "error"}
 """Ours for PolyTrace's; of ``unknown`` nothing is known."""
-
-_NO_EXTENSION = Extension(v=SCHEMA_VERSION)
-_NO_TRAJECTORY_EXTENSION = TrajectoryExtension(v=SCHEMA_VERSION)
 
 
 @dataclass(slots=True)
@@ -45,8 +41,8 @@ class Reading:
     """What the manifest says of a directory, and what the records have in common.
 
     Attributes:
-        directory: The workload.
-        findings: Takes what is wrong.
+        folder: The workload.
+        manifest: Its manifest, if it has one.
         unknown: Fields of which some values stand for an unknown one.
         steps: Where each workload step comes from; empty without a manifest.
         filter: Lines of the filter by workload step.
@@ -54,8 +50,8 @@ class Reading:
         ranks: Global rank by data-parallel rank; each is a process.
     """
 
-    directory: Path
-    findings: Findings
+    folder: Folder
+    manifest: Manifest | None = None
     unknown: frozenset[str] = frozenset()
     steps: Mapping[int, StepEntry] = field(default_factory=dict)
     filter: dict[int, FilterRecord] = field(default_factory=dict)
@@ -93,9 +89,7 @@ def read_packed(reading: Reading, step: int, name: str, rewards: str | None) -> 
         rewards: Of that of reward times, if there is one.
     """
     records = list[PackedRecord]()
-    for location, record in FileReader(reading.directory, name, reading.findings).records(
-        PackedRecord
-    ):
+    for location, record in FileReader(reading.folder, name).records(PackedRecord):
         if record.validate:
             continue
         location.equal("step", record.step, step, " as in the file name")
@@ -104,21 +98,8 @@ def read_packed(reading: Reading, step: int, name: str, rewards: str | None) -> 
         records.append(record)
     # As PolyTrace's readers do, whose order the filter's indices count in.
     records.sort(key=lambda record: (record.dp_rank, record.rank, record.local_index))
-    session, trainer_step, ordinal = reading.origin(step)
-    return ReadBatch(
-        number=step,
-        batch=_packed_batch(records, reading, step, trainer_step, ordinal),
-        session=session,
-        lasting=tuple(_reward_times(reading, rewards)),
-    )
-
-
-def _packed_batch(
-    records: Sequence[PackedRecord], reading: Reading, step: int, trainer_step: int, ordinal: int
-) -> Batch:
-    sizes = [len(record.output) for record in records]
-    size = max(sizes, default=1)
-    ragged = len(set(sizes)) > 1
+    size = max((len(record.output) for record in records), default=1)
+    ragged = any(len(record.output) != size for record in records)
     shards, row, first = list[BatchShard](), 0, 0
     for dp_rank, members in groupby(records, key=lambda record: record.dp_rank):
         own = list(members)
@@ -126,26 +107,48 @@ def _packed_batch(
         groups = [
             group for group, record in enumerate(own, first) for _ in range(len(record.output))
         ]
-        shard = _packed_shard(own, row, groups if ragged else None)
-        row, first = row + len(shard.response_tokens), first + len(own)
-        shards.append(shard)
-    extensions = [_known(record.x_rlvr, _NO_EXTENSION) for record in records]
+        shards.append(_packed_shard(own, row, groups if ragged else None))
+        row, first = row + len(groups), first + len(own)
+    extensions = [record.extension for record in records]
+    return ReadBatch(
+        number=step,
+        batch=_batch(reading, step, (size, len(records)), shards, extensions),
+        session=reading.origin(step)[0],
+        lasting=tuple(_reward_times(reading, rewards)),
+    )
+
+
+def _batch(
+    reading: Reading,
+    step: int,
+    shape: tuple[int, int],
+    shards: list[BatchShard],
+    extensions: Sequence[Extension | TrajectoryExtension],
+    groups: Sequence[int] | None = None,
+) -> Batch:
+    """A batch of (samples per prompt, prompts) with what ``x_rlvr``, else the filter, says of it.
+
+    ``groups`` has the group of each extension where that is not its position.
+    """
+    _, trainer_step, ordinal = reading.origin(step)
     line = reading.filter.get(step)
     return Batch(
         "train",
         trainer_step,
         ordinal,
         _policy([extension.policy_version for extension in extensions]),
-        size,
-        size * len(records),
+        shape[0],
+        shape[0] * shape[1],
         shards,
         kept=_selected(
             [extension.kept for extension in extensions],
             None if line is None else line.kept_prompt_indices,
+            groups,
         ),
         used=_selected(
             [extension.used for extension in extensions],
             None if line is None else line.used_prompt_indices,
+            groups,
         ),
     )
 
@@ -159,7 +162,7 @@ def _packed_shard(
     reasons = list[str | None]()
     bounds = list[tuple[int | None, int | None]]()
     for record in records:
-        extension, unknown = _known(record.x_rlvr, _NO_EXTENSION), [None] * len(record.output)
+        extension, unknown = record.extension, [None] * len(record.output)
         # Without our own word for it, the rank is the engine.
         rank_is_engine = record.x_rlvr is UNSET
         engines += [dp_rank] * len(unknown) if rank_is_engine else extension.engine_id or unknown
@@ -175,9 +178,7 @@ def _packed_shard(
         truncated=_truncated(reasons),
         start_ns=None,
         end_ns=None,
-        rewards=_reward_columns(
-            [(_known(record.x_rlvr, _NO_EXTENSION), len(record.output)) for record in records]
-        ),
+        rewards=_reward_columns([(record.extension, len(record.output)) for record in records]),
         engines=engines,
         groups=groups,
         policy_versions=_versions(bounds),
@@ -187,7 +188,7 @@ def _packed_shard(
 def _reward_times(reading: Reading, name: str | None) -> Iterator[UntimedDuration]:
     if name is None:
         return
-    for _, record in FileReader(reading.directory, name, reading.findings).records(RewardRecord):
+    for _, record in FileReader(reading.folder, name).records(RewardRecord):
         if not record.validate:
             yield UntimedDuration(
                 "reward_call",
@@ -201,9 +202,7 @@ def read_multiturn(reading: Reading, step: int, name: str) -> ReadBatch:
     """One step of trajectories; ``reading`` gets the caps."""
     records = list[TrajectoryRecord]()
     seen = set[tuple[int, int]]()
-    for location, record in FileReader(reading.directory, name, reading.findings).records(
-        TrajectoryRecord
-    ):
+    for location, record in FileReader(reading.folder, name).records(TrajectoryRecord):
         if record.validate:
             continue
         group, sample = key = record.prompt_group_id, record.sample_id
@@ -214,11 +213,16 @@ def read_multiturn(reading: Reading, step: int, name: str) -> ReadBatch:
         reading.caps.add(record.max_response_len)
         records.append(record)
     records.sort(key=lambda record: (record.prompt_group_id, record.sample_id))
-    session, trainer_step, ordinal = reading.origin(step)
+    sizes = Counter(record.prompt_group_id for record in records)
+    numbers = {group: number for number, group in enumerate(sorted(sizes))}
+    groups = [numbers[record.prompt_group_id] for record in records]
+    shards = [_multiturn_shard(records, groups, reading)] if records else []
+    extensions = [record.extension for record in records]
+    shape = max(sizes.values(), default=1), len(sizes)
     return ReadBatch(
         number=step,
-        batch=_multiturn_batch(records, trainer_step, ordinal, reading),
-        session=session,
+        batch=_batch(reading, step, shape, shards, extensions, groups),
+        session=reading.origin(step)[0],
         lasting=tuple(
             duration
             for row, record in enumerate(records)
@@ -228,21 +232,17 @@ def read_multiturn(reading: Reading, step: int, name: str) -> ReadBatch:
     )
 
 
-def _multiturn_batch(
-    records: Sequence[TrajectoryRecord], step: int, ordinal: int, reading: Reading
-) -> Batch:
-    sizes = Counter(record.prompt_group_id for record in records)
-    size = max(sizes.values(), default=1)
-    numbers = {group: number for number, group in enumerate(sorted(sizes))}
-    groups = [numbers[record.prompt_group_id] for record in records]
-    extensions = [_known(record.x_rlvr, _NO_TRAJECTORY_EXTENSION) for record in records]
+def _multiturn_shard(
+    records: Sequence[TrajectoryRecord], groups: Sequence[int], reading: Reading
+) -> BatchShard:
+    extensions = [record.extension for record in records]
     engines = [
         extension.dp_rank if extension.engine_id is None else extension.engine_id
         for extension in extensions
     ]
     masks = [_runs(record) for record in records]
     mask_known = "response_loss_mask_rle" not in reading.unknown
-    shard = BatchShard(
+    return BatchShard(
         process=0,
         rank=None,
         offset=0,
@@ -255,23 +255,12 @@ def _multiturn_batch(
         turns={row: tuple(_turns(record, reading)) for row, record in enumerate(records)},
         loss_runs=[mask or () for mask in masks] if mask_known and None not in masks else None,
         engines=None if all(engine is None for engine in engines) else engines,
-        groups=groups if len(set(sizes.values())) > 1 else None,
+        groups=groups if len(set(Counter(groups).values())) > 1 else None,
         policy_versions=_versions(
             [(extension.policy_version_min, extension.policy_version_max)
             for extension in extensions]
         ),
     )  # fmt: skip
-    return Batch(
-        "train",
-        step,
-        ordinal,
-        _policy([extension.policy_version for extension in extensions]),
-        size,
-        size * len(sizes),
-        [shard] if records else [],
-        kept=_selected([extension.kept for extension in extensions], None, groups),
-        used=_selected([extension.used for extension in extensions], None, groups),
-    )
 
 
 def _runs(record: TrajectoryRecord) -> list[int] | None:
@@ -302,8 +291,7 @@ def _durations(record: TrajectoryRecord, row: int, reading: Reading) -> Iterator
         seconds = reading.known("turns.engine_latency_s", turn.engine_latency_s, 0.0)
         if seconds is not None:
             yield UntimedDuration("turn", seconds, row=row, turn=turn.turn)
-    extension = _known(record.x_rlvr, _NO_TRAJECTORY_EXTENSION)
-    statuses = extension.tool_status or [None] * len(record.tool_calls)
+    statuses = record.extension.tool_status or [None] * len(record.tool_calls)
     for call, status in zip(record.tool_calls, statuses, strict=True):
         yield UntimedDuration(
             "tool_call",
@@ -315,10 +303,6 @@ def _durations(record: TrajectoryRecord, row: int, reading: Reading) -> Iterator
             added_tokens=reading.known("tool_calls.append_len", call.append_len, 0),
             queries=reading.known("tool_calls.query_count", call.query_count, 1),
         )
-
-
-def _known(extension: _T | UnsetType, none: _T) -> _T:
-    return none if isinstance(extension, UnsetType) else extension
 
 
 def _policy(versions: Sequence[object]) -> int | None:
@@ -358,18 +342,16 @@ def _reward_columns(
     extensions: Sequence[tuple[Extension | TrajectoryExtension, int]],
 ) -> list[RewardColumn]:
     """Rewards of all samples, from the ``x_rlvr`` of groups and their sizes."""
-    functions = dict[str, tuple[list[float | None], list[float | None]]]()
-    size = 0
+    size = sum(count for _, count in extensions)
+    functions = defaultdict[str, tuple[_Column, _Column]](lambda: ([None] * size, [None] * size))
+    row = 0
     for extension, count in extensions:
         for name, *parts in _functions(extension):
-            columns = functions.setdefault(name, ([], []))
-            for column, part in zip(columns, parts, strict=True):
-                column.extend([None] * (size - len(column)))
-                column.extend(_numbers(part, count))
-        size += count
-    for columns in functions.values():
-        for column in columns:
-            column.extend([None] * (size - len(column)))
+            for column, part in zip(functions[name], parts, strict=True):
+                listed = part if isinstance(part, list) else [part]
+                if len(listed) == count:
+                    column[row : row + count] = listed
+        row += count
     return [
         RewardColumn(name, index, values, None if all(time is None for time in times) else times)
         for index, (name, (values, times)) in enumerate(functions.items())
@@ -387,8 +369,3 @@ def _functions(
     if extension.reward is not None or extension.verifier is not None:
         return [(extension.verifier or "", extension.reward, times)]
     return []
-
-
-def _numbers(values: Any, count: int) -> list[float | None]:
-    listed = values if isinstance(values, list) else [values]
-    return listed if len(listed) == count else [None] * count

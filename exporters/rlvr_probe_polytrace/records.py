@@ -120,6 +120,11 @@ class PackedRecord(Struct, kw_only=True):
     validate: bool
     x_rlvr: Extension | UnsetType = UNSET
 
+    @property
+    def extension(self) -> Extension:
+        """``x_rlvr``; one that says nothing where it is missing."""
+        return Extension(v=SCHEMA_VERSION) if isinstance(self.x_rlvr, UnsetType) else self.x_rlvr
+
 
 class RewardRecord(Struct, kw_only=True):
     """A line of ``reward_timings_step_N.jsonl``: one data-parallel rank."""
@@ -209,6 +214,12 @@ class TrajectoryRecord(Struct, kw_only=True):
     sample_id: Count
     x_rlvr: TrajectoryExtension | UnsetType = UNSET
 
+    @property
+    def extension(self) -> TrajectoryExtension:
+        """``x_rlvr``; one that says nothing where it is missing."""
+        given = self.x_rlvr
+        return TrajectoryExtension(v=SCHEMA_VERSION) if isinstance(given, UnsetType) else given
+
 
 class SuiteWorkload(Struct, kw_only=True):
     """``workload`` of a suite config."""
@@ -241,7 +252,7 @@ class SuiteConfig(Struct, kw_only=True):
 
 
 class Versioned(Struct, kw_only=True):
-    """What a manifest of any version begins with."""
+    """What a manifest of any version starts with."""
 
     format: Text
     schema_version: Length

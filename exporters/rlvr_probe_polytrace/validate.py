@@ -10,20 +10,17 @@ from typing import TypeVar
 from rlvr_probe.exporter import Problem
 from rlvr_probe_polytrace.files import (
     FILTER,
-    MANIFEST,
     MULTITURN,
     PACKED,
     REWARDS,
     STEP_NAME,
     FileReader,
-    names_in,
-    no_step_file,
+    Folder,
     step_file,
-    step_files,
 )
-from rlvr_probe_polytrace.findings import Findings, Location, shown
+from rlvr_probe_polytrace.findings import shown
 from rlvr_probe_polytrace.records import Manifest, StepTotals
-from rlvr_probe_polytrace.validate_lengths import FilterCheck, Limits, check_packed, check_rewards
+from rlvr_probe_polytrace.validate_lengths import Limits, check_filter, check_packed, check_rewards
 from rlvr_probe_polytrace.validate_manifest import ManifestCheck, check_suite, read_manifest
 from rlvr_probe_polytrace.validate_turns import check_multiturn
 
@@ -43,18 +40,16 @@ def validate_directory(
     Raises:
         ValidationError: It cannot be read, or holds no step file.
     """
-    return _Validation(directory, names_in(directory), steps).run(response_cap)
+    return _Validation(Folder(directory), steps).run(response_cap)
 
 
 class _Validation:
     """One pass over one directory."""
 
-    def __init__(self, directory: Path, names: list[str], steps: Sequence[int] | None) -> None:
-        self.directory = directory
-        self.names = names
-        self.findings = Findings()
+    def __init__(self, folder: Folder, steps: Sequence[int] | None) -> None:
+        self.folder = folder
+        self.files = folder.steps
         self.wanted = None if steps is None else set(steps)
-        self.files = step_files(names)
         self.shards: dict[int, list[str]] = {}
         self.digests: dict[str, tuple[str, int, int]] = {}
         self._sort()
@@ -66,7 +61,7 @@ class _Validation:
             ValidationError: There is no step file.
         """
         known = {name for files in self.files.values() for name in files.values()}
-        for name in self.names:
+        for name in self.folder.names:
             match = STEP_NAME.fullmatch(name)
             if match is None or name in known:
                 continue
@@ -76,13 +71,14 @@ class _Validation:
                 self.shards.setdefault(int(shard[1][:9]), []).append(name)
             else:
                 expected = f"{kind}_step_N.jsonl with a decimal number N"
-                self._at(ascii(name)[1:-1]).report("name", None, shown(step), expected)
-        if not (self.files[PACKED] or self.files[MULTITURN] or self.shards or self.findings.errors):
-            raise no_step_file(self.directory, self.names)
+                self.folder.at(ascii(name)[1:-1]).report("name", None, shown(step), expected)
+        steps = self.files[PACKED] or self.files[MULTITURN] or self.shards
+        if not steps and not self.folder.findings.errors:
+            raise self.folder.no_step_file()
 
     def run(self, response_cap: int | None) -> list[Problem]:
         """Judge everything; a cap that was not asked for is that of the manifest."""
-        manifest = read_manifest(self.directory, self.findings) if MANIFEST in self.names else None
+        manifest = read_manifest(self.folder)
         self._check_numbers(manifest)
         if response_cap is None and manifest is not None:
             response_cap = manifest.caps.response_tokens
@@ -92,25 +88,20 @@ class _Validation:
         multiturn = self._each(
             MULTITURN, lambda reader, step: check_multiturn(reader, step, response_cap)
         )
-        if FILTER in self.names:
+        if FILTER in self.folder.names:
             self._check_filter(packed)
         self._check_companions(packed)
         present = self.files[PACKED] or self.files[MULTITURN]
         suites = {
-            name: check_suite(self.directory, name, present, self.findings)
-            for name in self.names
+            name: check_suite(self.folder, name, present)
+            for name in self.folder.names
             if _SUITE_NAME.fullmatch(name)
         }
         if manifest is not None:
             totals = packed or multiturn
-            check = ManifestCheck(
-                self.directory, manifest, totals, self.digests, suites, self.findings
-            )
+            check = ManifestCheck(self.folder, manifest, totals, self.digests, suites)
             check.run(partial=self.wanted is not None)
-        return self.findings.problems()
-
-    def _at(self, name: str) -> Location:
-        return Location(self.findings, name)
+        return self.folder.findings.problems()
 
     def _judged(self, step: int) -> bool:
         return self.wanted is None or step in self.wanted
@@ -120,7 +111,7 @@ class _Validation:
         results = {}
         for step, name in sorted(self.files[kind].items()):
             if self._judged(step):
-                reader = FileReader(self.directory, name, self.findings)
+                reader = FileReader(self.folder, name)
                 results[step] = check(reader, step)
                 self._remember(reader)
         return results
@@ -137,14 +128,14 @@ class _Validation:
         if manifest is not None and self.wanted is None:
             expected |= set(range(len(manifest.steps)))
         for step in sorted(expected - present):
-            file = self._at(step_file(kind, step))
+            file = self.folder.at(step_file(kind, step))
             file.report("missing", None, "no such file", "one for this step")
         if expected or not present:
             return
         last = max(present)
         if present == {last} and last > 0:
             # A lost step 0 looks like one that validation took: the user says which step is meant.
-            self._at(step_file(kind, 0)).report(
+            self.folder.at(step_file(kind, 0)).report(
                 "missing",
                 None,
                 f"no such file, and step {last} alone",
@@ -154,16 +145,15 @@ class _Validation:
         holes = [step for step in range(min(last, 10**6)) if step not in present]
         if holes:
             found = f"no file for {len(holes)} of {last + 1} steps, the first is {holes[0]}"
-            self._at(step_file(kind, holes[0])).report(
+            self.folder.at(step_file(kind, holes[0])).report(
                 "hole", None, found, "none missing, unless validation was counted", warning=True
             )
 
     def _check_filter(self, packed: dict[int, StepTotals]) -> None:
-        reader = FileReader(self.directory, FILTER, self.findings)
-        check = FilterCheck()
-        check.run(reader, packed, steps=self.wanted)
+        reader = FileReader(self.folder, FILTER)
+        steps = check_filter(reader, packed, self.wanted)
         self._remember(reader)
-        for step in sorted(packed.keys() - check.steps):
+        for step in sorted(packed.keys() - steps):
             found, expected = f"no line for step {step}", "one: the batch is replayed unfiltered"
             reader.location.report("no line", "workload_step", found, expected, warning=True)
 
@@ -173,14 +163,14 @@ class _Validation:
         for step, name in sorted(rewards.items()):
             if step not in self.files[PACKED] and self._judged(step):
                 expected = f"{step_file(PACKED, step)} beside it"
-                self._at(name).report("packed", None, "no packed file", expected)
+                self.folder.at(name).report("packed", None, "no packed file", expected)
         for step in sorted(packed.keys() - rewards.keys()) if rewards else ():
             expected = "one as for other steps: 0 s would be replayed"
-            file = self._at(step_file(REWARDS, step))
+            file = self.folder.at(step_file(REWARDS, step))
             file.report("missing", None, "no such file", expected, warning=True)
         for step, names in sorted(self.shards.items()):
             merged = step in self.files[MULTITURN]
             expected = f"the merged {step_file(MULTITURN, step)} instead"
             for name in names:
                 found = "a raw shard of one rank"
-                self._at(name).report("shard", None, found, expected, warning=merged)
+                self.folder.at(name).report("shard", None, found, expected, warning=merged)

@@ -19,7 +19,7 @@ from rlvr_probe_polytrace.records import (
     StepTotals,
 )
 
-__all__ = ["FilterCheck", "Limits", "check_extension", "check_packed", "check_rewards"]
+__all__ = ["Limits", "check_extension", "check_filter", "check_packed", "check_rewards"]
 
 _MAX_FIELD = 60
 """Longest name taken over from a file into a report, characters."""
@@ -128,14 +128,15 @@ def _check_shares(location: Location, totals: StepTotals, indices: Mapping[int, 
 def check_rewards(reader: FileReader, step: int, packed: StepTotals | None) -> None:
     """Check one reward file; ``packed`` is None where the packed file is not judged."""
     seen: set[int] = set()
-    comparable = packed is not None and packed.sound
+    if packed is not None and not packed.sound:
+        packed = None
     for location, record in reader.records(RewardRecord):
         dp_rank = record.dp_rank
         _check_constants(location, record, step)
         if dp_rank in seen:
             location.report("unique", "dp_rank", dp_rank, "one line per dp_rank")
         seen.add(dp_rank)
-        if packed is None or not packed.sound:
+        if packed is None:
             continue
         if dp_rank not in packed.shares:
             expected = f"one of the {len(packed.shares)} of the packed file"
@@ -143,7 +144,7 @@ def check_rewards(reader: FileReader, step: int, packed: StepTotals | None) -> N
             continue
         location.equal("rank", record.rank, packed.ranks[dp_rank], " as in the packed file")
         _check_sums(location, record, packed.shares[dp_rank])
-    missing = sorted(packed.shares.keys() - seen) if packed is not None and comparable else []
+    missing = [] if packed is None else sorted(packed.shares.keys() - seen)
     if missing and reader.whole:
         found = f"no line for {len(missing)}, the first is {missing[0]}"
         reader.location.report("missing dp", "dp_rank", found, "one per dp_rank")
@@ -162,67 +163,58 @@ def _check_sums(location: Location, record: RewardRecord, share: Share) -> None:
         location.report("mean", "response_mean", mean, expected_text)
 
 
-class FilterCheck:
-    """Reads the filter file once, line by line.
+def check_filter(
+    reader: FileReader, packed: Mapping[int, StepTotals], steps: set[int] | None
+) -> set[int]:
+    """Check the filter file; the workload steps that it has a line for.
 
-    Attributes:
-        steps: Workload steps it has a line for.
+    Args:
+        reader: Of the file.
+        packed: Judged packed files by step.
+        steps: Only these were to be judged; None for all.
     """
-
-    def __init__(self) -> None:
-        self.steps: set[int] = set()
-        self._previous: FilterRecord | None = None
-        self._batches = 0
-        self._kept = 0
-
-    def run(
-        self, reader: FileReader, packed: Mapping[int, StepTotals], *, steps: set[int] | None
-    ) -> None:
-        """Check every line.
-
-        Args:
-            reader: Of the filter file.
-            packed: Judged packed files by step.
-            steps: Only these were to be judged; None for all.
-        """
-        for location, record in reader.records(FilterRecord):
-            step = record.workload_step
-            if step in self.steps:
-                location.report("unique", "workload_step", step, "each step once")
-            self.steps.add(step)
-            _check_indices(location, record)
-            self._check_sequence(location, record)
-            if step not in packed:
-                if steps is None:
-                    expected = f"a step that has a file: there is no {step_file(PACKED, step)}"
-                    location.report("packed", "workload_step", step, expected)
-                continue
-            totals = packed[step]
-            if totals.sound:
-                why = ", the records of the packed file"
-                location.equal("prompt_count", record.prompt_count, totals.prompts, why)
-                why = " as in the packed file"
-                location.equal("n_sampling", record.n_sampling, totals.n or record.n_sampling, why)
-
-    def _check_sequence(self, location: Location, record: FilterRecord) -> None:
-        """Batches of a trainer step are counted from 1, and add up what was kept before."""
-        step, trainer_step, previous = record.workload_step, record.trainer_step, self._previous
-        if previous is not None and step <= previous.workload_step:
-            location.report("order", "workload_step", step, f"more than {previous.workload_step}")
-        if previous is not None and trainer_step < previous.trainer_step:
-            expected = f"at least {previous.trainer_step}"
-            location.report("trainer order", "trainer_step", trainer_step, expected)
-        if previous is None or trainer_step != previous.trainer_step:
-            self._batches, self._kept = 0, 0
-        self._batches += 1
-        why = f" in trainer step {trainer_step}"
-        location.equal("gen_batch_index", record.gen_batch_index, self._batches, why)
-        kept = len(record.kept_prompt_indices)
+    seen: set[int] = set()
+    previous: FilterRecord | None = None
+    ordinal = before = 0
+    for location, record in reader.records(FilterRecord):
+        step = record.workload_step
+        if step in seen:
+            location.report("unique", "workload_step", step, "each step once")
+        seen.add(step)
+        _check_indices(location, record)
+        if previous is not None:
+            _check_order(location, record, previous)
+        if previous is None or record.trainer_step != previous.trainer_step:
+            ordinal = before = 0
+        # Batches of a trainer step are counted from 1, and add up what was kept before.
+        ordinal += 1
+        why = f" in trainer step {record.trainer_step}"
+        location.equal("gen_batch_index", record.gen_batch_index, ordinal, why)
+        kept, why = len(record.kept_prompt_indices), ", kept on the lines before"
         if kept != record.prompt_count:
-            before, why = record.num_prompt_in_batch_before, ", kept on the lines before"
-            location.equal("num_prompt_in_batch_before", before, self._kept, why)
-        self._kept += kept
-        self._previous = record
+            field, found = "num_prompt_in_batch_before", record.num_prompt_in_batch_before
+            location.equal(field, found, before, why)
+        before += kept
+        previous = record
+        if step not in packed:
+            if steps is None:
+                expected = f"a step that has a file: there is no {step_file(PACKED, step)}"
+                location.report("packed", "workload_step", step, expected)
+        elif packed[step].sound:
+            prompts, n = packed[step].prompts, packed[step].n or record.n_sampling
+            why = ", the records of the packed file"
+            location.equal("prompt_count", record.prompt_count, prompts, why)
+            location.equal("n_sampling", record.n_sampling, n, " as in the packed file")
+    return seen
+
+
+def _check_order(location: Location, record: FilterRecord, previous: FilterRecord) -> None:
+    if record.workload_step <= previous.workload_step:
+        expected = f"more than {previous.workload_step}"
+        location.report("order", "workload_step", record.workload_step, expected)
+    if record.trainer_step < previous.trainer_step:
+        expected = f"at least {previous.trainer_step}"
+        location.report("trainer order", "trainer_step", record.trainer_step, expected)
 
 
 def _check_indices(location: Location, record: FilterRecord) -> None:

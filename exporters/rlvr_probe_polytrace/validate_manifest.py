@@ -1,11 +1,10 @@
-"""Checks of the manifest, the suite configs and the formal logs: they tell the truth."""
+"""Checks the manifest, the suite configs and the formal logs against the files they describe."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from msgspec import UNSET
 
@@ -15,12 +14,10 @@ from rlvr_probe_polytrace.files import (
     MULTITURN,
     MULTITURN_FLAVOR,
     PACKED,
-    digest_of,
-    read_json,
-    read_small,
+    Folder,
     step_file,
 )
-from rlvr_probe_polytrace.findings import Findings, Location, shown
+from rlvr_probe_polytrace.findings import Location, shown
 from rlvr_probe_polytrace.records import (
     SCHEMA_VERSION,
     FileEntry,
@@ -39,10 +36,12 @@ _FORMAL_NAME = re.compile(r"formal(_group_\d{1,9})?\.log", re.ASCII)
 _CONSOLE_PAIR = re.compile(r"([A-Za-z0-9_./-]+):([-+0-9.eE]+)")
 
 
-def read_manifest(directory: Path, findings: Findings) -> Manifest | None:
-    """The manifest, or None and a problem if its outline is unsound."""
-    value = read_json(directory, MANIFEST, findings)
-    location = Location(findings, MANIFEST)
+def read_manifest(folder: Folder) -> Manifest | None:
+    """The manifest; None if there is none, or, with a problem, if its outline is unsound."""
+    if MANIFEST not in folder.names:
+        return None
+    value = folder.read_json(MANIFEST)
+    location = folder.at(MANIFEST)
     head = None if value is None else location.convert(value, Versioned)
     if head is None or not location.equal("format", head.format, FORMAT):
         return None
@@ -64,24 +63,22 @@ class ManifestCheck:
     """A manifest and what was read of the files that it lists.
 
     Attributes:
-        directory: The workload.
+        folder: The workload.
         manifest: Its manifest.
         totals: Of the judged packed or multi-turn files by step.
         digests: (SHA-256, lines, bytes) of the files that were read to their end.
         suites: Its suite configs by name, None for an unsound one.
-        findings: Takes what is wrong.
     """
 
-    directory: Path
+    folder: Folder
     manifest: Manifest
     totals: Mapping[int, StepTotals]
     digests: Mapping[str, tuple[str, int, int]]
     suites: Mapping[str, SuiteConfig | None]
-    findings: Findings
 
     def run(self, *, partial: bool) -> None:
         """Check everything; sums cannot be compared if only a part of the steps was judged."""
-        location = Location(self.findings, MANIFEST)
+        location = self.folder.at(MANIFEST)
         self._check_files(location)
         for step, totals in self.totals.items():
             self._check_step(location, step, totals)
@@ -104,8 +101,8 @@ class ManifestCheck:
             entry = location.within(f"files.{name}").convert(value, FileEntry)
             if entry is None:
                 continue
-            digest = self.digests.get(name) or digest_of(self.directory / name)
-            file = Location(self.findings, name)
+            digest = self.digests.get(name) or self.folder.digest(name)
+            file = self.folder.at(name)
             if isinstance(digest, str):
                 file.report("file", None, digest, f"a regular file, as in {MANIFEST}")
                 continue
@@ -117,14 +114,14 @@ class ManifestCheck:
                     break
         for name in self.digests.keys() - files.keys():
             expected = f"a file that {MANIFEST} lists"
-            Location(self.findings, name).report("listed", None, "a file", expected)
+            self.folder.at(name).report("listed", None, "a file", expected)
 
     def _check_step(self, location: Location, step: int, totals: StepTotals) -> None:
         steps = self.manifest.steps
         if str(step) not in steps:
             kind = MULTITURN if self.manifest.flavor == MULTITURN_FLAVOR else PACKED
             expected = f"steps 0 to {len(steps) - 1}, as in {MANIFEST}"
-            file = Location(self.findings, step_file(kind, step))
+            file = self.folder.at(step_file(kind, step))
             file.report("listed", None, f"step {step}", expected)
             return
         at = location.within(f"steps.{step}")
@@ -167,15 +164,13 @@ class ManifestCheck:
         if log not in files or not _FORMAL_NAME.fullmatch(log):
             location.report("formal log", "formal_log", shown(log), "a log among the files")
         else:
-            _check_formal_log(self.directory, log, launch.groups, self.findings)
+            _check_formal_log(self.folder, log, launch.groups)
 
 
-def check_suite(
-    directory: Path, name: str, present: Mapping[int, str], findings: Findings
-) -> SuiteConfig | None:
+def check_suite(folder: Folder, name: str, present: Mapping[int, str]) -> SuiteConfig | None:
     """Check a suite config against the step files that are ``present``, name by step."""
-    value = read_json(directory, name, findings)
-    location = Location(findings, name)
+    value = folder.read_json(name)
+    location = folder.at(name)
     config = None if value is None else location.convert(value, SuiteConfig)
     if config is None:
         return None
@@ -205,9 +200,9 @@ def _check_filter_steps(location: Location, groups: str, steps: object) -> None:
         location.report("filter steps", "env.WORKLOAD_STEPS", shown(steps), expected)
 
 
-def _check_formal_log(directory: Path, name: str, groups: int, findings: Findings) -> None:
+def _check_formal_log(folder: Folder, name: str, groups: int) -> None:
     """Check that every line gives its times to PolyTrace, one line per benchmark group."""
-    data = read_small(directory, name, findings)
+    data = folder.read(name)
     if data is None:
         return
     lines = data.decode("utf-8", errors="replace").splitlines()
@@ -215,10 +210,10 @@ def _check_formal_log(directory: Path, name: str, groups: int, findings: Finding
         times = [key for key in console_metrics(line) if key.startswith("timing_s/")]
         if not times or len(times) != line.count("timing_s/"):
             expected = "step:N - timing_s/STAGE:SECONDS in plain decimals"
-            Location(findings, name, number).report("parse", None, shown(line), expected)
+            Location(folder.findings, name, number).report("parse", None, shown(line), expected)
     if len(lines) != groups:
         expected = f"{groups}, one per benchmark group: they are paired by position"
-        Location(findings, name).report("lines", None, f"{len(lines)} lines", expected)
+        folder.at(name).report("lines", None, f"{len(lines)} lines", expected)
 
 
 def console_metrics(line: str) -> dict[str, float]:

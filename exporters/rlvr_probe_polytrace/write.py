@@ -11,28 +11,26 @@ from msgspec import Struct, to_builtins
 
 from rlvr_probe.exporter import Written
 from rlvr_probe.model.workload import Workload
-from rlvr_probe_polytrace.extension import Extender
 from rlvr_probe_polytrace.files import (
     ENV,
     FILTER,
     FORMAL_LOG,
     MANIFEST,
     MULTITURN,
-    MULTITURN_FLAVOR,
     PACKED,
     REWARDS,
     SUITE,
     of_group,
     step_file,
 )
-from rlvr_probe_polytrace.filtering import filter_records
-from rlvr_probe_polytrace.formal import formal_lines
+from rlvr_probe_polytrace.filter_indices import filter_records
 from rlvr_probe_polytrace.manifest import manifest_text
 from rlvr_probe_polytrace.placement import Placement, PlannedBatch
 from rlvr_probe_polytrace.plan import Plan, make_plan
 from rlvr_probe_polytrace.records import FileEntry, PackedRecord, RewardRecord, Share, Totals
-from rlvr_probe_polytrace.replay import Launch, env_text, make_launches, suite_text
-from rlvr_probe_polytrace.write_turns import NotKnown, multiturn_records
+from rlvr_probe_polytrace.replay import Launch, env_text, formal_lines, make_launches, suite_text
+from rlvr_probe_polytrace.turns import NotKnown, multiturn_records
+from rlvr_probe_polytrace.x_rlvr import Extender
 
 __all__ = ["write_workload"]
 
@@ -60,11 +58,11 @@ def write_workload(
         files[name] = _write_lines(directory / name, lines)
 
     for number in range(len(plan.batches)):
-        for name, records in _step_records(workload, plan, number, totals, unknown):
+        for name, records in _step_records(plan, number, totals, unknown):
             write(name, _jsonl(records))
     if plan.filter is not None:
         write(FILTER, _jsonl(filter_records(plan.batches, plan.filter, workload.group_size)))
-    launches = make_launches(workload, plan)
+    launches = make_launches(plan)
     notes = list(plan.notes)
     if launches is None:
         notes.append("no suite config: no iteration has batches of one size")
@@ -75,10 +73,7 @@ def write_workload(
                 write(of_group(name, launch.group), text)
         if not all(launch.timed for launch in launches.launches):
             notes.append("no formal log: the stage times of some iterations are unknown")
-    manifest = manifest_text(
-        workload, plan, launches, totals, unknown, files, keep_names=keep_names
-    )
-    _write_lines(directory / MANIFEST, [manifest])
+    _write_lines(directory / MANIFEST, [manifest_text(plan, launches, totals, unknown, files)])
     return Written(
         steps=totals.batches,
         groups=totals.groups,
@@ -89,46 +84,40 @@ def write_workload(
 
 
 def _step_records(
-    workload: Workload, plan: Plan, number: int, totals: Totals, unknown: NotKnown
+    plan: Plan, number: int, totals: Totals, unknown: NotKnown
 ) -> Iterator[tuple[str, Iterator[Struct]]]:
     """Name and records of every file of one step; they are to be taken before the next name."""
     planned = plan.batches[number]
     shares: dict[int, Share] = {}
-    if plan.flavor == MULTITURN_FLAVOR:
-        yield (
-            step_file(MULTITURN, number),
-            multiturn_records(
-                planned, plan.placement, plan.labels, plan.tools, plan.caps, shares, unknown
-            ),
-        )
+    if plan.surveyed.packed:
+        yield step_file(PACKED, number), _packed_records(planned, plan, shares)
     else:
-        records = _packed_records(planned, plan.placement, plan.labels, shares)
-        yield step_file(PACKED, number), records
+        records = multiturn_records(
+            planned, plan.placement, plan.labels, plan.tools, plan.caps, shares, unknown
+        )
+        yield step_file(MULTITURN, number), records
     if plan.reward_s is not None:
         times = plan.reward_s[number]
         yield step_file(REWARDS, number), _reward_records(planned, plan.placement, shares, times)
     for share in shares.values():
         totals.groups += share.prompts
         totals.trajectories += share.samples
-        totals.prompt_tokens += share.prompt_tokens * workload.group_size
+        totals.prompt_tokens += share.prompt_tokens * plan.workload.group_size
         totals.response_tokens += share.response_tokens
 
 
 def _packed_records(
-    planned: PlannedBatch,
-    placement: Placement,
-    labels: Mapping[int, str],
-    shares: dict[int, Share],
+    planned: PlannedBatch, plan: Plan, shares: dict[int, Share]
 ) -> Iterator[PackedRecord]:
     """One record per prompt in the order of PolyTrace's sort, which is the written order.
 
     Args:
         planned: Read lazily.
-        placement: Where its groups go.
-        labels: Name of each reward function by position.
+        plan: Where its groups go, and the names of reward functions.
         shares: Filled while the records are taken: by data-parallel rank.
     """
-    extender = Extender(planned.batch, placement.tp, labels)
+    placement = plan.placement
+    extender = Extender(planned.batch, placement.tp, plan.labels)
     for group in planned.groups():
         head = group.trajectories[0]
         responses = [sample.response_tokens for sample in group.trajectories]

@@ -21,7 +21,7 @@ from rlvr_probe import cli
 from rlvr_probe.cli import characterize, exporters
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
-from rlvr_probe.exporter.placing import placed, placed_file
+from rlvr_probe.exporter.atomic_output import placed, placed_file
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.workload import Workload
 from rlvr_probe.plugins import EXPORTERS

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.exporter.sampling import FAILED, Candidate, lengths_in, shards_of
+from rlvr_probe.exporter.timed_trajectories import FAILED, Candidate, lengths_in, shards_of
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.context import Context, Limits
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rlvr_probe.exporter.sampling import Candidate
+from rlvr_probe.exporter.timed_trajectories import Candidate
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Span, Step
 from rlvr_probe_otlp.planning.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rlvr_probe.exporter.sampling import FAILED, Candidate
+from rlvr_probe.exporter.timed_trajectories import FAILED, Candidate
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step

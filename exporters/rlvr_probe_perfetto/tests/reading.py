@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_probe_perfetto.drawing import Limits, draw
 from rlvr_probe_perfetto.scope import Scope
-from rlvr_probe_perfetto.timeline import NAMED
+from rlvr_probe_perfetto.trace_events import NAMED
 
 from rlvr_probe import cli
 from rlvr_probe.model.trace import Trace

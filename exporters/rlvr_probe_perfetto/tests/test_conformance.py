@@ -13,8 +13,8 @@ from rlvr_probe_perfetto.slices import Slice
 from rlvr_probe_perfetto.tests.processor import processor
 from rlvr_probe_perfetto.tests.reading import Timeline
 from rlvr_probe_perfetto.tests.recordings import MADE, read
-from rlvr_probe_perfetto.timeline import NAMED
-from rlvr_probe_perfetto.timeline import Timeline as Writer
+from rlvr_probe_perfetto.trace_events import NAMED
+from rlvr_probe_perfetto.trace_events import Timeline as Writer
 
 pytestmark = pytest.mark.conformance
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlvr_probe_perfetto.lanes import Lanes
-from rlvr_probe_perfetto.order import in_order
-from rlvr_probe_perfetto.slices import Slice
+from rlvr_probe_perfetto.slices import Slice, in_order
+from rlvr_probe_perfetto.trace_events import Lanes
 
 TIMES = st.tuples(st.integers(0, 60), st.integers(0, 30))
 

@@ -137,5 +137,5 @@ def _turns(book: Book) -> tuple[Turn, ...]:
 
 
 def _runs(book: Book) -> list[int]:
-    """In and out of the loss in turn; the mask of a book begins in it."""
+    """In and out of the loss in turn; the mask of a book starts in it."""
     return [run for _, run in book.mask]

@@ -172,7 +172,7 @@ def test_a_verification_within_a_rollout_of_unknown_turns_makes_reward_time_unkn
     made = workload([generated_until(served(0, [0, 0, 1, 1], calls=calls), [0] * 15)])
     directory = write(made, tmp_path / "w")
     assert not list(directory.glob("reward_timings*"))
-    assert any("cannot be told from their rollout" in note for note in manifest(directory)["notes"])
+    assert any("is inseparable from their rollout" in note for note in manifest(directory)["notes"])
 
 
 def test_a_sample_that_nobody_verified_makes_reward_time_unknown(tmp_path: Path) -> None:

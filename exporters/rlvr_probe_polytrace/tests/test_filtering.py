@@ -101,7 +101,7 @@ def test_a_filter_of_which_nothing_is_known_is_not_said_to_have_passed_all(tmp_p
     made = untold(filtered((1, None, None), (2, None, None)), 0, 1)
     directory = write(made, tmp_path / "w")
     assert not (directory / "dapo_filter_indices.jsonl").exists()
-    assert any("told of no selection" in note for note in manifest(directory)["notes"])
+    assert any("reported no selection" in note for note in manifest(directory)["notes"])
     # A replay trains on all of them, and takes another time for it.
     timers = [console_metrics(line) for line in (directory / "formal.log").read_text().splitlines()]
     assert [set(one or ()) for one in timers] == [

@@ -14,8 +14,7 @@ from rlvr_probe_polytrace import PolyTraceExporter
 from rlvr_probe_polytrace.placement import Placement, PlannedBatch, ReplayCaps
 from rlvr_probe_polytrace.tests.agents import Book, agents
 from rlvr_probe_polytrace.tests.workloads import lines, manifest, packed, simple, suite, write
-from rlvr_probe_polytrace.turns import LossMask
-from rlvr_probe_polytrace.write_turns import NotKnown, multiturn_records
+from rlvr_probe_polytrace.turns import LossMask, NotKnown, multiturn_records
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import BatchShard, Group, ToolCall, Trajectory, Turn

@@ -71,7 +71,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
-    from rlvr_probe.exporter.placing import check_file, placed, placed_file
+    from rlvr_probe.exporter.atomic_output import check_file, placed, placed_file
     from rlvr_probe.report.render import draw
 
     require("duckdb", "characterize")

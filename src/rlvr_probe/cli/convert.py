@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.exporters import find_exporter
     from rlvr_probe.cli.recordings import ReadingProgress, choose_run
-    from rlvr_probe.exporter.placing import check_free, placed
+    from rlvr_probe.exporter.atomic_output import check_free, placed
     from rlvr_probe.recording import read_run
     from rlvr_probe.workload import build_workload
 

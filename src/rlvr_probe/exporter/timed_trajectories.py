@@ -1,4 +1,4 @@
-"""Trajectories with times of their own, of which an exporter draws some: slow, failed, sampled."""
+"""Trajectories with times of their own: their start and end, and whether a tool failed."""
 
 from __future__ import annotations
 

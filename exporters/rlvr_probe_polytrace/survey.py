@@ -1,4 +1,4 @@
-"""Which flavour a workload has, and which of its batches and groups that flavour can say."""
+"""Surveys a workload: its flavour, and which batches and groups that flavour can express."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Survey:
         bad: First flaw of each batch that cannot be written, by index.
         flaws: Trajectories by flaw.
         skipped: Groups that are not written, by index of the batch.
-        ragged: These, for the list of what is left out.
+        ragged: The same groups, as entries of the omitted ones.
         cut: Batches of which groups are not written that were trained on, by index.
         longest: Longest response, and longest turn where turns are written, tokens.
         context: Context that the longest turn needs, tokens.
@@ -67,6 +67,11 @@ class Survey:
         if self.several or self.foreign:
             return "whole responses, with what tools and users added to them"
         return "what the model generated"
+
+    def reject(self, batch: WorkloadBatch, flaw: str, rows: int = 1) -> None:
+        """Count a flaw of some trajectories, for which their batch cannot be written."""
+        self.bad.setdefault(batch.index, flaw)
+        self.flaws[flaw] += rows
 
     def notes(self, workload: Workload) -> Iterator[str]:
         """What a user should know of it."""
@@ -129,24 +134,21 @@ def _count(result: Survey, shard: BatchShard) -> None:
 def _find_ragged(result: Survey, batch: WorkloadBatch) -> None:
     """Groups of another size, which are not written: a flaw if there is no other."""
     inner = batch.batch
-    if all(shard.groups is None for shard in inner.shards):
+    if not _ragged(inner):
         return
     sizes = Counter[int]()
     for shard in inner.shards:
         sizes.update(groups_of(batch, shard))
     odd = {group: size for group, size in sizes.items() if size != inner.group_size}
-    if not odd:
-        return
-    if len(odd) == len(sizes):
-        result.bad.setdefault(batch.index, "ragged_group")
-        result.flaws["ragged_group"] += sum(odd.values())
-        return
-    if inner.used is None or inner.used & odd.keys():
-        result.cut.add(batch.index)
-    result.skipped[batch.index] = frozenset(odd)
-    result.ragged.append(
-        LeftOut("samples", "ragged_group", None, batch.session, inner.step, sum(odd.values()))
-    )
+    if odd and len(odd) == len(sizes):
+        result.reject(batch, "ragged_group", sum(odd.values()))
+    elif odd:
+        if inner.used is None or inner.used & odd.keys():
+            result.cut.add(batch.index)
+        result.skipped[batch.index] = frozenset(odd)
+        result.ragged.append(
+            LeftOut("samples", "ragged_group", None, batch.session, inner.step, sum(odd.values()))
+        )
 
 
 def _find_unselected(result: Survey, batches: Sequence[WorkloadBatch]) -> None:
@@ -154,8 +156,7 @@ def _find_unselected(result: Survey, batches: Sequence[WorkloadBatch]) -> None:
     unselected = [batch for batch in batches if batch.batch.unselected]
     if len(unselected) < len(batches):
         for batch in unselected:
-            result.bad.setdefault(batch.index, "no_selection")
-            result.flaws["no_selection"] += batch.batch.rows
+            result.reject(batch, "no_selection", batch.batch.rows)
 
 
 def _look_at_lengths(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> None:
@@ -165,8 +166,7 @@ def _look_at_lengths(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> No
             continue
         result.longest = max(result.longest, *lengths)
         if 0 in lengths:
-            result.bad.setdefault(batch.index, "empty_response")
-            result.flaws["empty_response"] += sum(length == 0 for length in lengths)
+            result.reject(batch, "empty_response", sum(length == 0 for length in lengths))
         if shard.loss_runs is not None or not (lossy or shard.turns):
             # A loss mask that keeps everything says that there was nothing but one generation.
             continue
@@ -183,8 +183,7 @@ def _look_at_turns(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> None
         for sample in group.trajectories:
             flaw = flaw_of(sample, lossy=lossy) if sample.response_tokens else "empty_response"
             if flaw is not None:
-                result.bad.setdefault(batch.index, flaw)
-                result.flaws[flaw] += 1
+                result.reject(batch, flaw)
                 continue
             result.longest = max(result.longest, sample.response_tokens)
             result.context = max(result.context, sample.prompt_tokens + sample.response_tokens)
@@ -199,14 +198,14 @@ def _look_at_turns(result: Survey, batch: WorkloadBatch, *, lossy: bool) -> None
 def drop(
     workload: Workload, result: Survey
 ) -> tuple[list[tuple[int, WorkloadBatch]], tuple[Iteration, ...], tuple[LeftOut, ...]]:
-    """Leave out whole iterations with a batch that cannot be written, and number the rest from 0.
+    """Omit whole iterations with a batch that cannot be written, and number the rest from 0.
 
     PolyTrace replays a response of 0 tokens as 1, and half a trajectory as a whole one. Writing
     that would be untrue, dropping the group would change the batch size, and refusing would lose a
     long run to one aborted request.
 
     Returns:
-        Batches with the index they had, their iterations, and what was left out.
+        Batches with the index they had, their iterations, and what was omitted.
     """
     gone = dict(result.bad)
     for iteration in workload.iterations:

@@ -1,12 +1,12 @@
-"""Reward time of each data-parallel rank, and the records of ``reward_timings_step_N.jsonl``."""
+"""Reward time of each data-parallel rank, and by how much it delays the rollout."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from rlvr_probe.model.batch import BatchShard, RewardCall
-from rlvr_probe_polytrace.extension import seconds
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
@@ -14,12 +14,9 @@ from rlvr_probe_polytrace.placement import (
     engine_of,
     groups_of,
 )
+from rlvr_probe_polytrace.x_rlvr import seconds
 
 __all__ = ["lag_seconds", "reward_seconds"]
-
-
-_Book = dict[int, dict[int | None, list[RewardCall]]]
-"""Calls by data-parallel rank and process."""
 
 
 def reward_seconds(
@@ -36,56 +33,50 @@ def reward_seconds(
 
     Args:
         planned: The batch.
-        layout: Where its groups began.
+        layout: Where its groups started.
         placement: Data-parallel ranks.
         lag: Count only what lies behind the rollout of the process.
     """
     dp_of_group = _placed(layout, placement)
-    calls: _Book = {}
-    verified: _Book = {}
+    # Of each data-parallel rank: by process, and whether they verified a placed trajectory.
+    calls = defaultdict[int, dict[tuple[int | None, bool], list[RewardCall]]](dict)
     generated: dict[int, int] = {}
     for shard in planned.batch.batch.shards:
         groups = list(groups_of(planned.batch, shard))
         own = _ranks_of(planned, shard, groups, dp_of_group, placement)
-        whole, single = _split(shard)
         if lag and shard.end_ns is None:
             return None
-        begin_ns = shard.end_ns if lag else None
-        if any(call.row is None for call in single) and len(own) > 1:
+        from_ns = shard.end_ns if lag else None
+        shard_calls = [(call, _of_one_row(shard, call)) for call in shard.calls]
+        if len(own) > 1 and any(alone and call.row is None for call, alone in shard_calls):
             return None
-        rows = {call.row for call in single if call.row is not None}
-        if rows and not whole:
+        rows = {call.row for call in shard.calls if call.row is not None}
+        if rows and all(alone for _, alone in shard_calls):
             wanted = {row for row, group in enumerate(groups) if group in dp_of_group}
             if not wanted <= rows:
                 return None
-        for call in whole:
-            for dp_rank in own:
-                _book(calls, dp_rank, call.process, call, begin_ns)
-        for call in single:
-            process = call.process if call.process == shard.process else None
-            if call.row is None:
-                for dp_rank in own:
-                    _book(calls, dp_rank, process, call, begin_ns)
-                continue
-            placed = dp_of_group.get(groups[call.row])
-            if placed is None:
-                continue
-            end_ns = _generated_ns(shard, call)
-            if end_ns is None:
-                return None
-            generated[placed] = max(end_ns, generated.get(placed, end_ns))
-            _book(verified, placed, process, call, begin_ns)
-    if calls.keys() | verified.keys() != set(range(placement.dp_size)):
+        for call, alone in shard_calls:
+            ranks, elsewhere = own, alone and call.process != shard.process
+            if call.row is not None:
+                placed = dp_of_group.get(groups[call.row])
+                if placed is None:
+                    continue
+                end_ns = _generated_ns(shard, call)
+                if end_ns is None:
+                    return None
+                generated[placed] = max(end_ns, generated.get(placed, end_ns))
+                ranks = {placed}
+            key = (None if elsewhere else call.process), call.row is not None
+            for dp_rank in ranks:
+                noted = calls[dp_rank].setdefault(key, [])
+                noted += [call] if from_ns is None else _after(from_ns, [call])
+    if calls.keys() != set(range(placement.dp_size)):
         return None
     return {
         dp_rank: seconds(
             max(
-                *map(_busy_ns, calls.get(dp_rank, {}).values()),
-                *(
-                    _busy_ns(_after(generated[dp_rank], members))
-                    for members in verified.get(dp_rank, {}).values()
-                ),
-                0,
+                _busy_ns(_after(generated[dp_rank], members) if verified else members)
+                for (_, verified), members in calls[dp_rank].items()
             )
         )
         for dp_rank in range(placement.dp_size)
@@ -135,14 +126,6 @@ def _ranks_of(
     return {dp_of_group[group] for group in groups if group in dp_of_group}
 
 
-def _book(
-    books: _Book, dp_rank: int, process: int | None, call: RewardCall, begin_ns: int | None
-) -> None:
-    """Note a call, or what of it lies after a time."""
-    calls = books.setdefault(dp_rank, {}).setdefault(process, [])
-    calls += [call] if begin_ns is None else _after(begin_ns, [call])
-
-
 def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:
     """When the trajectory that ``call`` verified was generated, or all of its shard; None: unknown.
 
@@ -154,20 +137,16 @@ def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:
     return shard.end_ns if shard.end_ns is not None and shard.end_ns <= call.start_ns else None
 
 
-def _after(begin_ns: int, calls: Iterable[RewardCall]) -> Iterator[RewardCall]:
+def _after(from_ns: int, calls: Iterable[RewardCall]) -> Iterator[RewardCall]:
     """What of ``calls`` lies after a time."""
     for call in calls:
-        if call.end_ns > begin_ns:
-            yield replace(call, start_ns=max(call.start_ns, begin_ns))
+        if call.end_ns > from_ns:
+            yield replace(call, start_ns=max(call.start_ns, from_ns))
 
 
-def _split(shard: BatchShard) -> tuple[list[RewardCall], list[RewardCall]]:
-    """Calls of all rows of a shard, and those of one row."""
-    whole, single = list[RewardCall](), list[RewardCall]()
-    for call in shard.calls:
-        elsewhere = call.process != shard.process and call.samples == 1
-        (whole if call.row is None and not elsewhere else single).append(call)
-    return whole, single
+def _of_one_row(shard: BatchShard, call: RewardCall) -> bool:
+    """Whether a call is of one row of its shard, and not of all."""
+    return call.row is not None or (call.process != shard.process and call.samples == 1)
 
 
 def _busy_ns(calls: Iterable[RewardCall]) -> int:

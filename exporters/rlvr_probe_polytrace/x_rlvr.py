@@ -1,4 +1,4 @@
-"""``x_rlvr``: what PolyTrace has no word for, and ignores. Only what is known is in it."""
+"""Makes ``x_rlvr``: known values that PolyTrace has no key for, and ignores."""
 
 from __future__ import annotations
 
@@ -44,17 +44,14 @@ class Extender:
         """Of the samples of one prompt: lists with one entry per sample."""
         samples = group.trajectories
         policies = [sample.policy_version for sample in samples]
+        rows = [self._of_sample(sample) for sample in samples]
+        columns: dict[str, Any] = {key: _known(row[key] for row in rows) for key in rows[0]}
         return Extension(
             policy_version=policies[0] if len(set(policies)) == 1 else _known(policies),
-            policy_version_min=_known(_bound(sample, 0) for sample in samples),
-            policy_version_max=_known(_bound(sample, 1) for sample in samples),
-            engine_id=_known(self.engine(sample) for sample in samples),
             rank=_known(self._rank(sample) for sample in samples),
-            start_s=_known(self._since(sample, sample.start_ns) for sample in samples),
-            end_s=_known(self._since(sample, _end_ns(sample)) for sample in samples),
             finish_reason=_known(_finish_reason(sample) for sample in samples),
-            cached_tokens=_known(_cached_tokens(sample) for sample in samples),
             loss_tokens=_loss_tokens(samples),
+            **columns,
             **self._of_group(group, samples, list),
         )
 
@@ -73,12 +70,6 @@ class Extender:
         calls = sample.tool_calls
         return TrajectoryExtension(
             policy_version=sample.policy_version,
-            policy_version_min=_bound(sample, 0),
-            policy_version_max=_bound(sample, 1),
-            engine_id=self.engine(sample),
-            start_s=self._since(sample, sample.start_ns),
-            end_s=self._since(sample, _end_ns(sample)),
-            cached_tokens=_cached_tokens(sample),
             turn_start_s=_known(self._since(sample, turn.start_ns) for turn in sample.turns),
             tool_start_s=_known(self._since(sample, call.start_ns) for call in calls),
             tool_status=_known(call.status for call in calls),
@@ -86,8 +77,26 @@ class Extender:
             rollout_offset=position,
             dp_rank=dp_rank,
             rank=dp_rank * self._tp,
+            **self._of_sample(sample),
             **self._of_group(group, [sample], lambda column: column[0]),
         )
+
+    def _of_sample(self, sample: Trajectory) -> dict[str, Any]:
+        """Policy, engine, times and cache of one sample; unknown ones are None."""
+        oldest, newest = sample.policy_versions or (None, None)
+        # Without recorded turns the end is unknown: the batch may end later.
+        end_ns = sample.turns[-1].end_ns if sample.turns else None
+        # Prompt tokens found in the prefix cache over all turns, if known for each.
+        cached = [turn.cached_tokens for turn in sample.turns]
+        known = [count for count in cached if count is not None]
+        return {
+            "policy_version_min": oldest,
+            "policy_version_max": newest,
+            "engine_id": self.engine(sample),
+            "start_s": self._since(sample, sample.start_ns),
+            "end_s": self._since(sample, end_ns),
+            "cached_tokens": sum(known) if known and len(known) == len(cached) else None,
+        }
 
     def _of_group(
         self, group: Group, samples: Sequence[Trajectory], shape: Callable[[list[Any]], object]
@@ -131,7 +140,7 @@ class Extender:
         return self._ranks[sample.process]
 
     def _since(self, sample: Trajectory, at_ns: int | None) -> float | None:
-        """``at_ns`` in s since the first rollout of the batch on the same machine began."""
+        """``at_ns`` in s since the first rollout of the batch on the same machine started."""
         origin_ns = self._batch.origin_ns.get(sample.process)
         return None if at_ns is None or origin_ns is None else seconds(at_ns - origin_ns)
 
@@ -140,22 +149,6 @@ def _known(values: Iterable[_T | None]) -> list[_T | None] | None:
     """``values`` as a list, or None if none of them is known."""
     listed = list(values)
     return None if all(value is None for value in listed) else listed
-
-
-def _bound(sample: Trajectory, index: int) -> int | None:
-    return None if sample.policy_versions is None else sample.policy_versions[index]
-
-
-def _end_ns(sample: Trajectory) -> int | None:
-    """End of the last turn; None where turns were not recorded, for the batch's end is not it."""
-    return sample.turns[-1].end_ns if sample.turns else None
-
-
-def _cached_tokens(sample: Trajectory) -> int | None:
-    """Prompt tokens found in the prefix cache over all turns; None unless known for each."""
-    counts = [turn.cached_tokens for turn in sample.turns]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _finish_reason(sample: Trajectory) -> str | None:

@@ -18,9 +18,9 @@ class Filter:
 
     Attributes:
         target: Prompts that a trainer step trains on.
-        kept: Whether the prompts that passed can be said. PolyTrace takes the first of them for
-            the used ones; if the trainer took others, the used ones stand for the kept ones, so
-            that a replay trains on the right ones.
+        kept: Whether the kept prompts are those that passed. PolyTrace takes the first of them
+            for the used ones; if the trainer took others, the used ones stand for the kept ones,
+            so that a replay trains on the right ones.
     """
 
     target: int
@@ -35,12 +35,12 @@ class _Chosen:
 
 
 def make_filter(batches: Sequence[PlannedBatch]) -> tuple[Filter | None, str | None]:
-    """The filter, if the trainer had one that the format can say, and what is to be noted."""
+    """The filter, if the trainer had one that the format can express, and a note."""
     if any(batch.batch.batch.unselected for batch in batches):
         return None, (
-            "no filter indices: the trainer is to filter prompts and told of no selection, so that "
-            "it is not known which were trained on; a replay trains on all of them, and the formal "
-            "log has no stage behind the filter"
+            "no filter indices: the trainer is to filter prompts and reported no selection, so the "
+            "prompts trained on are unknown; a replay trains on all of them, and the formal log "
+            "has no stage behind the filter"
         )
     if all(batch.batch.batch.kept is batch.batch.batch.used is None for batch in batches):
         return None, None
