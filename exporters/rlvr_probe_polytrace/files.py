@@ -197,6 +197,18 @@ class Folder:
             f"{step_file(PACKED, 0)} or {step_file(MULTITURN, 0)}; give the folder of one run"
         )
 
+    def raise_first(self) -> None:
+        """Raise the first problem, if there is any other than warnings.
+
+        Raises:
+            ValidationError: There is.
+        """
+        problems = [problem for problem in self.findings.problems() if not problem.warning]
+        if problems:
+            errors = self.findings.errors
+            more = f"; {errors - 1} more" if errors > 1 else ""
+            raise ValidationError(f"{self.path}: {problems[0]}{more}: rlvr-probe validate names all")
+
     def at(self, name: str) -> Location:
         """The location of a file as a whole."""
         return Location(self.findings, name)

@@ -51,17 +51,8 @@ def read_workload(directory: Path) -> ReadWorkload:
             batches.append(read_packed(reading, step, name, folder.steps[REWARDS].get(step)))
         else:
             batches.append(read_multiturn(reading, step, name))
-        _raise(folder)
+        folder.raise_first()
     return _workload(directory.resolve().name, kind, batches, reading)
-
-
-def _raise(folder: Folder) -> None:
-    """Raise the first problem, if there is any other than warnings."""
-    problems = [problem for problem in folder.findings.problems() if not problem.warning]
-    if problems:
-        errors = folder.findings.errors
-        more = f"; {errors - 1} more" if errors > 1 else ""
-        raise ValidationError(f"{folder.path}: {problems[0]}{more}: rlvr-probe validate names all")
 
 
 def _reading(folder: Folder, manifest: Manifest | None) -> Reading:

@@ -96,6 +96,7 @@ def read_packed(reading: Reading, step: int, name: str, rewards: str | None) -> 
         if record.x_rlvr is not UNSET:
             check_extension(location.within("x_rlvr"), record.x_rlvr, len(record.output))
         records.append(record)
+    reading.folder.raise_first()  # columns of unequal length make no batch
     # As PolyTrace's readers do, whose order the filter's indices count in.
     records.sort(key=lambda record: (record.dp_rank, record.rank, record.local_index))
     size = max((len(record.output) for record in records), default=1)
@@ -212,6 +213,7 @@ def read_multiturn(reading: Reading, step: int, name: str) -> ReadBatch:
         check_trajectory_extension(location, record)
         reading.caps.add(record.max_response_len)
         records.append(record)
+    reading.folder.raise_first()
     records.sort(key=lambda record: (record.prompt_group_id, record.sample_id))
     sizes = Counter(record.prompt_group_id for record in records)
     numbers = {group: number for number, group in enumerate(sorted(sizes))}

@@ -261,3 +261,22 @@ def test_an_extension_of_another_type_is_named(
     dump(file, records)
     with pytest.raises(ValidationError, match=rf"multiturn_workload_step_0\.jsonl:3: {path}"):
         read(directory)
+
+
+@pytest.mark.parametrize(
+    ("extension", "path"),
+    [
+        ({"policy_version_min": [1], "policy_version_max": [1, 1]}, r"x_rlvr\.policy_version_min"),
+        ({"engine_id": [0]}, r"x_rlvr\.engine_id"),
+    ],
+)
+def test_a_column_of_another_length_is_named(
+    extension: dict[str, object], path: str, tmp_path: Path
+) -> None:
+    directory = make_up("rllm", tmp_path / "w")
+    file = directory / "packed_lengths_step_0.jsonl"
+    records = lines(file)
+    records[0]["x_rlvr"] = {"v": 1, **extension}
+    dump(file, records)
+    with pytest.raises(ValidationError, match=path):
+        read(directory)
