@@ -207,7 +207,9 @@ class Folder:
         if problems:
             errors = self.findings.errors
             more = f"; {errors - 1} more" if errors > 1 else ""
-            raise ValidationError(f"{self.path}: {problems[0]}{more}: rlvr-probe validate names all")
+            raise ValidationError(
+                f"{self.path}: {problems[0]}{more}: rlvr-probe validate names all"
+            )
 
     def at(self, name: str) -> Location:
         """The location of a file as a whole."""

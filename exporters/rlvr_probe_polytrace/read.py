@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr_probe.exceptions import ValidationError
 from rlvr_probe.model.workload import ReadBatch, ReadWorkload
 from rlvr_probe_polytrace.files import (
     FILTER,
