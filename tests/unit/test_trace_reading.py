@@ -268,7 +268,7 @@ def test_a_file_under_another_name_is_left_out_and_counted(tmp_path: Path, name:
     trace = read_run(tmp_path)
     assert (len(trace.processes), trajectories(trace)) == (1, 8)
     assert set(trace.lost) == {"foreign_rows"}
-    assert trace.notes == [f"{copy.name} holds the journal of another file: left out"]
+    assert trace.notes == [f"{copy.name} holds the journal of another file: skipped"]
 
 
 def test_a_segment_without_its_header_borrows_that_of_another(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_an_empty_journal_is_noted_and_not_a_process(tmp_path: Path) -> None:
     (tmp_path / schema.segment_name(key(9), 0)).touch()
     trace = read_run(tmp_path)
     assert (len(trace.processes), trace.lost) == (1, {})
-    assert trace.notes == ["1 process began to record and left nothing: not counted"]
+    assert trace.notes == ["1 process started to record and left nothing: not counted"]
 
 
 def test_files_that_are_not_ours_are_ignored_with_a_note(tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_without_duckdb_what_is_coarse_is_read_where_that_is_asked_for(
         read_run(tmp_path / "run")
     trace = read_run(tmp_path / "run", strict=False)
     assert [note for note in trace.notes if note not in whole.notes] == [
-        "turns, tool calls and verifications are left out: duckdb not installed;"
+        "turns, tool calls and verifications are omitted: duckdb not installed;"
         " pip install 'rlvr-probe[cli]'"
     ]
     assert (trace.lost, trace.totals) == (whole.lost, whole.totals)

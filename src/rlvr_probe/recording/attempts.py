@@ -36,7 +36,7 @@ class Launched(Protocol):
 
     @property
     def trained(self) -> bool:
-        """Whether it took part in a training."""
+        """Whether it took part in training."""
         ...
 
 
@@ -294,10 +294,10 @@ def _mark_concurrent(
 
 
 def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> None:
-    """Tell a resumed or repeated training from a second one that the same launch started.
+    """Give launches that continue or repeat the same training run the same lineage.
 
-    A new launch under the same run id continues the training, unless it starts from scratch after
-    its predecessor returned by itself: a script or a sweep of several trainings. Inside one launch
+    A new launch under the same run id continues it, unless it starts from scratch after its
+    predecessor returned by itself: a script or sweep that trains several times. Inside one launch
     a predecessor that closed in an orderly way is enough.
     """
     last: Launch | None = None

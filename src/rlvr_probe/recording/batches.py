@@ -39,7 +39,7 @@ class Beside:
     """What engines did beside the batches of an attempt's steps.
 
     Attributes:
-        calls: Calls that are no turn of a trajectory that is known.
+        calls: Calls that are not a turn of a known trajectory.
         untrained: Batches that were generated for a queue and never trained on.
     """
 
@@ -73,7 +73,7 @@ def join_batches(
         clock: Clock of the run.
         skipped: Gets the rows that could not be joined, by reason.
         beside: Gets what engines did beside these batches.
-        told: Gets what was told of batches, event by event.
+        told: Gets the recorded events of batches, one part each.
     """
     parts = dict[tuple[int, int, int, int, str], list[Part]]()
     for member in members:
@@ -114,7 +114,7 @@ def join_batches(
 
 def _batch(mode: str, step: int, ordinal: int, parts: list[Part], skipped: Counter[str]) -> Batch:
     parts.sort(key=lambda part: (part.row.offset, part.shard.process))
-    if any(part.row.grows for part in parts):  # one process tells it, piece by piece
+    if any(part.row.grows for part in parts):  # one process records it, piece by piece
         whole = max(part.row.total for part in parts)
         parts = [replace(part, row=structs.replace(part.row, total=whole)) for part in parts]
     shape = Counter((part.row.total, part.row.group_size) for part in parts).most_common(1)[0][0]
@@ -136,7 +136,7 @@ def _batch(mode: str, step: int, ordinal: int, parts: list[Part], skipped: Count
 
 
 def _parts(attempt: int, member: Member, clock: RunClock, skipped: Counter[str]) -> list[Part]:
-    """What one process told of batches, with their rollout, reward calls and rewards."""
+    """What one process recorded of batches, with their rollout, reward calls and rewards."""
     journal, recorded = member.recorded.journal, member.recorded
     by_batch = dict[int, list[BatchShard]]()
     around = {span.id: clock.at(recorded, span.start_ns) for span in journal.spans}

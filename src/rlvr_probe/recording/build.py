@@ -45,10 +45,10 @@ __all__ = ["Built", "build_trace"]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A trace without what is known of single trajectories, and how to get to that.
+    """A trace without its single trajectories, and how to get to those.
 
     Attributes:
-        parts: What was told of batches; their places are the numbers by which they are joined.
+        parts: Recorded events of batches; their places are the numbers by which they are joined.
         is_joined: The tables of the store were filled.
     """
 
@@ -213,7 +213,7 @@ def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
 def _supersede(
     attempts: list[Attempt], launches: list[Launch], processes: Sequence[Recorded]
 ) -> None:
-    """Mark the steps whose weights were thrown away because a later attempt began before them.
+    """Mark the steps whose weights were thrown away because a later attempt started before them.
 
     Also those it did not reach again: their policy no longer exists. An attempt that did no step
     throws nothing away.

@@ -2,8 +2,8 @@
 
 Wall clocks of two machines may be seconds apart. Ranks that did the same trainer step did it at
 overlapping times, and what a caller waited for was done while it waited: that bounds the error. An
-alignment outside that bound is moved to its edge, unless that were half as far as from one call to
-the next: a count that began anew would feign it.
+alignment outside that bound is moved to its edge, unless that is half as far as from one call to
+the next: a count that restarted looks the same.
 """
 
 from __future__ import annotations

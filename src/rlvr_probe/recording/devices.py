@@ -23,7 +23,7 @@ __all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice", "devices_of", "join_devi
 _NOTES: Final = 8
 
 _UUID_CHARACTERS: Final = 40
-"""``GPU-`` and 36 more; what is shorter is the beginning of one."""
+"""``GPU-`` and 36 more; what is shorter is a prefix of one."""
 
 _SHIFT_MAX: Final = 1 << 61
 
@@ -88,7 +88,7 @@ class ReadDevice:
         return found
 
     def period_ns(self, pace: Pace) -> int:
-        """Time between two readings of a pace, as it told last."""
+        """Time between two readings of a pace, as last recorded."""
         fast = PERIOD_NS["fast"] if self.facts.hz is None else round(1e9 / self.facts.hz)
         return fast if pace == "fast" else max(fast, PERIOD_NS[pace])
 
@@ -102,10 +102,10 @@ class ReadDevice:
 
 
 class DeviceRows:
-    """What one process told of devices.
+    """What one process recorded of devices.
 
     Attributes:
-        notes: Why something is not read that is no device.
+        notes: Why something other than a device is not read.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class DeviceRows:
         return bool(self._by_uuid)
 
     def devices(self) -> list[ReadDevice]:
-        """Every device, in the order in which they were told."""
+        """Every device, in recorded order."""
         return list(self._by_uuid.values())
 
     def event(self, name: str, time_ns: int, values: dict[str, Any]) -> None:
@@ -194,8 +194,8 @@ def _reasons(told: Sequence[str]) -> dict[str, str]:
 def join_devices(sidecars: Sequence[Recorded], clock: RunClock) -> list[DeviceSeries]:
     """What all sidecars read, one series per device, on the clock of the run.
 
-    Uses the rows up. Where two sidecars read a device at the same time, the one that began first
-    counts until its end.
+    Uses the rows up. Where two sidecars read a device at the same time, the one that started
+    first counts until its end.
     """
     by_uuid: dict[str, list[tuple[int, Recorded, ReadDevice]]] = {}
     for sidecar in sidecars:
@@ -245,10 +245,10 @@ def unread(sidecars: Sequence[Recorded]) -> list[str]:
 
 
 def devices_of(process: Recorded, series: Sequence[DeviceSeries]) -> tuple[str, ...] | None:
-    """Names of the devices that a process worked on; None if it is not known of all of them.
+    """Names of the devices that a process worked on; None unless all of them are known.
 
-    A beginning of a name is completed by what its node has, or else by what any has; a number is
-    that of a whole GPU in the order of the PCI bus.
+    A prefix of a name is completed from the devices of its node, else from those of any node; a
+    number is that of a whole GPU in the order of the PCI bus.
     """
     told = process.journal.used
     if told is None:

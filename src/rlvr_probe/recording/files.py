@@ -185,7 +185,7 @@ def _list(folder: Path) -> RunFiles:
                 files.strangers.append(path.name)
             continue
         status = _status(path)
-        # A named pipe would block whoever opens it.
+        # Opening a named pipe would block.
         if status is None or not stat.S_ISREG(status.st_mode):
             files.strangers.append(path.name)
         elif journal is not None:

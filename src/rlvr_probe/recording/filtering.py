@@ -33,12 +33,12 @@ def mark_selected(
     rows: Iterable[tuple[tuple[int, int, int], SelectedRow]],
     skipped: Counter[str],
 ) -> None:
-    """Set :attr:`Batch.kept` and :attr:`Batch.used` where the trainer told them.
+    """Set :attr:`Batch.kept` and :attr:`Batch.used` where the trainer recorded them.
 
-    A group that no list names was not kept, if there is a list of the kept ones of its batch and
-    none of those thrown away, and was not used, if there is a list of those. Otherwise it is
-    unknown, and so is all its batch: an event of the step may be missing, or is to come, if nothing
-    is told to be used yet and the batch came last.
+    A group that no list names was not kept, if its batch has a list of kept groups and none of
+    those thrown away, and was not used, if there is a list of those. Otherwise it is unknown, and
+    so is all its batch: an event of the step may be missing, or is to come, if no used group is
+    recorded yet and the batch came last.
 
     Args:
         batches: Training batches by session, life and step.
@@ -101,7 +101,7 @@ def mark_unselected(steps: Iterable[Step], sessions: Iterable[Session]) -> int:
 
     Args:
         steps: Of one attempt, after :func:`mark_selected`.
-        sessions: What its trainings are told to do.
+        sessions: The settings of its training runs.
     """
     filtering = {session.session for session in sessions if session.facts.get("filters") == 1}
     found = [

@@ -55,7 +55,7 @@ _SERVICE: Final[Mapping[str, Any]] = {
     "own": tuple[Time, Number],
     "end": tuple[Time],
 }
-"""What rows about the recording itself hold, by the text that begins them."""
+"""What rows about the recording itself hold, by their first text."""
 
 
 @dataclass(slots=True)
@@ -67,16 +67,16 @@ class Journal:
         taken: What a trainer took from one.
         selected: Which prompts a trainer kept.
         sifted: The same, of trajectories for a queue.
-        whole_calls: Engine calls that do not tell their trajectories apart.
+        whole_calls: Engine calls that do not tell apart their trajectories.
         applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
-        used: Devices that it told it works on.
-        role: What it is to its job; empty if it never told. ``actor`` is its id as one.
-        model_type: Architecture of the model that it trains for another process; empty if it did
-            not tell.
+        used: Devices that it works on, as it recorded them.
+        role: What it is to its job; empty if never recorded. ``actor`` is its id as one.
+        model_type: Architecture of the model that it trains for another process; empty if
+            unknown.
         given: Kind and number of each accelerator that its cluster gave it on its machine.
         started: Actors that it asked for: id to class.
-        left_ns: When it began to leave its job, which ended the others; 0 if it was not seen to.
+        left_ns: When it started to leave its job, which ended the others; 0 if not recorded.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
         unattributed_rewards: Of these, calls of reward functions that belong to no batch of the
@@ -86,8 +86,8 @@ class Journal:
         skipped: Rows this reader could not use, by reason.
         finished: Ids among the watched ones whose span has finished.
         ended: The journal was closed in an orderly way.
-        returned: A training returned by itself.
-        over_ns: When the last training that began returned by itself; 0 if it did not.
+        returned: One of its training runs returned by itself.
+        over_ns: When the last training run that started returned by itself; 0 if it did not.
         level_reason: Why the level is what it is, if it ever changed.
         muted: Places where nothing was read from some time on: place to reason.
         last_ns: Time of the last row; 0 if there was none.

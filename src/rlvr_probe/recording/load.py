@@ -37,7 +37,7 @@ class Recorded:
     """What one process left behind.
 
     Attributes:
-        trained: Whether it took part in a training; one that fills a queue for it did not.
+        trained: Whether it took part in training; one that fills a queue for it did not.
     """
 
     header: Header
@@ -47,7 +47,7 @@ class Recorded:
     trained: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note whether it trained, which the rows say that building a trace uses up."""
+        """Note whether it trained, by rows that building a trace uses up."""
         journal = self.journal
         self.trained = not journal.queued and bool(
             journal.sessions
@@ -57,7 +57,7 @@ class Recorded:
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it read the devices of its node, and is no part of the job."""
+        """Whether it read the devices of its node, and is not part of the job."""
         journal = self.journal
         return journal.role == names.SIDECAR or (bool(journal.devices) and not journal.spans)
 
@@ -118,7 +118,7 @@ def load(
             loaded.recorded.append(_process(headers[process][0], parts, table, machine, fine))
         elif any(part.size_b for part in parts):
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
-            loaded.notes.append(f"journal of process {process} has no readable header: left out")
+            loaded.notes.append(f"journal of process {process} has no readable header: skipped")
         done += sum(part.size_b for part in parts)
         if progress is not None:
             progress(done, total)
@@ -151,7 +151,7 @@ def _headers(files: RunFiles, loaded: Loaded) -> dict[str, list[Header]]:
                 headers[process].append(header)
             else:
                 loaded.skipped["foreign_rows"] += _count_lines(part)
-                loaded.notes.append(f"{part.path.name} holds the journal of another file: left out")
+                loaded.notes.append(f"{part.path.name} holds the journal of another file: skipped")
         if own:
             files.segments[process] = own
         else:
@@ -170,7 +170,7 @@ def _check_one_run(files: RunFiles, headers: dict[str, list[Header]], loaded: Lo
         )
     loaded.run = runs[0] if runs else files.folder.resolve().name
     if any(header.names > names.NAMES_VERSION for header in every):
-        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were left out")
+        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were skipped")
 
 
 def _count_silent(files: RunFiles, loaded: Loaded) -> None:
@@ -187,7 +187,7 @@ def _count_silent(files: RunFiles, loaded: Loaded) -> None:
             silent += 1
     if silent:
         count = "1 process" if silent == 1 else f"{silent} processes"
-        loaded.notes.append(f"{count} began to record and left nothing: not counted")
+        loaded.notes.append(f"{count} started to record and left nothing: not counted")
 
 
 def _note_age(files: RunFiles, loaded: Loaded, machine: Machine) -> None:
@@ -221,7 +221,7 @@ def _read_header(part: Segment) -> Header | None:
 
 
 def _header(data: bytes, name: str) -> Header | None:
-    """The header that begins a segment; None where it is unreadable or its sum does not fit."""
+    """The header at the start of a segment; None where it is unreadable or its sum does not fit."""
     first, *_ = lines = data.split(b"\n")
     header = parse_header(first, name)
     fits = len(lines) > 2 and lines[1] + b"\n" == schema.sum_row(1, zlib.crc32(first + b"\n"))
@@ -229,7 +229,7 @@ def _header(data: bytes, name: str) -> Header | None:
 
 
 def read_beginning(path: Path) -> tuple[Header | None, str]:
-    """Whose a journal is, and the role that its process had told of by the first 64 KiB.
+    """Whose a journal is, and the role that its process recorded in the first 64 KiB.
 
     Raises:
         OSError: It cannot be read.

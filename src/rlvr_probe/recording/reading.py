@@ -1,4 +1,4 @@
-"""Reads a run: its files, what they tell of single trajectories, and the trace of all of it."""
+"""Reads a run: its files, their rows of single trajectories, and the trace of all of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_run(
     """Everything recorded of the run in folder ``path``.
 
     Takes memory for the lengths and coarse spans of the run, not for its journals; turns and tool
-    calls add to it only where they tell of one trajectory. A run that is still going on is read as
+    calls add to it only where they belong to one trajectory. A run that still goes on is read as
     far as it has been written.
 
     Args:
@@ -34,8 +34,8 @@ def read_run(
         more: Other folders of the same run, where nodes kept a part of it each.
         progress: Called after each process with bytes read so far and bytes to read.
         machine: Where to look whether processes still run; this machine.
-        strict: Whether a library raises that is missing to join what tells of single trajectories;
-            else that is left out, and a note says so.
+        strict: Whether a missing library raises that joins rows of single trajectories; else these
+            are omitted, and a note says so.
 
     Raises:
         ProbeError: A library is missing.

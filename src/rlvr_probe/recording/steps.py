@@ -63,7 +63,7 @@ def build_steps(
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
         beside: Gets what engines did beside the batches of its steps.
-        told: Gets what was told of batches, event by event.
+        told: Gets the recorded events of batches, one part each.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -133,7 +133,7 @@ def build_steps(
     loose["rpcs"] += joined.unjoined
     for place, step in steps.items():
         step.rpcs.sort(key=lambda rpc: rpc.caller.start_ns)
-        # Outer spans first where two begin together.
+        # Outer spans first where two start together.
         step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         step.ranks_done = len(done.get(place, ()))
     return [steps[place] for place in sorted(steps)], user, unplaced, apart
@@ -175,9 +175,9 @@ def _begun(member: Member) -> list[tuple[_Place, bool]]:
 
 
 def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_Place]:
-    """Generations for the training that spans of a process tell of, and no lengths, by step.
+    """Generations that a process recorded spans of and no lengths, by step.
 
-    One that ended by an error gave no lengths. A process that never told any leaves it to others.
+    One that ended by an error gave no lengths. A process without any leaves them to others.
     """
     journal = member.recorded.journal
     told = {row.batch for row in journal.trajectories if row.batch}
@@ -225,7 +225,7 @@ def _places(member: Member) -> list[_Place | None]:
         found = around(span)
         if found is None:
             return None
-        # Its end: what a training does first may begin before it says that it begins.
+        # Its end: the first spans of a session may start before its row.
         return (found[0], life_at(member.recorded, found[0], span.end_ns), found[1])
 
     def around(span: SpanRow) -> tuple[int, int] | None:

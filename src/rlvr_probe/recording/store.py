@@ -126,7 +126,7 @@ class _File:
     """Rows of one table that are not loaded yet, most of them as columns in a file.
 
     Attributes:
-        rows: Those that are no columns yet.
+        rows: Those that are not columns yet.
         same: Names of the columns of which a line has one value.
         size_b: How much the columns take, bytes.
     """
@@ -265,7 +265,7 @@ class FineStore:
         if self._opened is None:
             if self._is_missing:
                 raise ProbeError(
-                    "this recording tells of single trajectories, which are joined with duckdb, not"
+                    "this recording holds single trajectories, which are joined with duckdb, not"
                     " installed here; install with pip install 'rlvr-probe[cli]'"
                 )
             from rlvr_probe.recording.tables.opened import connect_tables

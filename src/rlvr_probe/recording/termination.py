@@ -1,9 +1,9 @@
-"""Tells who was ended with its training from who died before it was over.
+"""Tells apart processes ended with their training run and those that died before it was over.
 
 Ray ends the processes of a job by killing them, so that a missing closing row says nothing of them.
-What a recording can prove is that one was still there when its training was over, or when the
-driver left the job: as after Ctrl-C, which takes the training with it. A process that nobody else
-is to end has closed its journal, or died.
+What a recording can prove is that one was still there when training was over, or when the driver
+left the job: as after Ctrl-C, which ends training too. A process that no other is to end has closed
+its journal, or died.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rlvr_probe.recording.load import Recorded
 __all__ = ["DRIVER", "is_taken", "settle"]
 
 DRIVER = "driver"
-"""Role of who begins a job, and is not ended by it."""
+"""Role of the process that starts a job, and is not ended by it."""
 
 _BEAT_NS = 2_000_000_000
 """How long before its end a process may have given its last sign of life, ns: 0.1 s, more on a busy
-machine. Counted for it only where the training returned, and so needed nobody any more."""
+machine. Allowed only where training returned, and so needed no process any more."""
 
 
 _TAKEN_NS = 30_000_000_000
@@ -33,7 +33,7 @@ _TAKEN_NS = 30_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a training ended.
+    """How training ended.
 
     Attributes:
         time_ns: End of the last work of it that was recorded, or when its trainer was surely gone,
@@ -51,7 +51,7 @@ def settle(launches: Sequence[Launch], processes: Sequence[Recorded], clock: Run
     """Change the state of processes of ``died`` that were there to the end of their training.
 
     Of those of another machine, which are ``unknown``, where a driver of theirs is gone as well.
-    Where the training returned by itself and nothing tells how long a process lived, its state is
+    Where training returned by itself and how long a process lived is not recorded, its state is
     ``unknown``.
     """
     by_key = {process.header.process: process for process in processes}
@@ -83,7 +83,7 @@ def _is_ended_by_another(process: Recorded, by_key: Mapping[str, Recorded]) -> b
 
 
 def _is_timed(process: Recorded) -> bool:
-    """Whether something tells how long it lived."""
+    """Whether a table says how long it lived."""
     return process.table is not None and process.table.heartbeat_ns > 0
 
 
@@ -113,12 +113,12 @@ def _outlived(process: Recorded, end: _End, clock: RunClock) -> bool:
     last = clock.at(process, process.heartbeat_ns)
     if end.returned:
         return last >= end.time_ns - _BEAT_NS
-    # Of a training that failed, who left a moment before may be the reason.
+    # Where training failed, a process that left a moment before may be the reason.
     return last >= end.time_ns and end.clocks == {process.header.clock}
 
 
 def _end(trainers: Sequence[Recorded], clock: RunClock) -> _End | None:
-    """When and how a training ended; None if it did not, as far as is recorded."""
+    """When and how training ended; None if it did not, as far as is recorded."""
     ends = [_end_of(trainer) for trainer in trainers]
     known = [end for end in ends if end is not None]
     if not known or len(known) < len(ends):

@@ -1,4 +1,4 @@
-"""Facts of a training: which count where a run trained more than once."""
+"""Facts of training runs: which count where a script trained more than once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FACTS: Final = (
     "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
     "reward_functions",
 )  # fmt: skip
-"""What is the same on every rank of a training."""
+"""What is the same on every rank."""
 
 
 def last_training(attempts: Iterable[Attempt]) -> dict[str, object]:
-    """Facts of the last training of a run, by name: the first that a process of it told."""
+    """Facts of the last training run, by name: the first that any of its processes recorded."""
     trainings = list(_trainings(attempts))
     return _facts(trainings[-1]) if trainings else {}
 
@@ -33,13 +33,13 @@ def retrained(attempts: Sequence[Attempt]) -> list[str]:
     if not changed:
         return []
     return [
-        f"{len(trainings)} trainings were recorded with different settings, and those of the last"
-        f" one are stated: {'; '.join(changed)}"
+        f"{len(trainings)} training runs were recorded with different settings, and those of the"
+        f" last are stated: {'; '.join(changed)}"
     ]
 
 
 def changed_facts(attempts: Iterable[Attempt]) -> dict[str, list[str]]:
-    """Values of each fact that has several, in the order of the trainings."""
+    """Values of each fact that has several, in the order of the training runs."""
     told = [_facts(sessions) for sessions in _trainings(attempts)]
     values = {
         name: list(dict.fromkeys(str(facts[name]) for facts in told if name in facts))

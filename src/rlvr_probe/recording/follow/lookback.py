@@ -18,7 +18,7 @@ _MOST: Final = 8
 
 
 class Lookback:
-    """Where the rows begin that the next step of a run may need; times by wall clock, ns.
+    """Where the rows start that the next step of a run may need; times by wall clock, ns.
 
     Attributes:
         queued: Trajectories wait in a queue, for an unknown time.
@@ -28,7 +28,7 @@ class Lookback:
         """Know of no step."""
         self.queued = False
         self._steps = deque[tuple[int, int]](maxlen=_MOST)
-        """Begin of each of the last steps, and its end on the rank that was first."""
+        """Start of each of the last steps, and its end on the rank that was first."""
         self._count = 0
         self._back = 0
 
@@ -68,11 +68,11 @@ class Lookback:
 
 
 def _earliest(step: Step) -> int:
-    """Before when no row of a step ended, as far as its rows tell."""
+    """Before when no row of a step ended, as far as is recorded."""
     ends = [span.end_ns for span in step.spans]
     for batch in (*step.batches, *step.evaluations):
         for shard in batch.shards:
-            # Turns of a trajectory end after it began.
+            # Turns of a trajectory end after its start.
             ends += [times[0] for times in shard.times_ns or () if times is not None]
             ends += [at for at in (shard.start_ns, shard.recorded_ns) if at is not None]
     return min(ends)

@@ -34,10 +34,10 @@ _SETTLED_NS: Final = _S // 4
 """A row is in the journal so long after it ended, where the process keeps flushing."""
 
 _READINGS: Final = 3
-"""Readings of devices behind a step that tell what they were at its end."""
+"""Readings of devices after a step that show what they were at its end."""
 
 _DEVICES_NS: Final = 600 * _S
-"""What stays in the window of readings of devices."""
+"""How long readings of devices stay in the window."""
 
 _PATIENCE_S: Final = 30.0
 """How long a step that ended waits for a process that does not flush."""
@@ -99,7 +99,7 @@ class Window:
 
     @property
     def began(self) -> bool:
-        """Whether any process is known to have recorded."""
+        """Whether any process has recorded."""
         return any(True for _ in self._headers())
 
     def close(self) -> None:
@@ -341,7 +341,7 @@ def _is_continued(attempt: Attempt, trace: Trace, until_ns: int) -> bool:
 def _done(attempt: Attempt, until_ns: int) -> int:
     """How many of the first steps are over: those up to the last one that every rank finished.
 
-    Of calls whose end nobody waited for, only the next ones tell when they were over.
+    When calls that their caller did not wait for were over, only the next calls show.
     """
     done = [
         at

@@ -87,7 +87,7 @@ def fill(sql: duckdb.DuckDBPyConnection, bulk: Bulk, trace: Trace) -> None:
 
 
 def _fill_run(rows: _Rows, trace: Trace) -> None:
-    """The run, its trainings, and what is missing of it."""
+    """The run, its training sessions, and what is missing of it."""
     batches = [
         batch for attempt in trace.attempts for step in attempt.steps for batch in step.batches
     ]
@@ -109,7 +109,7 @@ def _fill_run(rows: _Rows, trace: Trace) -> None:
 
 
 def _json(session: Session) -> msgspec.Raw | None:
-    """What a process said of a training, as JSON; None where no JSON can hold it."""
+    """Facts that a process recorded of a session, as JSON; None where no JSON can hold them."""
     try:
         return msgspec.Raw(msgspec.json.encode(dict(session.facts)))
     except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):

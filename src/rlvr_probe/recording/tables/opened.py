@@ -180,7 +180,7 @@ def interruptible(sql: duckdb.DuckDBPyConnection) -> Iterator[None]:
         with _watched(sql, ending):
             yield
     except (RuntimeError, duckdb.Error):
-        # DuckDB asks for signals as well, now and then, and tells of one as it likes.
+        # DuckDB asks for signals as well, now and then, and raises one as either of these.
         if ending.is_set():
             raise KeyboardInterrupt from None
         raise
@@ -200,7 +200,7 @@ def _watched(sql: duckdb.DuckDBPyConnection, ending: threading.Event) -> Iterato
         while not ending.is_set() and (got := os.read(reading, 1)):
             if got[0] in _ENDING:
                 ending.set()
-        # A query that was just about to begin forgets what came before it.
+        # A query that was just about to start forgets what came before it.
         while not left.wait(_AGAIN_S):
             sql.interrupt()
 
