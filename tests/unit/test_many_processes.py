@@ -273,7 +273,7 @@ def test_a_trainer_that_filters_and_tells_of_no_selection_is_noted(
     trace = read_run(tmp_path)
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert batch.unselected == (filters == 1 and done and not told)
-    note = "what a filter threw away of 1 batches is not known"
+    note = "what a filter threw away of 1 batches is unknown"
     assert [text.startswith(note) for text in trace.notes] == [True] * batch.unselected
 
 
