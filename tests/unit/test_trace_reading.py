@@ -15,11 +15,11 @@ import pytest
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording import find_run, read_run, segment
+from rlvr_probe.recording import chunks, find_run, read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import load
+from rlvr_probe.recording.processes import load
 from tests.actors import Job
 from tests.journals import JournalFile, Training, key, simple_run, summed
 
@@ -341,23 +341,23 @@ def test_two_runs_in_one_folder_are_never_mixed(tmp_path: Path) -> None:
 def test_what_has_no_sum_for_long_is_given_up_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: bytes
 ) -> None:
-    monkeypatch.setattr(segment, "_BLOCK_B", 64)
-    monkeypatch.setattr(segment, "CHUNK_LIMIT_B", 500)
+    monkeypatch.setattr(chunks, "_BLOCK_B", 64)
+    monkeypatch.setattr(chunks, "CHUNK_LIMIT_B", 500)
     path = tmp_path / "file"
     path.write_bytes(summed([b"a"], 1) + endless + summed([b"b"], 1))
     with path.open("rb") as file:
-        chunks = segment.Chunks()
-        found = segment.read_chunks(file, path.stat().st_size, chunks)
+        cut = chunks.Chunks()
+        found = chunks.read_chunks(file, path.stat().st_size, cut)
         assert [chunk.body for chunk in found] == [b"a\n"]
         assert file.tell() < 1_000
-    assert (chunks.given_up, chunks.lines, chunks.torn) == (True, 1, 0)
+    assert (cut.given_up, cut.lines, cut.torn) == (True, 1, 0)
 
 
 def test_what_is_written_after_the_size_was_taken_is_left_for_later(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(summed([b"a", b"b"], 1))
     with path.open("rb") as file:
-        found = segment.read_chunks(file, len(summed([b"a"], 1)), segment.Chunks())
+        found = chunks.read_chunks(file, len(summed([b"a"], 1)), chunks.Chunks())
         assert [chunk.body for chunk in found] == [b"a\n"]
 
 

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from rlvr_probe.model import names
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import SessionRow
+from rlvr_probe.recording.coarse_rows import SessionRow
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = [
     "Launch", "Launched", "find_launches", "job_launches", "life_at", "rank_of", "resumed_step",

@@ -13,11 +13,11 @@ from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.recording.attempts import life_at
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import SpanRow
+from rlvr_probe.recording.coarse_rows import SpanRow
 from rlvr_probe.recording.filtering import mark_selected
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["Beside", "Member", "ancestors", "join_batches"]
 

@@ -26,14 +26,14 @@ from rlvr_probe.recording.attempts import (
     world_size_of,
 )
 from rlvr_probe.recording.batches import Beside, Member
-from rlvr_probe.recording.between import find_between
+from rlvr_probe.recording.between_steps import find_between
 from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
 from rlvr_probe.recording.filtering import mark_unselected
 from rlvr_probe.recording.fine.join import Part, join
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.opentable import Slot
+from rlvr_probe.recording.processes import Loaded, Recorded
 from rlvr_probe.recording.queues import place_queued
 from rlvr_probe.recording.steps import build_steps
 from rlvr_probe.recording.store import FineStore

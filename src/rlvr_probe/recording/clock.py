@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.coarse import RpcRow
+from rlvr_probe.recording.coarse_rows import RpcRow
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["RunClock", "align"]
 

@@ -16,7 +16,7 @@ from rlvr_probe.recording.decode import Number
 
 if TYPE_CHECKING:
     from rlvr_probe.recording.clock import RunClock
-    from rlvr_probe.recording.load import Recorded
+    from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice", "devices_of", "join_devices", "unread"]
 

@@ -14,7 +14,7 @@ from rlvr_probe.access import barrier, user_name, whose
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.filesystem import reach
 from rlvr_probe.model import schema
-from rlvr_probe.recording.segment import Source, open_source
+from rlvr_probe.recording.chunks import Source, open_source
 from rlvr_probe.spool import every, find
 
 __all__ = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Session, Step
-from rlvr_probe.recording.coarse import SelectedRow
+from rlvr_probe.recording.coarse_rows import SelectedRow
 
 __all__ = ["mark_selected", "mark_unselected"]
 

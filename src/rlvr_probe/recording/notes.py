@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlvr_probe.recording.decode import FINE
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = [
     "NOT_TRAINED_ON", "cut", "loose", "not_reached", "omitted", "overflows", "reduced", "untrained",

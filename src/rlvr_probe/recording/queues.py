@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rlvr_probe.model import names
 from rlvr_probe.recording.batches import Member
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import TrajectoryRow
+from rlvr_probe.recording.coarse_rows import TrajectoryRow
 
 __all__ = ["place_queued"]
 

@@ -10,7 +10,7 @@ from rlvr_probe.recording.build import build_trace
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.fine.join import join, tidy
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Loaded, Progress, load
+from rlvr_probe.recording.processes import Loaded, Progress, load
 from rlvr_probe.recording.store import FineStore
 
 __all__ = ["read_loaded", "read_run", "read_tables"]

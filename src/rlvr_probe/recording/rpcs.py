@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.recording.batches import Member
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import RpcRow
+from rlvr_probe.recording.coarse_rows import RpcRow
 
 __all__ = ["JoinedRpcs", "join_rpcs"]
 

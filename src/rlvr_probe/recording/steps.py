@@ -11,7 +11,7 @@ from rlvr_probe.model.trace import Rpc, Span, Step
 from rlvr_probe.recording.attempts import life_at, world_size_of
 from rlvr_probe.recording.batches import Beside, Member, ancestors, join_batches
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import RpcRow, SpanRow
+from rlvr_probe.recording.coarse_rows import RpcRow, SpanRow
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.rpcs import join_rpcs
 

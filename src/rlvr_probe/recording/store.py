@@ -268,7 +268,7 @@ class FineStore:
                     "this recording holds single trajectories, which are joined with duckdb, not"
                     " installed here; install with pip install 'rlvr-probe[cli]'"
                 )
-            from rlvr_probe.recording.tables.opened import connect_tables
+            from rlvr_probe.recording.tables.database import connect_tables
 
             sql = self._stack.enter_context(
                 connect_tables(self._threads, whole=self.whole, signals=self._signals)

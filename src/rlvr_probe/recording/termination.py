@@ -15,7 +15,7 @@ from rlvr_probe.model import names
 from rlvr_probe.recording.attempts import Launch
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["DRIVER", "is_taken", "settle"]
 

@@ -16,10 +16,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
+from rlvr_probe.recording.between_steps import (
+    AFTER,
+    AROUND,
+    BEFORE,
+    BETWEEN,
+    OUTSIDE,
+    UNSEEN,
+    Between,
+)
 from rlvr_probe.recording.decode import FINE, Definition, RowDecoder
 from rlvr_probe.recording.files import Segment, list_files
-from rlvr_probe.recording.follow.follower import GrowingJournal
+from rlvr_probe.recording.follow.growing_journal import GrowingJournal
 from rlvr_probe.recording.follow.member import Member, Past, Work
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table

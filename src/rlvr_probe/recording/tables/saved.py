@@ -10,7 +10,7 @@ from typing import Final
 
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording.schema import TABLES, VIEWS
-from rlvr_probe.recording.tables.opened import Tables, connect
+from rlvr_probe.recording.tables.database import Tables, connect
 
 __all__ = ["is_saved", "open_saved", "save_tables"]
 

@@ -17,12 +17,12 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.chunks import Chunk, Chunks, Source, read_chunks
 from rlvr_probe.recording.decode import Definition, RowDecoder
 from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
 from rlvr_probe.recording.opentable import Table
-from rlvr_probe.recording.segment import Chunk, Chunks, Source, read_chunks
 from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Follower", "GrowingJournal"]

@@ -19,7 +19,7 @@ from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
 from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Progress
+from rlvr_probe.recording.processes import Progress
 from rlvr_probe.recording.reading import read_tables
 from rlvr_probe.recording.schema import TABLES, VIEWS
 from rlvr_probe.recording.store import FineStore

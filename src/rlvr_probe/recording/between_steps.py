@@ -9,7 +9,7 @@ from typing import Final
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["AFTER", "AROUND", "BEFORE", "BETWEEN", "OUTSIDE", "UNSEEN", "Between", "find_between"]
 

@@ -1,4 +1,4 @@
-"""Reads every file of a run: per process its header, its rows and its open-span table."""
+"""What the processes of a run left behind: of each its header, rows and open-span table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Final
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.chunks import Chunks, read_chunks
 from rlvr_probe.recording.files import RunFiles, Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
 from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.segment import Chunks, read_chunks
 from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]
