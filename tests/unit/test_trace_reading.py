@@ -18,7 +18,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import chunks, find_run, read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.follow.window import Window
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import load
 from tests.actors import Job
 from tests.journals import JournalFile, Training, key, simple_run, summed

@@ -1,28 +1,37 @@
-"""Joins the lengths, rewards and reward calls of all ranks into generation batches."""
+"""Joins what all ranks recorded of generation batches, and marks what a filter kept of them.
+
+That is lengths, rewards and reward calls. Which groups a filter kept, and which were trained on, is
+known from the names of prompts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
+from rlvr_probe.model.trace import Session, Step
 from rlvr_probe.model.turns import LooseCallColumns
 from rlvr_probe.recording.attempts import life_at
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse_rows import SpanRow
-from rlvr_probe.recording.filtering import mark_selected
+from rlvr_probe.recording.coarse_rows import SelectedRow, SpanRow
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.processes import Recorded
 
-__all__ = ["Beside", "Member", "ancestors", "join_batches"]
+__all__ = ["Beside", "Member", "ancestors", "join_batches", "mark_unselected"]
 
 _DEPTH = 16
 """Nesting of coarse spans beyond which a chain of parents is nonsense."""
+
+_PASSED = "surplus"
+"""Reason for which a group is thrown away although it passed the filter."""
+_FAILED = "failed"
+"""Reason of a group that may have no trajectory at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,7 @@ def join_batches(
         for member in members
         for row in member.recorded.journal.selected
     )
-    mark_selected(training, selected, skipped)
+    _mark_selected(training, selected, skipped)
     return batches
 
 
@@ -216,3 +225,101 @@ def _shard_of(
     if type(batch) is not int:
         keys += [above.parent for above in ancestors(span, by_id)]
     return next((shards[key] for key in keys if key in shards), None)
+
+
+@dataclass(slots=True)
+class _Named:
+    kept: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    discarded: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    says_kept: bool = False
+    says_used: bool = False
+
+
+def _mark_selected(
+    batches: Mapping[tuple[int, int, int], Sequence[Batch]],
+    rows: Iterable[tuple[tuple[int, int, int], SelectedRow]],
+    skipped: Counter[str],
+) -> None:
+    """Set :attr:`Batch.kept` and :attr:`Batch.used` where the trainer recorded them.
+
+    A group that no list names was not kept, if its batch has a list of kept groups and none of
+    those thrown away, and was not used, if there is a list of those. Otherwise it is unknown, and
+    so is all its batch: an event of the step may be missing, or is to come, if no used group is
+    recorded yet and the batch came last.
+
+    Args:
+        batches: Training batches by session, life and step.
+        rows: Events, each with its session, life and step.
+        skipped: Gets the prompts that are not those of one group each.
+    """
+    by_step = dict[tuple[int, int, int], _Named]()
+    for place, row in rows:
+        named = by_step.setdefault(place, _Named())
+        named.says_kept = named.says_kept or row.kept is not None
+        named.says_used = named.says_used or row.used is not None
+        named.kept.update(row.kept or ())
+        named.used.update(row.used or ())
+        (named.kept if row.reason == _PASSED else named.discarded).update(row.discarded or ())
+        if row.reason == _FAILED:
+            named.failed.update(row.discarded or ())
+    for place, named in by_step.items():
+        _mark(batches.get(place, ()), named, skipped)
+
+
+def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> None:
+    told = Counter(prompt for batch in batches for _, prompt in batch.prompts())
+    every = named.kept | named.used | named.discarded
+    wrong = {
+        prompt
+        for prompt in every
+        if told[prompt] != 1 and (told[prompt] or prompt not in named.failed)
+    }
+    skipped["unjoined_prompts"] += len(wrong)
+    passed = named.kept | named.used
+    last = max(
+        (
+            at
+            for at, batch in enumerate(batches)
+            if not every.isdisjoint(prompt for _, prompt in batch.prompts())
+        ),
+        default=len(batches),
+    )
+    for at, batch in enumerate(batches):
+        groups = dict(batch.prompts())
+        if not wrong.isdisjoint(groups.values()) or len(groups) != batch.count_groups()[0]:
+            continue
+        covered = every.issuperset(groups.values())
+        apart = every.isdisjoint(groups.values())
+        if apart and at > last and not named.says_used:
+            continue
+        if not covered and (named.discarded or (named.says_kept and apart)):
+            skipped["unjoined_prompts"] += sum(prompt not in every for prompt in groups.values())
+            continue
+        if covered or named.says_kept:
+            batch.kept = frozenset(group for group, prompt in groups.items() if prompt in passed)
+        if named.says_used:
+            batch.used = frozenset(
+                group for group, prompt in groups.items() if prompt in named.used
+            )
+
+
+def mark_unselected(steps: Iterable[Step], sessions: Iterable[Session]) -> int:
+    """Set :attr:`Batch.unselected` in steps that are done; how many batches that is.
+
+    Args:
+        steps: Of one attempt, after :func:`join_batches`.
+        sessions: The settings of its training runs.
+    """
+    filtering = {session.session for session in sessions if session.facts.get("filters") == 1}
+    found = [
+        batch
+        for step in steps
+        if step.done and step.session in filtering
+        for batch in step.batches
+        if batch.kept is None and batch.used is None
+    ]
+    for batch in found:
+        batch.unselected = True
+    return len(found)

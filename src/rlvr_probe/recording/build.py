@@ -25,19 +25,17 @@ from rlvr_probe.recording.attempts import (
     resumed_step,
     world_size_of,
 )
-from rlvr_probe.recording.batches import Beside, Member
+from rlvr_probe.recording.batches import Beside, Member, mark_unselected
 from rlvr_probe.recording.between_steps import find_between
 from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
-from rlvr_probe.recording.filtering import mark_unselected
 from rlvr_probe.recording.fine.join import Part, join
-from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Slot
+from rlvr_probe.recording.process_state import Machine, settle
 from rlvr_probe.recording.processes import Loaded, Recorded
 from rlvr_probe.recording.queues import place_queued
 from rlvr_probe.recording.steps import build_steps
 from rlvr_probe.recording.store import FineStore
-from rlvr_probe.recording.termination import settle
 from rlvr_probe.recording.training import retrained
 
 __all__ = ["Built", "build_trace"]

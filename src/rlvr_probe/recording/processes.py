@@ -19,8 +19,8 @@ from rlvr_probe.recording.chunks import Chunks, read_chunks
 from rlvr_probe.recording.files import RunFiles, Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
-from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]

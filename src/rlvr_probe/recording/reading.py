@@ -9,7 +9,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording.build import build_trace
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.fine.join import join, tidy
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Loaded, Progress, load
 from rlvr_probe.recording.store import FineStore
 

@@ -29,9 +29,8 @@ from rlvr_probe.recording.decode import FINE, Definition, RowDecoder
 from rlvr_probe.recording.files import Segment, list_files
 from rlvr_probe.recording.follow.growing_journal import GrowingJournal
 from rlvr_probe.recording.follow.member import Member, Past, Work
-from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.termination import DRIVER
+from rlvr_probe.recording.process_state import DRIVER, Machine
 
 __all__ = ["Activity"]
 

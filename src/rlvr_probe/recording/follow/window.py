@@ -21,8 +21,8 @@ from rlvr_probe.recording.files import RunFiles, list_files
 from rlvr_probe.recording.follow.growing_journal import Follower
 from rlvr_probe.recording.follow.lookback import Lookback
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import read_table
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Loaded, Recorded
 from rlvr_probe.recording.reading import read_loaded
 from rlvr_probe.recording.store import FineStore

@@ -18,7 +18,7 @@ import duckdb
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Progress
 from rlvr_probe.recording.reading import read_tables
 from rlvr_probe.recording.schema import TABLES, VIEWS
