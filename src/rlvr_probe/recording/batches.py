@@ -16,7 +16,6 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch, BatchShard, RewardCall, RewardColumn
 from rlvr_probe.model.trace import Session, Step
 from rlvr_probe.model.turns import LooseCallColumns
-from rlvr_probe.recording.attempts import life_at
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.coarse_rows import SelectedRow, SpanRow
 from rlvr_probe.recording.fine.join import Part
@@ -88,7 +87,7 @@ def join_batches(
     for member in members:
         for part in _parts(attempt, member, clock, skipped):
             row = part.row
-            life = life_at(member.recorded, row.session, row.time_ns)
+            life = member.recorded.life_at(row.session, row.time_ns)
             key = (row.session, life, row.step, row.ordinal, row.mode)
             parts.setdefault(key, []).append(part)
             told.append(part)
@@ -113,7 +112,7 @@ def join_batches(
             training.setdefault((session, life, step), []).append(batch)
     beside.untrained.reverse()
     selected = (
-        ((row.session, life_at(member.recorded, row.session, row.time_ns), row.step), row)
+        ((row.session, member.recorded.life_at(row.session, row.time_ns), row.step), row)
         for member in members
         for row in member.recorded.journal.selected
     )

@@ -14,17 +14,10 @@ from rlvr_probe.model.trace import (
     RewardWork,
     Session,
     Span,
-    Step,
     Trace,
 )
 from rlvr_probe.recording import notes
-from rlvr_probe.recording.attempts import (
-    Launch,
-    find_launches,
-    rank_of,
-    resumed_step,
-    world_size_of,
-)
+from rlvr_probe.recording.attempts import Launch, find_launches, retrained, supersede
 from rlvr_probe.recording.batches import Beside, Member, mark_unselected
 from rlvr_probe.recording.between_steps import find_between
 from rlvr_probe.recording.clock import RunClock, align
@@ -36,7 +29,6 @@ from rlvr_probe.recording.processes import Loaded, Recorded
 from rlvr_probe.recording.queues import place_queued
 from rlvr_probe.recording.steps import build_steps
 from rlvr_probe.recording.store import FineStore
-from rlvr_probe.recording.training import retrained
 
 __all__ = ["Built", "build_trace"]
 
@@ -84,7 +76,7 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
         attempts.append(attempt)
         user += marked
         unplaced += apart
-    _supersede(attempts, launches, processes)
+    supersede(attempts, launches, processes)
     is_joined = store.sink is not None and (
         not store.is_empty or any(part.row.spans is not None for part in parts)
     )
@@ -205,50 +197,7 @@ def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
     if process.journal.queued:
         owner = process.header.owner
         process = next((other for other in processes if other.header.process == owner), process)
-    return rank_of(process)
-
-
-def _supersede(
-    attempts: list[Attempt], launches: list[Launch], processes: Sequence[Recorded]
-) -> None:
-    """Mark the steps whose weights were thrown away because a later attempt started before them.
-
-    Also those it did not reach again: their policy no longer exists. An attempt that did no step
-    throws nothing away.
-    """
-    for later in attempts:
-        before = [
-            step
-            for earlier in attempts[: later.index]
-            if not later.concurrent and not earlier.concurrent
-            if earlier.lineage == later.lineage
-            for step in earlier.steps
-        ]
-        for session, life in sorted({(step.session, step.life) for step in later.steps}):
-            began = _began_after(later, session, life, launches, processes)
-            if began is None:
-                continue
-            own = [step for step in later.steps if step.life < life]
-            for step in (*before, *own):
-                unmarked = step.superseded_by is None
-                if unmarked and step.session == session and step.number > began:
-                    step.superseded_by = later.index
-
-
-def _began_after(
-    attempt: Attempt, session: int, life: int, launches: list[Launch], processes: Sequence[Recorded]
-) -> int | None:
-    """The step that the attempt resumed from; None if it did none of its own."""
-    started: list[Step] = [
-        step
-        for step in attempt.steps
-        if (step.session, step.life) == (session, life) and step.started
-    ]
-    if not started:
-        return None
-    members = (processes[i] for i in launches[attempt.index].trainers)
-    recorded = resumed_step(members, session, life)
-    return min(step.number for step in started) - 1 if recorded is None else recorded
+    return process.rank
 
 
 def _process(
@@ -269,8 +218,8 @@ def _process(
         boot=header.boot,
         pid=header.pid,
         ppid=header.ppid,
-        rank=rank_of(process) if process.trained else header.rank,
-        world_size=world_size_of(process),
+        rank=process.rank if process.trained else header.rank,
+        world_size=process.world_size(),
         state=process.state,
         start_ns=clock.at(process, header.mono_ns),
         last_seen_ns=clock.at(process, process.heartbeat_ns),

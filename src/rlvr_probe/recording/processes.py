@@ -16,6 +16,7 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.recording.chunks import Chunks, read_chunks
+from rlvr_probe.recording.coarse_rows import SessionRow
 from rlvr_probe.recording.files import RunFiles, Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
@@ -66,6 +67,45 @@ class Recorded:
         """When it was last seen alive, CLOCK_MONOTONIC, ns."""
         beat = 0 if self.table is None else self.table.heartbeat_ns
         return max(beat, self.journal.last_ns, self.header.mono_ns)
+
+    @property
+    def rank(self) -> int | None:
+        """Its global rank; None if unknown.
+
+        Where neither is recorded, one that generated a whole batch is the only one of its training.
+        """
+        for session in self.journal.sessions:
+            rank = session.facts.get("rank")
+            if type(rank) is int:
+                return rank
+        if self.header.rank is not None:
+            return self.header.rank
+        size = self.world_size()
+        if size is None:
+            rows = self.journal.trajectories
+            whole = rows and all(len(row.response_tokens) == row.total for row in rows)
+            return 0 if whole else None
+        return 0 if size == 1 else None
+
+    def world_size(self, session: int | None = None) -> int | None:
+        """Ranks of the training as it saw it, in ``session`` or in any."""
+        for row in self.journal.sessions:
+            size = row.facts.get("world_size")
+            if type(size) is int and session in (None, row.facts.get("session", 0)):
+                return size
+        return self.header.world_size
+
+    def starts_of(self, session: int) -> list[SessionRow]:
+        """Each start of a session, by time."""
+        return [row for row in self.journal.sessions if row.facts.get("session", 0) == session]
+
+    def life_at(self, session: int, time_ns: int) -> int:
+        """How often it had started ``session`` before the time it was in at ``time_ns``.
+
+        A script may catch an error and resume from a checkpoint in the same process.
+        """
+        starts = sum(row.time_ns <= time_ns for row in self.starts_of(session))
+        return max(0, starts - 1)
 
 
 @dataclass(slots=True)

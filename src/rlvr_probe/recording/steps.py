@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Rpc, Span, Step
-from rlvr_probe.recording.attempts import life_at, world_size_of
 from rlvr_probe.recording.batches import Beside, Member, ancestors, join_batches
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.coarse_rows import RpcRow, SpanRow
@@ -147,9 +146,7 @@ def _calls(member: Member) -> bool:
 
 
 def _ranks(members: Sequence[Member], session: int) -> int:
-    known = [
-        world_size_of(member.recorded, session) for member in members if member.recorded.trained
-    ]
+    known = [member.recorded.world_size(session) for member in members if member.recorded.trained]
     sizes = [size for size in known if size is not None and size > 0]
     return max(sizes) if sizes else sum(member.recorded.trained for member in members)
 
@@ -166,7 +163,7 @@ def _begun(member: Member) -> list[tuple[_Place, bool]]:
     session = last.facts.get("session", 0)
     if type(session) is not int:
         return []
-    life = life_at(member.recorded, session, last.time_ns)
+    life = member.recorded.life_at(session, last.time_ns)
     return [
         ((session, life, slot.step), slot.name == names.STEP.name)
         for slot in table.slots
@@ -226,7 +223,7 @@ def _places(member: Member) -> list[_Place | None]:
         if found is None:
             return None
         # Its end: the first spans of a session may start before its row.
-        return (found[0], life_at(member.recorded, found[0], span.end_ns), found[1])
+        return (found[0], member.recorded.life_at(found[0], span.end_ns), found[1])
 
     def around(span: SpanRow) -> tuple[int, int] | None:
         session: object = None
