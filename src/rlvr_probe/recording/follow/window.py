@@ -24,8 +24,8 @@ from rlvr_probe.recording.header import Header
 from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Loaded, Recorded
-from rlvr_probe.recording.reading import read_loaded
 from rlvr_probe.recording.store import FineStore
+from rlvr_probe.recording.trace import read_loaded
 
 __all__ = ["Over", "Window"]
 

@@ -20,10 +20,10 @@ from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Progress
-from rlvr_probe.recording.reading import read_tables
 from rlvr_probe.recording.schema import TABLES, VIEWS
 from rlvr_probe.recording.store import FineStore
 from rlvr_probe.recording.tables.fill import fill_workload
+from rlvr_probe.recording.trace import read_tables
 
 __all__ = ["Tables", "connect", "connect_tables", "interruptible", "open_tables"]
 
