@@ -71,7 +71,7 @@ def join_batches(
     clock: RunClock,
     skipped: Counter[str],
     beside: Beside,
-    told: list[Part],
+    events: list[Part],
 ) -> dict[tuple[int, int], list[Batch]]:
     """Batches of one attempt by session and life, each in the order of step and ordinal.
 
@@ -81,7 +81,7 @@ def join_batches(
         clock: Clock of the run.
         skipped: Gets the rows that could not be joined, by reason.
         beside: Gets what engines did beside these batches.
-        told: Gets the recorded events of batches, one part each.
+        events: Gets the recorded events of batches, one part each.
     """
     parts = dict[tuple[int, int, int, int, str], list[Part]]()
     for member in members:
@@ -90,7 +90,7 @@ def join_batches(
             life = member.recorded.life_at(row.session, row.time_ns)
             key = (row.session, life, row.step, row.ordinal, row.mode)
             parts.setdefault(key, []).append(part)
-            told.append(part)
+            events.append(part)
         for call in member.recorded.journal.whole_calls:
             start_ns, end_ns = (
                 clock.at(member.recorded, time_ns) for time_ns in (call.start_ns, call.end_ns)
@@ -165,8 +165,8 @@ def _parts(attempt: int, member: Member, clock: RunClock, skipped: Counter[str])
             groups=row.groups,
             prompts=row.prompts,
         )
-        begun_ns = around.get(row.batch) if row.batch else None
-        parts.append(Part(attempt, row, shard, recorded, begun_ns))
+        start_ns = around.get(row.batch) if row.batch else None
+        parts.append(Part(attempt, row, shard, recorded, start_ns))
         if row.batch:
             by_batch.setdefault(row.batch, []).append(shard)
     alone = {batch: shards[0] for batch, shards in by_batch.items() if len(shards) == 1}
@@ -268,12 +268,12 @@ def _mark_selected(
 
 
 def _mark(batches: Sequence[Batch], named: _Named, skipped: Counter[str]) -> None:
-    told = Counter(prompt for batch in batches for _, prompt in batch.prompts())
+    seen = Counter(prompt for batch in batches for _, prompt in batch.prompts())
     every = named.kept | named.used | named.discarded
     wrong = {
         prompt
         for prompt in every
-        if told[prompt] != 1 and (told[prompt] or prompt not in named.failed)
+        if seen[prompt] != 1 and (seen[prompt] or prompt not in named.failed)
     }
     skipped["unjoined_prompts"] += len(wrong)
     passed = named.kept | named.used

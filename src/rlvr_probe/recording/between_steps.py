@@ -51,7 +51,7 @@ class Between:
         self._step_ns = 0
         self._stages: deque[tuple[int, int]] = deque(maxlen=_STAGES)
 
-    def begin(self, time_ns: int) -> None:
+    def start(self, time_ns: int) -> None:
         """Note the start of training."""
         self.since_ns, self.over_ns, self.stepped = time_ns, None, False
         self._stages.clear()
@@ -107,11 +107,11 @@ def find_between(index: int, process: Recorded, clock: RunClock, now_ns: int) ->
     if all(span.name != names.STEP.name for span in spans):
         return None
     last = max(spans, key=lambda span: (span.end_ns, -span.start_ns))
-    begun_ns = max((session.time_ns for session in journal.sessions), default=0)
+    started_ns = max((session.time_ns for session in journal.sessions), default=0)
     inside = any(slot.name in AROUND and slot.span not in journal.finished for slot in table.slots)
     until_ns = now_ns if process.state == "running" else process.heartbeat_ns
     step = last.attributes.get("step")
-    if inside or last.error or begun_ns > last.end_ns or until_ns <= last.end_ns:
+    if inside or last.error or started_ns > last.end_ns or until_ns <= last.end_ns:
         return None
     return OpenSpan(
         process=index,

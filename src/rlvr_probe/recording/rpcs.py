@@ -98,7 +98,7 @@ def _ranks(
     A rank that restarted may have counted up to the same number again, at another time.
     """
     row, recorded = caller.row, caller.member.recorded
-    begin, end = clock.at(recorded, row.start_ns), clock.at(recorded, row.end_ns)
+    start, end = clock.at(recorded, row.start_ns), clock.at(recorded, row.end_ns)
     waits = row.attributes.get("waits", 1)
     until = None if waits else _next_dispatch(caller, dispatched, clock)
     if not waits and until is None:
@@ -110,9 +110,9 @@ def _ranks(
         bound = end if until is None or until < 0 else until
         if not waits and process.header.clock != recorded.header.clock:
             # Another clock may be late by a little, and the next call's start seem to be before it.
-            bound = begin + (bound - begin) // 2
+            bound = start + (bound - start) // 2
         inside = last <= end if waits else until == -1 or first < bound
-        if begin <= first and inside:
+        if start <= first and inside:
             found.append(side)
     # A row may claim a group of any size.
     every = len(found) == row.ranks and len({side.row.rank for side in found}) == row.ranks

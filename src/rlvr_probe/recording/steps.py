@@ -46,7 +46,7 @@ def build_steps(
     skipped: Counter[str],
     loose: Counter[str],
     beside: Beside,
-    told: list[Part],
+    events: list[Part],
 ) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
     """Steps of one attempt by session, life and number, its user spans, and what has no step.
 
@@ -62,7 +62,7 @@ def build_steps(
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
         beside: Gets what engines did beside the batches of its steps.
-        told: Gets the recorded events of batches, one part each.
+        events: Gets the recorded events of batches, one part each.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -75,7 +75,7 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    joined_batches = join_batches(attempt, members, clock, skipped, beside, told)
+    joined_batches = join_batches(attempt, members, clock, skipped, beside, events)
     for (session, life), batches in joined_batches.items():
         for batch in batches:
             step = step_at((session, life, batch.step))
@@ -122,7 +122,7 @@ def build_steps(
                 if row.name == names.STEP.name and row.error is None:
                     rank = -1 - member.index if member.rank is None else member.rank
                     done.setdefault(place, set()).add(rank)
-        for place, inside in _begun(member):
+        for place, inside in _open_steps(member):
             step = step_at(place)
             step.open = step.open or inside
     apart = list[Rpc]()
@@ -151,7 +151,7 @@ def _ranks(members: Sequence[Member], session: int) -> int:
     return max(sizes) if sizes else sum(member.recorded.trained for member in members)
 
 
-def _begun(member: Member) -> list[tuple[_Place, bool]]:
+def _open_steps(member: Member) -> list[tuple[_Place, bool]]:
     """Steps of which anything is open, and whether that is the step itself.
 
     They are known from the open-span table only: a kill may leave nothing else.
@@ -177,11 +177,13 @@ def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_P
     One that ended by an error gave no lengths. A process without any leaves them to others.
     """
     journal = member.recorded.journal
-    told = {row.batch for row in journal.trajectories if row.batch}
-    if not told:
+    with_lengths = {row.batch for row in journal.trajectories if row.batch}
+    if not with_lengths:
         return Counter()
     by_id = {span.id: span for span in journal.spans}
-    around = {above.id for key in told & by_id.keys() for above in ancestors(by_id[key], by_id)}
+    around = {
+        above.id for key in with_lengths & by_id.keys() for above in ancestors(by_id[key], by_id)
+    }
     lost = dict[int, _Place]()
     for span, place in zip(journal.spans, places, strict=True):
         if place is None or span.error is not None or span.name not in _GENERATING:
@@ -196,7 +198,7 @@ def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_P
         batch = span.attributes.get("batch")
         if type(batch) is int:
             keys.add(batch)
-        if span.id not in around and told.isdisjoint(keys):
+        if span.id not in around and with_lengths.isdisjoint(keys):
             lost[span.id] = place
     return Counter(
         place

@@ -161,12 +161,12 @@ class _Journal(RowDecoder):
             if span not in known:
                 yield Work(span, parent, name, "", start_ns, turns=self._turns[span])
 
-    def outside(self, opened: list[Work], told: bool) -> list[Work]:
+    def outside(self, opened: list[Work], whole: bool) -> list[Work]:
         """``opened``, and what goes on outside of any step, if something does.
 
         Args:
             opened: What is open, outer spans first.
-            told: Whether that is all of it.
+            whole: Whether that is all of it.
         """
         member, between = self.member, self._between
         assert member is not None  # noqa: S101 - who is asked has a header
@@ -178,7 +178,7 @@ class _Journal(RowDecoder):
         if not member.trained and (opened or member.past):
             return opened
         name = BETWEEN if between.stepped else BEFORE
-        if member.trained and not told:
+        if member.trained and not whole:
             name, since_ns = UNSEEN, max(since_ns, member.last_ns)
         around = [work for work in opened if work.start_ns < since_ns]
         own = Work(OUTSIDE, around[-1].id if around else 0, name, "", since_ns)
@@ -252,7 +252,7 @@ class _Journal(RowDecoder):
 
     def _session(self, known: Definition, row: Any) -> None:
         self.trained, self._known.returned = True, False
-        self._between.begin(self._ns(row.time))
+        self._between.start(self._ns(row.time))
         for name in ("group_size", "filters", "rank"):
             value = known.value(row, name)
             if type(value) is int:

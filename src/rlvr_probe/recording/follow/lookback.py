@@ -39,18 +39,18 @@ class Lookback:
             step: As it is known now.
             zero_ns: Added to its times.
         """
-        begin = min((span.start_ns for span in step.spans), default=None)
-        if begin is None:
+        start_ns = min((span.start_ns for span in step.spans), default=None)
+        if start_ns is None:
             return
         earliest = zero_ns + _earliest(step)
         back = sum(end_ns > earliest for _, end_ns in self._steps)
         self._back = max(self._back, back and back + 1)
         ends = [span.end_ns for span in step.spans if span.name == names.STEP.name]
-        self._steps.append((zero_ns + begin, zero_ns + min(ends, default=begin)))
+        self._steps.append((zero_ns + start_ns, zero_ns + min(ends, default=start_ns)))
         self._count += 1
 
     @property
-    def begin_ns(self) -> int | None:
+    def start_ns(self) -> int | None:
         """What ended before this, the next step does not need; None if that is not known yet."""
         if not self._steps:
             return None

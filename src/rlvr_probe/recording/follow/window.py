@@ -169,7 +169,7 @@ class Window:
         for step in over.steps:
             self._handed[step.attempt] = _place(step)
             self._lookback.note(step, over.window.epoch_ns)
-        cut_ns = self._lookback.begin_ns
+        cut_ns = self._lookback.start_ns
         if cut_ns is None:
             return
         offsets = self._offsets()
