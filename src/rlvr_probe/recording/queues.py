@@ -58,24 +58,23 @@ def place_queued(members: Sequence[Member], clock: RunClock) -> int:
     synced = _synced(members, clock)
     numbers = dict[int, int]()
     for place, (time_ns, member, row) in enumerate(waiting):
-        if place not in first:
-            # Parts of one group have one number; another group of its number another one.
-            below = numbers.setdefault(wholes[place], -1 - len(numbers))
-            unplaced = replace(row, step=below, ordinal=row.queue_group or 0)
-            member.recorded.journal.trajectories.append(unplaced)
-        else:
+        session, version = row.session, row.policy_version
+        if place in first:
             _, session, step = first[place]
             known = () if row.weight_version is None else synced.get(row.weight_version, ())
-            before = [at for at in known if at[0] <= time_ns]
-            member.recorded.journal.trajectories.append(
-                replace(
-                    row,
-                    session=session,
-                    step=step,
-                    ordinal=row.queue_group or 0,
-                    policy_version=max(before)[1] if before else row.policy_version,
-                )
+            version = max((at for at in known if at[0] <= time_ns), default=(0, version))[1]
+        else:
+            # Parts of one group have one number; another group of its number another one.
+            step = numbers.setdefault(wholes[place], -1 - len(numbers))
+        member.recorded.journal.trajectories.append(
+            replace(
+                row,
+                session=session,
+                step=step,
+                ordinal=row.queue_group or 0,
+                policy_version=version,
             )
+        )
     homes = {(waiting[at][1].index, waiting[at][2].batch): home for at, home in first.items()}
     for member in members:
         for chosen in member.recorded.journal.sifted:
