@@ -16,7 +16,7 @@ from typing import Any
 from rlvr_probe.model import schema
 from rlvr_probe.probe import identity
 from rlvr_probe.recording.files import JOURNAL
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from tests.journals import BOOT, fake_proc, summed
 
 __all__ = ["Growing"]

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlvr_probe.model import names, schema
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 
 BOOT = "00000000-0000-4000-8000-000000000001"
 MONO_NS = 5_000_000_000_000

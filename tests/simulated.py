@@ -21,7 +21,7 @@ import duckdb
 
 from rlvr_probe import cli
 from rlvr_probe.recording.tables import Tables, open_tables
-from rlvr_probe.recording.tables.opened import connect
+from rlvr_probe.recording.tables.database import connect
 from tests.simulator import Scenario, Truth, scenario, simulate
 from tests.simulator.faults import Fault, Straggler, ThermalThrottling
 

@@ -11,7 +11,7 @@ from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.characterization import NO_CAUSE, characterize
 from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.model import names
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report.characterize import lay_out_characterization
 from rlvr_probe.report.document import Line

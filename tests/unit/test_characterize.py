@@ -25,7 +25,7 @@ from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names
 from rlvr_probe.recording.tables import TABLES, open_tables
-from rlvr_probe.recording.tables.opened import connect
+from rlvr_probe.recording.tables.database import connect
 from tests import today
 from tests.actors import Job
 from tests.journals import JournalFile
@@ -183,7 +183,7 @@ def test_who_ends_it_in_a_query_leaves_nothing_behind(sign: str, tmp_path: Path)
 def test_no_query_draws_a_bar_between_the_answers_however_long_it_takes() -> None:
     # Python that runs no file is interactive to DuckDB: it would draw one, on stdout, after 2 s.
     code = (
-        "import duckdb; from rlvr_probe.recording.tables.opened import connect\n"
+        "import duckdb; from rlvr_probe.recording.tables.database import connect\n"
         "asked = \"SELECT current_setting('enable_progress_bar')\"\n"
         "with connect(None) as sql, duckdb.connect() as other:\n"
         "    print([one.execute(asked).fetchone() for one in (sql, other)])\n"

@@ -20,7 +20,7 @@ from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.report import render
 from tests.journals import BOOT, JournalFile, fake_proc, key
 

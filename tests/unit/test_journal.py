@@ -15,7 +15,7 @@ from rlvr_probe import filesystem
 from rlvr_probe.model import schema
 from rlvr_probe.probe.journal import JournalWriter, OpenTable
 from rlvr_probe.probe.journal import writer as writer_module
-from rlvr_probe.recording.segment import Chunks, read_chunks
+from rlvr_probe.recording.chunks import Chunks, read_chunks
 
 HEADER: dict[str, Any] = {"journal": "rlvr-probe"}
 DEFINITION = ("def", 0, "event", "rewards", ["values"])

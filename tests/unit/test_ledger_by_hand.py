@@ -13,7 +13,7 @@ from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.metrics.ledger import ledger
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.tables import Tables, open_tables
 from tests import today
 from tests.chaptered import said

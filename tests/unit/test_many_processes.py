@@ -273,7 +273,7 @@ def test_a_trainer_that_filters_and_tells_of_no_selection_is_noted(
     trace = read_run(tmp_path)
     [batch] = [batch for step in trace.steps() for batch in step.batches]
     assert batch.unselected == (filters == 1 and done and not told)
-    note = "what a filter threw away of 1 batches is not known"
+    note = "what a filter threw away of 1 batches is unknown"
     assert [text.startswith(note) for text in trace.notes] == [True] * batch.unselected
 
 
@@ -506,7 +506,9 @@ def test_trajectories_that_no_trainer_told_of_are_noted_and_not_lost(tmp_path: P
     worker.close()
     trace = read_run(tmp_path)
     assert trace.lost == {}
-    assert trace.notes == ["1 trajectories were generated and no trainer told of them: not counted"]
+    assert trace.notes == [
+        "1 trajectories were generated and no trainer recorded them: not counted"
+    ]
 
 
 def test_a_call_that_one_rank_did_not_record_is_not_joined_and_said(tmp_path: Path) -> None:
@@ -520,7 +522,9 @@ def test_a_call_that_one_rank_did_not_record_is_not_joined_and_said(tmp_path: Pa
     worker.close()
     trace = read_run(tmp_path)
     assert (trace.unjoined_rpcs, trace.lost) == (1, {})
-    assert trace.notes[0].startswith("1 calls of worker groups are known from one side only")
+    assert trace.notes[0].startswith(
+        "1 calls of worker groups were recorded by the caller or its ranks alone"
+    )
 
 
 def test_a_call_that_claims_any_number_of_ranks_takes_no_memory(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_a_compressed_file_that_is_damaged_is_counted_and_nothing_is_made_up(
 def test_a_file_made_to_unpack_without_end_is_read_no_further_than_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_probe.recording.segment._MOST_B", 1 << 20)
+    monkeypatch.setattr("rlvr_probe.recording.chunks._MOST_B", 1 << 20)
     journal = JournalFile(tmp_path)
     journal.close(tail=b" " * (64 << 20))
     finish(journal.path)

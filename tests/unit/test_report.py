@@ -14,7 +14,7 @@ import pytest
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.report import render
 from rlvr_probe.report.document import clean, duration, seconds
 from tests.actors import Job

@@ -17,7 +17,7 @@ from rlvr_probe.recording import read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.recording.follow.member import Member, Past
-from rlvr_probe.recording.load import load
+from rlvr_probe.recording.processes import load
 from tests.journals import BOOT, SECOND, JournalFile, Training, fake_proc
 from tests.stuck_members import NOW, member, said, times, verdicts, work
 

@@ -15,7 +15,7 @@ from rlvr_probe.analysis.stuck import examine, is_stuck
 from rlvr_probe.cli import stuck
 from rlvr_probe.cli.stacks import stacks_of
 from rlvr_probe.model import names, schema
-from rlvr_probe.recording.between import AFTER, BEFORE, BETWEEN, UNSEEN
+from rlvr_probe.recording.between_steps import AFTER, BEFORE, BETWEEN, UNSEEN
 from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.recording.follow.member import Member
 from rlvr_probe.report.stuck import lay_out_stuck

@@ -15,11 +15,11 @@ import pytest
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.recording import find_run, read_run, segment
+from rlvr_probe.recording import chunks, find_run, read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.follow.window import Window
-from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import load
+from rlvr_probe.recording.process_state import Machine
+from rlvr_probe.recording.processes import load
 from tests.actors import Job
 from tests.journals import JournalFile, Training, key, simple_run, summed
 
@@ -268,7 +268,7 @@ def test_a_file_under_another_name_is_left_out_and_counted(tmp_path: Path, name:
     trace = read_run(tmp_path)
     assert (len(trace.processes), trajectories(trace)) == (1, 8)
     assert set(trace.lost) == {"foreign_rows"}
-    assert trace.notes == [f"{copy.name} holds the journal of another file: left out"]
+    assert trace.notes == [f"{copy.name} holds the journal of another file: skipped"]
 
 
 def test_a_segment_without_its_header_borrows_that_of_another(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_an_empty_journal_is_noted_and_not_a_process(tmp_path: Path) -> None:
     (tmp_path / schema.segment_name(key(9), 0)).touch()
     trace = read_run(tmp_path)
     assert (len(trace.processes), trace.lost) == (1, {})
-    assert trace.notes == ["1 process began to record and left nothing: not counted"]
+    assert trace.notes == ["1 process started to record and left nothing: not counted"]
 
 
 def test_files_that_are_not_ours_are_ignored_with_a_note(tmp_path: Path) -> None:
@@ -341,23 +341,23 @@ def test_two_runs_in_one_folder_are_never_mixed(tmp_path: Path) -> None:
 def test_what_has_no_sum_for_long_is_given_up_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: bytes
 ) -> None:
-    monkeypatch.setattr(segment, "_BLOCK_B", 64)
-    monkeypatch.setattr(segment, "CHUNK_LIMIT_B", 500)
+    monkeypatch.setattr(chunks, "_BLOCK_B", 64)
+    monkeypatch.setattr(chunks, "CHUNK_LIMIT_B", 500)
     path = tmp_path / "file"
     path.write_bytes(summed([b"a"], 1) + endless + summed([b"b"], 1))
     with path.open("rb") as file:
-        chunks = segment.Chunks()
-        found = segment.read_chunks(file, path.stat().st_size, chunks)
+        cut = chunks.Chunks()
+        found = chunks.read_chunks(file, path.stat().st_size, cut)
         assert [chunk.body for chunk in found] == [b"a\n"]
         assert file.tell() < 1_000
-    assert (chunks.given_up, chunks.lines, chunks.torn) == (True, 1, 0)
+    assert (cut.given_up, cut.lines, cut.torn) == (True, 1, 0)
 
 
 def test_what_is_written_after_the_size_was_taken_is_left_for_later(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(summed([b"a", b"b"], 1))
     with path.open("rb") as file:
-        found = segment.read_chunks(file, len(summed([b"a"], 1)), segment.Chunks())
+        found = chunks.read_chunks(file, len(summed([b"a"], 1)), chunks.Chunks())
         assert [chunk.body for chunk in found] == [b"a\n"]
 
 
@@ -437,7 +437,7 @@ def test_without_duckdb_what_is_coarse_is_read_where_that_is_asked_for(
         read_run(tmp_path / "run")
     trace = read_run(tmp_path / "run", strict=False)
     assert [note for note in trace.notes if note not in whole.notes] == [
-        "turns, tool calls and verifications are left out: duckdb not installed;"
+        "turns, tool calls and verifications are omitted: duckdb not installed;"
         " pip install 'rlvr-probe[cli]'"
     ]
     assert (trace.lost, trace.totals) == (whole.lost, whole.totals)

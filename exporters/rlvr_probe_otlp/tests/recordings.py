@@ -16,7 +16,7 @@ from rlvr_probe_otlp.planning.telemetry import PlannedSpan, PlannedTrace
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.liveness import Machine
+from rlvr_probe.recording.process_state import Machine
 from tests.actors import SECOND, Job
 from tests.journals import BOOT, JournalFile, Training
 from tests.synthetic import write_recording

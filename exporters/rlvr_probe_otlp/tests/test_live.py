@@ -28,7 +28,7 @@ from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.recording import read_run
-from rlvr_probe.recording.follow import follower, window
+from rlvr_probe.recording.follow import growing_journal, window
 from rlvr_probe.sidecar import live
 from rlvr_probe.sidecar.children import Children
 from tests.actors import Job
@@ -306,7 +306,7 @@ class Mortal(LiveExport):
 def test_an_export_that_is_killed_ten_times_sends_each_thing_once(
     make: Callable[..., Run], http: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "_SLICE_B", 2_000)
+    monkeypatch.setattr(growing_journal, "_SLICE_B", 2_000)
     monkeypatch.setattr(live, "_READ_B", 2_000)
     run = make(lambda folder: Job(folder, steps=30, prompts=2, group_size=3).write())
     run.growing.leave_out("end")

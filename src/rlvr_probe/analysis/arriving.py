@@ -10,7 +10,7 @@ from typing import Final
 
 from rlvr_probe.analysis.finding import Finding, Verdict
 from rlvr_probe.model import names
-from rlvr_probe.recording.between import BETWEEN
+from rlvr_probe.recording.between_steps import BETWEEN
 
 __all__ = ["apart", "called", "missing"]
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from rlvr_probe.analysis.statistics import quantile
 from rlvr_probe.model import names
-from rlvr_probe.recording.between import BETWEEN
+from rlvr_probe.recording.between_steps import BETWEEN
 from rlvr_probe.recording.follow.member import Member, Past, Work
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Final
 from rlvr_probe.model import names
 from rlvr_probe.recording.attempts import job_launches
 from rlvr_probe.recording.follow.member import Member, Work
-from rlvr_probe.recording.termination import DRIVER, is_taken
+from rlvr_probe.recording.process_state import DRIVER, is_taken
 
 __all__ = ["Launch", "is_starving", "launches", "step_of"]
 

@@ -259,7 +259,7 @@ class Run:
         Ctrl-C ends a query in the block, and what DuckDB cannot do is an error of ours.
         """
         duckdb = require("duckdb", "a run")
-        from rlvr_probe.recording.tables.opened import interruptible
+        from rlvr_probe.recording.tables.database import interruptible
 
         # A connection is not closed while a query of its cursors runs, but refuses.
         with self._lock:

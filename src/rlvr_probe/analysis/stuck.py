@@ -32,7 +32,7 @@ from rlvr_probe.analysis.baselines import (
 from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
 from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
 from rlvr_probe.model import names
-from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN
+from rlvr_probe.recording.between_steps import AFTER, BEFORE, UNSEEN
 from rlvr_probe.recording.follow.member import Member, Work
 
 __all__ = ["examine", "is_stuck"]

@@ -5,6 +5,6 @@ and the rest is counted. What must never be mixed (two runs in one folder, a new
 """
 
 from rlvr_probe.recording.files import check_readable, find_run, list_denied
-from rlvr_probe.recording.reading import read_run
+from rlvr_probe.recording.trace import read_run
 
 __all__ = ["check_readable", "find_run", "list_denied", "read_run"]

@@ -1,26 +1,36 @@
-"""Which launch of the job each process belongs to, and which launches continue which.
+"""The attempts of a run: who belongs to which launch of the job, and what each did to the others.
 
 A job launch is a component of processes with one job key or one owner. A rank that appears in it a
-second time is a restart of its ranks, or a second job that cannot be told apart.
+second time is a restart of its ranks, or a second job that cannot be told apart. A later attempt
+continues the training run of an earlier one, throwing away steps of it, or starts another, perhaps
+with other facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Protocol
+from typing import Final, Protocol
 
 from rlvr_probe.model import names
+from rlvr_probe.model.trace import Attempt, Session
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import SessionRow
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = [
-    "Launch", "Launched", "find_launches", "job_launches", "life_at", "rank_of", "resumed_step",
-    "world_size_of",
+    "FACTS", "Launch", "Launched", "changed_facts", "find_launches", "job_launches",
+    "last_training", "retrained", "supersede",
 ]  # fmt: skip
+
+FACTS: Final = (
+    "framework", "framework_version", "algorithm", "engine", "model_type", "world_size",
+    "accelerators", "rollout_tp", "group_size", "max_prompt_tokens", "max_response_tokens",
+    "steps_per_generation", "iterations", "accumulation", "prompts_per_update",
+    "reward_functions",
+)  # fmt: skip
+"""Facts of a session that are the same on every rank."""
 
 _CLOCK_SLACK_NS = 5_000_000_000
 """Overlap that two machines' wall clocks can feign, ns."""
@@ -36,7 +46,7 @@ class Launched(Protocol):
 
     @property
     def trained(self) -> bool:
-        """Whether it took part in a training."""
+        """Whether it took part in training."""
         ...
 
 
@@ -86,51 +96,11 @@ class _Lifetimes:
         return cls(alive, training)
 
 
-def rank_of(process: Recorded) -> int | None:
-    """Global rank of a process; None if unknown.
-
-    Where neither is recorded, one that generated a whole batch is the only one of its training.
-    """
-    for session in process.journal.sessions:
-        rank = session.facts.get("rank")
-        if type(rank) is int:
-            return rank
-    if process.header.rank is not None:
-        return process.header.rank
-    size = world_size_of(process)
-    if size is None:
-        rows = process.journal.trajectories
-        return 0 if rows and all(len(row.response_tokens) == row.total for row in rows) else None
-    return 0 if size == 1 else None
-
-
-def world_size_of(process: Recorded, session: int | None = None) -> int | None:
-    """Ranks of the training as this process saw it, in ``session`` or in any."""
-    for row in process.journal.sessions:
-        size = row.facts.get("world_size")
-        if type(size) is int and session in (None, row.facts.get("session", 0)):
-            return size
-    return process.header.world_size
-
-
-def life_at(process: Recorded, session: int, time_ns: int) -> int:
-    """How often ``process`` had started ``session`` before the time it was in at ``time_ns``.
-
-    A script may catch an error and resume from a checkpoint in the same process.
-    """
-    starts = sum(row.time_ns <= time_ns for row in _starts(process, session))
-    return max(0, starts - 1)
-
-
-def resumed_step(processes: Iterable[Recorded], session: int, life: int = 0) -> int | None:
+def _resumed_step(processes: Iterable[Recorded], session: int, life: int = 0) -> int | None:
     """Trainer steps that were done when ``session`` started; None if that is unknown."""
-    starts = [_starts(process, session)[life : life + 1] for process in processes]
+    starts = [process.starts_of(session)[life : life + 1] for process in processes]
     steps = [row.facts.get("resumed_step") for rows in starts for row in rows]
     return min((step for step in steps if type(step) is int), default=None)
-
-
-def _starts(process: Recorded, session: int) -> list[SessionRow]:
-    return [row for row in process.journal.sessions if row.facts.get("session", 0) == session]
 
 
 def find_launches(processes: Sequence[Recorded], clock: RunClock) -> tuple[list[Launch], list[str]]:
@@ -220,7 +190,7 @@ def _generations(
     for index in group:
         if not processes[index].trained:
             continue
-        rank = rank_of(processes[index])
+        rank = processes[index].rank
         for launch, taken in zip(launches, ranks, strict=True):
             meets = any(_overlap(times.alive[index], times.alive[i]) > 0 for i in launch.trainers)
             if rank not in taken and meets:
@@ -261,7 +231,7 @@ def _mark_mixed(
 ) -> None:
     """Ranks of two jobs under one job key: with several ranks, who belongs to whom is unknown."""
     for launch, other in combinations(launches, 2):
-        sizes = {world_size_of(processes[i]) or 1 for i in (*launch.trainers, *other.trainers)}
+        sizes = {processes[i].world_size() or 1 for i in (*launch.trainers, *other.trainers)}
         hulls = _hull(times.training, launch.trainers), _hull(times.training, other.trainers)
         if _overlap(*hulls) > 0 and sizes != {1}:
             launch.mixed = other.mixed = True
@@ -294,10 +264,10 @@ def _mark_concurrent(
 
 
 def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> None:
-    """Tell a resumed or repeated training from a second one that the same launch started.
+    """Give launches that continue or repeat the same training run the same lineage.
 
-    A new launch under the same run id continues the training, unless it starts from scratch after
-    its predecessor returned by itself: a script or a sweep of several trainings. Inside one launch
+    A new launch under the same run id continues it, unless it starts from scratch after its
+    predecessor returned by itself: a script or sweep that trains several times. Inside one launch
     a predecessor that closed in an orderly way is enough.
     """
     last: Launch | None = None
@@ -305,7 +275,7 @@ def _number_lineages(processes: Sequence[Recorded], launches: list[Launch]) -> N
     for launch in launches:
         continues = False
         if last is not None and not launch.concurrent:
-            fresh = not resumed_step((processes[i] for i in launch.trainers), 0)
+            fresh = not _resumed_step((processes[i] for i in launch.trainers), 0)
             returned = any(processes[i].journal.returned for i in last.trainers)
             orderly = all(processes[i].state == "exited" for i in last.trainers)
             over = returned or (orderly and launch.component == last.component)
@@ -327,3 +297,97 @@ def _hull(intervals: Sequence[tuple[int, int]], members: Iterable[int]) -> tuple
 
 def _overlap(interval: tuple[int, int], other: tuple[int, int]) -> int:
     return min(interval[1], other[1]) - max(interval[0], other[0])
+
+
+def supersede(
+    attempts: Sequence[Attempt], launches: Sequence[Launch], processes: Sequence[Recorded]
+) -> None:
+    """Mark the steps whose weights were thrown away because a later attempt started before them.
+
+    Also those it did not reach again: their policy no longer exists. An attempt that did no step
+    throws nothing away.
+    """
+    for later in attempts:
+        before = [
+            step
+            for earlier in attempts[: later.index]
+            if not later.concurrent and not earlier.concurrent
+            if earlier.lineage == later.lineage
+            for step in earlier.steps
+        ]
+        for session, life in sorted({(step.session, step.life) for step in later.steps}):
+            resumed = _resumed_from(later, session, life, launches, processes)
+            if resumed is None:
+                continue
+            own = [step for step in later.steps if step.life < life]
+            for step in (*before, *own):
+                unmarked = step.superseded_by is None
+                if unmarked and step.session == session and step.number > resumed:
+                    step.superseded_by = later.index
+
+
+def _resumed_from(
+    attempt: Attempt,
+    session: int,
+    life: int,
+    launches: Sequence[Launch],
+    processes: Sequence[Recorded],
+) -> int | None:
+    """The step that the attempt resumed from; None if it did none of its own."""
+    started = [
+        step
+        for step in attempt.steps
+        if (step.session, step.life) == (session, life) and step.started
+    ]
+    if not started:
+        return None
+    members = (processes[i] for i in launches[attempt.index].trainers)
+    recorded = _resumed_step(members, session, life)
+    return min(step.number for step in started) - 1 if recorded is None else recorded
+
+
+def last_training(attempts: Iterable[Attempt]) -> dict[str, object]:
+    """Facts of the last training run, by name: the first that any of its processes recorded."""
+    trainings = list(_trainings(attempts))
+    return _facts(trainings[-1]) if trainings else {}
+
+
+def retrained(attempts: Sequence[Attempt]) -> list[str]:
+    """What a reader should know where the facts of one training are not those of the next."""
+    changed = [
+        f"{name} {', then '.join(values)}" for name, values in changed_facts(attempts).items()
+    ]
+    if not changed:
+        return []
+    count = len(list(_trainings(attempts)))
+    return [
+        f"{count} training runs were recorded with different settings, and those of the"
+        f" last are stated: {'; '.join(changed)}"
+    ]
+
+
+def changed_facts(attempts: Iterable[Attempt]) -> dict[str, list[str]]:
+    """Values of each fact that has several, in the order of the training runs."""
+    runs = [_facts(sessions) for sessions in _trainings(attempts)]
+    values = {
+        name: list(dict.fromkeys(str(facts[name]) for facts in runs if name in facts))
+        for name in FACTS
+    }
+    return {name: several for name, several in values.items() if len(several) > 1}
+
+
+def _trainings(attempts: Iterable[Attempt]) -> Iterator[list[Session]]:
+    """Sessions of each training, of all its processes, in the order of their start."""
+    for attempt in attempts:
+        for number in sorted({session.session for session in attempt.sessions}):
+            yield [session for session in attempt.sessions if session.session == number]
+
+
+def _facts(sessions: Sequence[Session]) -> dict[str, object]:
+    """Of several sessions that say a fact, the first counts."""
+    return {
+        name: value
+        for session in reversed(sessions)
+        for name in FACTS
+        if (value := session.facts.get(name)) is not None
+    }

@@ -2,8 +2,8 @@
 
 Wall clocks of two machines may be seconds apart. Ranks that did the same trainer step did it at
 overlapping times, and what a caller waited for was done while it waited: that bounds the error. An
-alignment outside that bound is moved to its edge, unless that were half as far as from one call to
-the next: a count that began anew would feign it.
+alignment outside that bound is moved to its edge, unless that is half as far as from one call to
+the next: a count that restarted looks the same.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.coarse import RpcRow
+from rlvr_probe.recording.coarse_rows import RpcRow
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["RunClock", "align"]
 

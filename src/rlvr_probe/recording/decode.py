@@ -31,9 +31,9 @@ UNSOUND: Final = (
     LookupError,
     OverflowError,
     RecursionError,  # lists in lists, some thousand deep
-    msgspec.DecodeError,  # no ValueError before 0.21
+    msgspec.DecodeError,  # not a ValueError before 0.21
 )
-"""What a line raises that is none of ours."""
+"""What decoding a line raises where the line is not a row of ours."""
 
 _decode: Final = msgspec.json.Decoder().decode
 """Decodes one line without a type."""
@@ -124,7 +124,7 @@ class Definition:
     """What rows of one number are."""
 
     def __init__(self, number: int, kind: str, name: str, attributes: Sequence[str]) -> None:
-        """Take the four parts of a ``def`` row; ``event`` is whether it is no span."""
+        """Take the four parts of a ``def`` row; ``event`` is whether it is an event, not a span."""
         self.number = number
         self.event = kind == "event"
         self.name = name
@@ -194,10 +194,10 @@ class RowDecoder(ABC):
 
     @abstractmethod
     def service(self, row: list[Any]) -> None:
-        """Take a row that a text begins, a definition included.
+        """Take a row that starts with a text, a definition included.
 
         Raises:
-            UNSOUND: It is none.
+            UNSOUND: It is not such a row.
         """
 
     def guarded(
@@ -266,10 +266,10 @@ class RowDecoder(ABC):
                 self.refused["bad_row"] += 1
 
     def define(self, row: list[Any]) -> Definition:
-        """Take a row that tells what rows of a number are.
+        """Take the row that defines the rows of a number.
 
         Raises:
-            UNSOUND: It is none.
+            UNSOUND: It is not a definition.
         """
         _, number, kind, name, attributes = msgspec.convert(row, _DEFINITION)
         known = _definition(number, kind, name, tuple(attributes))
@@ -294,7 +294,7 @@ def _row_of(known: Definition, line: bytes) -> Any:
     """The row in a line; its attributes may be missing, all of them.
 
     Raises:
-        msgspec.DecodeError: It is no row of this definition.
+        msgspec.DecodeError: It is not a row of this definition.
     """
     try:
         return _decoder_of((known.row_type,)).decode(line)

@@ -16,14 +16,14 @@ from rlvr_probe.recording.decode import Number
 
 if TYPE_CHECKING:
     from rlvr_probe.recording.clock import RunClock
-    from rlvr_probe.recording.load import Recorded
+    from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["DEVICE_EVENTS", "DeviceRows", "ReadDevice", "devices_of", "join_devices", "unread"]
 
 _NOTES: Final = 8
 
 _UUID_CHARACTERS: Final = 40
-"""``GPU-`` and 36 more; what is shorter is the beginning of one."""
+"""``GPU-`` and 36 more; what is shorter is a prefix of one."""
 
 _SHIFT_MAX: Final = 1 << 61
 
@@ -88,12 +88,12 @@ class ReadDevice:
         return found
 
     def period_ns(self, pace: Pace) -> int:
-        """Time between two readings of a pace, as it told last."""
+        """Time between two readings of a pace, as last recorded."""
         fast = PERIOD_NS["fast"] if self.facts.hz is None else round(1e9 / self.facts.hz)
         return fast if pace == "fast" else max(fast, PERIOD_NS[pace])
 
     @property
-    def begin_ns(self) -> int:
+    def start_ns(self) -> int:
         """Its first reading; 0 if there is none."""
         return min(
             (readings.times_ns[0] for readings in self.readings.values() if len(readings)),
@@ -102,10 +102,10 @@ class ReadDevice:
 
 
 class DeviceRows:
-    """What one process told of devices.
+    """What one process recorded of devices.
 
     Attributes:
-        notes: Why something is not read that is no device.
+        notes: Why something other than a device is not read.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class DeviceRows:
         return bool(self._by_uuid)
 
     def devices(self) -> list[ReadDevice]:
-        """Every device, in the order in which they were told."""
+        """Every device, in recorded order."""
         return list(self._by_uuid.values())
 
     def event(self, name: str, time_ns: int, values: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ class DeviceRows:
             self.notes.append(convert(values["text"], str))
             return
         if name == names.DEVICE.name:
-            self._tell(convert(values, _Device))
+            self._describe(convert(values, _Device))
             return
         device = self._by_number[convert(values.pop("device"), int)]
         if name == names.DEVICE_FAULT.name:
@@ -155,24 +155,24 @@ class DeviceRows:
             if known:
                 device.of_pace(pace).add(time_ns, known)
 
-    def _tell(self, told: _Device) -> None:
+    def _describe(self, row: _Device) -> None:
         facts = DeviceFacts(
-            uuid=told.uuid,
-            kind=told.kind if told.kind in _KINDS else "",
-            vendor=told.vendor,
-            model=told.model,
-            driver=told.driver,
-            parent=told.parent,
-            memory_limit_b=told.memory_limit_b,
-            hz=told.hz,
-            absent=_reasons(told.absent),
-            number=told.device,
+            uuid=row.uuid,
+            kind=row.kind if row.kind in _KINDS else "",
+            vendor=row.vendor,
+            model=row.model,
+            driver=row.driver,
+            parent=row.parent,
+            memory_limit_b=row.memory_limit_b,
+            hz=row.hz,
+            absent=_reasons(row.absent),
+            number=row.device,
         )
-        device = self._by_uuid.get(told.uuid)
+        device = self._by_uuid.get(row.uuid)
         if device is None:
-            device = self._by_uuid[told.uuid] = ReadDevice(facts)
+            device = self._by_uuid[row.uuid] = ReadDevice(facts)
         device.facts = facts
-        self._by_number[told.device] = device
+        self._by_number[row.device] = device
         for pace, readings in device.readings.items():
             readings.pace(device.period_ns(pace))
 
@@ -185,17 +185,17 @@ def _of_pace(values: Mapping[str, float], pace: Pace) -> Mapping[str, float]:
     return {name: value for name, value in values.items() if name in known}
 
 
-def _reasons(told: Sequence[str]) -> dict[str, str]:
+def _reasons(absent: Sequence[str]) -> dict[str, str]:
     """Reasons by counter, of texts ``counter: reason``."""
-    pairs = (text.partition(": ") for text in told)
+    pairs = (text.partition(": ") for text in absent)
     return {counter: reason for counter, _, reason in pairs}
 
 
 def join_devices(sidecars: Sequence[Recorded], clock: RunClock) -> list[DeviceSeries]:
     """What all sidecars read, one series per device, on the clock of the run.
 
-    Uses the rows up. Where two sidecars read a device at the same time, the one that began first
-    counts until its end.
+    Uses the rows up. Where two sidecars read a device at the same time, the one that started
+    first counts until its end.
     """
     by_uuid: dict[str, list[tuple[int, Recorded, ReadDevice]]] = {}
     for sidecar in sidecars:
@@ -203,8 +203,8 @@ def join_devices(sidecars: Sequence[Recorded], clock: RunClock) -> list[DeviceSe
             sidecar.journal.skipped["bad_time"] += 1
             continue
         for device in sidecar.journal.devices.devices():
-            begin_ns = clock.at(sidecar, device.begin_ns)
-            by_uuid.setdefault(device.facts.uuid, []).append((begin_ns, sidecar, device))
+            start_ns = clock.at(sidecar, device.start_ns)
+            by_uuid.setdefault(device.facts.uuid, []).append((start_ns, sidecar, device))
     series = [_series(sorted(parts, key=lambda part: part[0]), clock) for parts in by_uuid.values()]
     return sorted(
         series, key=lambda device: (device.facts.host, device.facts.number or 0, device.uuid)
@@ -236,25 +236,25 @@ def unread(sidecars: Sequence[Recorded]) -> list[str]:
     for sidecar in sidecars:
         for text in sidecar.journal.devices.notes:
             hosts.setdefault(text, set()).add(sidecar.header.host)
-    told = [
+    reasons = [
         f"{text} ({min(found) if len(found) == 1 else f'{len(found)} hosts'})"
         for text, found in hosts.items()
     ]
-    more = len(told) - _NOTES
-    return [*told[:_NOTES], *([f"{more} more of devices that cannot be read"] * (more > 0))]
+    more = len(reasons) - _NOTES
+    return [*reasons[:_NOTES], *([f"{more} more of devices that cannot be read"] * (more > 0))]
 
 
 def devices_of(process: Recorded, series: Sequence[DeviceSeries]) -> tuple[str, ...] | None:
-    """Names of the devices that a process worked on; None if it is not known of all of them.
+    """Names of the devices that a process worked on; None unless all of them are known.
 
-    A beginning of a name is completed by what its node has, or else by what any has; a number is
-    that of a whole GPU in the order of the PCI bus.
+    A prefix of a name is completed from the devices of its node, else from those of any node; a
+    number is that of a whole GPU in the order of the PCI bus.
     """
-    told = process.journal.used
-    if told is None:
+    used = process.journal.used
+    if used is None:
         return None
     here = [device for device in series if device.facts.boot == process.header.boot]
-    found = [_named(token, here) or _named(token, series) for token in told.uuids]
+    found = [_named(token, here) or _named(token, series) for token in used.uuids]
     return tuple(found) if all(found) else None  # type: ignore[arg-type]
 
 

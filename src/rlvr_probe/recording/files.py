@@ -14,7 +14,7 @@ from rlvr_probe.access import barrier, user_name, whose
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.filesystem import reach
 from rlvr_probe.model import schema
-from rlvr_probe.recording.segment import Source, open_source
+from rlvr_probe.recording.chunks import Source, open_source
 from rlvr_probe.spool import every, find
 
 __all__ = [
@@ -185,7 +185,7 @@ def _list(folder: Path) -> RunFiles:
                 files.strangers.append(path.name)
             continue
         status = _status(path)
-        # A named pipe would block whoever opens it.
+        # Opening a named pipe would block.
         if status is None or not stat.S_ISREG(status.st_mode):
             files.strangers.append(path.name)
         elif journal is not None:

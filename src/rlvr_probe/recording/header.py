@@ -1,4 +1,4 @@
-"""Line 1 of a journal, checked: whose it is, where and when it began."""
+"""Line 1 of a journal, checked: whose it is, where and when it started."""
 
 from __future__ import annotations
 

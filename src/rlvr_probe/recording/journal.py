@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import LooseCallColumns
-from rlvr_probe.recording import coarse
+from rlvr_probe.recording import coarse_rows
 from rlvr_probe.recording.decode import (
     FINE,
     Definition,
@@ -55,7 +55,7 @@ _SERVICE: Final[Mapping[str, Any]] = {
     "own": tuple[Time, Number],
     "end": tuple[Time],
 }
-"""What rows about the recording itself hold, by the text that begins them."""
+"""What rows about the recording itself hold, by their first text."""
 
 
 @dataclass(slots=True)
@@ -67,16 +67,16 @@ class Journal:
         taken: What a trainer took from one.
         selected: Which prompts a trainer kept.
         sifted: The same, of trajectories for a queue.
-        whole_calls: Engine calls that do not tell their trajectories apart.
+        whole_calls: Engine calls that do not tell apart their trajectories.
         applications: Trace and span id of the application's own span around one of ours, by its id.
         devices: What it read of devices, as the sidecar of its node.
-        used: Devices that it told it works on.
-        role: What it is to its job; empty if it never told. ``actor`` is its id as one.
-        model_type: Architecture of the model that it trains for another process; empty if it did
-            not tell.
+        used: Devices that it works on, as it recorded them.
+        role: What it is to its job; empty if never recorded. ``actor`` is its id as one.
+        model_type: Architecture of the model that it trains for another process; empty if
+            unknown.
         given: Kind and number of each accelerator that its cluster gave it on its machine.
         started: Actors that it asked for: id to class.
-        left_ns: When it began to leave its job, which ended the others; 0 if it was not seen to.
+        left_ns: When it started to leave its job, which ended the others; 0 if not recorded.
         opened: Spans journaled as open and not finished since: id to (name, start, parent).
         totals: Count and summed duration, ns, of the spans that are not kept, by name.
         unattributed_rewards: Of these, calls of reward functions that belong to no batch of the
@@ -86,25 +86,25 @@ class Journal:
         skipped: Rows this reader could not use, by reason.
         finished: Ids among the watched ones whose span has finished.
         ended: The journal was closed in an orderly way.
-        returned: A training returned by itself.
-        over_ns: When the last training that began returned by itself; 0 if it did not.
+        returned: One of its training runs returned by itself.
+        over_ns: When the last training run that started returned by itself; 0 if it did not.
         level_reason: Why the level is what it is, if it ever changed.
         muted: Places where nothing was read from some time on: place to reason.
         last_ns: Time of the last row; 0 if there was none.
     """
 
-    spans: list[coarse.SpanRow] = field(default_factory=list)
-    sessions: list[coarse.SessionRow] = field(default_factory=list)
-    trajectories: list[coarse.TrajectoryRow] = field(default_factory=list)
-    rewards: list[coarse.RewardRow] = field(default_factory=list)
-    queued: list[coarse.TrajectoryRow] = field(default_factory=list)
-    taken: list[coarse.TrainedRow] = field(default_factory=list)
-    selected: list[coarse.SelectedRow] = field(default_factory=list)
-    sifted: list[coarse.SelectedRow] = field(default_factory=list)
+    spans: list[coarse_rows.SpanRow] = field(default_factory=list)
+    sessions: list[coarse_rows.SessionRow] = field(default_factory=list)
+    trajectories: list[coarse_rows.TrajectoryRow] = field(default_factory=list)
+    rewards: list[coarse_rows.RewardRow] = field(default_factory=list)
+    queued: list[coarse_rows.TrajectoryRow] = field(default_factory=list)
+    taken: list[coarse_rows.TrainedRow] = field(default_factory=list)
+    selected: list[coarse_rows.SelectedRow] = field(default_factory=list)
+    sifted: list[coarse_rows.SelectedRow] = field(default_factory=list)
     whole_calls: LooseCallColumns = field(default_factory=LooseCallColumns)
     applications: dict[int, tuple[str, str]] = field(default_factory=dict)
     devices: DeviceRows = field(default_factory=DeviceRows)
-    used: coarse.UsedRow | None = None
+    used: coarse_rows.UsedRow | None = None
     role: str = ""
     actor: str = ""
     spool_s: float | None = None
@@ -225,11 +225,11 @@ class JournalDecoder(RowDecoder):
         if span in self._watched:
             journal.finished.add(span)
         if definition.name == names.RPC.name:
-            rpc = coarse.rpc(start_ns, end_ns, span, parent, error, attributes, self._shared)
+            rpc = coarse_rows.rpc(start_ns, end_ns, span, parent, error, attributes, self._shared)
             journal.spans.append(rpc)
         elif definition.name in _KEPT and not _belongs_nowhere(definition.name, parent, attributes):
             journal.spans.append(
-                coarse.SpanRow(
+                coarse_rows.SpanRow(
                     definition.name, start_ns, end_ns, span, parent, error, self._shared(attributes)
                 )
             )
@@ -258,39 +258,39 @@ class JournalDecoder(RowDecoder):
         if definition.name in DEVICE_EVENTS:
             journal.devices.event(definition.name, time_ns, attributes)
         elif definition.name == names.TRAJECTORIES.name:
-            row = coarse.trajectories(time_ns, parent, attributes)
+            row = coarse_rows.trajectories(time_ns, parent, attributes)
             if row.keys is not None:
                 row.k, row.keys = self._fine.keys(row.keys), None
             (journal.trajectories if row.queue_group is None else journal.queued).append(row)
         elif definition.name == names.TRAINED.name:
-            journal.taken.append(coarse.trained(time_ns, attributes))
+            journal.taken.append(coarse_rows.trained(time_ns, attributes))
         elif definition.name == names.REWARDS.name:
-            journal.rewards.append(coarse.rewards(parent, attributes))
+            journal.rewards.append(coarse_rows.rewards(parent, attributes))
         elif definition.name == names.SELECTED.name:
-            chosen = coarse.selected(time_ns, attributes)
+            chosen = coarse_rows.selected(time_ns, attributes)
             (journal.selected if chosen.batch is None else journal.sifted).append(chosen)
         elif definition.name == names.PROCESS.name:
-            self._process(convert(attributes, coarse.ProcessRow))
+            self._process(convert(attributes, coarse_rows.ProcessRow))
         elif definition.name == names.STARTED.name:
-            started = convert(attributes, coarse.StartedRow)
+            started = convert(attributes, coarse_rows.StartedRow)
             journal.started[started.actor] = started.role
         elif definition.name == names.LEFT.name:
-            since_s = convert(attributes, coarse.LeftRow).since_s
+            since_s = convert(attributes, coarse_rows.LeftRow).since_s
             journal.left_ns = time_ns - round(since_s * 1e9)
         elif definition.name == names.DEVICES_USED.name:
-            journal.used = convert(attributes, coarse.UsedRow)
+            journal.used = convert(attributes, coarse_rows.UsedRow)
         elif definition.name == names.SESSION.name:
-            journal.sessions.append(coarse.SessionRow(time_ns, attributes))
+            journal.sessions.append(coarse_rows.SessionRow(time_ns, attributes))
             journal.over_ns = 0
         elif definition.name == names.APPLICATION_SPAN.name:
-            around = convert({**attributes, "parent": parent}, coarse.ApplicationRow)
+            around = convert({**attributes, "parent": parent}, coarse_rows.ApplicationRow)
             journal.applications[around.parent] = around.trace, around.span
         elif definition.name == names.SESSION_END.name:
             journal.returned = True
             journal.over_ns = time_ns
         journal.last_ns = max(journal.last_ns, time_ns)
 
-    def _process(self, row: coarse.ProcessRow) -> None:
+    def _process(self, row: coarse_rows.ProcessRow) -> None:
         journal = self.journal
         if not journal.role:
             # The first: a process may make the class of another actor later.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlvr_probe.recording.decode import FINE
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = [
     "NOT_TRAINED_ON", "cut", "loose", "not_reached", "omitted", "overflows", "reduced", "untrained",
@@ -16,15 +16,15 @@ __all__ = [
 NOT_TRAINED_ON: Final = "were generated for a queue and never trained on"
 
 _LOOSE: Final = {
-    "rpcs": "calls of worker groups are known from one side only, or not from every rank at its"
-    " time: they are not joined",
-    "requests": "requests are known of who asked and of an engine that scheduled them, and of which"
-    " is which nobody can tell: counted once, as asked for",
-    "trajectories": "trajectories were generated and no trainer told of them: not counted",
+    "rpcs": "calls of worker groups were recorded by the caller or its ranks alone, or not by every"
+    " rank at its time: they are not joined",
+    "requests": "requests were recorded by their caller and by an engine that scheduled them, and"
+    " which is which is unknown: counted once, as asked for",
+    "trajectories": "trajectories were generated and no trainer recorded them: not counted",
 }
 _SELECTION_UNKNOWN: Final = (
-    "what a filter threw away of {} batches is not known: the trainer is to filter groups and told"
-    " of no selection"
+    "what a filter threw away of {} batches is unknown: the trainer is to filter groups and"
+    " recorded no selection"
 )
 _LEVELS: Final = {
     "stages": "no turns and tool calls",
@@ -52,7 +52,7 @@ def not_reached(unreached: Mapping[str, int]) -> list[str]:
 
 
 def loose(counts: Counter[str]) -> list[str]:
-    """What was recorded on one side only, or not at all."""
+    """What was recorded by one process of two, or not at all."""
     found = [f"{counts[kind]} {text}" for kind, text in _LOOSE.items() if counts[kind]]
     if counts["batches"]:
         found.append(_SELECTION_UNKNOWN.format(counts["batches"]))
@@ -64,7 +64,7 @@ def omitted(processes: Sequence[Recorded]) -> list[str]:
     if not any(FINE.keys() & process.journal.totals for process in processes):
         return []
     return [
-        "turns, tool calls and verifications are left out: duckdb not installed;"
+        "turns, tool calls and verifications are omitted: duckdb not installed;"
         " pip install 'rlvr-probe[cli]'"
     ]
 
@@ -88,10 +88,10 @@ def cut(whole: int, count: int, rows: int) -> list[str]:
     what += f" not whole ({rows:,} trajectories)"
     if whole:
         return [
-            f"{what} and left out of lengths, turns, tools and rewards: what is missing of a batch"
+            f"{what} and omitted from lengths, turns, tools and rewards: what is missing of a batch"
             " is rather long than short"
         ]
-    return [f"{what}, and no other is: figures of lengths are rather too small"]
+    return [f"{what}, and no other is: lengths are rather too small"]
 
 
 def reduced(processes: Sequence[Recorded]) -> list[str]:

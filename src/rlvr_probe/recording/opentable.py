@@ -74,9 +74,9 @@ def read_table(path: Path, process: str) -> Table | None:
 
 
 def read_ended(path: Path, process: str) -> bool | None:
-    """Whether ``process`` closed its journal in an orderly way; None if no table tells.
+    """Whether ``process`` closed its journal in an orderly way; None if no table says.
 
-    For who asks every second: it reads the first block alone, once.
+    Cheap enough for every second: it reads the first block alone, once.
     """
     try:
         with path.open("rb", buffering=0) as file:

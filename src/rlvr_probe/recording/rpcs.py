@@ -1,9 +1,9 @@
 """Joins the two sides of a call of a worker group: who called, and every rank that did it.
 
 No id travels with a call. Each side counts the calls of a method of a group, and its count is in
-the row: a lost row shifts nothing. A count that began anew, with an actor that was restarted, is
-told by time: what a rank did lies between the dispatch and the result, or where nobody waited for
-that, begins before the next dispatch. What does not fit is not joined.
+the row: a lost row shifts nothing. A count that started again, with an actor that was restarted, is
+recognised by time: what a rank did lies between the dispatch and the result, or where the caller
+did not wait for that, starts before the next dispatch. What does not fit is not joined.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.recording.batches import Member
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import RpcRow
+from rlvr_probe.recording.coarse_rows import RpcRow
 
 __all__ = ["JoinedRpcs", "join_rpcs"]
 
@@ -29,7 +29,7 @@ class JoinedRpcs:
     Attributes:
         number: By index of a process and span id, the number of the call.
         calls: Joined calls: key, and how many ranks did it.
-        unjoined: Calls that were not joined, whichever side told of them.
+        unjoined: Calls that were not joined, whichever side recorded them.
     """
 
     number: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def join_rpcs(members: Sequence[Member], clock: RunClock) -> JoinedRpcs:
     for key, calls in callers.items():
         ranks = _ranks(calls[0], workers.get(key, ()), dispatched, clock) if len(calls) == 1 else []
         last = _is_last(calls[0], dispatched) and done.get(key[:2], 0) > key[2]
-        # Somebody did a later one, so that its dispatch is not known: what was done may be that.
+        # A rank did a later call whose dispatch is unknown: what was done may be that call.
         if ranks and not (last and not calls[0].row.attributes.get("waits", 1)):
             for side in (calls[0], *ranks):
                 by_span = joined.number.setdefault(side.member.index, {})
@@ -93,12 +93,12 @@ def _dispatches(callers: dict[_Key, list[_Side]], clock: RunClock) -> _Dispatche
 def _ranks(
     caller: _Side, workers: Sequence[_Side], dispatched: _Dispatches, clock: RunClock
 ) -> list[_Side]:
-    """What every rank did of a call, when it can have been this one; nothing if it is not there.
+    """What every rank did of a call, by time too; empty unless every rank is there.
 
-    A rank that began anew may have counted up to the same number again, at another time.
+    A rank that restarted may have counted up to the same number again, at another time.
     """
     row, recorded = caller.row, caller.member.recorded
-    begin, end = clock.at(recorded, row.start_ns), clock.at(recorded, row.end_ns)
+    start, end = clock.at(recorded, row.start_ns), clock.at(recorded, row.end_ns)
     waits = row.attributes.get("waits", 1)
     until = None if waits else _next_dispatch(caller, dispatched, clock)
     if not waits and until is None:
@@ -110,9 +110,9 @@ def _ranks(
         bound = end if until is None or until < 0 else until
         if not waits and process.header.clock != recorded.header.clock:
             # Another clock may be late by a little, and the next call's start seem to be before it.
-            bound = begin + (bound - begin) // 2
+            bound = start + (bound - start) // 2
         inside = last <= end if waits else until == -1 or first < bound
-        if begin <= first and inside:
+        if start <= first and inside:
             found.append(side)
     # A row may claim a group of any size.
     every = len(found) == row.ranks and len({side.row.rank for side in found}) == row.ranks
@@ -128,9 +128,9 @@ def _is_last(caller: _Side, dispatched: _Dispatches) -> bool:
 def _next_dispatch(caller: _Side, dispatched: _Dispatches, clock: RunClock) -> int | None:
     """When the next call of the method was dispatched, or a time before which it was not, ns.
 
-    -1 if there was none, None if unknown: with rows of the caller missing, the next one that is
-    known may not be the next. Rows are written in their order: where the end of a training is
-    recorded, so is everything that was dispatched before, even if the process was killed later.
+    -1 if there was none, None if unknown: with rows of the caller missing, the next known call may
+    not be the next. Rows are written in their order: where the end of training is recorded, so is
+    everything that was dispatched before, even if the process was killed later.
     """
     group, method, call = caller.row.key
     calls, times = dispatched[caller.member.index, group, method]

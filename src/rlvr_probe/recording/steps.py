@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Rpc, Span, Step
-from rlvr_probe.recording.attempts import life_at, world_size_of
 from rlvr_probe.recording.batches import Beside, Member, ancestors, join_batches
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import RpcRow, SpanRow
+from rlvr_probe.recording.coarse_rows import RpcRow, SpanRow
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.rpcs import join_rpcs
 
@@ -47,7 +46,7 @@ def build_steps(
     skipped: Counter[str],
     loose: Counter[str],
     beside: Beside,
-    told: list[Part],
+    events: list[Part],
 ) -> tuple[list[Step], list[Span], list[Span], list[Rpc]]:
     """Steps of one attempt by session, life and number, its user spans, and what has no step.
 
@@ -63,7 +62,7 @@ def build_steps(
         skipped: Gets the rows that could not be used, by reason.
         loose: Gets what belongs to no step without being lost, by what it is.
         beside: Gets what engines did beside the batches of its steps.
-        told: Gets what was told of batches, event by event.
+        events: Gets the recorded events of batches, one part each.
     """
     steps = dict[_Place, Step]()
     sizes = dict[int, int]()
@@ -76,7 +75,7 @@ def build_steps(
             steps[place] = Step(attempt, session, number, [], [], [], 0, sizes[session], life=life)
         return steps[place]
 
-    joined_batches = join_batches(attempt, members, clock, skipped, beside, told)
+    joined_batches = join_batches(attempt, members, clock, skipped, beside, events)
     for (session, life), batches in joined_batches.items():
         for batch in batches:
             step = step_at((session, life, batch.step))
@@ -123,7 +122,7 @@ def build_steps(
                 if row.name == names.STEP.name and row.error is None:
                     rank = -1 - member.index if member.rank is None else member.rank
                     done.setdefault(place, set()).add(rank)
-        for place, inside in _begun(member):
+        for place, inside in _open_steps(member):
             step = step_at(place)
             step.open = step.open or inside
     apart = list[Rpc]()
@@ -133,7 +132,7 @@ def build_steps(
     loose["rpcs"] += joined.unjoined
     for place, step in steps.items():
         step.rpcs.sort(key=lambda rpc: rpc.caller.start_ns)
-        # Outer spans first where two begin together.
+        # Outer spans first where two start together.
         step.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         step.ranks_done = len(done.get(place, ()))
     return [steps[place] for place in sorted(steps)], user, unplaced, apart
@@ -147,14 +146,12 @@ def _calls(member: Member) -> bool:
 
 
 def _ranks(members: Sequence[Member], session: int) -> int:
-    known = [
-        world_size_of(member.recorded, session) for member in members if member.recorded.trained
-    ]
+    known = [member.recorded.world_size(session) for member in members if member.recorded.trained]
     sizes = [size for size in known if size is not None and size > 0]
     return max(sizes) if sizes else sum(member.recorded.trained for member in members)
 
 
-def _begun(member: Member) -> list[tuple[_Place, bool]]:
+def _open_steps(member: Member) -> list[tuple[_Place, bool]]:
     """Steps of which anything is open, and whether that is the step itself.
 
     They are known from the open-span table only: a kill may leave nothing else.
@@ -166,7 +163,7 @@ def _begun(member: Member) -> list[tuple[_Place, bool]]:
     session = last.facts.get("session", 0)
     if type(session) is not int:
         return []
-    life = life_at(member.recorded, session, last.time_ns)
+    life = member.recorded.life_at(session, last.time_ns)
     return [
         ((session, life, slot.step), slot.name == names.STEP.name)
         for slot in table.slots
@@ -175,16 +172,18 @@ def _begun(member: Member) -> list[tuple[_Place, bool]]:
 
 
 def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_Place]:
-    """Generations for the training that spans of a process tell of, and no lengths, by step.
+    """Generations that a process recorded spans of and no lengths, by step.
 
-    One that ended by an error gave no lengths. A process that never told any leaves it to others.
+    One that ended by an error gave no lengths. A process without any leaves them to others.
     """
     journal = member.recorded.journal
-    told = {row.batch for row in journal.trajectories if row.batch}
-    if not told:
+    with_lengths = {row.batch for row in journal.trajectories if row.batch}
+    if not with_lengths:
         return Counter()
     by_id = {span.id: span for span in journal.spans}
-    around = {above.id for key in told & by_id.keys() for above in ancestors(by_id[key], by_id)}
+    around = {
+        above.id for key in with_lengths & by_id.keys() for above in ancestors(by_id[key], by_id)
+    }
     lost = dict[int, _Place]()
     for span, place in zip(journal.spans, places, strict=True):
         if place is None or span.error is not None or span.name not in _GENERATING:
@@ -199,7 +198,7 @@ def _lost_batches(member: Member, places: Sequence[_Place | None]) -> Counter[_P
         batch = span.attributes.get("batch")
         if type(batch) is int:
             keys.add(batch)
-        if span.id not in around and told.isdisjoint(keys):
+        if span.id not in around and with_lengths.isdisjoint(keys):
             lost[span.id] = place
     return Counter(
         place
@@ -225,8 +224,8 @@ def _places(member: Member) -> list[_Place | None]:
         found = around(span)
         if found is None:
             return None
-        # Its end: what a training does first may begin before it says that it begins.
-        return (found[0], life_at(member.recorded, found[0], span.end_ns), found[1])
+        # Its end: the first spans of a session may start before its row.
+        return (found[0], member.recorded.life_at(found[0], span.end_ns), found[1])
 
     def around(span: SpanRow) -> tuple[int, int] | None:
         session: object = None

@@ -21,7 +21,7 @@ from typing import Final
 
 from rlvr_probe.access import PRIVATE, Access
 from rlvr_probe.model import schema
-from rlvr_probe.recording.segment import Chunks, read_chunks
+from rlvr_probe.recording.chunks import Chunks, read_chunks
 
 __all__ = [
     "LEAST_B", "SLICE_B", "Copy", "compress", "delete_unfinished", "is_open_for_writing", "place",

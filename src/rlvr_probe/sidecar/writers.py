@@ -17,9 +17,9 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import read_beginning
 from rlvr_probe.recording.opentable import read_ended
+from rlvr_probe.recording.process_state import Machine
+from rlvr_probe.recording.processes import read_beginning
 
 __all__ = ["Finished", "Writers"]
 

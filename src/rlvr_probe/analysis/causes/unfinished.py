@@ -23,7 +23,7 @@ from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
 from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.results import Answer, Evidence, query
 from rlvr_probe.analysis.statements import fill, statements
-from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
+from rlvr_probe.recording.between_steps import AROUND, BETWEEN, OUTSIDE
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["APART_S", "dead_processes", "unfinished"]

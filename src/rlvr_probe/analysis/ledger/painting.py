@@ -7,7 +7,7 @@ from typing import Final
 from rlvr_probe.analysis.intervals import OVERLAP, islands
 from rlvr_probe.analysis.ledger.categories import STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases, layers
 from rlvr_probe.analysis.statements import fill, statements
-from rlvr_probe.recording.between import BETWEEN
+from rlvr_probe.recording.between_steps import BETWEEN
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_rollout", "find_stages", "paint_queue", "paint_rollout", "paint_stages"]

@@ -12,8 +12,8 @@ from rlvr_probe.analysis.summary.trajectories import Lengths, counted, counts
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
+from rlvr_probe.recording.attempts import FACTS, last_training
 from rlvr_probe.recording.notes import cut
-from rlvr_probe.recording.training import FACTS, last_training
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Attempt, Step
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.coarse import TrajectoryRow
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.coarse_rows import TrajectoryRow
+from rlvr_probe.recording.processes import Recorded
 from rlvr_probe.recording.schema import STAGING, statements
 from rlvr_probe.recording.store import Bulk, FineStore, real
 
@@ -37,7 +37,7 @@ class Part:
     """The rows of one event, by number, and what becomes of them.
 
     Attributes:
-        begun_ns: When the rollout that made them began, on the clock of the run.
+        begun_ns: Start of the rollout that made them, on the clock of the run.
     """
 
     attempt: int
@@ -52,8 +52,8 @@ class Counts:
     """What could not be joined, by attempt.
 
     Attributes:
-        skipped: By reason: it is lost.
-        loose: By what it is: nobody told of it besides.
+        skipped: Lost, by reason.
+        loose: Recorded by one process alone, by what it is.
     """
 
     skipped: dict[int, Counter[str]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def join(
     Args:
         store: All fine rows of the run.
         attempts: With all that is coarse.
-        parts: What was told of batches; their places are their numbers.
+        parts: Recorded events of batches; their places are their numbers.
         processes: At the places that are their indices.
         clock: Of the run.
     """

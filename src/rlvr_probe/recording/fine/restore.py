@@ -137,7 +137,7 @@ class _Restoring:
             _give_verifications(self._parts[n].shard, texts)
 
     def rewards(self, rows: Sequence[Any]) -> None:
-        """Give rewards where the trainer told none; else the times of their verification."""
+        """Give rewards where the trainer recorded none; else the times of their verification."""
         given = dict[int, list[RewardColumn]]()
         for n, index, function, *texts in rows:
             values, odd, times = (msgspec.json.decode(text or "[]") for text in texts)

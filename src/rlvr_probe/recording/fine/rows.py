@@ -96,7 +96,7 @@ class _Rows:
 
 
 class FineRows:
-    """Gathers the fine rows of a process, and notes in its journal what they tell of itself."""
+    """Gathers the fine rows of a process, and notes in its journal what they say of itself."""
 
     def __init__(
         self, journal: Journal, mono_ns: int, watched: Set[int], sink: Sink | None, process: int
@@ -219,7 +219,7 @@ class FineRows:
         return rows.rows
 
     def _several(self, rows: _Rows) -> Sequence[Any]:
-        """Turns of several trajectories in a call; calls that do not tell them apart."""
+        """Turns of calls for several trajectories; keeps calls that mix them."""
         sound = list[Any]()
         entries = list[tuple[Any, ...]]()
         told_of = rows.each(*_OF_A_TURN)
@@ -287,7 +287,7 @@ _ENTRY: Final = (
 
 
 def _are_ordered(first: list[Any] | None, second: list[Any] | None) -> bool:
-    """Whether two columns, without an unknown value, are told of each row in their order."""
+    """Whether two columns, all known, are in order in each row."""
     return (
         first is not None
         and second is not None
@@ -332,7 +332,7 @@ def _masked(rows: _Rows) -> tuple[_Rows, Sequence[Sequence[int] | None] | None]:
 def _is_alone(
     turn: Any, prompt: Any, response: Any, cached: Any, row: object, samples: object
 ) -> bool:
-    """Whether an engine call is told as that of one trajectory, in numbers and not in lists."""
+    """Whether an engine call is recorded as of one trajectory, in numbers and not in lists."""
     return (
         type(turn) is type(prompt) is type(response) is int
         and turn <= COUNT_MAX

@@ -1,8 +1,8 @@
-"""What each process of a run is at now, and how long such things took it before.
+"""What each process of a run is doing, and how long the same took it before.
 
-For who asks whether a run is stuck: journals are read once, and onwards when asked again, and of
-what ended only durations are kept. Whatever does not fit its checksum is passed over; who reads the
-whole recording counts it.
+Answers whether a run is stuck: journals are read once, and onwards when asked again, and of what
+ended only durations are kept. Rows that do not fit their checksum are skipped; the reader of the
+whole recording counts them.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr_probe.model import names
-from rlvr_probe.recording.between import AFTER, AROUND, BEFORE, BETWEEN, OUTSIDE, UNSEEN, Between
+from rlvr_probe.recording.between_steps import (
+    AFTER,
+    AROUND,
+    BEFORE,
+    BETWEEN,
+    OUTSIDE,
+    UNSEEN,
+    Between,
+)
 from rlvr_probe.recording.decode import FINE, Definition, RowDecoder
 from rlvr_probe.recording.files import Segment, list_files
-from rlvr_probe.recording.follow.follower import GrowingJournal
+from rlvr_probe.recording.follow.growing_journal import GrowingJournal
 from rlvr_probe.recording.follow.member import Member, Past, Work
-from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.termination import DRIVER
+from rlvr_probe.recording.process_state import DRIVER, Machine
 
 __all__ = ["Activity"]
 
 _SLICE_B: Final = 1024 * 1024
 _DETAILS: Final = ("function", "method", "tool", "label")
-"""Attributes that tell one such span from another, as the open-span table has it."""
+"""Attributes that tell apart spans of one name, as in the open-span table."""
 _TIME_MAX: Final = 1 << 62
 _TURNS: Final = 100_000
-"""Trajectories that turns are counted of: of one that goes on, and of damaged ones for good."""
+"""Most trajectories whose turns are counted: those of damaged rows never end."""
 _DETAIL_B: Final = 48
-"""Of a detail, what :data:`~rlvr_probe.model.schema.OPEN_SLOT` has room for."""
+"""What :data:`~rlvr_probe.model.schema.OPEN_SLOT` has room for, of a detail."""
 _JUST_NS: Final = 2_000_000_000
 _BEATS_S: Final = 0.5
-"""A sign of life is due every 0.1 s: who gave none for so long after one is as dead as it seems."""
+"""Wait for another sign of life, due every 0.1 s, before a process counts as dead."""
 _ASIDE: Final = (names.EVAL.name, names.CHECKPOINT.name)
 
 
@@ -61,7 +68,7 @@ class Activity:
             journal.close()
 
     def read(self) -> list[Member]:
-        """Read what is new; the processes of the job, by the time that they began.
+        """Read what is new; the processes of the job, by start.
 
         Raises:
             RecordingError: There is no recording, or it is of another format than this version's.
@@ -83,7 +90,7 @@ class Activity:
         return sorted(found, key=lambda member: member.header.epoch_ns)
 
     def _find_hidden(self, members: Sequence[Member], tables: Mapping[str, Path]) -> None:
-        """Tell who seems to be dead and gives signs of life, as from inside a container."""
+        """Mark processes as running that seem dead and give signs of life: in a container."""
         now_ns = self.machine.now_ns()
         doubtful = [
             member
@@ -154,12 +161,12 @@ class _Journal(RowDecoder):
             if span not in known:
                 yield Work(span, parent, name, "", start_ns, turns=self._turns[span])
 
-    def outside(self, opened: list[Work], told: bool) -> list[Work]:
+    def outside(self, opened: list[Work], whole: bool) -> list[Work]:
         """``opened``, and what goes on outside of any step, if something does.
 
         Args:
             opened: What is open, outer spans first.
-            told: Whether that is all of it.
+            whole: Whether that is all of it.
         """
         member, between = self.member, self._between
         assert member is not None  # noqa: S101 - who is asked has a header
@@ -171,7 +178,7 @@ class _Journal(RowDecoder):
         if not member.trained and (opened or member.past):
             return opened
         name = BETWEEN if between.stepped else BEFORE
-        if member.trained and not told:
+        if member.trained and not whole:
             name, since_ns = UNSEEN, max(since_ns, member.last_ns)
         around = [work for work in opened if work.start_ns < since_ns]
         own = Work(OUTSIDE, around[-1].id if around else 0, name, "", since_ns)
@@ -204,7 +211,7 @@ class _Journal(RowDecoder):
                 self.rows(chunk.body)
 
     def taker(self, known: Definition) -> Callable[[Any], object]:
-        """Spans are all taken; of events those that tell of the process."""
+        """Spans are all taken; of events those about the process."""
         if not known.event:
             return self.guarded(self._span, known)
         take = self._events.get(known.name)
@@ -245,7 +252,7 @@ class _Journal(RowDecoder):
 
     def _session(self, known: Definition, row: Any) -> None:
         self.trained, self._known.returned = True, False
-        self._between.begin(self._ns(row.time))
+        self._between.start(self._ns(row.time))
         for name in ("group_size", "filters", "rank"):
             value = known.value(row, name)
             if type(value) is int:

@@ -18,7 +18,7 @@ _MOST: Final = 8
 
 
 class Lookback:
-    """Where the rows begin that the next step of a run may need; times by wall clock, ns.
+    """Where the rows start that the next step of a run may need; times by wall clock, ns.
 
     Attributes:
         queued: Trajectories wait in a queue, for an unknown time.
@@ -28,7 +28,7 @@ class Lookback:
         """Know of no step."""
         self.queued = False
         self._steps = deque[tuple[int, int]](maxlen=_MOST)
-        """Begin of each of the last steps, and its end on the rank that was first."""
+        """Start of each of the last steps, and its end on the rank that was first."""
         self._count = 0
         self._back = 0
 
@@ -39,18 +39,18 @@ class Lookback:
             step: As it is known now.
             zero_ns: Added to its times.
         """
-        begin = min((span.start_ns for span in step.spans), default=None)
-        if begin is None:
+        start_ns = min((span.start_ns for span in step.spans), default=None)
+        if start_ns is None:
             return
         earliest = zero_ns + _earliest(step)
         back = sum(end_ns > earliest for _, end_ns in self._steps)
         self._back = max(self._back, back and back + 1)
         ends = [span.end_ns for span in step.spans if span.name == names.STEP.name]
-        self._steps.append((zero_ns + begin, zero_ns + min(ends, default=begin)))
+        self._steps.append((zero_ns + start_ns, zero_ns + min(ends, default=start_ns)))
         self._count += 1
 
     @property
-    def begin_ns(self) -> int | None:
+    def start_ns(self) -> int | None:
         """What ended before this, the next step does not need; None if that is not known yet."""
         if not self._steps:
             return None
@@ -68,11 +68,11 @@ class Lookback:
 
 
 def _earliest(step: Step) -> int:
-    """Before when no row of a step ended, as far as its rows tell."""
+    """Before when no row of a step ended, as far as is recorded."""
     ends = [span.end_ns for span in step.spans]
     for batch in (*step.batches, *step.evaluations):
         for shard in batch.shards:
-            # Turns of a trajectory end after it began.
+            # Turns of a trajectory end after its start.
             ends += [times[0] for times in shard.times_ns or () if times is not None]
             ends += [at for at in (shard.start_ns, shard.recorded_ns) if at is not None]
     return min(ends)

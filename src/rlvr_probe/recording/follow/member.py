@@ -64,11 +64,11 @@ class Work:
 
 
 class Sifting:
-    """One trainer, since its last step ended, or one who generates for a queue. One thread.
+    """Groups and rollouts of a trainer since its last step, or of a generator. One thread.
 
     Attributes:
         discarded: Groups that a filter threw away.
-        passed: Groups that are told to have passed it.
+        passed: Groups recorded as having passed it.
         rounds: Rollouts that ended since an update of the model, of which a step may have several.
         most_discarded, most_rounds: Of any step, or before any update.
         queued: Whether it generates for a queue: what it hands over ends what was a step.
@@ -97,7 +97,7 @@ class Sifting:
             self.rounds += 1
 
     def selected(self, get: Callable[[str], Any]) -> None:
-        """Take note of groups of which the trainer tells what became of them."""
+        """Note what became of groups, as the trainer recorded it."""
         kept, used, gone = (get(key) or () for key in ("kept", "used", "discarded"))
         if get("batch") is not None:
             self.queued = True
@@ -117,23 +117,23 @@ class Member:
     """One process, as it was when it was last read.
 
     Attributes:
-        work: What it is at, outer spans first.
+        work: What it is doing, outer spans first.
         past: By name of a span and detail; without a detail, all of that name.
         beats: Whether its flush thread gives signs of life: into a table, where there is one.
         last_ns: Latest end of anything that it recorded, CLOCK_MONOTONIC; 0 before there is one.
         heartbeat_ns: Latest sign of life of its flush thread, or of any row.
         role: What it is to its job, for example the class of its actor.
-        rank: As its training told, else its environment.
-        trained: Whether it took part in a training, as the whole reader says it.
+        rank: As its training recorded it, else its environment.
+        trained: Whether it took part in training, by the same rule as ``Recorded.trained``.
         returned: Whether its last training returned by itself.
         active_ns: Latest end of a trajectory or of what is finer, CLOCK_MONOTONIC; 0 before there
             is one.
-        group_size, filters: Trajectories per prompt, and 1 if groups are left out by a filter, 0 if
-            not; None if it does not tell.
+        group_size, filters: Trajectories per prompt, and 1 if a filter drops groups, 0 if not; None
+            if unknown.
         sifting: What it generated since its last step ended.
         trajectories: When the last ones ended, CLOCK_MONOTONIC.
-        left_ns: When it began to leave its job, which ends the others, CLOCK_MONOTONIC; 0 if it did
-            not.
+        left_ns: When it started to leave its job, which ends the others, CLOCK_MONOTONIC; 0 if it
+            did not.
         interactive: Whether it runs and somebody types what it is to do, by its command.
         hidden: Whether it runs where its pid means another process than here, as in a container.
     """

@@ -18,14 +18,14 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe.recording.files import RunFiles, list_files
-from rlvr_probe.recording.follow.follower import Follower
+from rlvr_probe.recording.follow.growing_journal import Follower
 from rlvr_probe.recording.follow.lookback import Lookback
 from rlvr_probe.recording.header import Header
-from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Loaded, Recorded
 from rlvr_probe.recording.opentable import read_table
-from rlvr_probe.recording.reading import read_loaded
+from rlvr_probe.recording.process_state import Machine
+from rlvr_probe.recording.processes import Loaded, Recorded
 from rlvr_probe.recording.store import FineStore
+from rlvr_probe.recording.trace import read_loaded
 
 __all__ = ["Over", "Window"]
 
@@ -34,10 +34,10 @@ _SETTLED_NS: Final = _S // 4
 """A row is in the journal so long after it ended, where the process keeps flushing."""
 
 _READINGS: Final = 3
-"""Readings of devices behind a step that tell what they were at its end."""
+"""Readings of devices after a step that show what they were at its end."""
 
 _DEVICES_NS: Final = 600 * _S
-"""What stays in the window of readings of devices."""
+"""How long readings of devices stay in the window."""
 
 _PATIENCE_S: Final = 30.0
 """How long a step that ended waits for a process that does not flush."""
@@ -99,7 +99,7 @@ class Window:
 
     @property
     def began(self) -> bool:
-        """Whether any process is known to have recorded."""
+        """Whether any process has recorded."""
         return any(True for _ in self._headers())
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Window:
         for step in over.steps:
             self._handed[step.attempt] = _place(step)
             self._lookback.note(step, over.window.epoch_ns)
-        cut_ns = self._lookback.begin_ns
+        cut_ns = self._lookback.start_ns
         if cut_ns is None:
             return
         offsets = self._offsets()
@@ -341,7 +341,7 @@ def _is_continued(attempt: Attempt, trace: Trace, until_ns: int) -> bool:
 def _done(attempt: Attempt, until_ns: int) -> int:
     """How many of the first steps are over: those up to the last one that every rank finished.
 
-    Of calls whose end nobody waited for, only the next ones tell when they were over.
+    When calls that their caller did not wait for were over, only the next calls show.
     """
     done = [
         at

@@ -13,10 +13,10 @@ from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import Rpc, Session, Span, Trace
 from rlvr_probe.model.workload import ReadBatch, ReadWorkload
+from rlvr_probe.recording.attempts import last_training
 from rlvr_probe.recording.fine.join import all_batches, numbered
 from rlvr_probe.recording.schema import BY_NAME, statements
 from rlvr_probe.recording.store import Bulk, real
-from rlvr_probe.recording.training import last_training
 
 if TYPE_CHECKING:
     import duckdb
@@ -87,7 +87,7 @@ def fill(sql: duckdb.DuckDBPyConnection, bulk: Bulk, trace: Trace) -> None:
 
 
 def _fill_run(rows: _Rows, trace: Trace) -> None:
-    """The run, its trainings, and what is missing of it."""
+    """The run, its training sessions, and what is missing of it."""
     batches = [
         batch for attempt in trace.attempts for step in attempt.steps for batch in step.batches
     ]
@@ -109,7 +109,7 @@ def _fill_run(rows: _Rows, trace: Trace) -> None:
 
 
 def _json(session: Session) -> msgspec.Raw | None:
-    """What a process said of a training, as JSON; None where no JSON can hold it."""
+    """Facts that a process recorded of a session, as JSON; None where no JSON can hold them."""
     try:
         return msgspec.Raw(msgspec.json.encode(dict(session.facts)))
     except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):

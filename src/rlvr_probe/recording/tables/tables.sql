@@ -1,8 +1,8 @@
 -- Every table that the analysis asks its questions of: a sentence for each, and for each column, with its
 -- unit in brackets. Times are ns on the clock of the run: 0 is the start of its first process. Unknown is
--- NULL, never 0. Steps that were thrown away are in the tables; the views kept_... leave them out.
+-- NULL, never 0. Steps that were thrown away are in the tables; the views kept_... omit them.
 
--- the run; one row, with the facts of its last training
+-- the run; one row, with the facts of its last training run
 CREATE TABLE run (
     run VARCHAR, -- run id; the name of the directory of a workload
     epoch_ns BIGINT, -- [ns] wall clock at time 0, since 1970
@@ -19,12 +19,12 @@ CREATE TABLE run (
     asynchronous BOOLEAN -- whether trajectories were generated for a queue
 );
 
--- one training as one process saw it begin
+-- one training run as one process saw it start
 CREATE TABLE session (
     attempt INTEGER, -- launch of the job, from 0
-    session BIGINT, -- trainings that the process began from step 0 before
+    session BIGINT, -- training runs that the process started from step 0 before it
     process INTEGER, -- its process in `process`
-    facts JSON -- everything that it told of the training
+    facts JSON -- everything that it recorded of the training run
 );
 
 -- one process start that recorded something
@@ -78,8 +78,8 @@ CREATE TABLE lost (
 CREATE TABLE step (
     step_id INTEGER, -- its number, from 0 in the order of start
     attempt INTEGER, -- launch of the job, from 0
-    session BIGINT, -- trainings that its processes began from step 0 before
-    life BIGINT, -- how often its processes had begun this session before
+    session BIGINT, -- training runs that its processes started from step 0 before it
+    life BIGINT, -- how often its processes had started this session before
     number BIGINT, -- as the trainer logs it, from 1; 0 is what came before the first
     superseded_by INTEGER, -- attempt whose resuming threw it away; NULL if it stands
     done BOOLEAN, -- whether every rank finished it
@@ -181,8 +181,8 @@ CREATE TABLE prompt_group (
     grp BIGINT, -- position of its prompt in the batch, from 0
     size BIGINT, -- trajectories that it should hold
     rows BIGINT, -- trajectories that were recorded
-    kept BOOLEAN, -- whether it passed the trainer's filter; NULL where nothing tells
-    used BOOLEAN -- whether it was trained on; NULL where nothing tells
+    kept BOOLEAN, -- whether it passed the trainer's filter; NULL where unknown
+    used BOOLEAN -- whether it was trained on; NULL where unknown
 );
 
 -- one sampled completion of one prompt
@@ -191,7 +191,7 @@ CREATE TABLE trajectory (
     batch_id INTEGER, -- its batch in `batch`
     step_id INTEGER, -- the step of its batch
     mode VARCHAR, -- `train` or `eval`
-    process INTEGER, -- who told of its lengths
+    process INTEGER, -- which recorded its lengths
     "row" BIGINT, -- row in the batch over all ranks
     grp BIGINT, -- position of its prompt in the batch, from 0
     sample BIGINT, -- position in its group, from 0
@@ -229,7 +229,7 @@ CREATE TABLE turn (
 -- one sequence as an inference engine served it, whether a turn is known of it or not
 CREATE TABLE request (
     attempt INTEGER, -- launch of the job, from 0
-    process INTEGER, -- who told of it
+    process INTEGER, -- which recorded it
     start_ns BIGINT, -- [ns] when it was given to the engine
     end_ns BIGINT, -- [ns] its end
     prompt_tokens BIGINT, -- [tokens] of its prompt
@@ -242,7 +242,7 @@ CREATE TABLE request (
     finish VARCHAR -- why it ended: `stop`, `length`, `abort`
 );
 
--- one call of an engine that is no row of `turn`: its trajectories are told in one sum, or are not known
+-- one call of an engine that is not a row of `turn`: its trajectories are recorded as one sum, or unknown
 CREATE TABLE engine_call (
     attempt INTEGER, -- launch of the job, from 0
     process INTEGER, -- who called
@@ -274,7 +274,7 @@ CREATE TABLE verification (
     start_ns BIGINT, -- [ns] its start
     end_ns BIGINT, -- [ns] its end
     attempts BIGINT, -- requests that it took, where a service is asked
-    timeouts BIGINT -- of those, that nobody answered in time
+    timeouts BIGINT -- of those, that got no answer in time
 );
 
 -- one call of a reward function over the part of a batch that one process has
@@ -293,7 +293,7 @@ CREATE TABLE reward_work (
     process INTEGER, -- its process in `process`
     function VARCHAR, -- name of the reward function
     calls BIGINT, -- how many
-    mean_start_ns BIGINT, -- [ns] mean of the moments when they began
+    mean_start_ns BIGINT, -- [ns] mean of their starts
     took_s DOUBLE, -- [s] sum of their durations
     errors BIGINT -- how many an exception ended
 );
@@ -307,7 +307,7 @@ CREATE TABLE reward (
     verify_s DOUBLE -- [s] time of this one verification; NULL where it is of a whole batch, or of another trajectory, whose value this one was given
 );
 
--- one group that a step is known to have trained on
+-- one group that a step trained on
 CREATE TABLE trained (
     step_id INTEGER, -- the first step that did
     batch_id INTEGER, -- its batch in `batch`
@@ -320,7 +320,7 @@ CREATE TABLE device (
     uuid VARCHAR, -- its own name
     host VARCHAR, -- host name
     boot VARCHAR, -- boot id of its machine
-    kind VARCHAR, -- `gpu` or `host`; empty if it was not told
+    kind VARCHAR, -- `gpu` or `host`; empty if unknown
     vendor VARCHAR, -- who made it
     model VARCHAR, -- its model
     parent VARCHAR, -- `uuid` of the GPU that it is a part of
@@ -338,7 +338,7 @@ CREATE TABLE device_process (
 CREATE TABLE reading (
     device INTEGER, -- its device in `device`
     counter VARCHAR, -- its name
-    start_ns BIGINT, -- [ns] begin of the time that a share is the mean of; else `end_ns`
+    start_ns BIGINT, -- [ns] start of the time that a share is the mean of; else `end_ns`
     end_ns BIGINT, -- [ns] when it was read
     value DOUBLE -- [of the counter] in the unit of the counter
 );

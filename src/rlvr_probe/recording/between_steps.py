@@ -9,62 +9,62 @@ from typing import Final
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan
 from rlvr_probe.recording.clock import RunClock
-from rlvr_probe.recording.load import Recorded
+from rlvr_probe.recording.processes import Recorded
 
 __all__ = ["AFTER", "AROUND", "BEFORE", "BETWEEN", "OUTSIDE", "UNSEEN", "Between", "find_between"]
 
 BETWEEN: Final = "between_steps"
-"""From the end of a step, or of a stage after it, to what begins next: a callback, logging, a data
+"""From the end of a step, or of a stage after it, to what starts next: a callback, logging, a data
 loader."""
 BEFORE: Final = "before_steps"
-"""From when a training began, or a process that recorded nothing yet, to its first step."""
+"""From the start of training, or of a process without rows, to its first step."""
 AFTER: Final = "after_training"
-"""Since a training returned, or since the last thing after it ended: what a script does then, or
-does not come back from, as an upload, the end of a process group, or threads that it waits for."""
+"""Since training returned, or since the last span after it ended: what a script does then, or hangs
+in, for example an upload, the end of a process group, or a wait for threads."""
 UNSEEN: Final = "unseen"
-"""Since the last span that ended, of a training that tells of none that is open: there is no table
-of them."""
+"""Since the last span that ended, where open spans are unknown because there is no table of
+them."""
 AROUND: Final = frozenset((names.STEP.name, names.EXPERIENCE.name, *names.STAGES))
 """Spans in which a trainer is not outside of its steps."""
 OUTSIDE: Final = -1
-"""In place of the id of a span, of what is none."""
+"""In place of a span id, for what is not a span."""
 
 _STAGES: Final = 1_000
 """Stages of a step that are remembered until it ends: they have ended before it."""
 
 
 class Between:
-    """One process, whose spans are told as they end. One thread.
+    """The time outside of steps of one process, whose spans arrive as they end. One thread.
 
     Attributes:
-        since_ns: When what goes on outside of any step began, if nothing is open, CLOCK_MONOTONIC;
-            None outside of a training.
-        over_ns: When it returned; None if it did not, or goes on.
-        stepped: Whether its training has ended a step.
+        since_ns: When what goes on outside of any step started, if nothing is open,
+            CLOCK_MONOTONIC; None outside of training.
+        over_ns: When that returned; None if it did not, or goes on.
+        stepped: Whether a step of it has ended.
     """
 
     def __init__(self) -> None:
-        """Outside of a training."""
+        """Start outside of training."""
         self.since_ns: int | None = None
         self.over_ns: int | None = None
         self.stepped = False
         self._step_ns = 0
         self._stages: deque[tuple[int, int]] = deque(maxlen=_STAGES)
 
-    def begin(self, time_ns: int) -> None:
-        """A training begins."""
+    def start(self, time_ns: int) -> None:
+        """Note the start of training."""
         self.since_ns, self.over_ns, self.stepped = time_ns, None, False
         self._stages.clear()
 
     def end(self, time_ns: int) -> None:
-        """It has returned."""
+        """Note its return."""
         self.since_ns, self.over_ns = None, time_ns
 
     def add(self, name: str, start_ns: int, end_ns: int) -> Iterator[int]:
-        """Take note of a span of :data:`AROUND` that ended; how long what it ended had lasted, ns.
+        """Note a span of :data:`AROUND` that ended; yield how long each gap it closed lasted, ns.
 
-        What the time between two steps holds is known once the second one has ended: a stage in it
-        is told before it.
+        What lies between two steps is known once the second has ended: the stages in it are
+        recorded before that.
         """
         if name == names.STEP.name:
             if self.stepped:
@@ -88,13 +88,13 @@ class Between:
 
 
 def find_between(index: int, process: Recorded, clock: RunClock, now_ns: int) -> OpenSpan | None:
-    """What a process that did not end by itself was at when last seen, if that was between steps.
+    """The open span of a process last seen between steps, if it did not end by itself.
 
     Args:
         index: Number of the process.
         process: With its rows.
         clock: Of the run.
-        now_ns: CLOCK_MONOTONIC of this machine: one that runs is at it still.
+        now_ns: CLOCK_MONOTONIC of this machine, where that of a running process ends.
 
     Returns:
         None where nothing shows it: the process was in a step or a stage, its training returned or
@@ -107,11 +107,11 @@ def find_between(index: int, process: Recorded, clock: RunClock, now_ns: int) ->
     if all(span.name != names.STEP.name for span in spans):
         return None
     last = max(spans, key=lambda span: (span.end_ns, -span.start_ns))
-    begun_ns = max((session.time_ns for session in journal.sessions), default=0)
+    started_ns = max((session.time_ns for session in journal.sessions), default=0)
     inside = any(slot.name in AROUND and slot.span not in journal.finished for slot in table.slots)
     until_ns = now_ns if process.state == "running" else process.heartbeat_ns
     step = last.attributes.get("step")
-    if inside or last.error or begun_ns > last.end_ns or until_ns <= last.end_ns:
+    if inside or last.error or started_ns > last.end_ns or until_ns <= last.end_ns:
         return None
     return OpenSpan(
         process=index,

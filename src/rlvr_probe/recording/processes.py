@@ -1,4 +1,4 @@
-"""Reads every file of a run: per process its header, its rows and its open-span table."""
+"""What the processes of a run left behind: of each its header, rows and open-span table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Final
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.chunks import Chunks, read_chunks
+from rlvr_probe.recording.coarse_rows import SessionRow
 from rlvr_probe.recording.files import RunFiles, Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
-from rlvr_probe.recording.liveness import Machine
 from rlvr_probe.recording.opentable import Table, read_table
-from rlvr_probe.recording.segment import Chunks, read_chunks
+from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]
@@ -37,7 +38,7 @@ class Recorded:
     """What one process left behind.
 
     Attributes:
-        trained: Whether it took part in a training; one that fills a queue for it did not.
+        trained: Whether it took part in training; one that fills a queue for it did not.
     """
 
     header: Header
@@ -47,7 +48,7 @@ class Recorded:
     trained: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note whether it trained, which the rows say that building a trace uses up."""
+        """Note whether it trained, by rows that building a trace uses up."""
         journal = self.journal
         self.trained = not journal.queued and bool(
             journal.sessions
@@ -57,7 +58,7 @@ class Recorded:
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it read the devices of its node, and is no part of the job."""
+        """Whether it read the devices of its node, and is not part of the job."""
         journal = self.journal
         return journal.role == names.SIDECAR or (bool(journal.devices) and not journal.spans)
 
@@ -66,6 +67,45 @@ class Recorded:
         """When it was last seen alive, CLOCK_MONOTONIC, ns."""
         beat = 0 if self.table is None else self.table.heartbeat_ns
         return max(beat, self.journal.last_ns, self.header.mono_ns)
+
+    @property
+    def rank(self) -> int | None:
+        """Its global rank; None if unknown.
+
+        Where neither is recorded, one that generated a whole batch is the only one of its training.
+        """
+        for session in self.journal.sessions:
+            rank = session.facts.get("rank")
+            if type(rank) is int:
+                return rank
+        if self.header.rank is not None:
+            return self.header.rank
+        size = self.world_size()
+        if size is None:
+            rows = self.journal.trajectories
+            whole = rows and all(len(row.response_tokens) == row.total for row in rows)
+            return 0 if whole else None
+        return 0 if size == 1 else None
+
+    def world_size(self, session: int | None = None) -> int | None:
+        """Ranks of the training as it saw it, in ``session`` or in any."""
+        for row in self.journal.sessions:
+            size = row.facts.get("world_size")
+            if type(size) is int and session in (None, row.facts.get("session", 0)):
+                return size
+        return self.header.world_size
+
+    def starts_of(self, session: int) -> list[SessionRow]:
+        """Each start of a session, by time."""
+        return [row for row in self.journal.sessions if row.facts.get("session", 0) == session]
+
+    def life_at(self, session: int, time_ns: int) -> int:
+        """How often it had started ``session`` before the time it was in at ``time_ns``.
+
+        A script may catch an error and resume from a checkpoint in the same process.
+        """
+        starts = sum(row.time_ns <= time_ns for row in self.starts_of(session))
+        return max(0, starts - 1)
 
 
 @dataclass(slots=True)
@@ -118,7 +158,7 @@ def load(
             loaded.recorded.append(_process(headers[process][0], parts, table, machine, fine))
         elif any(part.size_b for part in parts):
             loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
-            loaded.notes.append(f"journal of process {process} has no readable header: left out")
+            loaded.notes.append(f"journal of process {process} has no readable header: skipped")
         done += sum(part.size_b for part in parts)
         if progress is not None:
             progress(done, total)
@@ -151,7 +191,7 @@ def _headers(files: RunFiles, loaded: Loaded) -> dict[str, list[Header]]:
                 headers[process].append(header)
             else:
                 loaded.skipped["foreign_rows"] += _count_lines(part)
-                loaded.notes.append(f"{part.path.name} holds the journal of another file: left out")
+                loaded.notes.append(f"{part.path.name} holds the journal of another file: skipped")
         if own:
             files.segments[process] = own
         else:
@@ -170,7 +210,7 @@ def _check_one_run(files: RunFiles, headers: dict[str, list[Header]], loaded: Lo
         )
     loaded.run = runs[0] if runs else files.folder.resolve().name
     if any(header.names > names.NAMES_VERSION for header in every):
-        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were left out")
+        loaded.notes.append("recorded by a newer rlvr-probe: names unknown here were skipped")
 
 
 def _count_silent(files: RunFiles, loaded: Loaded) -> None:
@@ -187,7 +227,7 @@ def _count_silent(files: RunFiles, loaded: Loaded) -> None:
             silent += 1
     if silent:
         count = "1 process" if silent == 1 else f"{silent} processes"
-        loaded.notes.append(f"{count} began to record and left nothing: not counted")
+        loaded.notes.append(f"{count} started to record and left nothing: not counted")
 
 
 def _note_age(files: RunFiles, loaded: Loaded, machine: Machine) -> None:
@@ -221,7 +261,7 @@ def _read_header(part: Segment) -> Header | None:
 
 
 def _header(data: bytes, name: str) -> Header | None:
-    """The header that begins a segment; None where it is unreadable or its sum does not fit."""
+    """The header at the start of a segment; None where it is unreadable or its sum does not fit."""
     first, *_ = lines = data.split(b"\n")
     header = parse_header(first, name)
     fits = len(lines) > 2 and lines[1] + b"\n" == schema.sum_row(1, zlib.crc32(first + b"\n"))
@@ -229,7 +269,7 @@ def _header(data: bytes, name: str) -> Header | None:
 
 
 def read_beginning(path: Path) -> tuple[Header | None, str]:
-    """Whose a journal is, and the role that its process had told of by the first 64 KiB.
+    """Whose a journal is, and the role that its process recorded in the first 64 KiB.
 
     Raises:
         OSError: It cannot be read.

@@ -1,8 +1,8 @@
 """The journal of one process, read on as it grows, and again from where a window of it starts.
 
-What lies before the window is forgotten, but for rows that tell of the process as a whole. Only
-where chunks lie is remembered; their rows are read again from the file when they are needed. What
-does not fit its sum, or was there before, is passed over: who reads the whole recording counts it.
+What lies before the window is forgotten, but for rows about the process as a whole. Only where
+chunks lie is remembered; their rows are read again from the file when needed. Rows that do not fit
+their sum, or were there before, are skipped: the reader of the whole recording counts them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import ProcessState
+from rlvr_probe.recording.chunks import Chunk, Chunks, Source, read_chunks
 from rlvr_probe.recording.decode import Definition, RowDecoder
 from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
 from rlvr_probe.recording.opentable import Table
-from rlvr_probe.recording.segment import Chunk, Chunks, Source, read_chunks
 from rlvr_probe.recording.store import FineStore
 
 __all__ = ["Follower", "GrowingJournal"]
@@ -34,7 +34,7 @@ _KEPT: Final = frozenset(
         names.DEVICES_USED, names.DEVICE,
     )
 )  # fmt: skip
-"""Events that tell of a process as a whole, and are a few."""
+"""Events about a process as a whole, of which there are few."""
 
 _SLICE_B: Final = 256 * 1024
 _TOGETHER_NS: Final = 2_000_000_000
@@ -65,7 +65,7 @@ class GrowingJournal:
 
     @property
     def lines(self) -> int:
-        """Lines that were read, as the process counts them: sums left out."""
+        """Lines that were read, as the process counts them: without sums."""
         return self._lines_before + self._chunks.lines
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class GrowingJournal:
             data = b"" if self._source is None else self._source.read(self._slice_b)
             if data:
                 return len(data), list(self._rows(self._chunks.feed(data)))
-            # What was listed after it was begun when this file was complete.
+            # A later file was started when this one was complete.
             if not any(number > self.segment for number in parts):
                 break
             self.close()
@@ -123,8 +123,9 @@ class _Piece:
 
     Attributes:
         segment: Number of the file.
-        begin, end: Where they lie in it, bytes, before it is compressed.
-        first_ns, last_ns: Latest end of a row up to their beginning and end, CLOCK_MONOTONIC.
+        begin: Where they start in it, uncompressed, bytes.
+        end: Where they end there, bytes.
+        first_ns, last_ns: Latest end of a row before them and up to their end, CLOCK_MONOTONIC.
         kept: Rows that later windows need too.
     """
 
@@ -143,8 +144,8 @@ class Follower(RowDecoder):
         last_ns: Latest end of a row that was read, CLOCK_MONOTONIC; 0 before there is one.
         at_end: Everything was read that was there.
         ended: Its last row was read.
-        steps: Ends of step spans that were read, CLOCK_MONOTONIC; whoever deals with them takes
-            them out.
+        steps: Ends of step spans that were read, CLOCK_MONOTONIC; the caller removes those it
+            has dealt with.
         is_sidecar: Whether it said so.
         hz: How often a sidecar reads its devices, 1/s, as it said last.
         parts: Its files by number, as they were listed last.
@@ -208,7 +209,7 @@ class Follower(RowDecoder):
         return size
 
     def taker(self, known: Definition) -> Callable[[Any], object]:
-        """Ends of steps are noted, what tells of the process is kept, of others the last is."""
+        """Ends of steps are noted; events of the process are kept, of other rows the last."""
         if known.event and known.name in _KEPT:
             return self.guarded(self._keep, known)
         if not known.event and known.name == names.STEP.name:
@@ -266,7 +267,7 @@ class Follower(RowDecoder):
     # ---------------------------------------------------------------- the window
 
     def forget(self, before_ns: int) -> None:
-        """Let the window begin at what ended at ``before_ns``, CLOCK_MONOTONIC, or later."""
+        """Let the window start at what ended at ``before_ns``, CLOCK_MONOTONIC, or later."""
         while self._pieces and self._pieces[0].last_ns < before_ns:
             self._kept += self._pieces.pop(0).kept
 
@@ -275,7 +276,7 @@ class Follower(RowDecoder):
 
         Args:
             store: Gets the fine rows.
-            since_ns: Of what ended before, CLOCK_MONOTONIC, only what it told of itself.
+            since_ns: Of what ended before, CLOCK_MONOTONIC, only what it recorded of itself.
 
         Raises:
             OSError: A file cannot be read any more.

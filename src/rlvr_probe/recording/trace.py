@@ -1,10 +1,11 @@
-"""Builds the Trace of a run from what its processes left behind."""
+"""The trace of a run, read from its files and built of what its processes left behind."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlvr_probe.model.devices import DeviceSeries
 from rlvr_probe.model.trace import (
@@ -14,41 +15,111 @@ from rlvr_probe.model.trace import (
     RewardWork,
     Session,
     Span,
-    Step,
     Trace,
 )
 from rlvr_probe.recording import notes
-from rlvr_probe.recording.attempts import (
-    Launch,
-    find_launches,
-    rank_of,
-    resumed_step,
-    world_size_of,
-)
-from rlvr_probe.recording.batches import Beside, Member
-from rlvr_probe.recording.between import find_between
+from rlvr_probe.recording.attempts import Launch, find_launches, retrained, supersede
+from rlvr_probe.recording.batches import Beside, Member, mark_unselected
+from rlvr_probe.recording.between_steps import find_between
 from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
-from rlvr_probe.recording.filtering import mark_unselected
-from rlvr_probe.recording.fine.join import Part, join
-from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Loaded, Recorded
+from rlvr_probe.recording.files import list_files
+from rlvr_probe.recording.fine.join import Part, join, tidy
 from rlvr_probe.recording.opentable import Slot
+from rlvr_probe.recording.process_state import Machine, settle
+from rlvr_probe.recording.processes import Loaded, Progress, Recorded, load
 from rlvr_probe.recording.queues import place_queued
 from rlvr_probe.recording.steps import build_steps
-from rlvr_probe.recording.store import FineStore
-from rlvr_probe.recording.termination import settle
-from rlvr_probe.recording.training import retrained
+from rlvr_probe.recording.store import FineStore, no_collection
 
-__all__ = ["Built", "build_trace"]
+__all__ = ["read_loaded", "read_run", "read_tables"]
+
+
+def read_run(
+    path: Path,
+    *more: Path,
+    progress: Progress | None = None,
+    machine: Machine | None = None,
+    strict: bool = True,
+) -> Trace:
+    """Everything recorded of the run in folder ``path``.
+
+    Takes memory for the lengths and coarse spans of the run, not for its journals; turns and tool
+    calls add to it only where they belong to one trajectory. A run that still goes on is read as
+    far as it has been written.
+
+    Args:
+        path: A run folder, for example from :func:`~rlvr_probe.recording.find_run`.
+        more: Other folders of the same run, where nodes kept a part of it each.
+        progress: Called after each process with bytes read so far and bytes to read.
+        machine: Where to look whether processes still run; this machine.
+        strict: Whether a missing library raises that joins rows of single trajectories; else these
+            are omitted, and a note says so.
+
+    Raises:
+        ProbeError: A library is missing.
+        RecordingError: They hold no recording, two runs, or a newer format.
+    """
+    machine = Machine() if machine is None else machine
+    with no_collection(), FineStore(strict=strict) as store:
+        return read_loaded(_load((path, *more), store, machine, progress), machine, store)
+
+
+def read_loaded(loaded: Loaded, machine: Machine, store: FineStore) -> Trace:
+    """The trace of what was loaded, with what ``store`` took of it."""
+    built = _build(loaded, machine, store)
+    if built.is_joined:
+        from rlvr_probe.recording.fine.restore import restore
+
+        restore(store, built.trace.attempts, built.parts)
+    return built.trace
+
+
+def read_tables(
+    store: FineStore,
+    run: Sequence[Path],
+    *,
+    progress: Progress | None = None,
+    machine: Machine | None = None,
+) -> Trace:
+    """Fill the tables of ``store`` from the folders of a run.
+
+    Returns:
+        Its trace, without what is known of single trajectories.
+
+    Raises:
+        RecordingError: They hold no recording, two runs, or a newer format.
+    """
+    from rlvr_probe.recording.tables.fill import fill
+
+    machine = Machine() if machine is None else machine
+    with no_collection():
+        built = _build(_load(run, store, machine, progress), machine, store)
+    if not built.is_joined:
+        join(store, built.trace.attempts, built.parts, built.processes, built.clock)
+    sql, bulk = store.open()
+    fill(sql, bulk, built.trace)
+    tidy(sql)
+    return built.trace
+
+
+def _load(
+    run: Sequence[Path], store: FineStore, machine: Machine, progress: Progress | None
+) -> Loaded:
+    files = list_files(*run)
+    loaded = load(files, machine, progress, store)
+    if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
+        store.close()
+        loaded = load(list_files(*run), machine, None, store)
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A trace without what is known of single trajectories, and how to get to that.
+class _Built:
+    """A trace without its single trajectories, and how to get to those.
 
     Attributes:
-        parts: What was told of batches; their places are the numbers by which they are joined.
+        parts: Recorded events of batches; their places are the numbers by which they are joined.
         is_joined: The tables of the store were filled.
     """
 
@@ -59,7 +130,7 @@ class Built:
     is_joined: bool
 
 
-def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
+def _build(loaded: Loaded, machine: Machine, store: FineStore) -> _Built:
     """The trace of what was read; uses up the rows.
 
     Args:
@@ -86,7 +157,7 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
         attempts.append(attempt)
         user += marked
         unplaced += apart
-    _supersede(attempts, launches, processes)
+    supersede(attempts, launches, processes)
     is_joined = store.sink is not None and (
         not store.is_empty or any(part.row.spans is not None for part in parts)
     )
@@ -155,7 +226,7 @@ def build_trace(loaded: Loaded, machine: Machine, store: FineStore) -> Built:
         },
         epoch_ns=clock.epoch_ns,
     )
-    return Built(trace, parts, processes, clock, is_joined)
+    return _Built(trace, parts, processes, clock, is_joined)
 
 
 def _book(launch: Launch, processes: Sequence[Recorded], skipped: Counter[str]) -> None:
@@ -207,50 +278,7 @@ def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
     if process.journal.queued:
         owner = process.header.owner
         process = next((other for other in processes if other.header.process == owner), process)
-    return rank_of(process)
-
-
-def _supersede(
-    attempts: list[Attempt], launches: list[Launch], processes: Sequence[Recorded]
-) -> None:
-    """Mark the steps whose weights were thrown away because a later attempt began before them.
-
-    Also those it did not reach again: their policy no longer exists. An attempt that did no step
-    throws nothing away.
-    """
-    for later in attempts:
-        before = [
-            step
-            for earlier in attempts[: later.index]
-            if not later.concurrent and not earlier.concurrent
-            if earlier.lineage == later.lineage
-            for step in earlier.steps
-        ]
-        for session, life in sorted({(step.session, step.life) for step in later.steps}):
-            began = _began_after(later, session, life, launches, processes)
-            if began is None:
-                continue
-            own = [step for step in later.steps if step.life < life]
-            for step in (*before, *own):
-                unmarked = step.superseded_by is None
-                if unmarked and step.session == session and step.number > began:
-                    step.superseded_by = later.index
-
-
-def _began_after(
-    attempt: Attempt, session: int, life: int, launches: list[Launch], processes: Sequence[Recorded]
-) -> int | None:
-    """The step that the attempt resumed from; None if it did none of its own."""
-    started: list[Step] = [
-        step
-        for step in attempt.steps
-        if (step.session, step.life) == (session, life) and step.started
-    ]
-    if not started:
-        return None
-    members = (processes[i] for i in launches[attempt.index].trainers)
-    recorded = resumed_step(members, session, life)
-    return min(step.number for step in started) - 1 if recorded is None else recorded
+    return process.rank
 
 
 def _process(
@@ -271,8 +299,8 @@ def _process(
         boot=header.boot,
         pid=header.pid,
         ppid=header.ppid,
-        rank=rank_of(process) if process.trained else header.rank,
-        world_size=world_size_of(process),
+        rank=process.rank if process.trained else header.rank,
+        world_size=process.world_size(),
         state=process.state,
         start_ns=clock.at(process, header.mono_ns),
         last_seen_ns=clock.at(process, process.heartbeat_ns),

@@ -21,7 +21,7 @@ from rlvr_probe.model import schema
 __all__ = ["Chunk", "Chunks", "Source", "open_source", "read_chunks"]
 
 CHUNK_LIMIT_B: Final = 64 * 1024 * 1024 + schema.CHUNK_B
-"""What takes more memory without a sum is no journal of ours: a row of 1,000 trajectories takes
+"""What takes more memory without a sum is not a journal of ours: a row of 1,000 trajectories takes
 about 10 KB."""
 
 _LINE_B: Final = 64
@@ -54,8 +54,9 @@ class Chunk:
 
     Attributes:
         body: Its lines.
-        lines: How many there were up to its end, sums left out.
-        begin, end: Where it and its sum lie in the file, bytes, before that is compressed.
+        lines: How many there were up to its end, without sums.
+        begin: Where it starts in the uncompressed file, bytes.
+        end: Where its sum ends there, bytes.
     """
 
     body: bytes
@@ -68,13 +69,13 @@ class Chunks:
     """Cuts the bytes of one file into chunks as they are read.
 
     Attributes:
-        lines: Lines that were written up to the last sum that fits, sums left out.
+        lines: Lines that were written up to the last sum that fits, without sums.
         repeated: Lines of chunks that were there before.
         given_up: There is no sum for so long that the rest of the file is not to be read.
     """
 
     def __init__(self) -> None:
-        """Stand at the beginning of a file."""
+        """Stand at the start of a file."""
         self.lines = self.repeated = 0
         self.given_up = False
         self._missing = self._doubtful = 0
@@ -115,7 +116,7 @@ class Chunks:
 
     @property
     def seen(self) -> int:
-        """Lines that were written up to the end of the file, as far as can be told."""
+        """Lines that were written up to the end of the file, as far as is known."""
         return self.lines + self._doubtful + self.torn
 
 
@@ -123,7 +124,7 @@ def read_chunks(file: Readable, size_b: int, chunks: Chunks) -> Iterator[Chunk]:
     """Every chunk of a file that is whole.
 
     Args:
-        file: Stands at its beginning.
+        file: Stands at its start.
         size_b: How much of it exists now, bytes: what a live process adds meanwhile is left for the
             next reading.
         chunks: Counts what is not.
@@ -134,7 +135,7 @@ def read_chunks(file: Readable, size_b: int, chunks: Chunks) -> Iterator[Chunk]:
 
 
 def _whole(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Begin, begin of its sum, and end of every chunk that ``data`` holds whole, sound or not."""
+    """Start, start of its sum, and end of every chunk that ``data`` holds whole, sound or not."""
     begin = 0
     while True:
         middle = begin
@@ -172,7 +173,7 @@ class Source(Protocol):
         ...
 
     def skip(self, size: int, /) -> None:
-        """Leave out the next ``size`` bytes."""
+        """Pass over the next ``size`` bytes."""
         ...
 
 

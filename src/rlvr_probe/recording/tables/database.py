@@ -1,7 +1,11 @@
-"""Opens the tables of a recording for a while, in a database whose queries a signal ends."""
+"""The tables of a recording in DuckDB: opened, saved as Parquet and opened again.
+
+Queries are ended by a signal, and what does not fit into memory goes to a private folder.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,28 +19,35 @@ from typing import Final
 
 import duckdb
 
-from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
-from rlvr_probe.recording.liveness import Machine
-from rlvr_probe.recording.load import Progress
-from rlvr_probe.recording.reading import read_tables
+from rlvr_probe.recording.process_state import Machine
+from rlvr_probe.recording.processes import Progress
 from rlvr_probe.recording.schema import TABLES, VIEWS
 from rlvr_probe.recording.store import FineStore
 from rlvr_probe.recording.tables.fill import fill_workload
+from rlvr_probe.recording.trace import read_tables
 
-__all__ = ["Tables", "connect", "connect_tables", "interruptible", "open_tables"]
+__all__ = [
+    "Tables", "connect", "connect_tables", "interruptible", "is_saved", "open_saved", "open_tables",
+    "save_tables",
+]  # fmt: skip
 
 _MEMORY: Final = "1200MB"
 """Of DuckDB; what does not fit goes to its temporary directory."""
 
-
-_FINE: Final = frozenset(
+_OF_A_TRACE: Final = frozenset(
     ("trajectory", "turn", "request", "engine_call", "tool_call", "verification", "reward")
 )
 """What a trace takes."""
 
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_SAVED_ABOUT: Final = "tables.json"
+_SAVED_FORMAT: Final = "rlvr-probe/tables"
+_SAVED_VERSION: Final = 2
+_TABLE_NAMES: Final = frozenset(table.name for table in TABLES)
+
+_ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _AGAIN_S: Final = 0.1
 
 
@@ -96,6 +107,90 @@ def open_tables(
         yield Tables(sql, trace.run, tuple(trace.notes))
 
 
+def save_tables(tables: Tables, directory: Path) -> None:
+    """Write every table into ``directory``, one Parquet file each, for any tool that reads those.
+
+    What figures were made of goes into a folder ``made`` in it, where there are any yet, and
+    ``open.sql`` makes views of all, so that the query of a figure can be asked again.
+
+    Raises:
+        RecordingError: It is there already, and not empty.
+        OSError: It cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise RecordingError(f"{directory} is there already; give the name of a new directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    views = list[str]()
+    for name in (*(table.name for table in TABLES), *_made(tables)):
+        place = f"{name}.parquet" if name in _TABLE_NAMES else f"made/{name}.parquet"
+        path = directory / place
+        path.parent.mkdir(exist_ok=True)
+        literal = str(path).replace("'", "''")
+        tables.sql.execute(f"COPY (FROM {name}) TO '{literal}' (FORMAT parquet, COMPRESSION zstd)")
+        views.append(f"CREATE VIEW {name} AS FROM '{place}';\n")
+    views += [f"CREATE VIEW {name} AS {query};\n" for name, query in VIEWS.items()]
+    (directory / "open.sql").write_text("".join(views), encoding="utf-8")
+    about = {
+        "format": _SAVED_FORMAT,
+        "version": _SAVED_VERSION,
+        "source": tables.source,
+        "notes": list(tables.notes),
+    }
+    # Last: a directory without it is not whole.
+    (directory / _SAVED_ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _made(tables: Tables) -> list[str]:
+    """Tables and views besides those of the schema."""
+    there = tables.sql.execute(
+        "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()"
+        " WHERE NOT internal ORDER BY ALL"
+    )
+    return [name for (name,) in there.fetchall() if name not in _TABLE_NAMES and name not in VIEWS]
+
+
+def is_saved(directory: Path) -> bool:
+    """Whether ``directory`` holds saved tables."""
+    return (directory / _SAVED_ABOUT).is_file()
+
+
+@contextmanager
+def open_saved(
+    directory: Path, *, threads: int | None = None, signals: bool = True
+) -> Iterator[Tables]:
+    """The tables in ``directory``, until the context is left; they are read when asked.
+
+    Args:
+        directory: As :func:`save_tables` wrote it.
+        threads: Of DuckDB; by default one for each core.
+        signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on.
+
+    Raises:
+        RecordingError: It holds none, not all of them, or those of another version.
+    """
+    try:
+        about = json.loads((directory / _SAVED_ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordingError(f"{directory} holds no saved tables: {error}") from None
+    if not isinstance(about, dict) or about.get("format") != _SAVED_FORMAT:
+        raise RecordingError(f"{directory / _SAVED_ABOUT} does not say that tables are saved there")
+    if about.get("version") != _SAVED_VERSION:
+        raise RecordingError(
+            f"{directory} holds tables of version {about.get('version')}; expected"
+            f" {_SAVED_VERSION}: save them again with this version"
+        )
+    with connect(threads, signals=signals) as sql:
+        for table in TABLES:
+            path = directory / f"{table.name}.parquet"
+            if not path.is_file():
+                raise RecordingError(f"{path} is missing: save the tables again")
+            literal = str(path).replace("'", "''")
+            sql.execute(f"CREATE VIEW {table.name} AS SELECT * FROM read_parquet('{literal}')")
+        for name, query in VIEWS.items():
+            sql.execute(f"CREATE VIEW {name} AS {query}")
+        yield Tables(sql, str(about.get("source")), tuple(map(str, about.get("notes", ()))))
+
+
 @contextmanager
 def connect(threads: int | None, *, signals: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory; what does not fit goes to a private folder of temporary files.
@@ -153,7 +248,7 @@ def connect_tables(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the tables, empty; if not ``whole``, with those of single trajectories."""
     with connect(threads, signals=signals) as sql:
-        wanted = [table.ddl for table in TABLES if whole or table.name in _FINE]
+        wanted = [table.ddl for table in TABLES if whole or table.name in _OF_A_TRACE]
         wanted += [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items() if whole]
         sql.execute("; ".join(wanted))
         yield sql
@@ -180,7 +275,7 @@ def interruptible(sql: duckdb.DuckDBPyConnection) -> Iterator[None]:
         with _watched(sql, ending):
             yield
     except (RuntimeError, duckdb.Error):
-        # DuckDB asks for signals as well, now and then, and tells of one as it likes.
+        # DuckDB asks for signals as well, now and then, and raises one as either of these.
         if ending.is_set():
             raise KeyboardInterrupt from None
         raise
@@ -198,9 +293,9 @@ def _watched(sql: duckdb.DuckDBPyConnection, ending: threading.Event) -> Iterato
 
     def watch() -> None:
         while not ending.is_set() and (got := os.read(reading, 1)):
-            if got[0] in _ENDING:
+            if got[0] in _ENDING_SIGNALS:
                 ending.set()
-        # A query that was just about to begin forgets what came before it.
+        # A query that was just about to start forgets what came before it.
         while not left.wait(_AGAIN_S):
             sql.interrupt()
 

@@ -94,7 +94,7 @@ class ApplicationRow(Struct):
 
 
 class UsedRow(Struct):
-    """A ``devices_used`` event, as the process knew it: names, beginnings of names, or numbers."""
+    """A ``devices_used`` event, as the process knew it: names, prefixes of names, or numbers."""
 
     uuids: Sequence[str]
     how: Literal["torch", "visible"]
