@@ -12,7 +12,7 @@ from pathlib import Path
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.context import Limits
+from rlvr_probe_otlp.planning.identity import Limits
 from rlvr_probe_otlp.planning.plan import Plan, document
 from rlvr_probe_otlp.settings import (
     batch_size,
@@ -118,7 +118,7 @@ class OTLPExporter:
         size = batch_size(os.environ)
         try:
             from rlvr_probe_otlp.wire.delivery import deliver
-            from rlvr_probe_otlp.wire.encoding import Encoder
+            from rlvr_probe_otlp.wire.sdk_encoding import Encoder
         except ImportError as error:
             raise _not_installed(error) from None
         plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from rlvr_probe.exceptions import ConfigError
-from rlvr_probe_otlp.planning.metrics import Histograms, Temporality
+from rlvr_probe_otlp.planning.run_metrics import Histograms, Temporality
 from rlvr_probe_otlp.wire.connection import GRPC, PROTOCOLS, Destination, Signal, connect
 
 __all__ = ["batch_size", "destinations", "disabled", "exemplars", "histograms", "temporality"]

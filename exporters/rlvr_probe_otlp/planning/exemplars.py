@@ -11,9 +11,7 @@ from dataclasses import replace
 from rlvr_probe.exporter.sampling import Candidate
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Span, Step
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import duration_metric, known
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     Attributes,
     Exemplar,
     PlannedSpan,
@@ -21,6 +19,8 @@ from rlvr_probe_otlp.planning.telemetry import (
     Point,
     Value,
 )
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import duration_metric, known
 
 __all__ = ["with_exemplars"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rlvr_probe.model import names
-from rlvr_probe_otlp.planning.telemetry import ERROR, Kind, Value
+from rlvr_probe_otlp.planning.data_model import ERROR, Kind, Value
 
 __all__ = [
     "ATTRIBUTES",

@@ -11,24 +11,24 @@ from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts
-from rlvr_probe_otlp.planning.choice import Choice
-from rlvr_probe_otlp.planning.context import Context, Limits, span_id
-from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
+from rlvr_probe_otlp.planning.data_model import PlannedTrace, Unit
+from rlvr_probe_otlp.planning.device_metrics import DeviceUnits, use_of_spans
 from rlvr_probe_otlp.planning.exemplars import with_exemplars
-from rlvr_probe_otlp.planning.metrics import (
+from rlvr_probe_otlp.planning.identity import Context, Limits, span_id
+from rlvr_probe_otlp.planning.kept_trajectories import Choice
+from rlvr_probe_otlp.planning.outside_steps import Beside, place, place_of, plan_outside
+from rlvr_probe_otlp.planning.plan_json import fingerprint, line, unit_value
+from rlvr_probe_otlp.planning.resources import process_resources, run_resource
+from rlvr_probe_otlp.planning.run_metrics import (
     Histograms,
     Meter,
     Temporality,
     count_losses,
     count_step,
 )
-from rlvr_probe_otlp.planning.nodes import Node
-from rlvr_probe_otlp.planning.outside import Beside, place, place_of, plan_outside
-from rlvr_probe_otlp.planning.resources import process_resources, run_resource
-from rlvr_probe_otlp.planning.steps import extent_of, plan_step
-from rlvr_probe_otlp.planning.telemetry import PlannedTrace, Unit
-from rlvr_probe_otlp.planning.trajectories import link_to, plan_trajectories
-from rlvr_probe_otlp.planning.values import fingerprint, line, unit_value
+from rlvr_probe_otlp.planning.span_tree import Node
+from rlvr_probe_otlp.planning.step_trace import extent_of, plan_step
+from rlvr_probe_otlp.planning.trajectory_traces import link_to, plan_trajectories
 
 __all__ = ["SCHEMA_VERSION", "Plan", "document"]
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Attempt, Process, Trace
-from rlvr_probe_otlp.planning.context import facts_of, node_id, sender_of
+from rlvr_probe_otlp.planning.data_model import Attributes, Value
+from rlvr_probe_otlp.planning.identity import facts_of, node_id, sender_of
 from rlvr_probe_otlp.planning.names import VERSION, allowed
-from rlvr_probe_otlp.planning.telemetry import Attributes, Value
 
 __all__ = ["SERVICE", "process_resources", "run_resource"]
 

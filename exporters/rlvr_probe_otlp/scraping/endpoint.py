@@ -13,18 +13,18 @@ from types import MappingProxyType
 from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.context import Context, Limits
-from rlvr_probe_otlp.planning.devices import DEVICE_METRICS, PERIOD_NS, DeviceUnits
-from rlvr_probe_otlp.planning.metrics import (
+from rlvr_probe_otlp.planning.data_model import Point
+from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS, PERIOD_NS, DeviceUnits
+from rlvr_probe_otlp.planning.identity import Context, Limits
+from rlvr_probe_otlp.planning.run_metrics import (
     Meter,
     count_losses,
     count_missing,
     count_open,
     count_step,
 )
-from rlvr_probe_otlp.planning.telemetry import Point
 from rlvr_probe_otlp.scraping.exposition import Board
-from rlvr_probe_otlp.scraping.serving import PageServer
+from rlvr_probe_otlp.scraping.http_server import PageServer
 
 __all__ = ["FILE", "Endpoint"]
 

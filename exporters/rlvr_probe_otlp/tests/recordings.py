@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe_otlp import OTLPExporter
-from rlvr_probe_otlp.planning.context import Limits
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, PlannedTrace
+from rlvr_probe_otlp.planning.identity import Limits
 from rlvr_probe_otlp.planning.plan import Plan, document
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, PlannedTrace
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace

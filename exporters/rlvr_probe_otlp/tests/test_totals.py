@@ -8,10 +8,10 @@ from math import nan
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp.planning.context import Context, Limits
-from rlvr_probe_otlp.planning.devices import PERIOD_NS, DeviceUnits
-from rlvr_probe_otlp.planning.metrics import Temporality
-from rlvr_probe_otlp.planning.telemetry import Point
+from rlvr_probe_otlp.planning.data_model import Point
+from rlvr_probe_otlp.planning.device_metrics import PERIOD_NS, DeviceUnits
+from rlvr_probe_otlp.planning.identity import Context, Limits
+from rlvr_probe_otlp.planning.run_metrics import Temporality
 from rlvr_probe_otlp.tests.recordings import MADE, read
 
 from rlvr_probe.model.devices import DeviceFacts, DeviceSeries

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_otlp.planning.context import Context, Limits
+from rlvr_probe_otlp.planning.identity import Context, Limits
 from rlvr_probe_otlp.planning.resources import run_resource
 from rlvr_probe_otlp.tests.collector import Collector, attributes
 from rlvr_probe_otlp.tests.recordings import gpu, read, send, truth

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe_otlp.planning.data_model import Unit
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Unit
 from rlvr_probe_otlp.wire.connection import Destination
-from rlvr_probe_otlp.wire.encoding import Encoder
 from rlvr_probe_otlp.wire.lane import Lane
 from rlvr_probe_otlp.wire.offsets import Offsets
+from rlvr_probe_otlp.wire.sdk_encoding import Encoder
 from rlvr_probe_otlp.wire.transport import Sender, quiet
 
 __all__ = ["complaint", "deliver", "send"]

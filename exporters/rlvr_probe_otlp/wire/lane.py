@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point, Unit
-from rlvr_probe_otlp.planning.values import digest
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, Point, Unit
+from rlvr_probe_otlp.planning.plan_json import digest
 from rlvr_probe_otlp.wire.answers import Answer, Verdict
 from rlvr_probe_otlp.wire.connection import Destination
-from rlvr_probe_otlp.wire.encoding import Encoder
 from rlvr_probe_otlp.wire.offsets import Offsets
+from rlvr_probe_otlp.wire.sdk_encoding import Encoder
 from rlvr_probe_otlp.wire.transport import Sender
 
 __all__ = ["Lane"]

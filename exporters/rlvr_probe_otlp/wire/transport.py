@@ -26,10 +26,10 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metr
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from requests.auth import AuthBase
 
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, Point
 from rlvr_probe_otlp.wire.answers import Answer, Verdict, of_grpc, of_http, seconds_of
 from rlvr_probe_otlp.wire.connection import GRPC, Destination
-from rlvr_probe_otlp.wire.encoding import Encoder
+from rlvr_probe_otlp.wire.sdk_encoding import Encoder
 
 __all__ = ["Request", "Sender", "Transport", "quiet", "transport"]
 

@@ -17,16 +17,7 @@ from typing import Final, Generic, TypeVar
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan, Rpc, Span
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import (
-    DIED,
-    KINDS,
-    SPANS,
-    allowed,
-    attributes_of,
-    error_type,
-)
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     ERROR,
     Attributes,
     Kind,
@@ -35,7 +26,16 @@ from rlvr_probe_otlp.planning.telemetry import (
     PlannedTrace,
     Value,
 )
-from rlvr_probe_otlp.planning.viewing import seen, title
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import (
+    DIED,
+    KINDS,
+    SPANS,
+    allowed,
+    attributes_of,
+    error_type,
+)
+from rlvr_probe_otlp.planning.viewer_labels import seen, title
 
 __all__ = [
     "BUCKET",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from rlvr_probe.model import names
+from rlvr_probe_otlp.planning.data_model import Attributes, Value
 from rlvr_probe_otlp.planning.names import SPANS
-from rlvr_probe_otlp.planning.telemetry import Attributes, Value
 
 __all__ = ["KIND", "OF_STEP", "OF_TRAJECTORY", "line", "seen", "title"]
 

@@ -9,10 +9,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
 from rlvr_probe.model.turns import ToolCall, Turn
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
-from rlvr_probe_otlp.planning.nodes import Placed, keep_longest
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     Attributes,
     Kind,
     Link,
@@ -20,7 +17,10 @@ from rlvr_probe_otlp.planning.telemetry import (
     PlannedTrace,
     Value,
 )
-from rlvr_probe_otlp.planning.viewing import OF_TRAJECTORY, line, seen, title
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
+from rlvr_probe_otlp.planning.span_tree import Placed, keep_longest
+from rlvr_probe_otlp.planning.viewer_labels import OF_TRAJECTORY, line, seen, title
 
 __all__ = ["link_to", "plan_trajectories"]
 

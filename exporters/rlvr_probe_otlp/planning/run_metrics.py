@@ -11,9 +11,9 @@ from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.columns import finite_of, lengths_of, unknown_in
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts, turn_seconds
+from rlvr_probe_otlp.planning.data_model import Attributes, Point, Value
 from rlvr_probe_otlp.planning.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
 from rlvr_probe_otlp.planning.names import allowed, duration_metric, known
-from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Value
 
 __all__ = [
     "METRICS",

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import Final
 
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
+from rlvr_probe_otlp.planning.data_model import Attributes
 from rlvr_probe_otlp.planning.names import allowed
-from rlvr_probe_otlp.planning.telemetry import Attributes
 
 __all__ = [
     "Context",

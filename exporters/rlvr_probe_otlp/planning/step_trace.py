@@ -8,11 +8,11 @@ from operator import itemgetter
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Step
-from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.data_model import ERROR, Attributes, Link, PlannedTrace, Value
+from rlvr_probe_otlp.planning.identity import Context
 from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS
-from rlvr_probe_otlp.planning.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
-from rlvr_probe_otlp.planning.telemetry import ERROR, Attributes, Link, PlannedTrace, Value
-from rlvr_probe_otlp.planning.viewing import OF_STEP, line
+from rlvr_probe_otlp.planning.span_tree import Node, Root, Use, node_of, nothing_used, plan_trace
+from rlvr_probe_otlp.planning.viewer_labels import OF_STEP, line
 
 __all__ = ["extent_of", "plan_step"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import Attempt, Step, Trace
-from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.data_model import PlannedTrace
+from rlvr_probe_otlp.planning.identity import Context
 from rlvr_probe_otlp.planning.names import OUTSIDE
-from rlvr_probe_otlp.planning.nodes import Node, Root, node_of, plan_trace, unfinished_node
-from rlvr_probe_otlp.planning.steps import extent_of
-from rlvr_probe_otlp.planning.telemetry import PlannedTrace
+from rlvr_probe_otlp.planning.span_tree import Node, Root, node_of, plan_trace, unfinished_node
+from rlvr_probe_otlp.planning.step_trace import extent_of
 
 __all__ = ["Beside", "place", "place_of", "plan_outside"]
 

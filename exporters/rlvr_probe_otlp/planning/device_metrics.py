@@ -15,11 +15,11 @@ from rlvr_probe.model.counters import Counter as DeviceCounter
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse
 from rlvr_probe.model.readings import Readings
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.context import Context, span_id
-from rlvr_probe_otlp.planning.metrics import Metric, Temporality
+from rlvr_probe_otlp.planning.data_model import Attributes, Point, Unit, Value
+from rlvr_probe_otlp.planning.identity import Context, span_id
 from rlvr_probe_otlp.planning.names import known
-from rlvr_probe_otlp.planning.nodes import Use
-from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Unit, Value
+from rlvr_probe_otlp.planning.run_metrics import Metric, Temporality
+from rlvr_probe_otlp.planning.span_tree import Use
 
 __all__ = [
     "DEVICE_ATTRIBUTES",

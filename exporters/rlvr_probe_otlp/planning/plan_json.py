@@ -8,8 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from rlvr_probe_otlp.planning.names import LINKED
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     Buckets,
     PlannedSpan,
     PlannedTrace,
@@ -17,6 +16,7 @@ from rlvr_probe_otlp.planning.telemetry import (
     Snapshot,
     Unit,
 )
+from rlvr_probe_otlp.planning.names import LINKED
 
 __all__ = ["digest", "fingerprint", "line", "unit_value"]
 

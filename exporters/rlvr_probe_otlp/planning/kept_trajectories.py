@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_probe.exporter.sampling import FAILED, Candidate, lengths_in, shards_of
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.context import Context, Limits
+from rlvr_probe_otlp.planning.identity import Context, Limits
 
 __all__ = ["Choice"]
 

@@ -32,11 +32,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.devices import DEVICE_METRICS
-from rlvr_probe_otlp.planning.metrics import METRICS, Temporality
-from rlvr_probe_otlp.planning.names import SCHEMA_URL
-from rlvr_probe_otlp.planning.resources import process_resources, run_resource
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     Attributes,
     Buckets,
     PlannedSpan,
@@ -44,6 +40,10 @@ from rlvr_probe_otlp.planning.telemetry import (
     Point,
     Snapshot,
 )
+from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS
+from rlvr_probe_otlp.planning.names import SCHEMA_URL
+from rlvr_probe_otlp.planning.resources import process_resources, run_resource
+from rlvr_probe_otlp.planning.run_metrics import METRICS, Temporality
 
 __all__ = ["Encoder"]
 
