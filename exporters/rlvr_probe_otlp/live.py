@@ -19,8 +19,7 @@ from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.run_metrics import Histograms, Meter, Temporality
 from rlvr_probe_otlp.settings import batch_size, destinations, exemplars, histograms, temporality
 from rlvr_probe_otlp.wire.answers import Verdict
-from rlvr_probe_otlp.wire.delivery import complaint, send
-from rlvr_probe_otlp.wire.lane import Lane
+from rlvr_probe_otlp.wire.delivery import Lane, complaint, send
 from rlvr_probe_otlp.wire.offsets import FILE, Note, opened
 from rlvr_probe_otlp.wire.sdk_encoding import Encoder
 

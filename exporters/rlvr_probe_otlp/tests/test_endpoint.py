@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_otlp import PrometheusEndpoint
+from rlvr_probe_otlp.exporter import VARIABLE, address_of
 from rlvr_probe_otlp.planning.device_metrics import PERIOD_NS
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.prometheus import VARIABLE, address_of
 from rlvr_probe_otlp.scraping import endpoint
 from rlvr_probe_otlp.scraping.endpoint import FILE, Endpoint
 from rlvr_probe_otlp.scraping.exposition import CONTENT_TYPE, Board

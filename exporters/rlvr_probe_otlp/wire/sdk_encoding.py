@@ -33,7 +33,6 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.data_model import (
-    Attributes,
     Buckets,
     PlannedSpan,
     PlannedTrace,
@@ -67,9 +66,6 @@ class Encoder:
     A provider of our own decides which traces OTEL_TRACES_SAMPLER keeps; that of an application is
     never touched. OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME win over what the recording says;
     OTEL_EXPERIMENTAL_RESOURCE_DETECTORS would describe this machine, not that of the training.
-
-    Attributes:
-        keys: Key of each process.
     """
 
     def __init__(self, trace: Trace, temporality: Temporality, *, exemplars: bool = True) -> None:
@@ -87,7 +83,6 @@ class Encoder:
             Resource(dict(attributes), SCHEMA_URL).merge(given)
             for attributes in process_resources(trace)
         ]
-        self.keys = [process.key for process in trace.processes]
         self._limits = SpanLimits()
         self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
         self._temporality = _TEMPORALITIES[temporality]
@@ -142,91 +137,52 @@ class Encoder:
 
     def _metric(self, name: str, points: Sequence[Point]) -> Metric:
         kind = points[0].kind
+        found: Any = [self._point(point) for point in points]
         data: ExponentialHistogram | Histogram | Gauge | Sum
-        if kind == "histogram" and isinstance(points[0].value, Buckets):
-            found = [_explicit_point(point, **self._pointing(point)) for point in points]
-            data = Histogram([*filter(None, found)], self._temporality)
-        elif kind == "histogram":
-            shots = [_exponential_point(point, **self._pointing(point)) for point in points]
-            data = ExponentialHistogram([*filter(None, shots)], self._temporality)
+        if kind == "histogram":
+            explicit = isinstance(points[0].value, Buckets)
+            data = (Histogram if explicit else ExponentialHistogram)(found, self._temporality)
         elif kind == "gauge":
-            data = Gauge([_number_point(point) for point in points])
+            data = Gauge(found)
         else:
             # What goes up and down has no meaningful differences, says the specification.
             counted = self._temporality if kind == "sum" else AggregationTemporality.CUMULATIVE
-            data = Sum([_number_point(point) for point in points], counted, kind == "sum")
+            data = Sum(found, counted, kind == "sum")
         return Metric(name, self._meanings.get(name, ""), points[0].unit, data)
 
-    def _pointing(self, point: Point) -> Mapping[str, Any]:
+    def _point(
+        self, point: Point
+    ) -> NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint:
+        series = (dict(point.attributes), point.start_ns, point.time_ns)
+        value = point.value
+        if isinstance(value, Buckets):
+            return HistogramDataPoint(
+                *series, value.count, value.sum, list(value.counts), list(value.bounds),
+                value.min, value.max, **self._exemplars_of(point),
+            )  # fmt: skip
+        if isinstance(value, Snapshot):
+            return ExponentialHistogramDataPoint(
+                *series, value.count, value.sum, value.scale, value.zero,
+                sdk.Buckets(value.offset, list(value.counts)), sdk.Buckets(0, []), 0,
+                value.min, value.max, **self._exemplars_of(point),
+            )  # fmt: skip
+        return NumberDataPoint(*series, value)
+
+    def _exemplars_of(self, point: Point) -> Mapping[str, Any]:
         """The spans that a point refers to, where they are sent."""
         found = [
-            exemplar
+            _EXEMPLAR(
+                {},
+                exemplar.value,
+                exemplar.time_ns,
+                int(exemplar.span_id, 16),
+                int(exemplar.trace_id, 16),
+            )
             for exemplar in point.exemplars
             if self._exemplars and self._samples(exemplar.trace_id)
         ]
-        if not found:
-            return {}
-        return {
-            "exemplars": [
-                _EXEMPLAR(
-                    {},
-                    exemplar.value,
-                    exemplar.time_ns,
-                    int(exemplar.span_id, 16),
-                    int(exemplar.trace_id, 16),
-                )
-                for exemplar in found
-            ]
-        }
+        return {"exemplars": found} if found else {}
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
-
-
-def _number_point(point: Point) -> NumberDataPoint:
-    value = point.value if isinstance(point.value, (int, float)) else point.value.count
-    return NumberDataPoint(_plain(point.attributes), point.start_ns, point.time_ns, value)
-
-
-def _explicit_point(point: Point, **more: Any) -> HistogramDataPoint | None:
-    shot = point.value
-    if not isinstance(shot, Buckets):
-        return None
-    return HistogramDataPoint(
-        _plain(point.attributes),
-        point.start_ns,
-        point.time_ns,
-        shot.count,
-        shot.sum,
-        list(shot.counts),
-        list(shot.bounds),
-        shot.min,
-        shot.max,
-        **more,
-    )
-
-
-def _exponential_point(point: Point, **more: Any) -> ExponentialHistogramDataPoint | None:
-    shot = point.value
-    if not isinstance(shot, Snapshot):
-        return None
-    return ExponentialHistogramDataPoint(
-        _plain(point.attributes),
-        point.start_ns,
-        point.time_ns,
-        shot.count,
-        shot.sum,
-        shot.scale,
-        shot.zero,
-        sdk.Buckets(shot.offset, list(shot.counts)),
-        sdk.Buckets(0, []),
-        0,
-        shot.min,
-        shot.max,
-        **more,
-    )
-
-
-def _plain(attributes: Attributes) -> Attributes:
-    return dict(attributes)
