@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.identity import Limits
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
 from rlvr_probe_otlp.planning.plan import Plan, document
 from rlvr_probe_otlp.settings import (
     batch_size,

@@ -12,9 +12,8 @@ from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.data_model import Unit
 from rlvr_probe_otlp.planning.device_metrics import DeviceUnits
-from rlvr_probe_otlp.planning.identity import Limits
-from rlvr_probe_otlp.planning.kept_trajectories import Choice
-from rlvr_probe_otlp.planning.outside_steps import place_of
+from rlvr_probe_otlp.planning.identity import place_of
+from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.run_metrics import Histograms, Meter, Temporality
 from rlvr_probe_otlp.settings import batch_size, destinations, exemplars, histograms, temporality

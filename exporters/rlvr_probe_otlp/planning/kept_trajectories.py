@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import Any
 
 from rlvr_probe.exporter.sampling import FAILED, Candidate, lengths_in, shards_of
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.identity import Context, Limits
+from rlvr_probe_otlp.planning.identity import Context, Place, place_of
 
-__all__ = ["Choice"]
+__all__ = ["Choice", "Limits"]
 
 _ORDER = ("slowest_so_far", "slowest_of_step", "failed", "sampled")
-
 
 _Row = tuple[str, int, int]
 """Mode, ordinal and row of a trajectory in its step."""
 
+_Placed = tuple[Place, _Row]
+"""A trajectory in its run."""
 
-_Place = tuple[int, int, int, int, str, int, int]
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a run goes out.
+
+    Attributes:
+        spans: Most spans of one trace.
+        trajectories: Most trajectories of one step that become traces.
+        share: Of the other trajectories, the share that is kept, 0..1.
+        slowest: How many of the slowest trajectories of the run so far are kept.
+        slowest_of_step: And how many of each step.
+    """
+
+    spans: int = 500
+    trajectories: int = 100
+    share: float = 0.01
+    slowest: int = 100
+    slowest_of_step: int = 8
 
 
 @dataclass(slots=True)
@@ -32,8 +49,8 @@ class Choice:
     """
 
     limits: Limits
-    slowest: set[_Place] = field(default_factory=set)
-    _longest: list[tuple[int, _Place]] = field(default_factory=list)
+    slowest: set[_Placed] = field(default_factory=set)
+    _longest: list[tuple[int, _Placed]] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace, limits: Limits) -> Choice:
@@ -49,14 +66,17 @@ class Choice:
 
         What comes later drives nothing out: the choice is the same while the run goes on.
         """
-        durations = _slowest(step, self.limits.slowest)
-        placed = [(length, _place(step, *place)) for length, place in durations]
+        step_place = place_of(step)
+        placed = [
+            (length, (step_place, row)) for length, row in _slowest(step, self.limits.slowest)
+        ]
         self._longest = heapq.nlargest(self.limits.slowest, (*self._longest, *placed))
         self.slowest.update({place for _, place in placed} & {p for _, p in self._longest})
 
     def kept(self, context: Context, step: Step) -> dict[Candidate, list[str]]:
         """The trajectories of ``step`` that become traces, by row, each with every reason."""
-        so_far = {place[-3:] for place in self.slowest if place[:4] == _place(step)}
+        step_place = place_of(step)
+        so_far = {row for place, row in self.slowest if place == step_place}
         slow = {place for _, place in _slowest(step, self.limits.slowest_of_step)}
         reasons = dict[_Row, list[str]]()
         known = dict[_Row, Candidate]()
@@ -103,7 +123,3 @@ def _slowest(step: Step, count: int) -> list[tuple[int, _Row]]:
             if length is not None and length >= least
         ),
     )
-
-
-def _place(step: Step, *row: Any) -> Any:
-    return step.attempt, step.session, step.life, step.number, *row

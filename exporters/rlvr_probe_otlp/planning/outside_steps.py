@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe_otlp.planning.data_model import PlannedTrace
-from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.identity import Context, Place, place_of
 from rlvr_probe_otlp.planning.names import OUTSIDE
 from rlvr_probe_otlp.planning.span_tree import Node, Root, node_of, plan_trace, unfinished_node
 from rlvr_probe_otlp.planning.step_trace import extent_of
 
-__all__ = ["Beside", "place", "place_of", "plan_outside"]
-
-_Place = tuple[int, int, int, int]
+__all__ = ["Beside", "place", "plan_outside"]
 
 
 @dataclass(slots=True)
@@ -28,14 +26,9 @@ class Beside:
         unclear: Spans that may still be open: whether their process runs is not known here.
     """
 
-    of_step: dict[_Place, list[Node]] = field(default_factory=dict)
+    of_step: dict[Place, list[Node]] = field(default_factory=dict)
     outside: dict[int, list[Node]] = field(default_factory=dict)
     unclear: int = 0
-
-
-def place_of(step: Step) -> _Place:
-    """What distinguishes a step from every other of the run."""
-    return step.attempt, step.session, step.life, step.number
 
 
 def place(trace: Trace) -> Beside:

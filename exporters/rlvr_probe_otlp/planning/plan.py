@@ -14,11 +14,16 @@ from rlvr_probe.model.turns import turn_counts
 from rlvr_probe_otlp.planning.data_model import PlannedTrace, Unit
 from rlvr_probe_otlp.planning.device_metrics import DeviceUnits, use_of_spans
 from rlvr_probe_otlp.planning.exemplars import with_exemplars
-from rlvr_probe_otlp.planning.identity import Context, Limits, span_id
-from rlvr_probe_otlp.planning.kept_trajectories import Choice
-from rlvr_probe_otlp.planning.outside_steps import Beside, place, place_of, plan_outside
+from rlvr_probe_otlp.planning.identity import (
+    Context,
+    place_of,
+    process_resources,
+    run_resource,
+    span_id,
+)
+from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
+from rlvr_probe_otlp.planning.outside_steps import Beside, place, plan_outside
 from rlvr_probe_otlp.planning.plan_json import fingerprint, line, unit_value
-from rlvr_probe_otlp.planning.resources import process_resources, run_resource
 from rlvr_probe_otlp.planning.run_metrics import (
     Histograms,
     Meter,
@@ -68,7 +73,7 @@ class Plan:
         """
         limits = Limits() if limits is None else limits
         self.trace = trace
-        self.context = Context.of(trace, limits)
+        self.context = Context(trace, limits)
         self._temporality: Temporality = temporality
         self._histograms: Histograms = histograms
         self._choice = Choice.of(trace, limits) if choice is None else choice

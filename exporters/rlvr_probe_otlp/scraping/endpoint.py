@@ -15,7 +15,8 @@ from typing import Final
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.data_model import Point
 from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS, PERIOD_NS, DeviceUnits
-from rlvr_probe_otlp.planning.identity import Context, Limits
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
 from rlvr_probe_otlp.planning.run_metrics import (
     Meter,
     count_losses,
@@ -119,7 +120,7 @@ class Endpoint:
         self._server.close()
 
     def _take(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:
-        context = Context.of(window, Limits())
+        context = Context(window, Limits())
         if self._board is None or self._meter is None:
             self._board = Board({"rl.run.id": window.run})
             self._meter = Meter(context.at(0), "cumulative", "explicit")

@@ -12,8 +12,7 @@ import pytest
 from rlvr_probe_otlp.planning import device_metrics
 from rlvr_probe_otlp.planning.data_model import Unit
 from rlvr_probe_otlp.planning.device_metrics import DeviceUnits
-from rlvr_probe_otlp.planning.identity import Limits
-from rlvr_probe_otlp.planning.kept_trajectories import Choice
+from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.plan_json import line, unit_value
 from rlvr_probe_otlp.planning.run_metrics import Meter

@@ -40,8 +40,8 @@ from rlvr_probe_otlp.planning.data_model import (
     Snapshot,
 )
 from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS
+from rlvr_probe_otlp.planning.identity import process_resources, run_resource
 from rlvr_probe_otlp.planning.names import SCHEMA_URL
-from rlvr_probe_otlp.planning.resources import process_resources, run_resource
 from rlvr_probe_otlp.planning.run_metrics import METRICS, Temporality
 
 __all__ = ["Encoder"]
