@@ -15,7 +15,8 @@ from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.kept_trajectories import Limits
-from rlvr_probe_otlp.planning.plan import Plan, document
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.plan_json import document
 from rlvr_probe_otlp.settings import (
     batch_size,
     destinations,

@@ -1,14 +1,11 @@
-"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace.
-
-As a JSON document it is written piece by piece: a long run has more of it than memory.
-"""
+"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rlvr_probe.exporter.sampling import shards_of
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts
 from rlvr_probe_otlp.planning.data_model import PlannedTrace, Unit
@@ -17,13 +14,11 @@ from rlvr_probe_otlp.planning.exemplars import with_exemplars
 from rlvr_probe_otlp.planning.identity import (
     Context,
     place_of,
-    process_resources,
-    run_resource,
     span_id,
 )
 from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
-from rlvr_probe_otlp.planning.outside_steps import Beside, place, plan_outside
-from rlvr_probe_otlp.planning.plan_json import fingerprint, line, unit_value
+from rlvr_probe_otlp.planning.outside_steps import place, plan_outside
+from rlvr_probe_otlp.planning.plan_json import fingerprint
 from rlvr_probe_otlp.planning.run_metrics import (
     Histograms,
     Meter,
@@ -31,12 +26,10 @@ from rlvr_probe_otlp.planning.run_metrics import (
     count_losses,
     count_step,
 )
-from rlvr_probe_otlp.planning.span_tree import Node
 from rlvr_probe_otlp.planning.step_trace import extent_of, plan_step
 from rlvr_probe_otlp.planning.trajectory_traces import link_to, plan_trajectories
 
-__all__ = ["SCHEMA_VERSION", "Plan", "document"]
-
+__all__ = ["Plan"]
 
 _LATEST_NS: Final = 1 << 62
 
@@ -124,11 +117,12 @@ class Plan:
         context = self.context
         kept = self._choice.kept(context, step)
         links = [link_to(context, step, candidate) for candidate in kept]
-        whole = plan_step(context, step, self._of(step), links, self._use)
+        more = self._beside.of_step.get(place_of(step), ())
+        whole = plan_step(context, step, more, links, self._use)
         found = [] if whole is None else plan_trajectories(context, step, kept)
         traces = [*filter(None, (whole,)), *found]
         count_step(meter, step, context.models.get(step.attempt, {}))
-        extent = extent_of(step, self._of(step))
+        extent = extent_of(step, more)
         points = meter.points(context.at(0 if extent is None else extent[1]))
         points = with_exemplars(context, step, whole, zip(kept, found, strict=False), points)
         if not traces and not points:
@@ -153,37 +147,7 @@ class Plan:
                 len(shard.calls),
                 len(shard.rewards),
             )
-            for batch in (*step.batches, *step.evaluations)
-            for shard in batch.shards
+            for batch, shard in shards_of(step)
         ]
         asked = (limits.spans, limits.trajectories, limits.share)
         return fingerprint(next(iter(traces), None), self.context.keys, [asked, known])
-
-    def _of(self, step: Step) -> Sequence[Node]:
-        beside: Beside = self._beside
-        return beside.of_step.get(place_of(step), ())
-
-
-SCHEMA_VERSION = 1
-
-
-def document(plan: Plan) -> Iterator[str]:
-    """Lines of one JSON object; the same plan gives the same bytes."""
-    keys = plan.context.keys
-    head = {
-        "schema_version": SCHEMA_VERSION,
-        "run": plan.context.run,
-        "resource": run_resource(plan.trace),
-        "processes": dict(zip(keys, process_resources(plan.trace), strict=True)),
-        "steps_going_on": plan.waiting,
-        "open_spans_unclear": plan.unclear,
-    }
-    lines = [f"{json.dumps(name)}: {line(value)}," for name, value in head.items()]
-    yield "{"
-    yield from lines
-    yield '"units": ['
-    before = ""
-    for unit in plan.units():
-        yield f"{before}{line(unit_value(unit, keys))}"
-        before = ","
-    yield "]}"
