@@ -12,7 +12,7 @@ from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.data_model import Unit
 from rlvr_probe_otlp.planning.device_metrics import DeviceUnits
-from rlvr_probe_otlp.planning.identity import place_of
+from rlvr_probe_otlp.planning.identity import Place, place_of
 from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
 from rlvr_probe_otlp.planning.plan import Plan
 from rlvr_probe_otlp.planning.run_metrics import Histograms, Meter, Temporality
@@ -57,7 +57,7 @@ class LiveExport:
         self._devices = DeviceUnits(self._temporality)
         self._choice = Choice(self._limits)
         self._waiting = deque[tuple[Sequence[Unit], Encoder]]()
-        self._planned = set[tuple[int, int, int, int]]()
+        self._planned = set[Place]()
         """Steps that are among what waits."""
         self._unwritten: list[Note] = []
         self._tries = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import itemgetter
 
 from rlvr_probe.exporter.sampling import FAILED, Candidate, lengths_in, shards_of
 from rlvr_probe.model.trace import Step, Trace
@@ -78,9 +80,7 @@ class Choice:
         step_place = place_of(step)
         so_far = {row for place, row in self.slowest if place == step_place}
         slow = {place for _, place in _slowest(step, self.limits.slowest_of_step)}
-        reasons = dict[_Row, list[str]]()
-        known = dict[_Row, Candidate]()
-        ranked = list[tuple[int, float, _Row]]()
+        ranked = list[tuple[int, float, _Row, Candidate, list[str]]]()
         for batch, shard in shards_of(step):
             share_of = context.shares(step, batch.mode, batch.ordinal)
             failed = {
@@ -89,22 +89,17 @@ class Choice:
                 if any(call.status in FAILED for call in calls)
             }
             for local, length in enumerate(lengths_in(shard)):
-                place = (batch.mode, batch.ordinal, shard.offset + local)
                 if length is None:
                     continue
-                hashed = share_of(place[2])
-                tests = (
-                    place in so_far,
-                    place in slow,
-                    local in failed,
-                    hashed < self.limits.share,
-                )
+                row = (batch.mode, batch.ordinal, shard.offset + local)
+                hashed = share_of(row[2])
+                tests = (row in so_far, row in slow, local in failed, hashed < self.limits.share)
                 if any(tests):
-                    why = [reason for reason, so in zip(_ORDER, tests, strict=True) if so]
-                    reasons[place], known[place] = why, Candidate.of(batch, shard, local)
-                    ranked.append((_ORDER.index(why[0]), hashed, place))
-        best = sorted(place for *_, place in sorted(ranked)[: self.limits.trajectories])
-        return {known[place]: reasons[place] for place in best}
+                    why = list(compress(_ORDER, tests))
+                    candidate = Candidate.of(batch, shard, local)
+                    ranked.append((tests.index(True), hashed, row, candidate, why))
+        best = sorted(ranked, key=itemgetter(0, 1, 2))[: self.limits.trajectories]
+        return {candidate: why for *_, candidate, why in sorted(best, key=itemgetter(2))}
 
 
 def _slowest(step: Step, count: int) -> list[tuple[int, _Row]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe_otlp.planning.data_model import PlannedTrace
@@ -39,7 +40,7 @@ def place(trace: Trace) -> Beside:
     """
     found = Beside()
     homes = {index: attempt for attempt in trace.attempts for index in attempt.processes}
-    times = {attempt.index: _Times.of(attempt) for attempt in trace.attempts}
+    times = {attempt.index: _Times(attempt) for attempt in trace.attempts}
 
     def add(node: Node, number: int | None = None) -> None:
         attempt = homes.get(node.key[0])
@@ -66,29 +67,22 @@ def place(trace: Trace) -> Beside:
     return found
 
 
-@dataclass(slots=True)
 class _Times:
     """The steps of an attempt by start, each until it ends."""
 
-    starts: list[int]
-    steps: list[tuple[int, Step]]
-    numbered: dict[int, Step]
-
-    @classmethod
-    def of(cls, attempt: Attempt) -> _Times:
-        known = [(extent, step) for step in attempt.steps if (extent := extent_of(step))]
-        known.sort(key=lambda entry: (entry[0], place_of(entry[1])))
-        numbered = {step.number: step for step in attempt.steps}
-        return cls([e[0] for e, _ in known], [(e[1], step) for e, step in known], numbered)
+    def __init__(self, attempt: Attempt) -> None:
+        known = [(*extent, step) for step in attempt.steps if (extent := extent_of(step))]
+        self._steps = sorted(known, key=lambda entry: (*entry[:2], place_of(entry[2])))
+        self._numbered = {step.number: step for step in attempt.steps}
 
     def step_at(self, time_ns: int, number: int | None) -> Step | None:
         """The step of that number, else the one that goes on at a moment."""
         if number is not None:
-            return self.numbered.get(number)
-        at = bisect_right(self.starts, time_ns) - 1
+            return self._numbered.get(number)
+        at = bisect_right(self._steps, time_ns, key=itemgetter(0)) - 1
         if at < 0:
             return None
-        end_ns, step = self.steps[at]
+        _, end_ns, step = self._steps[at]
         return step if time_ns < end_ns else None
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe_otlp.planning.data_model import Point
 from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS, PERIOD_NS, DeviceUnits
-from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.identity import Context, Place, place_of
 from rlvr_probe_otlp.planning.kept_trajectories import Limits
 from rlvr_probe_otlp.planning.run_metrics import (
     Meter,
@@ -64,8 +64,8 @@ class Endpoint:
         self._board: Board | None = None
         self._meter: Meter | None = None
         self._devices = DeviceUnits("cumulative", periods=1)
-        self._counted = set[tuple[int, int, int, int]]()
-        self._told_ns = 0
+        self._counted = set[Place]()
+        self._read_ns = 0
         self._lost = dict[tuple[str, str], int]()
         self._faults = dict[str, int]()
         self._before = _reached(self._file)
@@ -83,8 +83,8 @@ class Endpoint:
         with self._lock:
             if self._board is None:
                 return None
-            steps, told_ns = self._before
-            behind = len(self._counted) < steps or self._told_ns < told_ns
+            steps, read_ns = self._before
+            behind = len(self._counted) < steps or self._read_ns < read_ns
             if behind and time.monotonic() < self._patience_s:
                 return None
             return self._number, self._board.page()
@@ -93,7 +93,7 @@ class Endpoint:
         """Count steps that are over, and what devices did until then."""
         with self._lock:
             self._take(window, steps, until_ns)
-            reached = (len(self._counted), self._told_ns)
+            reached = (len(self._counted), self._read_ns)
             self._number += 1
         if reached >= self._before:
             self._note(reached)
@@ -125,15 +125,14 @@ class Endpoint:
             self._board = Board({"rl.run.id": window.run})
             self._meter = Meter(context.at(0), "cumulative", "explicit")
         for step in steps:
-            place = (step.attempt, step.session, step.life, step.number)
-            if place not in self._counted:
-                self._counted.add(place)
+            if place_of(step) not in self._counted:
+                self._counted.add(place_of(step))
                 count_step(self._meter, step, context.models.get(step.attempt, {}))
         self._board.take(self._meter.points(0))
         for unit in self._devices.units(context, window, until_ns):
             self._board.take(unit.points)
-            self._told_ns = max(self._told_ns, *(point.time_ns for point in unit.points))
-        self._board.drop(_GAUGES, self._told_ns - _STALE_NS)
+            self._read_ns = max(self._read_ns, *(point.time_ns for point in unit.points))
+        self._board.drop(_GAUGES, self._read_ns - _STALE_NS)
         self._board.drop(_OPEN)
         self._board.take(self._losses(window))
 
@@ -170,7 +169,7 @@ class Endpoint:
 def _reached(file: Path) -> tuple[int, int]:
     """How far what was shown had come: steps, and time of devices, ns since 1970."""
     try:
-        steps, told_ns = file.read_text(encoding="ascii").split()
-        return int(steps), int(told_ns)
+        steps, read_ns = file.read_text(encoding="ascii").split()
+        return int(steps), int(read_ns)
     except (OSError, ValueError):
         return 0, 0

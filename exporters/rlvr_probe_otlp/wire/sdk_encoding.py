@@ -9,20 +9,6 @@ from typing import Any, Final
 import opentelemetry.sdk.metrics
 import opentelemetry.sdk.metrics.export as sdk
 from opentelemetry.attributes import BoundedAttributes
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    ExponentialHistogram,
-    ExponentialHistogramDataPoint,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
@@ -52,8 +38,8 @@ _KINDS: Final = {
     "server": SpanKind.SERVER,
 }
 _TEMPORALITIES: Final = {
-    "cumulative": AggregationTemporality.CUMULATIVE,
-    "delta": AggregationTemporality.DELTA,
+    "cumulative": sdk.AggregationTemporality.CUMULATIVE,
+    "delta": sdk.AggregationTemporality.DELTA,
 }
 _EXEMPLAR: Final[Any] = getattr(opentelemetry.sdk.metrics, "Exemplar", None)
 """None in a release that knows none, before 1.28."""
@@ -126,47 +112,49 @@ class Encoder:
             instrumentation_scope=self._scope,
         )
 
-    def metrics(self, points: Iterable[Point]) -> MetricsData:
+    def metrics(self, points: Iterable[Point]) -> sdk.MetricsData:
         """Points as the exporters take them: one metric of each name, its points in their order."""
         by_name = dict[str, list[Point]]()
         for point in points:
             by_name.setdefault(point.metric, []).append(point)
         metrics = [self._metric(name, found) for name, found in by_name.items()]
-        scope = ScopeMetrics(self._scope, metrics, SCHEMA_URL)
-        return MetricsData([ResourceMetrics(self._run, [scope], SCHEMA_URL)])
+        scope = sdk.ScopeMetrics(self._scope, metrics, SCHEMA_URL)
+        return sdk.MetricsData([sdk.ResourceMetrics(self._run, [scope], SCHEMA_URL)])
 
-    def _metric(self, name: str, points: Sequence[Point]) -> Metric:
+    def _metric(self, name: str, points: Sequence[Point]) -> sdk.Metric:
         kind = points[0].kind
         found: Any = [self._point(point) for point in points]
-        data: ExponentialHistogram | Histogram | Gauge | Sum
+        data: sdk.ExponentialHistogram | sdk.Histogram | sdk.Gauge | sdk.Sum
         if kind == "histogram":
             explicit = isinstance(points[0].value, Buckets)
-            data = (Histogram if explicit else ExponentialHistogram)(found, self._temporality)
+            data = (sdk.Histogram if explicit else sdk.ExponentialHistogram)(
+                found, self._temporality
+            )
         elif kind == "gauge":
-            data = Gauge(found)
+            data = sdk.Gauge(found)
         else:
             # What goes up and down has no meaningful differences, says the specification.
-            counted = self._temporality if kind == "sum" else AggregationTemporality.CUMULATIVE
-            data = Sum(found, counted, kind == "sum")
-        return Metric(name, self._meanings.get(name, ""), points[0].unit, data)
+            counted = self._temporality if kind == "sum" else sdk.AggregationTemporality.CUMULATIVE
+            data = sdk.Sum(found, counted, kind == "sum")
+        return sdk.Metric(name, self._meanings.get(name, ""), points[0].unit, data)
 
     def _point(
         self, point: Point
-    ) -> NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint:
+    ) -> sdk.NumberDataPoint | sdk.HistogramDataPoint | sdk.ExponentialHistogramDataPoint:
         series = (dict(point.attributes), point.start_ns, point.time_ns)
         value = point.value
         if isinstance(value, Buckets):
-            return HistogramDataPoint(
+            return sdk.HistogramDataPoint(
                 *series, value.count, value.sum, list(value.counts), list(value.bounds),
                 value.min, value.max, **self._exemplars_of(point),
             )  # fmt: skip
         if isinstance(value, Snapshot):
-            return ExponentialHistogramDataPoint(
+            return sdk.ExponentialHistogramDataPoint(
                 *series, value.count, value.sum, value.scale, value.zero,
                 sdk.Buckets(value.offset, list(value.counts)), sdk.Buckets(0, []), 0,
                 value.min, value.max, **self._exemplars_of(point),
             )  # fmt: skip
-        return NumberDataPoint(*series, value)
+        return sdk.NumberDataPoint(*series, value)
 
     def _exemplars_of(self, point: Point) -> Mapping[str, Any]:
         """The spans that a point refers to, where they are sent."""
