@@ -10,6 +10,7 @@ import base64
 import re
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import isfinite
@@ -46,10 +47,6 @@ _METADATA: Final = re.compile(r"(?!grpc-)[a-z0-9_.-]+(?<!-bin)")
 _NAMED: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):\S+")
 """Addresses in gRPC's own way."""
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s/@:\[\]]+):[0-9]{1,5}")
-_NO_URL: Final = (
-    "the endpoint is not a URL; expected one like http://localhost:4318, or with --protocol grpc"
-    " http://localhost:4317"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,25 +230,25 @@ def _destination(
     return destination
 
 
-def _split(endpoint: str) -> SplitResult | None:
-    """The parts of a URL with a host; None if it is none."""
-    if not endpoint.isascii() or not endpoint.isprintable() or " " in endpoint:
-        return None
-    try:
-        parts = urlsplit(endpoint)
-        sound = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return None
-    return parts if sound else None
+def _split(endpoint: str) -> SplitResult:
+    """The parts of a URL with a host."""
+    if endpoint.isascii() and endpoint.isprintable() and " " not in endpoint:
+        with suppress(ValueError):
+            parts = urlsplit(endpoint)
+            sound = parts.hostname and (parts.port is None or parts.port > 0)
+            if sound and parts.scheme in ("http", "https"):
+                return parts
+    raise ConfigError(
+        "the endpoint is not a URL; expected one like http://localhost:4318, or with --protocol"
+        " grpc http://localhost:4317"
+    )
 
 
 def _http(endpoint: str) -> tuple[str, bool, dict[str, str]]:
     """Address, whether it is secure, and the credentials in it as a header."""
-    parts = _split(endpoint)
     if endpoint.startswith("unix:"):
         raise ConfigError("the endpoint is a Unix socket; expected --protocol grpc with it")
-    if parts is None or parts.scheme not in ("http", "https"):
-        raise ConfigError(_NO_URL)
+    parts = _split(endpoint)
     user, at, host = parts.netloc.rpartition("@")
     headers = dict[str, str]()
     if at:
@@ -267,8 +264,6 @@ def _grpc(endpoint: str, insecure: bool) -> tuple[str, bool, dict[str, str]]:
     if _NAMED.fullmatch(endpoint) or _HOST_AND_PORT.fullmatch(endpoint):
         return endpoint, not insecure, {}
     parts = _split(endpoint)
-    if parts is None or parts.scheme not in ("http", "https"):
-        raise ConfigError(_NO_URL)
     if "@" in parts.netloc:
         raise ConfigError(
             "the endpoint has a user or password, which gRPC has no place for; expected them in"

@@ -169,13 +169,9 @@ def allowed(value: object) -> Value | None:
     """``value`` as it may go out; None if it may not: not a number, or of an unknown kind."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_TEXT])
-    if isinstance(value, bool):
+    if isinstance(value, int) and -_INT <= value < _INT:
         return value
-    if isinstance(value, int):
-        return value if -_INT <= value < _INT else None
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return None
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def error_type(error: object) -> dict[str, Value]:

@@ -11,11 +11,7 @@ from rlvr_probe.model.turns import turn_counts
 from rlvr_probe_otlp.planning.data_model import PlannedTrace, Unit
 from rlvr_probe_otlp.planning.device_metrics import DeviceUnits, use_of_spans
 from rlvr_probe_otlp.planning.exemplars import with_exemplars
-from rlvr_probe_otlp.planning.identity import (
-    Context,
-    place_of,
-    span_id,
-)
+from rlvr_probe_otlp.planning.identity import Context, place_of, span_id
 from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
 from rlvr_probe_otlp.planning.outside_steps import place, plan_outside
 from rlvr_probe_otlp.planning.plan_json import fingerprint

@@ -27,18 +27,10 @@ from rlvr_probe_otlp.planning.data_model import (
     Value,
 )
 from rlvr_probe_otlp.planning.identity import Context
-from rlvr_probe_otlp.planning.names import (
-    DIED,
-    KINDS,
-    SPANS,
-    attributes_of,
-    error_type,
-    known,
-)
+from rlvr_probe_otlp.planning.names import DIED, KINDS, SPANS, attributes_of, error_type, known
 from rlvr_probe_otlp.planning.viewer_labels import seen, title
 
 __all__ = [
-    "Key",
     "Node",
     "Placed",
     "Root",

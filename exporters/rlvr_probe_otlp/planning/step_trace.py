@@ -56,7 +56,7 @@ def plan_step(
     nodes = [*more, *filter(None, map(node_of, step.spans))]
     start_ns = min((extent[0], *(node.start_ns for node in nodes)))
     wholes = [node for node in nodes if node.name == _WHOLE]
-    alone = len(wholes) == 1 and step.ranks == 1 and start_ns == extent[0]
+    alone = len(wholes) == step.ranks == 1 and start_ns == extent[0]
     only = wholes[0] if alone else None
     attributes = {**_attributes(step, len(links)), **_error(context, wholes)}
     if wholes:

@@ -67,7 +67,7 @@ class Endpoint:
         self._counted = set[Place]()
         self._read_ns = 0
         self._lost = dict[tuple[str, str], int]()
-        self._faults = dict[str, int]()
+        self._faults = Counter[str]()
         self._before = _reached(self._file)
         self._patience_s = time.monotonic() + _PATIENCE_S
         self._number = 0
@@ -146,13 +146,15 @@ class Endpoint:
                 if not reason.startswith(_UNJOINED):
                     place = (process.key, reason)
                     self._lost[place] = max(rows, self._lost.get(place, 0))
-            faults = sum(process.faults.values())
-            self._faults[process.key] = max(faults, self._faults.get(process.key, 0))
+        # The most that each process said.
+        self._faults |= Counter(
+            {process.key: sum(process.faults.values()) for process in window.processes}
+        )
         lost = Counter[str]()
         for (_, reason), rows in self._lost.items():
             lost[reason] += rows
         meter = Meter(0)
-        count_missing(meter, lost, sum(self._faults.values()))
+        count_missing(meter, lost, self._faults.total())
         count_open(meter, window)
         return meter.points(0)
 

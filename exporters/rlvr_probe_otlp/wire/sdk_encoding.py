@@ -18,13 +18,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.data_model import (
-    Buckets,
-    PlannedSpan,
-    PlannedTrace,
-    Point,
-    Snapshot,
-)
+from rlvr_probe_otlp.planning.data_model import Buckets, PlannedSpan, PlannedTrace, Point, Snapshot
 from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS
 from rlvr_probe_otlp.planning.identity import process_resources, run_resource
 from rlvr_probe_otlp.planning.names import SCHEMA_URL
@@ -32,15 +26,6 @@ from rlvr_probe_otlp.planning.run_metrics import METRICS, Temporality
 
 __all__ = ["Encoder"]
 
-_KINDS: Final = {
-    "internal": SpanKind.INTERNAL,
-    "client": SpanKind.CLIENT,
-    "server": SpanKind.SERVER,
-}
-_TEMPORALITIES: Final = {
-    "cumulative": sdk.AggregationTemporality.CUMULATIVE,
-    "delta": sdk.AggregationTemporality.DELTA,
-}
 _EXEMPLAR: Final[Any] = getattr(opentelemetry.sdk.metrics, "Exemplar", None)
 """None in a release that knows none, before 1.28."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -71,7 +56,7 @@ class Encoder:
         ]
         self._limits = SpanLimits()
         self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
-        self._temporality = _TEMPORALITIES[temporality]
+        self._temporality = sdk.AggregationTemporality[temporality.upper()]
         self._scope = InstrumentationScope("rlvr-probe", version("rlvr-probe"), SCHEMA_URL)
         metrics = (*METRICS, *DEVICE_METRICS.values())
         self._meanings = {metric.name: metric.meaning for metric in metrics}
@@ -105,7 +90,7 @@ class Encoder:
                 max_value_len=limits.max_span_attribute_length,
             ),
             links=BoundedList.from_seq(limits.max_links, links),
-            kind=_KINDS[span.kind],
+            kind=SpanKind[span.kind.upper()],
             status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
             start_time=span.start_ns,
             end_time=span.end_ns,
