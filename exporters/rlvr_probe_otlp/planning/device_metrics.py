@@ -54,13 +54,11 @@ class Total:
         self, readings: Readings, name: str, start_ns: int, end_ns: int
     ) -> tuple[int, float] | None:
         """Since when, ns, it rose by how much until the end of the next window; None if unknown."""
-        fell = self._fell(readings, name, start_ns, end_ns)
         before = self.edge
-        if before is None:
-            said = readings.at(name, start_ns)
-            before = None if said is None else (start_ns, said)
-        if fell:
+        if self._fell(readings, name, start_ns, end_ns):
             before = None
+        elif before is None and (said := readings.at(name, start_ns)) is not None:
+            before = (start_ns, said)
         now = readings.at(name, end_ns)
         self.edge = before if now is None else (end_ns, now)
         if before is None or now is None:

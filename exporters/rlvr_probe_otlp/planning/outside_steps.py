@@ -42,9 +42,8 @@ def place(trace: Trace) -> Beside:
     homes = {index: attempt for attempt in trace.attempts for index in attempt.processes}
     times = {attempt.index: _Times(attempt) for attempt in trace.attempts}
 
-    def add(node: Node, number: int | None = None) -> None:
-        attempt = homes.get(node.key[0])
-        if attempt is None:
+    def add(node: Node | None, number: int | None = None) -> None:
+        if node is None or (attempt := homes.get(node.key[0])) is None:
             return
         step = times[attempt.index].step_at(node.start_ns, number)
         if step is None:
@@ -53,17 +52,13 @@ def place(trace: Trace) -> Beside:
             found.of_step.setdefault(place_of(step), []).append(node)
 
     for span in (*trace.user_spans, *trace.unplaced):
-        node = node_of(span)
-        if node is not None:
-            add(node)
+        add(node_of(span))
     for opened in trace.open_spans:
         process = trace.processes[opened.process]
         if process.state == "unknown":
             found.unclear += 1
         if process.state == "died":
-            node = unfinished_node(opened, process.last_seen_ns)
-            if node is not None:
-                add(node, opened.step)
+            add(unfinished_node(opened, process.last_seen_ns), opened.step)
     return found
 
 

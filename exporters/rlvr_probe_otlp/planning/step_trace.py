@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from rlvr_probe.exporter.sampling import shards_of
 from rlvr_probe.model import names
@@ -88,12 +87,9 @@ def _of_rank(context: Context, whole: Node) -> Node:
 
 def _error(context: Context, wholes: Iterable[Node]) -> Attributes:
     """Why the step failed, by the first rank that it ended on."""
-    failed = [
-        (node.end_ns, context.keys[node.key[0]], node.attributes[ERROR])
-        for node in wholes
-        if ERROR in node.attributes
-    ]
-    return {ERROR: min(failed, key=itemgetter(0, 1))[2]} if failed else {}
+    failed = (node for node in wholes if ERROR in node.attributes)
+    first = min(failed, key=lambda node: (node.end_ns, context.keys[node.key[0]]), default=None)
+    return {} if first is None else {ERROR: first.attributes[ERROR]}
 
 
 def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:

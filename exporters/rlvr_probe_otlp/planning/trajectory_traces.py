@@ -82,12 +82,12 @@ def _plan(
     parts = list(_parts(candidate.shard, candidate.local, verified, model))
     longest = sorted(range(len(parts)), key=lambda at: parts[at].start_ns - parts[at].end_ns)
     bound = context.limits.spans - 1
-    attributes = {**_attributes(step, candidate, why), **model}
+    dropped = dict[str, float]()
     for part in map(parts.__getitem__, sorted(longest[bound:])):
         for what, value in (("count", 1), ("sum_s", (part.end_ns - part.start_ns) / 1e9)):
             key = f"rlvr.left_out.{part.name}.{what}"
-            before = attributes.get(key, 0)
-            attributes[key] = value + (before if isinstance(before, (int, float)) else 0)
+            dropped[key] = dropped.get(key, 0) + value
+    attributes = {**_attributes(step, candidate, why), **model, **dropped}
     kind = "consumed_by" if candidate.batch.queued else "issued_by"
     start_ns = min((candidate.start_ns, *(part.start_ns for part in parts)))
     root = PlannedSpan(

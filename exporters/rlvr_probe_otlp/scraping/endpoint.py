@@ -36,7 +36,6 @@ _GAUGES: Final = frozenset(name for name, metric in DEVICE_METRICS.items() if me
 _STALE_NS: Final = 4 * PERIOD_NS
 _PATIENCE_S: Final = 60.0
 _FOREVER: Final = 1 << 62
-_OPEN: Final = frozenset({"rlvr.spans.open"})
 _UNJOINED: Final = "unjoined"
 """How reasons start that are about rows which belong together."""
 
@@ -133,7 +132,7 @@ class Endpoint:
             self._board.take(unit.points)
             self._read_ns = max(self._read_ns, *(point.time_ns for point in unit.points))
         self._board.drop(_GAUGES, self._read_ns - _STALE_NS)
-        self._board.drop(_OPEN)
+        self._board.drop({"rlvr.spans.open"})
         self._board.take(self._losses(window))
 
     def _losses(self, window: Trace) -> Sequence[Point]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -238,11 +238,10 @@ def send(
     """
     with ExitStack() as stack:
         stack.enter_context(quiet())
-        lanes = list[Lane]()
-        for destination in destinations:
-            connection = Sender(destination, encoder)
-            stack.callback(connection.close)
-            lanes.append(Lane(destination, connection, size, offsets))
+        lanes = [
+            Lane(place, stack.enter_context(closing(Sender(place, encoder))), size, offsets)
+            for place in destinations
+        ]
         for unit in units:
             for lane in lanes:
                 lane.take(unit, encoder)
