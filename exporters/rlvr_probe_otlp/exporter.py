@@ -37,9 +37,8 @@ VARIABLE: Final = "RLVR_PROBE_PROMETHEUS"
 
 _LOOPBACK: Final = "127.0.0.1"
 
-_SDK = "opentelemetry.exporter.otlp.proto"
-
-_LINKS = 127
+_SDK: Final = "opentelemetry.exporter.otlp.proto"
+_LINKS: Final = 127
 """Most links to trajectories: a span has 128 by OpenTelemetry's limits, and one may be yours."""
 
 

@@ -1,4 +1,4 @@
-"""What devices did: metrics over time, and attributes of the spans of who works on one alone."""
+"""Metrics of devices, and attributes of the spans of a process that has a GPU alone."""
 
 from __future__ import annotations
 
@@ -107,7 +107,6 @@ _MORE: Final[Mapping[str, tuple[str, str]]] = {
 _STATE: Final = {"system.memory.usage": ("system.memory.state", "used")}
 """What distinguishes the series of a metric from others of it, which are not read."""
 
-_UNITS: Final = {"hw.errors": "{error}"}
 _UP_AND_DOWN: Final = frozenset({"hw.gpu.memory.usage", "system.memory.usage"})
 """What the conventions have as an UpDownCounter, although it is read as it is at a moment."""
 
@@ -124,7 +123,7 @@ _MEANINGS: Final = {
 
 
 def _metric(name: str, counter: DeviceCounter) -> Metric:
-    unit = _UNITS.get(name, counter.unit or "1")
+    unit = "{error}" if name == "hw.errors" else counter.unit or "1"
     meaning = _MEANINGS.get(name, counter.meaning)
     if name in _UP_AND_DOWN:
         return Metric(name, unit, "updown", meaning)
@@ -283,23 +282,23 @@ def _points(
         if not counter.otel:
             continue
         metric = DEVICE_METRICS[(of_host and counter.otel_of_host) or counter.otel]
-        attributes = _attributes(device, counter, metric)
         use = uses.get(counter.name)
+        value: float
         if counter.kind == "total":
             total = totals.setdefault(counter.name, Total())
             found = total.take(device.readings[counter.pace], counter.name, start, end)
             if found is None:
                 continue
             since, value = (first, total.rose) if temporality == "cumulative" else found
-            yield Point(
-                metric.name, metric.unit, "sum", attributes, context.at(since), context.at(end),
-                value,
-            )  # fmt: skip
         elif use is not None and use.mean is not None:
-            at = context.at(end)
-            since = at if metric.kind == "gauge" else context.at(first)
-            mean = round(use.mean) if counter.unit == "By" else use.mean
-            yield Point(metric.name, metric.unit, metric.kind, attributes, since, at, mean)
+            since = end if metric.kind == "gauge" else first
+            value = round(use.mean) if counter.unit == "By" else use.mean
+        else:
+            continue
+        yield Point(
+            metric.name, metric.unit, metric.kind, _attributes(device, counter, metric),
+            context.at(since), context.at(end), value,
+        )  # fmt: skip
 
 
 def _attributes(device: DeviceSeries, counter: DeviceCounter, metric: Metric) -> Attributes:

@@ -1,6 +1,6 @@
-"""From a point of a histogram to the span behind the largest value that it took last.
+"""Exemplars: from a point of a histogram to the span behind the largest value that it took last.
 
-Only spans that are sent are pointed to, so that who looks at a metric finds its trace.
+Only spans that are sent are pointed to, so that a reader of a metric finds its trace.
 """
 
 from __future__ import annotations

@@ -182,11 +182,10 @@ def error_type(error: object) -> dict[str, Value]:
 def attributes_of(span: str, given: Mapping[str, object]) -> dict[str, Value]:
     """Attributes of a coarse span of a recording, by the names they go out with."""
     found = dict[str, Value]()
-    for name, value in given.items():
-        known = SPECIAL.get((span, name)) or ATTRIBUTES.get(name)
-        checked = None if known is None else allowed(value)
-        if known is not None and checked is not None:
-            found[known] = bool(checked) if name in _TRUTHS else checked
+    for name, value in known(given).items():
+        renamed = SPECIAL.get((span, name)) or ATTRIBUTES.get(name)
+        if renamed is not None:
+            found[renamed] = bool(value) if name in _TRUTHS else value
     return found
 
 

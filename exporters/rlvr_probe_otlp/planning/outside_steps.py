@@ -1,4 +1,4 @@
-"""Finds the step of what a recording keeps beside its steps, and plans the trace of the rest."""
+"""Spans that a recording keeps outside its steps: put into their step, or a trace of their own."""
 
 from __future__ import annotations
 

@@ -85,10 +85,7 @@ class Plan:
         """What is sent together, in the order of training; the metrics of the end are last."""
         context = self.context
         meter = Meter(context.at(0), self._temporality, self._histograms)
-        for step in self._steps:
-            unit = self.unit(step, meter)
-            if unit is not None:
-                yield unit
+        yield from filter(None, (self.unit(step, meter) for step in self._steps))
         for index, nodes in sorted(self._beside.outside.items()):
             outside = plan_outside(context, self.trace.attempts[index], nodes)
             title = f"outside of the steps of attempt {index}"

@@ -1,4 +1,4 @@
-"""Spans of a recording on their way into a trace: parents found, bounded, under one root.
+"""Builds the tree of spans that a trace is: parents found, size bounded, under one root.
 
 Viewers fail on traces of tens of thousands of spans.
 

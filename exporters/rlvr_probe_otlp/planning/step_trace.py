@@ -10,7 +10,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.trace import Span, Step
 from rlvr_probe_otlp.planning.data_model import ERROR, Attributes, Link, PlannedTrace, Value
 from rlvr_probe_otlp.planning.identity import Context
-from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS
+from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS, known
 from rlvr_probe_otlp.planning.span_tree import Node, Root, Use, node_of, plan_trace
 from rlvr_probe_otlp.planning.viewer_labels import OF_STEP, line
 
@@ -23,11 +23,11 @@ def extent_of(step: Step, more: Iterable[Node] = ()) -> tuple[int, int] | None:
     """When the step started and ended, ns: as its ranks say, else by all that is known of it."""
     wholes = [span for span in step.spans if span.name == names.STEP.name]
     parts: Iterable[Span | Node] = wholes or (*step.spans, *more)
-    known = [(part.start_ns, part.end_ns) for part in parts]
-    if not known:
+    times = [(part.start_ns, part.end_ns) for part in parts]
+    if not times:
         recorded = (shard.recorded_ns for _, shard in shards_of(step))
-        known = [(time_ns, time_ns) for time_ns in recorded if time_ns is not None]
-    return (min(start for start, _ in known), max(end for _, end in known)) if known else None
+        times = [(time_ns, time_ns) for time_ns in recorded if time_ns is not None]
+    return (min(start for start, _ in times), max(end for _, end in times)) if times else None
 
 
 def plan_step(
@@ -99,23 +99,24 @@ def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:
 
 
 def _attributes(step: Step, linked: int) -> dict[str, Value]:
-    found: dict[str, Value] = {
-        "rl.loop.iteration": step.number,
-        "rlvr.session": step.session,
-        "rlvr.attempt": step.attempt,
-        "rlvr.life": step.life,
-        "rlvr.step.done": step.done,
-        "rlvr.step.superseded": step.superseded_by is not None,
-        "rlvr.ranks": step.ranks,
-        "rlvr.ranks.done": step.ranks_done,
-    }
-    if step.batches:
-        found["rlvr.trajectories"] = sum(batch.rows for batch in step.batches)
-        found["rlvr.response_tokens"] = sum(
-            sum(shard.response_tokens) for batch in step.batches for shard in batch.shards
-        )
-    if linked:
-        found[LINKED] = linked
+    lengths = [shard.response_tokens for batch in step.batches for shard in batch.shards]
+    found = known(
+        {
+            "rl.loop.iteration": step.number,
+            "rlvr.session": step.session,
+            "rlvr.attempt": step.attempt,
+            "rlvr.life": step.life,
+            "rlvr.step.done": step.done,
+            "rlvr.step.superseded": step.superseded_by is not None,
+            "rlvr.ranks": step.ranks,
+            "rlvr.ranks.done": step.ranks_done,
+            "rlvr.trajectories": sum(batch.rows for batch in step.batches)
+            if step.batches
+            else None,
+            "rlvr.response_tokens": sum(map(sum, lengths)) if step.batches else None,
+            LINKED: linked or None,
+        }
+    )
     for stage, by_process in sorted(_stages(step).items()):
         everywhere = [interval for intervals in by_process.values() for interval in intervals]
         found[f"rlvr.stage.{stage}.wall_s"] = _union_ns(everywhere) / 1e9
@@ -132,8 +133,8 @@ def _stages(step: Step) -> dict[str, dict[int, _Intervals]]:
     for span in step.spans:
         inside = span.attributes.get("mode") == "eval" and span.name != names.EVAL.name
         if span.name in names.STAGES and not inside:
-            of_stage = found.setdefault(span.name, {})
-            of_stage.setdefault(span.process, []).append((span.start_ns, span.end_ns))
+            intervals = found.setdefault(span.name, {}).setdefault(span.process, [])
+            intervals.append((span.start_ns, span.end_ns))
     return found
 
 

@@ -203,11 +203,12 @@ def _attributes(step: Step, candidate: Candidate, why: Sequence[str]) -> dict[st
 
 
 def _rewards(shard: BatchShard, local: int) -> Attributes:
-    given = list[tuple[str, float]]()
-    for column in shard.rewards:
-        function, value = allowed(column.function), allowed(column.values[local])
-        if isinstance(function, str) and isinstance(value, (int, float)):
-            given.append((function, float(value)))
+    given = [
+        (function, float(value))
+        for column in shard.rewards
+        if isinstance(function := allowed(column.function), str)
+        and isinstance(value := allowed(column.values[local]), (int, float))
+    ]
     if not given:
         return {}
     found: dict[str, Value] = {

@@ -1,4 +1,4 @@
-"""An endpoint that Prometheus scrapes while a run goes on."""
+"""The endpoint that Prometheus scrapes while a run goes on: what was counted so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer of a collector means, as the specification of OTLP has it, and for whom."""
+"""What an answer of a collector means, by the specification of OTLP, and what to do about it."""
 
 from __future__ import annotations
 

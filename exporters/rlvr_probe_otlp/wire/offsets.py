@@ -1,8 +1,8 @@
 """How far an export came: what was taken is written down, and not sent again.
 
 One line per unit, appended once the collector took it, or refused some of it for good: then it says
-how much and why. A line that is torn, or no line of ours, counts for nothing: its unit is sent
-again, with the same ids.
+how much and why. A line that is torn or foreign is ignored: its unit is sent again, with the same
+ids.
 """
 
 from __future__ import annotations
@@ -40,11 +40,6 @@ class Note(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=T
     content: str
     refused: dict[_Why, _Count] = {}
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What was sent where."""
-        return self.collector, self.unit, self.content
-
 
 _NOTES: Final = msgspec.json.Decoder(Note)
 
@@ -65,8 +60,7 @@ class Offsets:
         """
         self._file = file
         self._unwritten = unwritten
-        self._taken = set[tuple[str, str, str]]()
-        self._rejected: dict[tuple[str, str, str], Mapping[str, int]] = {}
+        self._known: dict[tuple[str, str, str], Mapping[str, int]] = {}
         torn = False
         with os.fdopen(os.dup(file), "rb") as lines:
             lines.seek(0)
@@ -78,25 +72,20 @@ class Offsets:
         for note in unwritten or ():
             self._learn(note)
         if again:
-            self._rejected.clear()
+            self._known = {key: refused for key, refused in self._known.items() if not refused}
         if torn:
             os.write(file, b"\n")
 
     def _learn(self, note: Note) -> None:
-        if note.refused:
-            self._rejected[note.key] = note.refused
-            self._taken.discard(note.key)
-        else:
-            self._taken.add(note.key)
-            self._rejected.pop(note.key, None)
+        self._known[note.collector, note.unit, note.content] = note.refused
 
     def has(self, collector: str, unit: str, content: str) -> bool:
         """Whether ``collector`` has the unit with exactly this content."""
-        return (collector, unit, content) in self._taken
+        return self._known.get((collector, unit, content)) == {}
 
     def rejected(self, collector: str, unit: str, content: str) -> Mapping[str, int] | None:
         """What ``collector`` refused of it for good, by why; None if nothing."""
-        return self._rejected.get((collector, unit, content))
+        return self._known.get((collector, unit, content)) or None
 
     def note(self, collector: str, unit: str, content: str, refused: Mapping[str, int]) -> None:
         """Write down that ``collector`` has the unit, but for what it refused of it for good.
@@ -121,7 +110,8 @@ class Offsets:
 
     def _write(self, note: Note) -> None:
         # A whole unit is three texts: the file stays what earlier releases read.
-        line = msgspec.json.encode([*note.key, note.refused] if note.refused else note.key) + b"\n"
+        whole = (note.collector, note.unit, note.content)
+        line = msgspec.json.encode(note if note.refused else whole) + b"\n"
         if (written := os.write(self._file, line)) < len(line):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), FILE)

@@ -144,15 +144,9 @@ class Encoder:
     def _exemplars_of(self, point: Point) -> Mapping[str, Any]:
         """The spans that a point refers to, where they are sent."""
         found = [
-            _EXEMPLAR(
-                {},
-                exemplar.value,
-                exemplar.time_ns,
-                int(exemplar.span_id, 16),
-                int(exemplar.trace_id, 16),
-            )
-            for exemplar in point.exemplars
-            if self._exemplars and self._samples(exemplar.trace_id)
+            _EXEMPLAR({}, sent.value, sent.time_ns, int(sent.span_id, 16), int(sent.trace_id, 16))
+            for sent in point.exemplars
+            if self._exemplars and self._samples(sent.trace_id)
         ]
         return {"exemplars": found} if found else {}
 

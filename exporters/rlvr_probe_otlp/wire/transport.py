@@ -233,14 +233,14 @@ _LEAST_S: Final = 0.1
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep what OpenTelemetry logs from log handlers of this process."""
-    logger, nobody = logging.getLogger("opentelemetry"), logging.NullHandler()
+    logger, silent = logging.getLogger("opentelemetry"), logging.NullHandler()
     propagated = logger.propagate
-    logger.addHandler(nobody)
+    logger.addHandler(silent)
     logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(nobody)
+        logger.removeHandler(silent)
         logger.propagate = propagated
 
 
