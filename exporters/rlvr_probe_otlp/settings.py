@@ -158,7 +158,7 @@ def destinations(
         ConfigError: No endpoint is given, or a setting cannot work.
     """
     found = list[Destination]()
-    wanted = [signal for signal in _SIGNALS if _wanted(environ, signal)]
+    wanted: list[Signal] = [signal for signal in _SIGNALS if _wanted(environ, signal)]
     base = endpoint or _set(environ, f"{_PREFIX}ENDPOINT")[1]
     for signal in wanted:
         own = f"{_PREFIX}{signal.upper()}"

@@ -67,7 +67,7 @@ class Offsets:
             for line in lines:
                 torn = not line.endswith(b"\n")
                 if not torn and len(line) <= _LINE_B:
-                    with suppress(msgspec.DecodeError):
+                    with suppress(msgspec.DecodeError, UnicodeDecodeError):
                         self._learn(_NOTES.decode(line))
         for note in unwritten or ():
             self._learn(note)
