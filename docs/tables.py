@@ -18,7 +18,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from rlvr_probe_otlp.exporter import OTLPExporter
-from rlvr_probe_otlp.planning import devices as otlp_devices
+from rlvr_probe_otlp.planning import device_metrics
 from rlvr_probe_otlp.planning import names as otlp
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 
@@ -219,7 +219,7 @@ def otlp_attributes_table() -> str:
     for (span, name), sent in otlp.SPECIAL.items():
         rows.append((f"`{sent}`", f"{meanings[name]}, of {span}"))
     rows += [(f"`{name}`", meaning) for name, meaning in otlp.OWN.items()]
-    rows += [(f"`{name}`", meaning) for name, (meaning, _) in otlp_devices.SPAN_USE.items()]
+    rows += [(f"`{name}`", meaning) for name, (meaning, _) in device_metrics.SPAN_USE.items()]
     return _table(("attribute", "meaning"), rows)
 
 

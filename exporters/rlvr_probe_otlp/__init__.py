@@ -1,6 +1,5 @@
 """Traces and metrics of a recorded run for any OpenTelemetry collector."""
 
-from rlvr_probe_otlp.exporter import OTLPExporter
-from rlvr_probe_otlp.prometheus import PrometheusEndpoint
+from rlvr_probe_otlp.exporter import OTLPExporter, PrometheusEndpoint
 
 __all__ = ["OTLPExporter", "PrometheusEndpoint"]

@@ -1,4 +1,4 @@
-"""The destination ``otlp`` of ``rlvr-probe export``."""
+"""The destinations ``otlp``, which is sent to, and ``prometheus``, which is scraped."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveSession
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.context import Limits
-from rlvr_probe_otlp.planning.plan import Plan, document
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.plan_json import document
 from rlvr_probe_otlp.settings import (
     batch_size,
     destinations,
@@ -24,11 +27,18 @@ from rlvr_probe_otlp.settings import (
 )
 from rlvr_probe_otlp.wire.offsets import FILE, opened
 
-__all__ = ["OTLPExporter"]
+if TYPE_CHECKING:
+    from rlvr_probe_otlp.scraping.endpoint import Endpoint
 
-_SDK = "opentelemetry.exporter.otlp.proto"
+__all__ = ["VARIABLE", "OTLPExporter", "PrometheusEndpoint", "address_of"]
 
-_LINKS = 127
+VARIABLE: Final = "RLVR_PROBE_PROMETHEUS"
+"""Address to listen on; without it, none is opened."""
+
+_LOOPBACK: Final = "127.0.0.1"
+
+_SDK: Final = "opentelemetry.exporter.otlp.proto"
+_LINKS: Final = 127
 """Most links to trajectories: a span has 128 by OpenTelemetry's limits, and one may be yours."""
 
 
@@ -49,14 +59,14 @@ class OTLPExporter:
         parser.add_argument(
             "--max-spans",
             metavar="N",
-            type=_at_least(2),
+            type=_number(int, 2),
             default=defaults.spans,
             help=f"most spans of one trace: the longest are kept (default: {defaults.spans})",
         )
         parser.add_argument(
             "--max-trajectories",
             metavar="N",
-            type=_at_least(0, _LINKS),
+            type=_number(int, 0, _LINKS),
             default=defaults.trajectories,
             help="most trajectories of one step that become traces: slow ones first, then failed"
             f" ones (default: {defaults.trajectories})",
@@ -64,7 +74,7 @@ class OTLPExporter:
         parser.add_argument(
             "--share",
             metavar="SHARE",
-            type=_share,
+            type=_number(float, 0, 1),
             default=defaults.share,
             help="share of the other trajectories that become traces, 0 to 1"
             f" (default: {defaults.share})",
@@ -118,16 +128,14 @@ class OTLPExporter:
         size = batch_size(os.environ)
         try:
             from rlvr_probe_otlp.wire.delivery import deliver
-            from rlvr_probe_otlp.wire.encoding import Encoder
-        except ImportError as error:
-            raise _not_installed(error) from None
-        plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))
-        with opened(args.state or folder / FILE, again=args.rejected) as offsets:
-            try:
+            from rlvr_probe_otlp.wire.sdk_encoding import Encoder
+
+            plan = Plan(trace, limits, temporality=counting, histograms=histograms(os.environ))
+            with opened(args.state or folder / FILE, again=args.rejected) as offsets:
                 encoder = Encoder(trace, counting, exemplars=exemplars(os.environ, found))
                 yield from deliver(plan, found, offsets, encoder, size)
-            except ImportError as error:
-                raise _not_installed(error) from None
+        except ImportError as error:
+            raise _not_installed(error) from None
 
     def wanted(self, environ: Mapping[str, str]) -> bool:
         """Whether a collector is named, and the SDK is there to reach it.
@@ -142,10 +150,9 @@ class OTLPExporter:
         if not named or disabled(environ):
             return False
         try:
-            installed = find_spec(_SDK) is not None
-        except ImportError:
-            installed = False
-        return installed and bool(destinations(environ))
+            return find_spec(_SDK) is not None and bool(destinations(environ))
+        except ImportError:  # a package above it is not there
+            return False
 
     def open(self, folder: Path, environ: Mapping[str, str]) -> LiveSession:
         """Start to send the run in ``folder`` while it goes on.
@@ -183,20 +190,50 @@ def _summary(plan: Plan) -> Iterator[str]:
             yield f"  {count:,} {what}"
 
 
-def _at_least(low: int, high: int | None = None) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text)
-        if number < low or (high is not None and number > high):
-            bounds = f"at least {low}" if high is None else f"{low} to {high}"
+def _number(kind: Callable[[str], float], low: int, high: float = inf) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        found = kind(text)
+        if not low <= found <= high:
+            bounds = f"at least {low}" if high == inf else f"{low} to {high}"
             raise ArgumentTypeError(f"{text} is not {bounds}")
-        return number
+        return found
 
-    parse.__name__ = "number"
-    return parse
+    return number
 
 
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 <= share <= 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return share
+class PrometheusEndpoint:
+    """A :class:`~rlvr_probe.exporter.LiveExporter` that is asked rather than sending."""
+
+    name = "prometheus"
+    variables = (VARIABLE,)
+
+    def wanted(self, environ: Mapping[str, str]) -> bool:
+        """Whether an address is given."""
+        return bool(environ.get(VARIABLE, "").strip())
+
+    def open(self, folder: Path, environ: Mapping[str, str]) -> Endpoint:
+        """Listen on the address.
+
+        Raises:
+            ProbeError: It is not an address, or another process has it.
+        """
+        from rlvr_probe_otlp.scraping.endpoint import Endpoint
+
+        host, port = address_of(environ.get(VARIABLE, ""))
+        try:
+            return Endpoint(folder, (host, port))
+        except OSError as error:
+            raise ProbeError(f"{VARIABLE}: cannot listen on {host}:{port}: {error}") from None
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port that a text like ``127.0.0.1:9464`` names; without a host, loopback.
+
+    Raises:
+        ConfigError: It names none.
+    """
+    host, _, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or _LOOPBACK
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise ConfigError(f"{VARIABLE} is {text!r}; expected an address like {_LOOPBACK}:9464")
+    return host, int(port)

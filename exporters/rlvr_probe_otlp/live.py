@@ -10,19 +10,17 @@ from typing import Final
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.choice import Choice
-from rlvr_probe_otlp.planning.context import Limits
-from rlvr_probe_otlp.planning.devices import DeviceUnits
-from rlvr_probe_otlp.planning.metrics import Histograms, Meter, Temporality
-from rlvr_probe_otlp.planning.outside import place_of
+from rlvr_probe_otlp.planning.data_model import Unit
+from rlvr_probe_otlp.planning.device_metrics import DeviceUnits
+from rlvr_probe_otlp.planning.identity import Place, place_of
+from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Unit
+from rlvr_probe_otlp.planning.run_metrics import Histograms, Meter, Temporality
 from rlvr_probe_otlp.settings import batch_size, destinations, exemplars, histograms, temporality
 from rlvr_probe_otlp.wire.answers import Verdict
-from rlvr_probe_otlp.wire.delivery import complaint, send
-from rlvr_probe_otlp.wire.encoding import Encoder
-from rlvr_probe_otlp.wire.lane import Lane
+from rlvr_probe_otlp.wire.delivery import Lane, complaint, send
 from rlvr_probe_otlp.wire.offsets import FILE, Note, opened
+from rlvr_probe_otlp.wire.sdk_encoding import Encoder
 
 __all__ = ["LiveExport"]
 
@@ -59,7 +57,7 @@ class LiveExport:
         self._devices = DeviceUnits(self._temporality)
         self._choice = Choice(self._limits)
         self._waiting = deque[tuple[Sequence[Unit], Encoder]]()
-        self._planned = set[tuple[int, int, int, int]]()
+        self._planned = set[Place]()
         """Steps that are among what waits."""
         self._unwritten: list[Note] = []
         self._tries = 0

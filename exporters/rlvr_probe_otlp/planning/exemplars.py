@@ -1,19 +1,18 @@
-"""From a point of a histogram to the span behind the largest value that it took last.
+"""Exemplars: from a point of a histogram to the span behind the largest value that it took last.
 
-Only spans that are sent are pointed to, so that who looks at a metric finds its trace.
+Only spans that are sent are pointed to, so that a reader of a metric finds its trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
-from rlvr_probe.exporter.timed_trajectories import Candidate
+from rlvr_probe.exporter.timed_trajectories import Candidate, shards_of
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Span, Step
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import duration_metric, known
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe.model.trace import Step
+from rlvr_probe_otlp.planning.data_model import (
     Attributes,
     Exemplar,
     PlannedSpan,
@@ -21,6 +20,8 @@ from rlvr_probe_otlp.planning.telemetry import (
     Point,
     Value,
 )
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import duration_metric, known
 
 __all__ = ["with_exemplars"]
 
@@ -52,20 +53,21 @@ def with_exemplars(
         points: What was counted.
     """
     largest = dict[_Series, tuple[float, str, PlannedSpan]]()
-    found = [*_of_step(context, step, whole), *_of_trajectories(context, step, kept)]
-    for series, value, span in found:
-        before = largest.get(series)
-        if before is None or (value, span.span_id) > before[:2]:
-            largest[series] = (value, span.span_id, span)
-    return [_pointing(point, largest.get(_series(point.metric, point.attributes)))
-            for point in points]  # fmt: skip
+    for series, value, span in (
+        *_of_step(context, step, whole),
+        *_of_trajectories(context, step, kept),
+    ):
+        found = (value, span.span_id, span)
+        largest[series] = max(largest.get(series, found), found, key=itemgetter(0, 1))
+    return [_pointing(point, largest) for point in points]
 
 
-def _pointing(point: Point, found: tuple[float, str, PlannedSpan] | None) -> Point:
+def _pointing(point: Point, largest: Mapping[_Series, tuple[float, str, PlannedSpan]]) -> Point:
+    found = largest.get(_series(point.metric, point.attributes))
     if found is None or point.kind != "histogram":
         return point
-    value, _, span = found
-    return replace(point, exemplars=(Exemplar(value, span.end_ns, span.trace_id, span.span_id),))
+    value, span_id, span = found
+    return replace(point, exemplars=(Exemplar(value, span.end_ns, span.trace_id, span_id),))
 
 
 def _of_step(context: Context, step: Step, whole: PlannedTrace | None) -> Iterator[_Found]:
@@ -87,21 +89,19 @@ def _of_step(context: Context, step: Step, whole: PlannedTrace | None) -> Iterat
 def _of_rewards(context: Context, step: Step, sent: Mapping[str, PlannedSpan]) -> Iterator[_Found]:
     """Calls of reward functions for a whole batch: they are spans of the step."""
     # A call does not say which span it is, and a span not which batch it was for.
-    spans = dict[tuple[int, int, int, str], Span]()
-    for span in step.spans:
-        if span.name == names.REWARD_FN.name:
-            function = span.attributes.get("function")
-            named = function if isinstance(function, str) else ""
-            spans[span.process, span.start_ns, span.end_ns, named] = span
+    spans = {
+        (span.process, span.start_ns, span.end_ns, str(span.attributes.get("function") or "")): span
+        for span in step.spans
+        if span.name == names.REWARD_FN.name
+    }
     if not spans:
         return
-    for batch in (*step.batches, *step.evaluations):
-        mode = known({"rlvr.mode": batch.mode})
-        for call in (call for shard in batch.shards for call in shard.calls):
+    for batch, shard in shards_of(step):
+        for call in shard.calls:
             found = spans.get((call.process, call.start_ns, call.end_ns, call.function))
             there = None if found is None else sent.get(context.span(found.process, found.id))
             if found is not None and there is not None:
-                said = {**mode, **known({"rlvr.reward.fn": call.function or None})}
+                said = known({"rlvr.mode": batch.mode, "rlvr.reward.fn": call.function or None})
                 yield _series("rlvr.verify.duration", said), found.seconds, there
 
 

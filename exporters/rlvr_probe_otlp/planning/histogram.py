@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe_otlp.planning.telemetry import Buckets, Snapshot
+from rlvr_probe_otlp.planning.data_model import Buckets, Snapshot
 
 __all__ = ["ExplicitHistogram", "ExponentialHistogram", "bounds_of"]
 

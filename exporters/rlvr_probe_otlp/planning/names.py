@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rlvr_probe.model import names
-from rlvr_probe_otlp.planning.telemetry import ERROR, Kind, Value
+from rlvr_probe_otlp.planning.data_model import ERROR, Kind, Value
 
 __all__ = [
     "ATTRIBUTES",
@@ -169,13 +169,9 @@ def allowed(value: object) -> Value | None:
     """``value`` as it may go out; None if it may not: not a number, or of an unknown kind."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_TEXT])
-    if isinstance(value, bool):
+    if isinstance(value, int) and -_INT <= value < _INT:
         return value
-    if isinstance(value, int):
-        return value if -_INT <= value < _INT else None
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return None
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def error_type(error: object) -> dict[str, Value]:
@@ -186,11 +182,10 @@ def error_type(error: object) -> dict[str, Value]:
 def attributes_of(span: str, given: Mapping[str, object]) -> dict[str, Value]:
     """Attributes of a coarse span of a recording, by the names they go out with."""
     found = dict[str, Value]()
-    for name, value in given.items():
-        known = SPECIAL.get((span, name)) or ATTRIBUTES.get(name)
-        checked = None if known is None else allowed(value)
-        if known is not None and checked is not None:
-            found[known] = bool(checked) if name in _TRUTHS else checked
+    for name, value in known(given).items():
+        renamed = SPECIAL.get((span, name)) or ATTRIBUTES.get(name)
+        if renamed is not None:
+            found[renamed] = bool(value) if name in _TRUTHS else value
     return found
 
 

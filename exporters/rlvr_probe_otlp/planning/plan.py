@@ -1,37 +1,31 @@
-"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace.
-
-As a JSON document it is written piece by piece: a long run has more of it than memory.
-"""
+"""The plan: everything that goes out of a run, and nothing else; a pure function of its trace."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rlvr_probe.exporter.sampling import shards_of
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts
-from rlvr_probe_otlp.planning.choice import Choice
-from rlvr_probe_otlp.planning.context import Context, Limits, span_id
-from rlvr_probe_otlp.planning.devices import DeviceUnits, use_of_spans
+from rlvr_probe_otlp.planning.data_model import PlannedTrace, Unit
+from rlvr_probe_otlp.planning.device_metrics import DeviceUnits, use_of_spans
 from rlvr_probe_otlp.planning.exemplars import with_exemplars
-from rlvr_probe_otlp.planning.metrics import (
+from rlvr_probe_otlp.planning.identity import Context, place_of, span_id
+from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
+from rlvr_probe_otlp.planning.outside_steps import place, plan_outside
+from rlvr_probe_otlp.planning.plan_json import fingerprint
+from rlvr_probe_otlp.planning.run_metrics import (
     Histograms,
     Meter,
     Temporality,
     count_losses,
     count_step,
 )
-from rlvr_probe_otlp.planning.nodes import Node
-from rlvr_probe_otlp.planning.outside import Beside, place, place_of, plan_outside
-from rlvr_probe_otlp.planning.resources import process_resources, run_resource
-from rlvr_probe_otlp.planning.steps import extent_of, plan_step
-from rlvr_probe_otlp.planning.telemetry import PlannedTrace, Unit
-from rlvr_probe_otlp.planning.trajectories import link_to, plan_trajectories
-from rlvr_probe_otlp.planning.values import fingerprint, line, unit_value
+from rlvr_probe_otlp.planning.step_trace import extent_of, plan_step
+from rlvr_probe_otlp.planning.trajectory_traces import link_to, plan_trajectories
 
-__all__ = ["SCHEMA_VERSION", "Plan", "document"]
-
+__all__ = ["Plan"]
 
 _LATEST_NS: Final = 1 << 62
 
@@ -68,7 +62,7 @@ class Plan:
         """
         limits = Limits() if limits is None else limits
         self.trace = trace
-        self.context = Context.of(trace, limits)
+        self.context = Context(trace, limits)
         self._temporality: Temporality = temporality
         self._histograms: Histograms = histograms
         self._choice = Choice.of(trace, limits) if choice is None else choice
@@ -91,10 +85,7 @@ class Plan:
         """What is sent together, in the order of training; the metrics of the end are last."""
         context = self.context
         meter = Meter(context.at(0), self._temporality, self._histograms)
-        for step in self._steps:
-            unit = self.unit(step, meter)
-            if unit is not None:
-                yield unit
+        yield from filter(None, (self.unit(step, meter) for step in self._steps))
         for index, nodes in sorted(self._beside.outside.items()):
             outside = plan_outside(context, self.trace.attempts[index], nodes)
             title = f"outside of the steps of attempt {index}"
@@ -119,11 +110,12 @@ class Plan:
         context = self.context
         kept = self._choice.kept(context, step)
         links = [link_to(context, step, candidate) for candidate in kept]
-        whole = plan_step(context, step, self._of(step), links, self._use)
+        more = self._beside.of_step.get(place_of(step), ())
+        whole = plan_step(context, step, more, links, self._use)
         found = [] if whole is None else plan_trajectories(context, step, kept)
         traces = [*filter(None, (whole,)), *found]
         count_step(meter, step, context.models.get(step.attempt, {}))
-        extent = extent_of(step, self._of(step))
+        extent = extent_of(step, more)
         points = meter.points(context.at(0 if extent is None else extent[1]))
         points = with_exemplars(context, step, whole, zip(kept, found, strict=False), points)
         if not traces and not points:
@@ -148,37 +140,7 @@ class Plan:
                 len(shard.calls),
                 len(shard.rewards),
             )
-            for batch in (*step.batches, *step.evaluations)
-            for shard in batch.shards
+            for batch, shard in shards_of(step)
         ]
         asked = (limits.spans, limits.trajectories, limits.share)
         return fingerprint(next(iter(traces), None), self.context.keys, [asked, known])
-
-    def _of(self, step: Step) -> Sequence[Node]:
-        beside: Beside = self._beside
-        return beside.of_step.get(place_of(step), ())
-
-
-SCHEMA_VERSION = 1
-
-
-def document(plan: Plan) -> Iterator[str]:
-    """Lines of one JSON object; the same plan gives the same bytes."""
-    keys = plan.context.keys
-    head = {
-        "schema_version": SCHEMA_VERSION,
-        "run": plan.context.run,
-        "resource": run_resource(plan.trace),
-        "processes": dict(zip(keys, process_resources(plan.trace), strict=True)),
-        "steps_going_on": plan.waiting,
-        "open_spans_unclear": plan.unclear,
-    }
-    lines = [f"{json.dumps(name)}: {line(value)}," for name, value in head.items()]
-    yield "{"
-    yield from lines
-    yield '"units": ['
-    before = ""
-    for unit in plan.units():
-        yield f"{before}{line(unit_value(unit, keys))}"
-        before = ","
-    yield "]}"

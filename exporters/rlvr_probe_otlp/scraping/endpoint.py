@@ -1,4 +1,4 @@
-"""An endpoint that Prometheus scrapes while a run goes on."""
+"""The endpoint that Prometheus scrapes while a run goes on: what was counted so far."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from types import MappingProxyType
 from typing import Final
 
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.context import Context, Limits
-from rlvr_probe_otlp.planning.devices import DEVICE_METRICS, PERIOD_NS, DeviceUnits
-from rlvr_probe_otlp.planning.metrics import (
+from rlvr_probe_otlp.planning.data_model import Point
+from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS, PERIOD_NS, DeviceUnits
+from rlvr_probe_otlp.planning.identity import Context, Place, place_of
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
+from rlvr_probe_otlp.planning.run_metrics import (
     Meter,
     count_losses,
     count_missing,
     count_open,
     count_step,
 )
-from rlvr_probe_otlp.planning.telemetry import Point
 from rlvr_probe_otlp.scraping.exposition import Board
-from rlvr_probe_otlp.scraping.serving import PageServer
+from rlvr_probe_otlp.scraping.http_server import PageServer
 
 __all__ = ["FILE", "Endpoint"]
 
@@ -35,7 +36,6 @@ _GAUGES: Final = frozenset(name for name, metric in DEVICE_METRICS.items() if me
 _STALE_NS: Final = 4 * PERIOD_NS
 _PATIENCE_S: Final = 60.0
 _FOREVER: Final = 1 << 62
-_OPEN: Final = frozenset({"rlvr.spans.open"})
 _UNJOINED: Final = "unjoined"
 """How reasons start that are about rows which belong together."""
 
@@ -63,10 +63,10 @@ class Endpoint:
         self._board: Board | None = None
         self._meter: Meter | None = None
         self._devices = DeviceUnits("cumulative", periods=1)
-        self._counted = set[tuple[int, int, int, int]]()
-        self._told_ns = 0
+        self._counted = set[Place]()
+        self._read_ns = 0
         self._lost = dict[tuple[str, str], int]()
-        self._faults = dict[str, int]()
+        self._faults = Counter[str]()
         self._before = _reached(self._file)
         self._patience_s = time.monotonic() + _PATIENCE_S
         self._number = 0
@@ -82,8 +82,8 @@ class Endpoint:
         with self._lock:
             if self._board is None:
                 return None
-            steps, told_ns = self._before
-            behind = len(self._counted) < steps or self._told_ns < told_ns
+            steps, read_ns = self._before
+            behind = len(self._counted) < steps or self._read_ns < read_ns
             if behind and time.monotonic() < self._patience_s:
                 return None
             return self._number, self._board.page()
@@ -92,7 +92,7 @@ class Endpoint:
         """Count steps that are over, and what devices did until then."""
         with self._lock:
             self._take(window, steps, until_ns)
-            reached = (len(self._counted), self._told_ns)
+            reached = (len(self._counted), self._read_ns)
             self._number += 1
         if reached >= self._before:
             self._note(reached)
@@ -119,21 +119,20 @@ class Endpoint:
         self._server.close()
 
     def _take(self, window: Trace, steps: Sequence[Step], until_ns: int) -> None:
-        context = Context.of(window, Limits())
+        context = Context(window, Limits())
         if self._board is None or self._meter is None:
             self._board = Board({"rl.run.id": window.run})
             self._meter = Meter(context.at(0), "cumulative", "explicit")
         for step in steps:
-            place = (step.attempt, step.session, step.life, step.number)
-            if place not in self._counted:
-                self._counted.add(place)
+            if place_of(step) not in self._counted:
+                self._counted.add(place_of(step))
                 count_step(self._meter, step, context.models.get(step.attempt, {}))
         self._board.take(self._meter.points(0))
         for unit in self._devices.units(context, window, until_ns):
             self._board.take(unit.points)
-            self._told_ns = max(self._told_ns, *(point.time_ns for point in unit.points))
-        self._board.drop(_GAUGES, self._told_ns - _STALE_NS)
-        self._board.drop(_OPEN)
+            self._read_ns = max(self._read_ns, *(point.time_ns for point in unit.points))
+        self._board.drop(_GAUGES, self._read_ns - _STALE_NS)
+        self._board.drop({"rlvr.spans.open"})
         self._board.take(self._losses(window))
 
     def _losses(self, window: Trace) -> Sequence[Point]:
@@ -146,13 +145,15 @@ class Endpoint:
                 if not reason.startswith(_UNJOINED):
                     place = (process.key, reason)
                     self._lost[place] = max(rows, self._lost.get(place, 0))
-            faults = sum(process.faults.values())
-            self._faults[process.key] = max(faults, self._faults.get(process.key, 0))
+        # The most that each process said.
+        self._faults |= Counter(
+            {process.key: sum(process.faults.values()) for process in window.processes}
+        )
         lost = Counter[str]()
         for (_, reason), rows in self._lost.items():
             lost[reason] += rows
         meter = Meter(0)
-        count_missing(meter, lost, sum(self._faults.values()))
+        count_missing(meter, lost, self._faults.total())
         count_open(meter, window)
         return meter.points(0)
 
@@ -169,7 +170,7 @@ class Endpoint:
 def _reached(file: Path) -> tuple[int, int]:
     """How far what was shown had come: steps, and time of devices, ns since 1970."""
     try:
-        steps, told_ns = file.read_text(encoding="ascii").split()
-        return int(steps), int(told_ns)
+        steps, read_ns = file.read_text(encoding="ascii").split()
+        return int(steps), int(read_ns)
     except (OSError, ValueError):
         return 0, 0

@@ -13,9 +13,9 @@ from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate
 from typing import Final
 
-from rlvr_probe_otlp.planning.devices import DEVICE_METRICS
-from rlvr_probe_otlp.planning.metrics import METRICS, Metric
-from rlvr_probe_otlp.planning.telemetry import Attributes, Buckets, Point, Value
+from rlvr_probe_otlp.planning.data_model import Attributes, Buckets, Point, Value
+from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS
+from rlvr_probe_otlp.planning.run_metrics import METRICS, Metric
 
 __all__ = ["CONTENT_TYPE", "REGISTRY", "Board", "label_name", "prometheus_name"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-from rlvr_probe_otlp.planning.telemetry import Point, Snapshot
+from rlvr_probe_otlp.planning.data_model import Point, Snapshot
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, label_name, prometheus_name
 
 __all__ = ["CONTENT_TYPE", "page"]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe_otlp import OTLPExporter
-from rlvr_probe_otlp.planning.context import Limits
-from rlvr_probe_otlp.planning.plan import Plan, document
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, PlannedTrace
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, PlannedTrace
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
+from rlvr_probe_otlp.planning.plan import Plan
+from rlvr_probe_otlp.planning.plan_json import document
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_otlp.planning.data_model import Snapshot
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Snapshot
 from rlvr_probe_otlp.tests.receiver import Receiver, attributes, identifier, receiver
 from rlvr_probe_otlp.tests.recordings import read
 

@@ -15,11 +15,10 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metr
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
-from rlvr_probe_otlp.settings import destinations
+from rlvr_probe_otlp.settings import Destination, destinations
 from rlvr_probe_otlp.tests.collector import Collector, http_collector
 from rlvr_probe_otlp.tests.recordings import read
 from rlvr_probe_otlp.tests.test_sending import check_all_there, export
-from rlvr_probe_otlp.wire.connection import Destination
 
 from rlvr_probe import cli
 from rlvr_probe.exceptions import ConfigError

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, PlannedTrace
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, PlannedTrace
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 from rlvr_probe_otlp.tests.collector import Collector
 from rlvr_probe_otlp.tests.recordings import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp import dashboards
-from rlvr_probe_otlp.planning import devices, names
+from rlvr_probe_otlp.planning import device_metrics, names
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, label_name, prometheus_name
 
 FOLDER = Path(dashboards.__path__[0]) / "grafana" / "dashboards"
@@ -65,7 +65,12 @@ def test_every_metric_of_a_query_is_one_that_goes_out(board: dict[str, Any]) -> 
 
 
 def test_every_label_of_a_query_is_an_attribute_that_goes_out(board: dict[str, Any]) -> None:
-    every = (*names.STANDARD, *names.OWN, *names.ATTRIBUTES.values(), *devices.DEVICE_ATTRIBUTES)
+    every = (
+        *names.STANDARD,
+        *names.OWN,
+        *names.ATTRIBUTES.values(),
+        *device_metrics.DEVICE_ATTRIBUTES,
+    )
     known = {label_name(name) for name in every} | {"le", "__name__"}
     for panel in board["panels"]:
         for target in panel.get("targets", ()):

@@ -6,10 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp.planning import metrics
-from rlvr_probe_otlp.planning.devices import DEVICE_ATTRIBUTES, DEVICE_METRICS, PERIOD_NS, SPAN_USE
+from rlvr_probe_otlp.planning import run_metrics
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, Point
+from rlvr_probe_otlp.planning.device_metrics import (
+    DEVICE_ATTRIBUTES,
+    DEVICE_METRICS,
+    PERIOD_NS,
+    SPAN_USE,
+)
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point
 from rlvr_probe_otlp.tests.recordings import EPOCH_NS, PHASES, STEPS, gpu, gpus, read, text, truth
 
 from rlvr_probe.model.trace import Trace
@@ -116,7 +121,7 @@ def test_names_of_devices_are_those_that_are_documented(tmp_path: Path) -> None:
     assert {name for point in found for name in point.attributes} <= set(DEVICE_ATTRIBUTES)
     said = {name for span in of_ranks(trace) for name in span.attributes if "gpu" in name}
     assert said <= SPAN_USE.keys()
-    assert not DEVICE_METRICS.keys() & {one.name for one in metrics.METRICS}
+    assert not DEVICE_METRICS.keys() & {one.name for one in run_metrics.METRICS}
     assert text(trace) == text(recorded(tmp_path / "again" / "run", tmp_path))
 
 

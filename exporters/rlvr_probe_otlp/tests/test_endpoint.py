@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_otlp import PrometheusEndpoint
-from rlvr_probe_otlp.planning.devices import PERIOD_NS
+from rlvr_probe_otlp.exporter import VARIABLE, address_of
+from rlvr_probe_otlp.planning.device_metrics import PERIOD_NS
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.prometheus import VARIABLE, address_of
 from rlvr_probe_otlp.scraping import endpoint
 from rlvr_probe_otlp.scraping.endpoint import FILE, Endpoint
 from rlvr_probe_otlp.scraping.exposition import CONTENT_TYPE, Board
-from rlvr_probe_otlp.scraping.serving import PATH
+from rlvr_probe_otlp.scraping.http_server import PATH
 from rlvr_probe_otlp.tests.recordings import MADE, gpu, read, truth
 from rlvr_probe_otlp.tests.test_window import given, grown
 

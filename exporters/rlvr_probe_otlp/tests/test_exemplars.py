@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_otlp.planning.data_model import Buckets, PlannedSpan, Snapshot
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Buckets, PlannedSpan, Snapshot
-from rlvr_probe_otlp.planning.values import digest
+from rlvr_probe_otlp.planning.plan_json import digest
 from rlvr_probe_otlp.tests.collector import EACH_PROTOCOL, Collector
 from rlvr_probe_otlp.tests.recordings import MADE, Limits, read, send
-from rlvr_probe_otlp.wire import encoding
+from rlvr_probe_otlp.wire import sdk_encoding
 
 from rlvr_probe.model.trace import Trace
 
@@ -149,7 +149,7 @@ def test_there_are_none_where_they_are_not_wanted_or_lead_nowhere(
 def test_an_sdk_that_knows_none_sends_points_without(
     patient: None, http: Collector, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding, "_EXEMPLAR", None)
+    monkeypatch.setattr(sdk_encoding, "_EXEMPLAR", None)
     send(read(run, run.parent), run)
     assert http.metrics
     assert received(http) == []

@@ -8,8 +8,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlvr_probe_otlp.planning.metrics import Meter, Metric
-from rlvr_probe_otlp.planning.telemetry import Point
+from rlvr_probe_otlp.planning.data_model import Point
+from rlvr_probe_otlp.planning.run_metrics import Meter, Metric
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, Board, label_name, prometheus_name
 
 SECONDS = "rl.loop.duration"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ExponentialHistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
+from rlvr_probe_otlp.planning.data_model import Buckets, Snapshot
 from rlvr_probe_otlp.planning.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
-from rlvr_probe_otlp.planning.telemetry import Buckets, Snapshot
 
 
 def test_fixed_buckets_count_values_up_to_their_bounds() -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp import OTLPExporter
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan
-from rlvr_probe_otlp.planning.viewing import KIND
+from rlvr_probe_otlp.planning.data_model import PlannedSpan
+from rlvr_probe_otlp.planning.viewer_labels import KIND
 from rlvr_probe_otlp.tests.phoenix import Phoenix, phoenix
 from rlvr_probe_otlp.tests.recordings import gpus, read, spans
 

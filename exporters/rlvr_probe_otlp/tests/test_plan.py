@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp.planning import names as vocabulary
+from rlvr_probe_otlp.planning.data_model import Snapshot
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Snapshot
-from rlvr_probe_otlp.planning.viewing import title
+from rlvr_probe_otlp.planning.viewer_labels import title
 from rlvr_probe_otlp.tests.recordings import EPOCH_NS, MADE, Limits, died, read, spans, traces
 
 from rlvr_probe.model import names

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from rlvr_probe_otlp import dashboards
-from rlvr_probe_otlp.planning.metrics import Histograms
+from rlvr_probe_otlp.planning.data_model import Buckets, Point, Snapshot
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Buckets, Point, Snapshot
+from rlvr_probe_otlp.planning.run_metrics import Histograms
 from rlvr_probe_otlp.scraping import exposition
 from rlvr_probe_otlp.tests import native
 from rlvr_probe_otlp.tests.prometheus import Prometheus, pages, prometheus

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_otlp.planning import devices, metrics, names
-from rlvr_probe_otlp.planning.nodes import Placed, keep_longest, without_loops
+from rlvr_probe_otlp.planning import device_metrics, names, run_metrics
+from rlvr_probe_otlp.planning.span_tree import Placed, keep_longest, without_loops
 from rlvr_probe_otlp.tests.recordings import MADE, Limits, planned, read, text, traces
 
 from rlvr_probe.model.trace import Trace
@@ -135,9 +135,9 @@ def test_a_share_of_the_trajectories_holds_every_smaller_share(trace: Trace) -> 
 def test_every_name_that_is_planned_is_one_that_is_documented(trace: Trace) -> None:
     found = planned(trace, LIMITS["narrow"])
     known = {*names.ATTRIBUTES.values(), *names.SPECIAL.values(), *names.OWN, *names.STANDARD}
-    known |= {*devices.SPAN_USE, *devices.DEVICE_ATTRIBUTES}
+    known |= {*device_metrics.SPAN_USE, *device_metrics.DEVICE_ATTRIBUTES}
     patterns = [re.compile(re.escape(name).replace(r"\*", ".+")) for name in known]
-    metric_names = {one.name for one in metrics.METRICS} | devices.DEVICE_METRICS.keys()
+    metric_names = {one.name for one in run_metrics.METRICS} | device_metrics.DEVICE_METRICS.keys()
     for attributes in _attributes(found):
         for name in attributes:
             assert any(pattern.fullmatch(name) for pattern in patterns), name

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_otlp.planning.data_model import PlannedSpan
 from rlvr_probe_otlp.planning.names import SCHEMA_URL
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan
 from rlvr_probe_otlp.tests.collector import (
     EACH_PROTOCOL,
     Collector,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rlvr_probe_otlp.prometheus import VARIABLE
+from rlvr_probe_otlp.exporter import VARIABLE
 
 from rlvr_probe.probe.election import holder, lock_path, open_lock
 from tests.jobs import wait_for

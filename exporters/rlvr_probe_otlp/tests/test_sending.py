@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, Snapshot
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Snapshot
 from rlvr_probe_otlp.tests.collector import (
     EACH_PROTOCOL,
     Collector,

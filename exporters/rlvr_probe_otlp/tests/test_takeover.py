@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rlvr_probe_otlp import PrometheusEndpoint
-from rlvr_probe_otlp.prometheus import VARIABLE
+from rlvr_probe_otlp.exporter import VARIABLE
 from rlvr_probe_otlp.scraping.endpoint import Endpoint
 from rlvr_probe_otlp.scraping.exposition import REGISTRY, prometheus_name
 from rlvr_probe_otlp.tests.prometheus import Prometheus, prometheus

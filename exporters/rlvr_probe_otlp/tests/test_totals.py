@@ -8,10 +8,11 @@ from math import nan
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp.planning.context import Context, Limits
-from rlvr_probe_otlp.planning.devices import PERIOD_NS, DeviceUnits
-from rlvr_probe_otlp.planning.metrics import Temporality
-from rlvr_probe_otlp.planning.telemetry import Point
+from rlvr_probe_otlp.planning.data_model import Point
+from rlvr_probe_otlp.planning.device_metrics import PERIOD_NS, DeviceUnits
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
+from rlvr_probe_otlp.planning.run_metrics import Temporality
 from rlvr_probe_otlp.tests.recordings import MADE, read
 
 from rlvr_probe.model.devices import DeviceFacts, DeviceSeries
@@ -67,7 +68,7 @@ def told(
     trace: Trace, units: DeviceUnits, found: Readings, until_ns: int | None = None
 ) -> Iterator[Point]:
     trace.devices[:] = [DeviceSeries(DeviceFacts("GPU-1", kind="gpu"), {"fast": found})]
-    for unit in units.units(Context.of(trace, Limits()), trace, until_ns):
+    for unit in units.units(Context(trace, Limits()), trace, until_ns):
         yield from unit.points
 
 

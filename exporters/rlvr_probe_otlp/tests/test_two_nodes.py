@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr_probe_otlp.planning.context import Context, Limits
-from rlvr_probe_otlp.planning.resources import run_resource
+from rlvr_probe_otlp.planning.identity import Context, run_resource
+from rlvr_probe_otlp.planning.kept_trajectories import Limits
 from rlvr_probe_otlp.tests.collector import Collector, attributes
 from rlvr_probe_otlp.tests.recordings import gpu, read, send, truth
 
@@ -88,10 +88,10 @@ def test_trajectories_of_two_nodes_are_traces_of_their_own(tmp_path: Path) -> No
     trace = read(tmp_path / "run", tmp_path)
     [attempt] = trace.attempts
     step = attempt.steps[0]
-    here = Context.of(trace, Limits())
+    here = Context(trace, Limits())
     for one in trace.processes:
         object.__setattr__(one, "host", "elsewhere")
-    there = Context.of(trace, Limits())
+    there = Context(trace, Limits())
     assert here.trajectory(step, "train", 0, 0)[0] != there.trajectory(step, "train", 0, 0)[0]
     assert here.step(step)[0] == there.step(step)[0]
 

@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from rlvr_probe_otlp.planning import devices
-from rlvr_probe_otlp.planning.choice import Choice
-from rlvr_probe_otlp.planning.context import Limits
-from rlvr_probe_otlp.planning.devices import DeviceUnits
-from rlvr_probe_otlp.planning.metrics import Meter
+from rlvr_probe_otlp.planning import device_metrics
+from rlvr_probe_otlp.planning.data_model import Unit
+from rlvr_probe_otlp.planning.device_metrics import DeviceUnits
+from rlvr_probe_otlp.planning.kept_trajectories import Choice, Limits
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Unit
-from rlvr_probe_otlp.planning.values import line, unit_value
+from rlvr_probe_otlp.planning.plan_json import line, unit_value
+from rlvr_probe_otlp.planning.run_metrics import Meter
 from rlvr_probe_otlp.tests.recordings import MADE, dead, gpus, read
 
 from rlvr_probe.model import schema
@@ -131,7 +130,7 @@ def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
 def test_windows_of_devices_come_as_they_are_over(
     made: str, watch: Callable[..., Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "_PERIODS", 1)
+    monkeypatch.setattr(device_metrics, "_PERIODS", 1)
     growing = grown(made, tmp_path)
     window, planned = watch(growing.folder, growing.machine), Planned()
     for _ in growing.rounds(ROUNDS):

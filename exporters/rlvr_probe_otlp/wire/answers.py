@@ -1,4 +1,4 @@
-"""What an answer of a collector means, as the specification of OTLP has it, and for whom."""
+"""What an answer of a collector means, by the specification of OTLP, and what to do about it."""
 
 from __future__ import annotations
 
@@ -88,13 +88,11 @@ def of_http(status: int, message: str = "", wait_s: float | None = None) -> Answ
         message: What the collector says.
         wait_s: What it asks to wait, s.
     """
-    verdict = _HTTP.get(status)
-    meaning = "" if verdict is None else _MEANINGS.get(verdict, "")
-    if verdict is None and status < 400:
+    verdict = _HTTP.get(status, Verdict.REJECTED if status < 500 else Verdict.UNCLEAR)
+    meaning = _MEANINGS.get(verdict, "")
+    if status < 400:
         verdict = Verdict.NOWHERE
         meaning = "it sends on to another address, which is not followed: give that one"
-    elif verdict is None:
-        verdict = Verdict.REJECTED if status < 500 else Verdict.UNCLEAR
     return Answer(verdict, f"http_{status}", _said(f"HTTP {status}", meaning, message), wait_s)
 
 

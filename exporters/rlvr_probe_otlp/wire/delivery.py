@@ -1,20 +1,217 @@
-"""Delivers a plan: in the order of training, once, and as far as each collector takes it."""
+"""Delivers units in the order of training, once, and as far as each collector takes them.
+
+In batches: what a collector refuses for good is found by halves and given up, so that it keeps
+nothing else.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Final
 
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe_otlp.planning.data_model import Unit
 from rlvr_probe_otlp.planning.plan import Plan
-from rlvr_probe_otlp.planning.telemetry import Unit
-from rlvr_probe_otlp.wire.connection import Destination
-from rlvr_probe_otlp.wire.encoding import Encoder
-from rlvr_probe_otlp.wire.lane import Lane
+from rlvr_probe_otlp.planning.plan_json import digest
+from rlvr_probe_otlp.settings import Destination
+from rlvr_probe_otlp.wire.answers import Answer, Verdict
 from rlvr_probe_otlp.wire.offsets import Offsets
-from rlvr_probe_otlp.wire.transport import Sender, quiet
+from rlvr_probe_otlp.wire.sdk_encoding import Encoder
+from rlvr_probe_otlp.wire.transport import Items, Sender, quiet
 
-__all__ = ["complaint", "deliver", "send"]
+__all__ = ["Lane", "complaint", "deliver", "send"]
+
+_BROKEN: Final = 3
+"""So many parts in a row that end in an error there: the collector is the reason, not they."""
+_HOPELESS: Final = 3
+"""So many single spans or points of a unit that are too large."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A unit on its way.
+
+    Attributes:
+        waiting: Parts that were not answered yet, and 1 while more may be queued.
+        left: Some of it shall be sent again.
+        rejected: Spans or points that were refused for good, by why.
+        hopeless: Single spans or points in a row that were too large.
+    """
+
+    key: str
+    content: str
+    waiting: int = 1
+    left: bool = False
+    rejected: Counter[str] = field(default_factory=Counter)
+    hopeless: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of one unit is in one request."""
+
+    unit: _Sent
+    items: Items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class Lane:
+    """Hands over units of one signal in their order.
+
+    Attributes:
+        destination: Where to.
+        stopped: Why nothing more is sent for now; None while things are.
+        sent, before: Units that were taken now, and those it had.
+        left: Units that are to be sent again.
+        items: Spans or points that were taken now.
+        given_up: Units of which something was refused for good, now.
+        rejected: Spans and points that were refused for good now, by why.
+        known: The same, of units that are skipped because that was before.
+        messages: What the collector said of what it did not take, or while it took it, for people.
+    """
+
+    def __init__(self, destination: Destination, sender: Sender, size: int, offsets: Offsets):
+        """Send nothing yet.
+
+        Args:
+            destination: Where to.
+            sender: The connection.
+            size: Most spans or points in one request.
+            offsets: What the collector has; what it takes, and what not, is noted.
+        """
+        self.destination = destination
+        self.stopped: Answer | None = None
+        self.sent = self.before = self.left = self.items = self.given_up = 0
+        self.rejected, self.known = Counter[str](), Counter[str]()
+        self.messages: list[str] = []
+        self._sender = sender
+        self._size = size
+        self._offsets = offsets
+        self._queue: deque[_Part] = deque()
+        self._queued = 0
+        self._broken = 0
+
+    def take(self, unit: Unit, encoder: Encoder) -> None:
+        """Send what is of this signal in ``unit``, sooner or later."""
+        items: Items = unit.points
+        if self.destination.signal == "traces":
+            kept = [trace for trace in unit.traces if encoder.keeps(trace)]
+            items = [span for trace in kept for span in trace.spans]
+        if not items:
+            return
+        content = unit.content if self.destination.signal == "traces" else digest(unit.points)
+        place = (self.destination.key, unit.key, content)
+        rejected = self._offsets.rejected(*place)
+        if self._offsets.has(*place):
+            self.before += 1
+        elif rejected is not None:
+            self.known.update(rejected)
+        elif self.stopped is not None:
+            self.left += 1
+        else:
+            self._enqueue(_Sent(unit.key, content), items)
+
+    def _enqueue(self, unit: _Sent, items: Items) -> None:
+        start = 0
+        while start < len(items):
+            if self._queued >= self._size:
+                self.flush()
+            end = start + max(1, self._size - self._queued)
+            self._queue.append(_Part(unit, items[start:end]))
+            self._queued += len(self._queue[-1])
+            unit.waiting += 1
+            start = end
+        unit.waiting -= 1
+        self._let_go()
+
+    def flush(self) -> None:
+        """Send what waits, and note the units that are complete by that."""
+        batches = deque([list(self._queue)])
+        self._queue.clear()
+        self._queued = 0
+        while batches and self.stopped is None:
+            batch = batches.popleft()
+            if not batch:
+                continue
+            answer = self._sender.send([item for part in batch for item in part.items])
+            batches.extendleft(reversed(self._judge(batch, answer)))
+        self._queue.extend(part for batch in batches for part in batch)
+        self._let_go()
+
+    def _judge(self, batch: list[_Part], answer: Answer) -> list[list[_Part]]:
+        """Take note of an answer; what of a batch is to be sent otherwise."""
+        verdict = answer.verdict
+        if verdict is Verdict.TAKEN:
+            self._broken = 0
+            self._report(answer)
+            self.items += sum(map(len, batch)) - answer.rejected
+            for at, part in enumerate(batch):
+                part.unit.hopeless = 0
+                if answer.rejected:
+                    # It does not say of which unit they were.
+                    self._refuse(part, answer, 0 if at else answer.rejected)
+                self._settle(part.unit)
+            return []
+        if verdict in (Verdict.LATER, Verdict.DENIED, Verdict.NOWHERE):
+            self.stopped = answer
+            return [batch]
+        if verdict is Verdict.TOO_LARGE:
+            self._size = max(1, min(self._size, sum(map(len, batch)) // 2))
+        if len(batch) > 1:
+            at = len(batch) // 2
+            return [batch[:at], batch[at:]]
+        [part] = batch
+        if verdict is Verdict.TOO_LARGE and len(part) > 1 and part.unit.hopeless < _HOPELESS:
+            part.unit.waiting += 1
+            at = len(part) // 2
+            return [[_Part(part.unit, half)] for half in (part.items[:at], part.items[at:])]
+        if verdict is Verdict.UNCLEAR:
+            self._leave(part.unit)
+            self._broken += 1
+            if self._broken >= _BROKEN:
+                self.stopped = answer
+            self._report(answer)
+        else:
+            part.unit.hopeless += verdict is Verdict.TOO_LARGE
+            self._refuse(part, answer, len(part))
+        self._settle(part.unit)
+        return []
+
+    def _refuse(self, part: _Part, answer: Answer, count: int) -> None:
+        part.unit.rejected[answer.code] += count
+        self.rejected[answer.code] += count
+        self._report(answer)
+
+    def _report(self, answer: Answer) -> None:
+        if answer.said and answer.said not in self.messages and len(self.messages) < 3:
+            self.messages.append(answer.said)
+
+    def _settle(self, unit: _Sent) -> None:
+        """One part less is waited for; note the unit if it was the last."""
+        unit.waiting -= 1
+        if unit.waiting or unit.left:
+            return
+        self.sent += not unit.rejected
+        self.given_up += bool(unit.rejected)
+        self._offsets.note(self.destination.key, unit.key, unit.content, unit.rejected)
+
+    def _leave(self, unit: _Sent) -> None:
+        """It is to be sent again."""
+        self.left += not unit.left
+        unit.left = True
+
+    def _let_go(self) -> None:
+        """Where nothing more is sent for now, let go of what waits."""
+        if self.stopped is not None:
+            for part in self._queue:
+                self._leave(part.unit)
+            self._queue.clear()
+            self._queued = 0
 
 
 def send(
@@ -41,11 +238,10 @@ def send(
     """
     with ExitStack() as stack:
         stack.enter_context(quiet())
-        lanes = list[Lane]()
-        for destination in destinations:
-            connection = Sender(destination, encoder)
-            stack.callback(connection.close)
-            lanes.append(Lane(destination, connection, size, offsets))
+        lanes = [
+            Lane(place, stack.enter_context(closing(Sender(place, encoder))), size, offsets)
+            for place in destinations
+        ]
         for unit in units:
             for lane in lanes:
                 lane.take(unit, encoder)

@@ -1,22 +1,22 @@
 """How far an export came: what was taken is written down, and not sent again.
 
 One line per unit, appended once the collector took it, or refused some of it for good: then it says
-how much and why. A line that is torn, or no line of ours, counts for nothing: its unit is sent
-again, with the same ids.
+how much and why. A line that is torn or foreign is ignored: its unit is sent again, with the same
+ids.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from rlvr_probe.exceptions import ProbeError
 
@@ -28,11 +28,20 @@ FILE: Final = "otlp.offsets"
 _LINE_B: Final = 512
 
 
-_WHY: Final = re.compile("[a-z][a-z0-9_]{0,39}")
-_COUNT_MAX: Final = 1 << 40
+_Why = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9_]{0,39}\Z")]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 
-Note = tuple[str, str, str] | tuple[str, str, str, dict[str, int]]
-"""Collector, unit, content; of what was refused how much, by why."""
+
+class Note(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+    """One line: of a collector and a unit with its content, what was refused how much, by why."""
+
+    collector: str
+    unit: str
+    content: str
+    refused: dict[_Why, _Count] = {}
+
+
+_NOTES: Final = msgspec.json.Decoder(Note)
 
 
 class Offsets:
@@ -51,70 +60,42 @@ class Offsets:
         """
         self._file = file
         self._unwritten = unwritten
-        self._taken = set[tuple[str, str, str]]()
-        self._rejected: dict[tuple[str, str, str], Mapping[str, int]] = {}
+        self._known: dict[tuple[str, str, str], Mapping[str, int]] = {}
         torn = False
         with os.fdopen(os.dup(file), "rb") as lines:
             lines.seek(0)
             for line in lines:
                 torn = not line.endswith(b"\n")
                 if not torn and len(line) <= _LINE_B:
-                    self._read(line)
+                    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                        self._learn(_NOTES.decode(line))
         for note in unwritten or ():
             self._learn(note)
         if again:
-            self._rejected.clear()
+            self._known = {key: refused for key, refused in self._known.items() if not refused}
         if torn:
             os.write(file, b"\n")
 
-    def _read(self, line: bytes) -> None:
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(found, list) or not all(type(text) is str for text in found[:3]):
-            return
-        if len(found) == 3:
-            self._learn((found[0], found[1], found[2]))
-        elif len(found) == 4 and _is_count(found[3]):
-            self._learn((found[0], found[1], found[2], found[3]))
-
     def _learn(self, note: Note) -> None:
-        key = note[:3]
-        if len(note) == 4:
-            self._rejected[key] = note[3]
-            self._taken.discard(key)
-        else:
-            self._taken.add(key)
-            self._rejected.pop(key, None)
+        self._known[note.collector, note.unit, note.content] = note.refused
 
     def has(self, collector: str, unit: str, content: str) -> bool:
         """Whether ``collector`` has the unit with exactly this content."""
-        return (collector, unit, content) in self._taken
+        return self._known.get((collector, unit, content)) == {}
 
     def rejected(self, collector: str, unit: str, content: str) -> Mapping[str, int] | None:
         """What ``collector`` refused of it for good, by why; None if nothing."""
-        return self._rejected.get((collector, unit, content))
+        return self._known.get((collector, unit, content)) or None
 
-    def note(self, collector: str, unit: str, content: str) -> None:
-        """Write down that ``collector`` took the unit.
+    def note(self, collector: str, unit: str, content: str, refused: Mapping[str, int]) -> None:
+        """Write down that ``collector`` has the unit, but for what it refused of it for good.
 
-        Raises:
-            OSError: It cannot be written down.
-        """
-        self._add((collector, unit, content))
-
-    def give_up(self, collector: str, unit: str, content: str, why: Mapping[str, int]) -> None:
-        """Write down that ``collector`` refused some of the unit for good, and has the rest.
-
-        How much that is in spans or points, ``why`` says by a word for the reason.
+        How much that is in spans or points, ``refused`` says by a word for the reason.
 
         Raises:
             OSError: It cannot be written down.
         """
-        self._add((collector, unit, content, dict(why)))
-
-    def _add(self, note: Note) -> None:
+        note = Note(collector, unit, content, dict(refused))
         self._learn(note)
         if self._unwritten is None:
             self._write(note)
@@ -128,17 +109,12 @@ class Offsets:
             pass
 
     def _write(self, note: Note) -> None:
-        line = (json.dumps(note, separators=(",", ":")) + "\n").encode("ascii")
+        # A whole unit is three texts: the file stays what earlier releases read.
+        whole = (note.collector, note.unit, note.content)
+        line = msgspec.json.encode(note if note.refused else whole) + b"\n"
         if (written := os.write(self._file, line)) < len(line):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), FILE)
-
-
-def _is_count(found: object) -> bool:
-    return isinstance(found, dict) and all(
-        _WHY.fullmatch(why) and type(count) is int and 0 <= count < _COUNT_MAX
-        for why, count in found.items()
-    )
 
 
 @contextmanager

@@ -16,23 +16,28 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final
 
 import requests
-from google.protobuf.message import EncodeError
+from google.protobuf.message import DecodeError, EncodeError
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from requests.auth import AuthBase
 
-from rlvr_probe_otlp.planning.telemetry import PlannedSpan, Point
+from rlvr_probe_otlp.planning.data_model import PlannedSpan, Point
+from rlvr_probe_otlp.settings import GRPC, Destination
 from rlvr_probe_otlp.wire.answers import Answer, Verdict, of_grpc, of_http, seconds_of
-from rlvr_probe_otlp.wire.connection import GRPC, Destination
-from rlvr_probe_otlp.wire.encoding import Encoder
+from rlvr_probe_otlp.wire.sdk_encoding import Encoder
 
-__all__ = ["Request", "Sender", "Transport", "quiet", "transport"]
+__all__ = ["Items", "Sender", "quiet"]
 
+Items = Sequence[PlannedSpan | Point]
+"""Spans or points of one signal."""
 
 Request = traces.ExportTraceServiceRequest | metrics.ExportMetricsServiceRequest
 
@@ -47,32 +52,6 @@ _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
 }
-
-
-class Transport(Protocol):
-    """A connection for one signal."""
-
-    def post(self, request: Request, timeout_s: float) -> Answer:
-        """Send once.
-
-        Args:
-            request: Of the signal.
-            timeout_s: What it may take, s.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
-def transport(destination: Destination) -> Transport:
-    """A connection to ``destination``; none is made before the first request.
-
-    Raises:
-        ImportError: The library for its protocol is not installed.
-    """
-    return _Grpc(destination) if destination.protocol == GRPC else _Http(destination)
 
 
 def _taken(signal: str, response: Any) -> Answer:
@@ -103,12 +82,12 @@ class _Http:
         )
         if destination.compression in _COMPRESS:
             session.headers["Content-Encoding"] = destination.compression
+        certificate, key = destination.client_certificate, destination.client_key
         # With every request: of a session, variables of requests would win.
-        self._given: dict[str, Any] = {"verify": destination.certificate}
-        if destination.client_certificate and destination.client_key:
-            self._given["cert"] = (destination.client_certificate, destination.client_key)
-        elif destination.client_certificate:
-            self._given["cert"] = destination.client_certificate
+        self._given: dict[str, Any] = {
+            "verify": destination.certificate,
+            "cert": (certificate, key) if certificate and key else certificate,
+        }
 
     def post(self, request: Request, timeout_s: float) -> Answer:
         until_s = time.monotonic() + timeout_s
@@ -134,24 +113,18 @@ class _Http:
             if kind == "text/html":
                 said = f"HTTP {response.status_code} with a web page: no collector is there"
                 return Answer(Verdict.NOWHERE, "no_collector", said)
-            return self._accepted(bytes(body), kind)
+            found = _ANSWERS[self._destination.signal]()
+            if kind in ("", "application/x-protobuf") and not _parsed(found, bytes(body)):
+                return Answer(Verdict.TAKEN)
+            return _taken(self._destination.signal, found)
         wait_s = seconds_of(response.headers.get("Retry-After"), time.time())
         return of_http(response.status_code, _message(bytes(body), kind), wait_s)
-
-    def _accepted(self, body: bytes, kind: str) -> Answer:
-        signal = self._destination.signal
-        found = _ANSWERS[signal]()
-        if kind in ("", "application/x-protobuf") and not _parsed(found, body):
-            return Answer(Verdict.TAKEN)
-        return _taken(signal, found)
 
     def close(self) -> None:
         self._session.close()
 
 
 def _parsed(message: Any, body: bytes) -> bool:
-    from google.protobuf.message import DecodeError
-
     try:
         message.ParseFromString(body)
     except DecodeError:
@@ -161,8 +134,6 @@ def _parsed(message: Any, body: bytes) -> bool:
 
 def _message(body: bytes, kind: str) -> str:
     """What a collector says of an error: a status in protobuf, or text."""
-    from google.rpc.status_pb2 import Status
-
     if kind == "application/x-protobuf":
         status = Status()
         return str(status.message) if _parsed(status, body) else ""
@@ -236,32 +207,22 @@ class _Grpc:
 
 
 def _content(path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    with open(path, "rb") as file:
-        return file.read()
+    return None if path is None else Path(path).read_bytes()
 
 
 def _retry(call: Any) -> float | None:
     """What a collector asks to wait by a RetryInfo, s; None if there is none."""
-    from google.rpc.error_details_pb2 import RetryInfo
-    from google.rpc.status_pb2 import Status
-
     info = RetryInfo()
     for key, value in call.trailing_metadata() or ():
         status = Status()
-        if key == "google.rpc.retryinfo-bin" and _parsed(info, value):
-            return _seconds(info)
-        if key == "grpc-status-details-bin" and _parsed(status, value):
-            for detail in status.details:
-                if detail.Unpack(info):  # False for one of another kind
-                    return _seconds(info)
+        if (key == "google.rpc.retryinfo-bin" and _parsed(info, value)) or (
+            key == "grpc-status-details-bin"
+            and _parsed(status, value)
+            and any(detail.Unpack(info) for detail in status.details)  # False: of another kind
+        ):
+            delay = info.retry_delay
+            return seconds_of(str(max(0, delay.seconds + round(delay.nanos / 1e9))), 0.0)
     return None
-
-
-def _seconds(info: Any) -> float | None:
-    delay = info.retry_delay
-    return seconds_of(str(max(0, delay.seconds + round(delay.nanos / 1e9))), 0.0)
 
 
 _FIRST_S: Final = 1.0
@@ -272,14 +233,14 @@ _LEAST_S: Final = 0.1
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep what OpenTelemetry logs from log handlers of this process."""
-    logger, nobody = logging.getLogger("opentelemetry"), logging.NullHandler()
+    logger, silent = logging.getLogger("opentelemetry"), logging.NullHandler()
     propagated = logger.propagate
-    logger.addHandler(nobody)
+    logger.addHandler(silent)
     logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(nobody)
+        logger.removeHandler(silent)
         logger.propagate = propagated
 
 
@@ -294,17 +255,19 @@ class Sender:
         """
         self._timeout_s = destination.timeout_s
         self._secrets = destination.secrets
+        self._signal = destination.signal
         self._encoder = encoder
-        self._transport = transport(destination)
+        # Neither connects before the first request.
+        self._transport = (_Grpc if destination.protocol == GRPC else _Http)(destination)
 
-    def send(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> Answer:
-        """What the collector says to one request with what is of its signal.
+    def send(self, items: Items) -> Answer:
+        """What the collector says to one request with spans or points of its signal.
 
         It is asked again for as long as OTEL_EXPORTER_OTLP_TIMEOUT says (10 s), where that may
         help.
         """
         try:
-            request: Request = self._encoded(spans, points)
+            request = self._encoded(items)
         except (EncodeError, OverflowError, TypeError, ValueError) as error:
             return Answer(Verdict.REJECTED, "no_encoding", f"no encoding ({type(error).__name__})")
         until_s, pause_s = time.monotonic() + self._timeout_s, _FIRST_S
@@ -317,10 +280,10 @@ class Sender:
                 return answer
             time.sleep(wait_s)
 
-    def _encoded(self, spans: Sequence[PlannedSpan], points: Sequence[Point]) -> Request:
-        if spans:
-            return encode_spans([self._encoder.span(span) for span in spans])
-        return encode_metrics(self._encoder.metrics(points))
+    def _encoded(self, items: Any) -> Request:
+        if self._signal == "traces":
+            return encode_spans([self._encoder.span(span) for span in items])
+        return encode_metrics(self._encoder.metrics(items))
 
     def close(self) -> None:
         """Close the connection."""

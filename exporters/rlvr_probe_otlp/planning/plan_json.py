@@ -1,15 +1,17 @@
-"""Parts of a plan as JSON values, to print them and to see whether they changed."""
+"""A plan as JSON, to print it and to see whether parts of it changed.
+
+It is written piece by piece: a long run has more of it than memory.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from rlvr_probe_otlp.planning.names import LINKED
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     Buckets,
     PlannedSpan,
     PlannedTrace,
@@ -17,8 +19,35 @@ from rlvr_probe_otlp.planning.telemetry import (
     Snapshot,
     Unit,
 )
+from rlvr_probe_otlp.planning.identity import process_resources, run_resource
+from rlvr_probe_otlp.planning.names import LINKED
 
-__all__ = ["digest", "fingerprint", "line", "unit_value"]
+if TYPE_CHECKING:
+    from rlvr_probe_otlp.planning.plan import Plan
+
+__all__ = ["SCHEMA_VERSION", "digest", "document", "fingerprint", "line", "unit_value"]
+
+
+SCHEMA_VERSION: Final = 1
+
+
+def document(plan: Plan) -> Iterator[str]:
+    """Lines of one JSON object; the same plan gives the same bytes."""
+    keys = plan.context.keys
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "run": plan.context.run,
+        "resource": run_resource(plan.trace),
+        "processes": dict(zip(keys, process_resources(plan.trace), strict=True)),
+        "steps_going_on": plan.waiting,
+        "open_spans_unclear": plan.unclear,
+    }
+    yield "{"
+    yield from [f"{json.dumps(name)}: {line(value)}," for name, value in head.items()]
+    yield '"units": ['
+    for number, unit in enumerate(plan.units()):
+        yield f"{',' if number else ''}{line(unit_value(unit, keys))}"
+    yield "]}"
 
 
 def line(value: Any) -> str:
@@ -64,7 +93,7 @@ def unit_value(unit: Unit, keys: Sequence[str]) -> dict[str, Any]:
             }
             for trace in unit.traces
         ],
-        "points": [{**_point(point), **_exemplars(point)} for point in unit.points],
+        "points": [_point_with_exemplars(point) for point in unit.points],
     }
 
 
@@ -78,12 +107,12 @@ def _span(span: PlannedSpan, keys: Sequence[str]) -> dict[str, Any]:
         "end_unix_nano": span.end_ns,
         "process": keys[span.process],
         "status": "error" if span.failed else "unset",
-        "attributes": _attributes(span.attributes),
+        "attributes": dict(sorted(span.attributes.items())),
         "links": [
             {
                 "trace_id": link.trace_id,
                 "span_id": link.span_id,
-                "attributes": _attributes(link.attributes),
+                "attributes": dict(sorted(link.attributes.items())),
             }
             for link in span.links
         ],
@@ -96,27 +125,24 @@ def _point(point: Point) -> dict[str, Any]:
         "metric": point.metric,
         "unit": point.unit,
         "kind": point.kind,
-        "attributes": _attributes(point.attributes),
+        "attributes": dict(sorted(point.attributes.items())),
         "start_unix_nano": point.start_ns,
         "time_unix_nano": point.time_ns,
         "value": value if isinstance(value, (int, float)) else _histogram(value),
     }
 
 
-def _exemplars(point: Point) -> dict[str, Any]:
-    if not point.exemplars:
-        return {}
-    return {
-        "exemplars": [
-            {
-                "value": exemplar.value,
-                "time_unix_nano": exemplar.time_ns,
-                "trace_id": exemplar.trace_id,
-                "span_id": exemplar.span_id,
-            }
-            for exemplar in point.exemplars
-        ]
-    }
+def _point_with_exemplars(point: Point) -> dict[str, Any]:
+    exemplars = [
+        {
+            "value": exemplar.value,
+            "time_unix_nano": exemplar.time_ns,
+            "trace_id": exemplar.trace_id,
+            "span_id": exemplar.span_id,
+        }
+        for exemplar in point.exemplars
+    ]
+    return {**_point(point), **({"exemplars": exemplars} if exemplars else {})}
 
 
 def _histogram(shot: Snapshot | Buckets) -> dict[str, Any]:
@@ -125,10 +151,3 @@ def _histogram(shot: Snapshot | Buckets) -> dict[str, Any]:
     if isinstance(shot, Buckets):
         return {**found, "explicit_bounds": list(shot.bounds), **counts}
     return {**found, "scale": shot.scale, "zero_count": shot.zero, "offset": shot.offset, **counts}
-
-
-def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-        for name, value in sorted(given.items())
-    }

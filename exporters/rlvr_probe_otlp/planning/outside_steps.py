@@ -1,21 +1,20 @@
-"""Finds the step of what a recording keeps beside its steps, and plans the trace of the rest."""
+"""Spans that a recording keeps outside its steps: put into their step, or a trace of their own."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from rlvr_probe.model.trace import Attempt, Step, Trace
-from rlvr_probe_otlp.planning.context import Context
+from rlvr_probe_otlp.planning.data_model import PlannedTrace
+from rlvr_probe_otlp.planning.identity import Context, Place, place_of
 from rlvr_probe_otlp.planning.names import OUTSIDE
-from rlvr_probe_otlp.planning.nodes import Node, Root, node_of, plan_trace, unfinished_node
-from rlvr_probe_otlp.planning.steps import extent_of
-from rlvr_probe_otlp.planning.telemetry import PlannedTrace
+from rlvr_probe_otlp.planning.span_tree import Node, Root, node_of, plan_trace, unfinished_node
+from rlvr_probe_otlp.planning.step_trace import extent_of
 
-__all__ = ["Beside", "place", "place_of", "plan_outside"]
-
-_Place = tuple[int, int, int, int]
+__all__ = ["Beside", "place", "plan_outside"]
 
 
 @dataclass(slots=True)
@@ -28,14 +27,9 @@ class Beside:
         unclear: Spans that may still be open: whether their process runs is not known here.
     """
 
-    of_step: dict[_Place, list[Node]] = field(default_factory=dict)
+    of_step: dict[Place, list[Node]] = field(default_factory=dict)
     outside: dict[int, list[Node]] = field(default_factory=dict)
     unclear: int = 0
-
-
-def place_of(step: Step) -> _Place:
-    """What distinguishes a step from every other of the run."""
-    return step.attempt, step.session, step.life, step.number
 
 
 def place(trace: Trace) -> Beside:
@@ -46,11 +40,10 @@ def place(trace: Trace) -> Beside:
     """
     found = Beside()
     homes = {index: attempt for attempt in trace.attempts for index in attempt.processes}
-    times = {attempt.index: _Times.of(attempt) for attempt in trace.attempts}
+    times = {attempt.index: _Times(attempt) for attempt in trace.attempts}
 
-    def add(node: Node, number: int | None = None) -> None:
-        attempt = homes.get(node.key[0])
-        if attempt is None:
+    def add(node: Node | None, number: int | None = None) -> None:
+        if node is None or (attempt := homes.get(node.key[0])) is None:
             return
         step = times[attempt.index].step_at(node.start_ns, number)
         if step is None:
@@ -59,43 +52,32 @@ def place(trace: Trace) -> Beside:
             found.of_step.setdefault(place_of(step), []).append(node)
 
     for span in (*trace.user_spans, *trace.unplaced):
-        node = node_of(span)
-        if node is not None:
-            add(node)
+        add(node_of(span))
     for opened in trace.open_spans:
         process = trace.processes[opened.process]
         if process.state == "unknown":
             found.unclear += 1
         if process.state == "died":
-            node = unfinished_node(opened, process.last_seen_ns)
-            if node is not None:
-                add(node, opened.step)
+            add(unfinished_node(opened, process.last_seen_ns), opened.step)
     return found
 
 
-@dataclass(slots=True)
 class _Times:
     """The steps of an attempt by start, each until it ends."""
 
-    starts: list[int]
-    steps: list[tuple[int, Step]]
-    numbered: dict[int, Step]
-
-    @classmethod
-    def of(cls, attempt: Attempt) -> _Times:
-        known = [(extent, step) for step in attempt.steps if (extent := extent_of(step))]
-        known.sort(key=lambda entry: (entry[0], place_of(entry[1])))
-        numbered = {step.number: step for step in attempt.steps}
-        return cls([e[0] for e, _ in known], [(e[1], step) for e, step in known], numbered)
+    def __init__(self, attempt: Attempt) -> None:
+        known = [(*extent, step) for step in attempt.steps if (extent := extent_of(step))]
+        self._steps = sorted(known, key=lambda entry: (*entry[:2], place_of(entry[2])))
+        self._numbered = {step.number: step for step in attempt.steps}
 
     def step_at(self, time_ns: int, number: int | None) -> Step | None:
         """The step of that number, else the one that goes on at a moment."""
         if number is not None:
-            return self.numbered.get(number)
-        at = bisect_right(self.starts, time_ns) - 1
+            return self._numbered.get(number)
+        at = bisect_right(self._steps, time_ns, key=itemgetter(0)) - 1
         if at < 0:
             return None
-        end_ns, step = self.steps[at]
+        _, end_ns, step = self._steps[at]
         return step if time_ns < end_ns else None
 
 

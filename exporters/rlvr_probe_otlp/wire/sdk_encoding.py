@@ -9,20 +9,6 @@ from typing import Any, Final
 import opentelemetry.sdk.metrics
 import opentelemetry.sdk.metrics.export as sdk
 from opentelemetry.attributes import BoundedAttributes
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    ExponentialHistogram,
-    ExponentialHistogramDataPoint,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
@@ -32,30 +18,14 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.devices import DEVICE_METRICS
-from rlvr_probe_otlp.planning.metrics import METRICS, Temporality
+from rlvr_probe_otlp.planning.data_model import Buckets, PlannedSpan, PlannedTrace, Point, Snapshot
+from rlvr_probe_otlp.planning.device_metrics import DEVICE_METRICS
+from rlvr_probe_otlp.planning.identity import process_resources, run_resource
 from rlvr_probe_otlp.planning.names import SCHEMA_URL
-from rlvr_probe_otlp.planning.resources import process_resources, run_resource
-from rlvr_probe_otlp.planning.telemetry import (
-    Attributes,
-    Buckets,
-    PlannedSpan,
-    PlannedTrace,
-    Point,
-    Snapshot,
-)
+from rlvr_probe_otlp.planning.run_metrics import METRICS, Temporality
 
 __all__ = ["Encoder"]
 
-_KINDS: Final = {
-    "internal": SpanKind.INTERNAL,
-    "client": SpanKind.CLIENT,
-    "server": SpanKind.SERVER,
-}
-_TEMPORALITIES: Final = {
-    "cumulative": AggregationTemporality.CUMULATIVE,
-    "delta": AggregationTemporality.DELTA,
-}
 _EXEMPLAR: Final[Any] = getattr(opentelemetry.sdk.metrics, "Exemplar", None)
 """None in a release that knows none, before 1.28."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -67,9 +37,6 @@ class Encoder:
     A provider of our own decides which traces OTEL_TRACES_SAMPLER keeps; that of an application is
     never touched. OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME win over what the recording says;
     OTEL_EXPERIMENTAL_RESOURCE_DETECTORS would describe this machine, not that of the training.
-
-    Attributes:
-        keys: Key of each process.
     """
 
     def __init__(self, trace: Trace, temporality: Temporality, *, exemplars: bool = True) -> None:
@@ -87,10 +54,9 @@ class Encoder:
             Resource(dict(attributes), SCHEMA_URL).merge(given)
             for attributes in process_resources(trace)
         ]
-        self.keys = [process.key for process in trace.processes]
         self._limits = SpanLimits()
         self._sampler = TracerProvider(resource=self._run, shutdown_on_exit=False).sampler
-        self._temporality = _TEMPORALITIES[temporality]
+        self._temporality = sdk.AggregationTemporality[temporality.upper()]
         self._scope = InstrumentationScope("rlvr-probe", version("rlvr-probe"), SCHEMA_URL)
         metrics = (*METRICS, *DEVICE_METRICS.values())
         self._meanings = {metric.name: metric.meaning for metric in metrics}
@@ -124,109 +90,66 @@ class Encoder:
                 max_value_len=limits.max_span_attribute_length,
             ),
             links=BoundedList.from_seq(limits.max_links, links),
-            kind=_KINDS[span.kind],
+            kind=SpanKind[span.kind.upper()],
             status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
             start_time=span.start_ns,
             end_time=span.end_ns,
             instrumentation_scope=self._scope,
         )
 
-    def metrics(self, points: Iterable[Point]) -> MetricsData:
+    def metrics(self, points: Iterable[Point]) -> sdk.MetricsData:
         """Points as the exporters take them: one metric of each name, its points in their order."""
         by_name = dict[str, list[Point]]()
         for point in points:
             by_name.setdefault(point.metric, []).append(point)
         metrics = [self._metric(name, found) for name, found in by_name.items()]
-        scope = ScopeMetrics(self._scope, metrics, SCHEMA_URL)
-        return MetricsData([ResourceMetrics(self._run, [scope], SCHEMA_URL)])
+        scope = sdk.ScopeMetrics(self._scope, metrics, SCHEMA_URL)
+        return sdk.MetricsData([sdk.ResourceMetrics(self._run, [scope], SCHEMA_URL)])
 
-    def _metric(self, name: str, points: Sequence[Point]) -> Metric:
+    def _metric(self, name: str, points: Sequence[Point]) -> sdk.Metric:
         kind = points[0].kind
-        data: ExponentialHistogram | Histogram | Gauge | Sum
-        if kind == "histogram" and isinstance(points[0].value, Buckets):
-            found = [_explicit_point(point, **self._pointing(point)) for point in points]
-            data = Histogram([*filter(None, found)], self._temporality)
-        elif kind == "histogram":
-            shots = [_exponential_point(point, **self._pointing(point)) for point in points]
-            data = ExponentialHistogram([*filter(None, shots)], self._temporality)
+        found: Any = [self._point(point) for point in points]
+        data: sdk.ExponentialHistogram | sdk.Histogram | sdk.Gauge | sdk.Sum
+        if kind == "histogram":
+            explicit = isinstance(points[0].value, Buckets)
+            data = (sdk.Histogram if explicit else sdk.ExponentialHistogram)(
+                found, self._temporality
+            )
         elif kind == "gauge":
-            data = Gauge([_number_point(point) for point in points])
+            data = sdk.Gauge(found)
         else:
             # What goes up and down has no meaningful differences, says the specification.
-            counted = self._temporality if kind == "sum" else AggregationTemporality.CUMULATIVE
-            data = Sum([_number_point(point) for point in points], counted, kind == "sum")
-        return Metric(name, self._meanings.get(name, ""), points[0].unit, data)
+            counted = self._temporality if kind == "sum" else sdk.AggregationTemporality.CUMULATIVE
+            data = sdk.Sum(found, counted, kind == "sum")
+        return sdk.Metric(name, self._meanings.get(name, ""), points[0].unit, data)
 
-    def _pointing(self, point: Point) -> Mapping[str, Any]:
+    def _point(
+        self, point: Point
+    ) -> sdk.NumberDataPoint | sdk.HistogramDataPoint | sdk.ExponentialHistogramDataPoint:
+        series = (dict(point.attributes), point.start_ns, point.time_ns)
+        value = point.value
+        if isinstance(value, Buckets):
+            return sdk.HistogramDataPoint(
+                *series, value.count, value.sum, list(value.counts), list(value.bounds),
+                value.min, value.max, **self._exemplars_of(point),
+            )  # fmt: skip
+        if isinstance(value, Snapshot):
+            return sdk.ExponentialHistogramDataPoint(
+                *series, value.count, value.sum, value.scale, value.zero,
+                sdk.Buckets(value.offset, list(value.counts)), sdk.Buckets(0, []), 0,
+                value.min, value.max, **self._exemplars_of(point),
+            )  # fmt: skip
+        return sdk.NumberDataPoint(*series, value)
+
+    def _exemplars_of(self, point: Point) -> Mapping[str, Any]:
         """The spans that a point refers to, where they are sent."""
         found = [
-            exemplar
-            for exemplar in point.exemplars
-            if self._exemplars and self._samples(exemplar.trace_id)
+            _EXEMPLAR({}, sent.value, sent.time_ns, int(sent.span_id, 16), int(sent.trace_id, 16))
+            for sent in point.exemplars
+            if self._exemplars and self._samples(sent.trace_id)
         ]
-        if not found:
-            return {}
-        return {
-            "exemplars": [
-                _EXEMPLAR(
-                    {},
-                    exemplar.value,
-                    exemplar.time_ns,
-                    int(exemplar.span_id, 16),
-                    int(exemplar.trace_id, 16),
-                )
-                for exemplar in found
-            ]
-        }
+        return {"exemplars": found} if found else {}
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
-
-
-def _number_point(point: Point) -> NumberDataPoint:
-    value = point.value if isinstance(point.value, (int, float)) else point.value.count
-    return NumberDataPoint(_plain(point.attributes), point.start_ns, point.time_ns, value)
-
-
-def _explicit_point(point: Point, **more: Any) -> HistogramDataPoint | None:
-    shot = point.value
-    if not isinstance(shot, Buckets):
-        return None
-    return HistogramDataPoint(
-        _plain(point.attributes),
-        point.start_ns,
-        point.time_ns,
-        shot.count,
-        shot.sum,
-        list(shot.counts),
-        list(shot.bounds),
-        shot.min,
-        shot.max,
-        **more,
-    )
-
-
-def _exponential_point(point: Point, **more: Any) -> ExponentialHistogramDataPoint | None:
-    shot = point.value
-    if not isinstance(shot, Snapshot):
-        return None
-    return ExponentialHistogramDataPoint(
-        _plain(point.attributes),
-        point.start_ns,
-        point.time_ns,
-        shot.count,
-        shot.sum,
-        shot.scale,
-        shot.zero,
-        sdk.Buckets(shot.offset, list(shot.counts)),
-        sdk.Buckets(0, []),
-        0,
-        shot.min,
-        shot.max,
-        **more,
-    )
-
-
-def _plain(attributes: Attributes) -> Attributes:
-    return dict(attributes)

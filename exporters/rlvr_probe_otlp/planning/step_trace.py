@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 
+from rlvr_probe.exporter.sampling import shards_of
 from rlvr_probe.model import names
-from rlvr_probe.model.trace import Step
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS
-from rlvr_probe_otlp.planning.nodes import Node, Root, Use, node_of, nothing_used, plan_trace
-from rlvr_probe_otlp.planning.telemetry import ERROR, Attributes, Link, PlannedTrace, Value
-from rlvr_probe_otlp.planning.viewing import OF_STEP, line
+from rlvr_probe.model.trace import Span, Step
+from rlvr_probe_otlp.planning.data_model import ERROR, Attributes, Link, PlannedTrace, Value
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import LINKED, RANK_STEP, SPANS, known
+from rlvr_probe_otlp.planning.span_tree import Node, Root, Use, node_of, plan_trace
+from rlvr_probe_otlp.planning.viewer_labels import OF_STEP, line
 
 __all__ = ["extent_of", "plan_step"]
 
@@ -21,26 +21,21 @@ _WHOLE = SPANS[names.STEP.name]
 
 def extent_of(step: Step, more: Iterable[Node] = ()) -> tuple[int, int] | None:
     """When the step started and ended, ns: as its ranks say, else by all that is known of it."""
-    own = [(span.start_ns, span.end_ns) for span in step.spans if span.name == names.STEP.name]
-    if not own:
-        own = [(span.start_ns, span.end_ns) for span in step.spans]
-        own += [(span.start_ns, span.end_ns) for span in more]
-    if not own:
-        own = [
-            (shard.recorded_ns, shard.recorded_ns)
-            for batch in (*step.batches, *step.evaluations)
-            for shard in batch.shards
-            if shard.recorded_ns is not None
-        ]
-    return (min(start for start, _ in own), max(end for _, end in own)) if own else None
+    wholes = [span for span in step.spans if span.name == names.STEP.name]
+    parts: Iterable[Span | Node] = wholes or (*step.spans, *more)
+    times = [(part.start_ns, part.end_ns) for part in parts]
+    if not times:
+        recorded = (shard.recorded_ns for _, shard in shards_of(step))
+        times = [(time_ns, time_ns) for time_ns in recorded if time_ns is not None]
+    return (min(start for start, _ in times), max(end for _, end in times)) if times else None
 
 
 def plan_step(
     context: Context,
     step: Step,
-    more: Sequence[Node] = (),
-    links: Sequence[Link] = (),
-    use: Use = nothing_used,
+    more: Sequence[Node],
+    links: Sequence[Link],
+    use: Use,
 ) -> PlannedTrace | None:
     """The trace of a step; None if nothing of it has a time.
 
@@ -58,9 +53,9 @@ def plan_step(
     if extent is None:
         return None
     nodes = [*more, *filter(None, map(node_of, step.spans))]
-    begin = min((extent[0], *(node.start_ns for node in nodes)))
+    start_ns = min((extent[0], *(node.start_ns for node in nodes)))
     wholes = [node for node in nodes if node.name == _WHOLE]
-    alone = len(wholes) == 1 and step.ranks == 1 and begin == extent[0]
+    alone = len(wholes) == step.ranks == 1 and start_ns == extent[0]
     only = wholes[0] if alone else None
     attributes = {**_attributes(step, len(links)), **_error(context, wholes)}
     if wholes:
@@ -73,14 +68,14 @@ def plan_step(
         ids=context.step(step),
         name=_WHOLE,
         process=_speaker(context, step, wholes or nodes),
-        start_ns=begin,
+        start_ns=start_ns,
         end_ns=extent[1],
         attributes=attributes,
         key=None if only is None else only.key,
         links=links,
     )
-    told = (_of_rank(context, node) if node.name == _WHOLE else node for node in nodes)
-    return plan_trace(context, root, told, step.rpcs, use)
+    named = (_of_rank(context, node) if node.name == _WHOLE else node for node in nodes)
+    return plan_trace(context, root, named, step.rpcs, use)
 
 
 def _of_rank(context: Context, whole: Node) -> Node:
@@ -92,40 +87,36 @@ def _of_rank(context: Context, whole: Node) -> Node:
 
 def _error(context: Context, wholes: Iterable[Node]) -> Attributes:
     """Why the step failed, by the first rank that it ended on."""
-    failed = [
-        (node.end_ns, context.keys[node.key[0]], node.attributes[ERROR])
-        for node in wholes
-        if ERROR in node.attributes
-    ]
-    return {ERROR: min(failed, key=itemgetter(0, 1))[2]} if failed else {}
+    failed = (node for node in wholes if ERROR in node.attributes)
+    first = min(failed, key=lambda node: (node.end_ns, context.keys[node.key[0]]), default=None)
+    return {} if first is None else {ERROR: first.attributes[ERROR]}
 
 
 def _speaker(context: Context, step: Step, nodes: Iterable[Node]) -> int:
     """The process whose resource the root has: the same whatever order they come in."""
-    found = {node.key[0] for node in nodes} or {
-        shard.process for batch in (*step.batches, *step.evaluations) for shard in batch.shards
-    }
+    found = {node.key[0] for node in nodes} or {shard.process for _, shard in shards_of(step)}
     return min(found, key=lambda index: context.keys[index])
 
 
 def _attributes(step: Step, linked: int) -> dict[str, Value]:
-    found: dict[str, Value] = {
-        "rl.loop.iteration": step.number,
-        "rlvr.session": step.session,
-        "rlvr.attempt": step.attempt,
-        "rlvr.life": step.life,
-        "rlvr.step.done": step.done,
-        "rlvr.step.superseded": step.superseded_by is not None,
-        "rlvr.ranks": step.ranks,
-        "rlvr.ranks.done": step.ranks_done,
-    }
-    if step.batches:
-        found["rlvr.trajectories"] = sum(batch.rows for batch in step.batches)
-        found["rlvr.response_tokens"] = sum(
-            sum(shard.response_tokens) for batch in step.batches for shard in batch.shards
-        )
-    if linked:
-        found[LINKED] = linked
+    lengths = [shard.response_tokens for batch in step.batches for shard in batch.shards]
+    found = known(
+        {
+            "rl.loop.iteration": step.number,
+            "rlvr.session": step.session,
+            "rlvr.attempt": step.attempt,
+            "rlvr.life": step.life,
+            "rlvr.step.done": step.done,
+            "rlvr.step.superseded": step.superseded_by is not None,
+            "rlvr.ranks": step.ranks,
+            "rlvr.ranks.done": step.ranks_done,
+            "rlvr.trajectories": sum(batch.rows for batch in step.batches)
+            if step.batches
+            else None,
+            "rlvr.response_tokens": sum(map(sum, lengths)) if step.batches else None,
+            LINKED: linked or None,
+        }
+    )
     for stage, by_process in sorted(_stages(step).items()):
         everywhere = [interval for intervals in by_process.values() for interval in intervals]
         found[f"rlvr.stage.{stage}.wall_s"] = _union_ns(everywhere) / 1e9
@@ -142,17 +133,14 @@ def _stages(step: Step) -> dict[str, dict[int, _Intervals]]:
     for span in step.spans:
         inside = span.attributes.get("mode") == "eval" and span.name != names.EVAL.name
         if span.name in names.STAGES and not inside:
-            of_stage = found.setdefault(span.name, {})
-            of_stage.setdefault(span.process, []).append((span.start_ns, span.end_ns))
+            intervals = found.setdefault(span.name, {}).setdefault(span.process, [])
+            intervals.append((span.start_ns, span.end_ns))
     return found
 
 
 def _union_ns(intervals: _Intervals) -> int:
-    total = 0
-    covered: int | None = None
+    total, covered = 0, -1 << 63
     for start, end in sorted(intervals):
-        begin = start if covered is None else max(start, covered)
-        if end > begin:
-            total += end - begin
-            covered = end
+        total += max(0, end - max(start, covered))
+        covered = max(covered, end)
     return total

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from rlvr_probe.model import names
+from rlvr_probe_otlp.planning.data_model import Attributes, Value
 from rlvr_probe_otlp.planning.names import SPANS
-from rlvr_probe_otlp.planning.telemetry import Attributes, Value
 
 __all__ = ["KIND", "OF_STEP", "OF_TRAJECTORY", "line", "seen", "title"]
 
@@ -62,9 +62,9 @@ def title(name: str, attributes: Attributes) -> str:
     """The name of a span with what distinguishes it from its namesakes: ``rl.reward math``."""
     if attributes.get("rlvr.stage") == names.UPDATE_CRITIC.name:
         return f"{name} critic"
-    known = _TOLD_APART_BY.get(name)
-    told = known and (attributes.get(known) or attributes.get("rlvr.detail"))
-    return f"{name} {str(told)[:_LONGEST]}" if told else name
+    key = _TOLD_APART_BY.get(name)
+    called = key and (attributes.get(key) or attributes.get("rlvr.detail"))
+    return f"{name} {str(called)[:_LONGEST]}" if called else name
 
 
 def seen(name: str, attributes: Attributes) -> dict[str, Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -11,9 +12,9 @@ from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.columns import finite_of, lengths_of, unknown_in
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts, turn_seconds
+from rlvr_probe_otlp.planning.data_model import Attributes, Point, Value
 from rlvr_probe_otlp.planning.histogram import ExplicitHistogram, ExponentialHistogram, bounds_of
-from rlvr_probe_otlp.planning.names import allowed, duration_metric, known
-from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Value
+from rlvr_probe_otlp.planning.names import duration_metric, known
 
 __all__ = [
     "METRICS",
@@ -82,8 +83,8 @@ METRICS: Final[tuple[Metric, ...]] = (
 """Every metric of what a run did."""
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
+_NAMES = frozenset(name.name for name in names.ALL)
 
-_Histogram = ExponentialHistogram | ExplicitHistogram
 _Key = tuple[str, tuple[tuple[str, Value], ...]]
 
 
@@ -105,33 +106,32 @@ class Meter:
         self._explicit = histograms == "explicit"
         self.temporality: Temporality = temporality
         self._start_ns = self._last_ns = start_ns
-        self._sums = dict[_Key, float]()
-        self._histograms = dict[_Key, _Histogram]()
-        self._gauges = dict[_Key, float]()
+        self._values = dict[_Key, float]()
+        self._histograms = dict[_Key, ExponentialHistogram | ExplicitHistogram]()
         self._changed = dict[_Key, None]()
 
     def count(self, metric: str, amount: float = 1, **attributes: Value) -> None:
         """Count ``amount`` up. In names of attributes ``__`` stands for a dot."""
         key = self._touch(metric, attributes)
-        self._sums[key] = self._sums.get(key, 0) + amount
+        self._values[key] = self._values.get(key, 0) + amount
 
     def observe(self, metric: str, values: Iterable[float], **attributes: Value) -> None:
         """Take values of a histogram; none leaves no trace."""
         taken = list(values)
-        if taken:
-            self._histogram(self._touch(metric, attributes)).extend(taken)
-
-    def _histogram(self, key: _Key) -> _Histogram:
-        found = self._histograms.get(key)
-        if found is None:
-            bounds = bounds_of(_BY_NAME[key[0]].unit)
-            found = ExplicitHistogram(bounds) if self._explicit else ExponentialHistogram()
-            self._histograms[key] = found
-        return found
+        if not taken:
+            return
+        key = self._touch(metric, attributes)
+        if key not in self._histograms:
+            self._histograms[key] = (
+                ExplicitHistogram(bounds_of(_BY_NAME[metric].unit))
+                if self._explicit
+                else ExponentialHistogram()
+            )
+        self._histograms[key].extend(taken)
 
     def hold(self, metric: str, value: float, **attributes: Value) -> None:
         """Take what a gauge shows."""
-        self._gauges[self._touch(metric, attributes)] = value
+        self._values[self._touch(metric, attributes)] = value
 
     def _touch(self, metric: str, attributes: Mapping[str, Value]) -> _Key:
         named = ((name.replace("__", "."), value) for name, value in attributes.items())
@@ -148,7 +148,7 @@ class Meter:
         found = [self._point(key, time_ns) for key in sorted(self._changed, key=str)]
         self._changed.clear()
         if self.temporality == "delta":
-            self._sums.clear()
+            self._values.clear()
             self._histograms.clear()
         self._last_ns = time_ns
         return found
@@ -156,15 +156,13 @@ class Meter:
     def _point(self, key: _Key, time_ns: int) -> Point:
         metric = _BY_NAME[key[0]]
         start_ns = self._start_ns if self.temporality == "cumulative" else self._last_ns
-        attributes: Attributes = dict(key[1])
         if metric.kind == "gauge":
-            value = self._gauges[key]
-            return Point(metric.name, metric.unit, "gauge", attributes, time_ns, time_ns, value)
-        if metric.kind == "histogram":
-            shot = self._histograms[key].snapshot()
-            return Point(metric.name, metric.unit, "histogram", attributes, start_ns, time_ns, shot)
-        amount = self._sums[key]
-        return Point(metric.name, metric.unit, metric.kind, attributes, start_ns, time_ns, amount)
+            start_ns = time_ns
+        histogram = self._histograms.get(key)
+        value = self._values[key] if histogram is None else histogram.snapshot()
+        return Point(
+            metric.name, metric.unit, metric.kind, dict(key[1]), start_ns, time_ns, value
+        )  # fmt: skip
 
 
 def count_step(meter: Meter, step: Step, model: Attributes) -> None:
@@ -233,27 +231,28 @@ def _count_turns(meter: Meter, shard: BatchShard, mode: Mapping[str, Value]) -> 
 
 def _count_rewards(meter: Meter, batch: Batch, mode: Mapping[str, Value]) -> None:
     seconds, rewards = dict[str, list[float]](), dict[str, list[float]]()
-    odd = dict[str, int]()
+    odd = Counter[str]()
     for shard in batch.shards:
         for function, lengths in shard.calls.seconds().items():
             seconds.setdefault(function, []).extend(lengths)
         for given in shard.rewards:
             finite = finite_of(given.values)
             rewards.setdefault(given.function, []).extend(finite)
-            told = len(given.values) - unknown_in(given.values)
-            if told:
-                odd[given.function] = odd.get(given.function, 0) + told - len(finite)
+            numbers = len(given.values) - unknown_in(given.values)
+            if numbers:
+                odd[given.function] += numbers - len(finite)
+
+    def labels(function: str) -> dict[str, Value]:
+        return {**known({"rlvr__reward__fn": function or None}), **mode}
+
     for function, lengths in sorted(seconds.items()):
-        named = known({"rlvr__reward__fn": function or None})
-        meter.observe("rlvr.verify.duration", sorted(lengths), **named, **mode)
+        meter.observe("rlvr.verify.duration", sorted(lengths), **labels(function))
     for function, values in sorted(rewards.items()):
         if values:
-            named = known({"rlvr__reward__fn": function or None})
             mean = sum(values) / len(values)
-            meter.hold("rl.environment.reward.mean", mean, **named, **mode)
+            meter.hold("rl.environment.reward.mean", mean, **labels(function))
     for function, amount in sorted(odd.items()):
-        named = known({"rlvr__reward__fn": function or None})
-        meter.count("rlvr.reward.not_finite", amount, **named, **mode)
+        meter.count("rlvr.reward.not_finite", amount, **labels(function))
 
 
 def count_losses(meter: Meter, trace: Trace) -> None:
@@ -276,15 +275,8 @@ def count_missing(meter: Meter, lost: Mapping[str, int], faults: int) -> None:
 
 def count_open(meter: Meter, trace: Trace) -> None:
     """Count spans that had not ended."""
-    opened = dict[str, int]()
-    for span in trace.open_spans:
-        name = allowed(span.name)
-        if isinstance(name, str) and span.name in _NAMES:
-            opened[name] = opened.get(name, 0) + 1
+    opened = Counter(span.name for span in trace.open_spans if span.name in _NAMES)
     for name, count in sorted(opened.items()):
         meter.count("rlvr.spans.open", count, rlvr__span=name)
     if not opened:
         meter.count("rlvr.spans.open", 0)
-
-
-_NAMES = frozenset(name.name for name in names.ALL)

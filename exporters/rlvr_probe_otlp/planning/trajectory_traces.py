@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from rlvr_probe.exporter.timed_trajectories import FAILED, Candidate
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import BatchShard, RewardCall
 from rlvr_probe.model.trace import Step
 from rlvr_probe.model.turns import ToolCall, Turn
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
-from rlvr_probe_otlp.planning.nodes import Placed, keep_longest
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     Attributes,
     Kind,
     Link,
@@ -20,14 +18,27 @@ from rlvr_probe_otlp.planning.telemetry import (
     PlannedTrace,
     Value,
 )
-from rlvr_probe_otlp.planning.viewing import OF_TRAJECTORY, line, seen, title
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import SPANS, allowed, error_type, known
+from rlvr_probe_otlp.planning.viewer_labels import OF_TRAJECTORY, line, seen, title
 
 __all__ = ["link_to", "plan_trajectories"]
 
 _WHOLE = SPANS[names.TRAJECTORY.name]
 
-_Part = tuple[tuple[object, ...], str, Kind, int, int, int, dict[str, Value]]
-"""What names it, span name, kind, start, end, process, attributes."""
+_Value = TypeVar("_Value")
+
+
+class _Part(NamedTuple):
+    """One span of a trajectory; ``what`` names it there."""
+
+    what: tuple[str, int]
+    name: str
+    kind: Kind
+    start_ns: int
+    end_ns: int
+    process: int
+    attributes: Attributes
 
 
 def plan_trajectories(
@@ -69,35 +80,31 @@ def _plan(
     trace, top = context.trajectory(step, *candidate.place)
     model = context.models.get(step.attempt, {})
     parts = list(_parts(candidate.shard, candidate.local, verified, model))
-    placed: dict[int, Placed[int]] = {
-        at: Placed(part[3], part[4], None) for at, part in enumerate(parts)
-    }
-    kept = keep_longest(placed, dict.fromkeys(placed), context.limits.spans - 1)
-    attributes = {**_attributes(step, candidate, why), **model}
-    for at in sorted(placed.keys() - kept):
-        _, name, _, start, end, *_ = parts[at]
-        for what, value in (("count", 1), ("sum_s", (end - start) / 1e9)):
-            key = f"rlvr.left_out.{name}.{what}"
-            before = attributes.get(key, 0)
-            attributes[key] = value + (before if isinstance(before, (int, float)) else 0)
+    longest = sorted(range(len(parts)), key=lambda at: parts[at].start_ns - parts[at].end_ns)
+    bound = context.limits.spans - 1
+    dropped = dict[str, float]()
+    for part in map(parts.__getitem__, sorted(longest[bound:])):
+        for what, value in (("count", 1), ("sum_s", (part.end_ns - part.start_ns) / 1e9)):
+            key = f"rlvr.left_out.{part.name}.{what}"
+            dropped[key] = dropped.get(key, 0) + value
+    attributes = {**_attributes(step, candidate, why), **model, **dropped}
     kind = "consumed_by" if candidate.batch.queued else "issued_by"
-    start_ns = min((candidate.start_ns, *(part[3] for part in parts)))
+    start_ns = min((candidate.start_ns, *(part.start_ns for part in parts)))
     root = PlannedSpan(
         trace, top, None, _WHOLE, "internal", context.at(start_ns), context.at(candidate.end_ns),
         candidate.shard.process, seen(_WHOLE, {**attributes, **line(attributes, OF_TRAJECTORY)}),
         (Link(*context.step(step), {"rlvr.link.kind": kind}),),
     )  # fmt: skip
-    spans = [root]
-    for at in sorted(kept, key=lambda at: (parts[at][3], -parts[at][4], at)):
-        what, name, span_kind, start, end, process, given = parts[at]
-        _, span = context.trajectory(step, *candidate.place, *what)
-        spans.append(
-            PlannedSpan(
-                trace, span, top, title(name, given), span_kind, context.at(start), context.at(end),
-                process, seen(name, given),
-            )
-        )  # fmt: skip
-    return PlannedTrace(trace, spans, len(parts) - len(kept))
+    kept = map(parts.__getitem__, sorted(longest[:bound]))
+    spans = [
+        PlannedSpan(
+            trace, context.trajectory(step, *candidate.place, *part.what)[1], top,
+            title(part.name, part.attributes), part.kind, context.at(part.start_ns),
+            context.at(part.end_ns), part.process, seen(part.name, part.attributes),
+        )
+        for part in sorted(kept, key=lambda part: (part.start_ns, -part.end_ns))
+    ]  # fmt: skip
+    return PlannedTrace(trace, [root, *spans], len(longest[bound:]))
 
 
 def _parts(
@@ -106,37 +113,34 @@ def _parts(
     for at, turn in enumerate(shard.turns.get(local, ())):
         if turn.start_ns is None or turn.end_ns is None:
             continue
-        tokens = {
+        said = {
+            "gen_ai.operation.name": "chat",
+            "rlvr.turn.index": turn.index,
             "gen_ai.usage.input_tokens": turn.prompt_tokens,
             "gen_ai.usage.prompt_tokens": turn.prompt_tokens,
             "gen_ai.usage.output_tokens": turn.response_tokens,
             "gen_ai.usage.completion_tokens": turn.response_tokens,
             "gen_ai.usage.cache_read.input_tokens": turn.cached_tokens,
         }
-        given: dict[str, Value] = {"gen_ai.operation.name": "chat", "rlvr.turn.index": turn.index}
-        given.update({name: count for name, count in tokens.items() if count is not None})
-        given.update({**model, **_served(turn)})
-        yield (
+        yield _Part(
             ("turn", at), SPANS[names.TURN.name], "client", turn.start_ns, turn.end_ns,
-            shard.process, given,
+            shard.process, {**known(said), **model, **_served(turn)},
         )  # fmt: skip
     for at, call in enumerate(shard.tool_calls.get(local, ())):
-        given = {"gen_ai.operation.name": "execute_tool"}
         said = {
+            "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.tool,
             "rlvr.tool.status": call.status,
             "rlvr.turn.index": call.turn,
         }
-        given.update({**known(said), **_error(call)})
-        yield (
+        yield _Part(
             ("tool", at), SPANS[names.TOOL_CALL.name], "internal", call.start_ns, call.end_ns,
-            shard.process, given,
+            shard.process, {**known(said), **_error(call)},
         )  # fmt: skip
     for at, done in enumerate(verified):
-        given = dict(known({"rlvr.reward.fn": done.function or None}))
-        yield (
+        yield _Part(
             ("verify", at), SPANS[names.VERIFY.name], "internal", done.start_ns, done.end_ns,
-            done.process, given,
+            done.process, known({"rlvr.reward.fn": done.function or None}),
         )  # fmt: skip
 
 
@@ -165,14 +169,13 @@ def _served(turn: Turn) -> Attributes:
 
 def _attributes(step: Step, candidate: Candidate, why: Sequence[str]) -> dict[str, Value]:
     shard, local = candidate.shard, candidate.local
-    group = (
-        candidate.row // candidate.batch.group_size if shard.groups is None else shard.groups[local]
-    )
-    runs = None if shard.loss_runs is None else shard.loss_runs[local]
-    versions = None if shard.policy_versions is None else shard.policy_versions[local]
-    cut = None if shard.truncated is None else shard.truncated[local]
-    turns = shard.turns.get(local, ())
-    found: dict[str, Value] = {
+
+    def here(column: Sequence[_Value] | None) -> _Value | None:
+        return None if column is None else column[local]
+
+    group, runs, cut = here(shard.groups), here(shard.loss_runs), here(shard.truncated)
+    oldest, newest = here(shard.policy_versions) or (None, None)
+    said = {
         "gen_ai.operation.name": "invoke_agent",
         "rl.loop.iteration": step.number,
         "rlvr.session": step.session,
@@ -180,31 +183,32 @@ def _attributes(step: Step, candidate: Candidate, why: Sequence[str]) -> dict[st
         "rlvr.mode": candidate.batch.mode,
         "rlvr.batch": candidate.batch.ordinal,
         "rlvr.row": candidate.row,
-        "rlvr.group.index": group,
+        "rlvr.group.index": candidate.row // candidate.batch.group_size if group is None else group,
         "rl.sample.input_tokens": shard.prompt_tokens[local],
         "rl.sample.output_tokens": shard.response_tokens[local],
-        "rlvr.kept": list(why),
     }
     more = {
-        "rl.sample.turns": len(turns) or None,
-        "rlvr.engine.replica": None if shard.engines is None else shard.engines[local],
+        "rl.sample.turns": len(shard.turns.get(local, ())) or None,
+        "rlvr.engine.replica": here(shard.engines),
         "rlvr.policy.version": candidate.batch.policy_version,
-        "rlvr.policy.version.start": None if versions is None else versions[0],
-        "rlvr.policy.version.end": None if versions is None else versions[1],
+        "rlvr.policy.version.start": oldest,
+        "rlvr.policy.version.end": newest,
         "rlvr.finish_reason": None if cut is None else ("length" if cut else "stop"),
         "rlvr.loss_tokens": None if runs is None else sum(runs[::2]),
     }
     failed = [call for call in shard.tool_calls.get(local, ()) if call.status in FAILED]
     error = _error(failed[0]) if failed else {}
-    return {**found, **known(more), **error, **_rewards(shard, local)}
+    kept = {"rlvr.kept": list(why)}
+    return {**known(said), **kept, **known(more), **error, **_rewards(shard, local)}
 
 
 def _rewards(shard: BatchShard, local: int) -> Attributes:
-    given = list[tuple[str, float]]()
-    for column in shard.rewards:
-        function, value = allowed(column.function), allowed(column.values[local])
-        if isinstance(function, str) and isinstance(value, (int, float)):
-            given.append((function, float(value)))
+    given = [
+        (function, float(value))
+        for column in shard.rewards
+        if isinstance(function := allowed(column.function), str)
+        and isinstance(value := allowed(column.values[local]), (int, float))
+    ]
     if not given:
         return {}
     found: dict[str, Value] = {

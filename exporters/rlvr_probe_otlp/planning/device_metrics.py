@@ -1,11 +1,11 @@
-"""What devices did: metrics over time, and attributes of the spans of who works on one alone."""
+"""Metrics of devices, and attributes of the spans of a process that has a GPU alone."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from operator import lt
 from typing import Final
@@ -15,11 +15,11 @@ from rlvr_probe.model.counters import Counter as DeviceCounter
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse
 from rlvr_probe.model.readings import Readings
 from rlvr_probe.model.trace import Trace
-from rlvr_probe_otlp.planning.context import Context, span_id
-from rlvr_probe_otlp.planning.metrics import Metric, Temporality
+from rlvr_probe_otlp.planning.data_model import Attributes, Point, Unit
+from rlvr_probe_otlp.planning.identity import Context, span_id
 from rlvr_probe_otlp.planning.names import known
-from rlvr_probe_otlp.planning.nodes import Use
-from rlvr_probe_otlp.planning.telemetry import Attributes, Point, Unit, Value
+from rlvr_probe_otlp.planning.run_metrics import Metric, Temporality
+from rlvr_probe_otlp.planning.span_tree import Use
 
 __all__ = [
     "DEVICE_ATTRIBUTES",
@@ -54,13 +54,11 @@ class Total:
         self, readings: Readings, name: str, start_ns: int, end_ns: int
     ) -> tuple[int, float] | None:
         """Since when, ns, it rose by how much until the end of the next window; None if unknown."""
-        fell = self._fell(readings, name, start_ns, end_ns)
         before = self.edge
-        if before is None:
-            said = readings.at(name, start_ns)
-            before = None if said is None else (start_ns, said)
-        if fell:
+        if self._fell(readings, name, start_ns, end_ns):
             before = None
+        elif before is None and (said := readings.at(name, start_ns)) is not None:
+            before = (start_ns, said)
         now = readings.at(name, end_ns)
         self.edge = before if now is None else (end_ns, now)
         if before is None or now is None:
@@ -109,7 +107,6 @@ _MORE: Final[Mapping[str, tuple[str, str]]] = {
 _STATE: Final = {"system.memory.usage": ("system.memory.state", "used")}
 """What distinguishes the series of a metric from others of it, which are not read."""
 
-_UNITS: Final = {"hw.errors": "{error}"}
 _UP_AND_DOWN: Final = frozenset({"hw.gpu.memory.usage", "system.memory.usage"})
 """What the conventions have as an UpDownCounter, although it is read as it is at a moment."""
 
@@ -126,7 +123,7 @@ _MEANINGS: Final = {
 
 
 def _metric(name: str, counter: DeviceCounter) -> Metric:
-    unit = _UNITS.get(name, counter.unit or "1")
+    unit = "{error}" if name == "hw.errors" else counter.unit or "1"
     meaning = _MEANINGS.get(name, counter.meaning)
     if name in _UP_AND_DOWN:
         return Metric(name, unit, "updown", meaning)
@@ -141,31 +138,17 @@ DEVICE_METRICS: Final[Mapping[str, Metric]] = {
 }
 """Every metric of a device by its name."""
 
-SPAN_USE: Final[Mapping[str, tuple[str, Callable[[DeviceUse], float | None]]]] = {
-    "rlvr.gpu.energy_j": ("energy that its GPU drew", lambda use: use.total("energy_j")),
-    "rlvr.gpu.power_w": ("mean power of its GPU", lambda use: use.mean("power_w")),
-    "rlvr.gpu.sm_active": (
-        "mean share of multiprocessors with a warp on them",
-        lambda use: use.mean("sm_active"),
-    ),
-    "rlvr.gpu.tensor_active": (
-        "share of time that tensor cores were busy",
-        lambda use: use.mean("tensor_active"),
-    ),
-    "rlvr.gpu.dram_active": (
-        "share of memory bandwidth used",
-        lambda use: use.mean("dram_active"),
-    ),
-    "rlvr.gpu.utilization": (
-        "share of time with any kernel running",
-        lambda use: use.mean("utilization"),
-    ),
-    "rlvr.gpu.memory_b": (
-        "most memory in use, of all processes together",
-        lambda use: use.maximum("memory_b"),
-    ),
+SPAN_USE: Final[Mapping[str, tuple[str, Callable[[DeviceUse, str], float | None]]]] = {
+    "rlvr.gpu.energy_j": ("energy that its GPU drew", DeviceUse.total),
+    "rlvr.gpu.power_w": ("mean power of its GPU", DeviceUse.mean),
+    "rlvr.gpu.sm_active": ("mean share of multiprocessors with a warp on them", DeviceUse.mean),
+    "rlvr.gpu.tensor_active": ("share of time that tensor cores were busy", DeviceUse.mean),
+    "rlvr.gpu.dram_active": ("share of memory bandwidth used", DeviceUse.mean),
+    "rlvr.gpu.utilization": ("share of time with any kernel running", DeviceUse.mean),
+    "rlvr.gpu.memory_b": ("most memory in use, of all processes together", DeviceUse.maximum),
 }
-"""Attributes of a span whose process works on one GPU alone, with their meaning."""
+"""Attributes of a span whose process works on one GPU alone: their meaning, and what gives them of
+the counter that ends their name."""
 
 DEVICE_ATTRIBUTES: Final = (
     "disk.io.direction", "error.type", "host.name", "hw.id", "hw.model", "hw.parent", "hw.type",
@@ -182,28 +165,33 @@ def use_of_spans(trace: Trace) -> Use:
     """
     users = Counter(uuid for process in trace.processes for uuid in process.works_on)
     series = {device.uuid: device for device in trace.devices}
-    alone = dict[int, DeviceSeries]()
-    for process in trace.processes:
-        told = process.works_on
-        if len(told) == 1 and users[told[0]] == 1 and told[0] in series:
-            alone[process.index] = series[told[0]]
+    alone = {
+        process.index: series[uuid]
+        for process in trace.processes
+        for uuid in process.works_on
+        if len(process.works_on) == users[uuid] == 1 and uuid in series
+    }
 
     def use(process: int, start_ns: int, end_ns: int) -> Attributes:
-        device = alone.get(process)
-        if device is None:
+        if process not in alone:
             return {}
-        found = device.over(start_ns, end_ns)
+        found = alone[process].over(start_ns, end_ns)
         sound = {
             name: counter for name, counter in found.counters.items() if counter.quality == "ok"
         }
-        kept = DeviceUse(found.uuid, start_ns, end_ns, sound, found.samples, found.quality, None)
-        return known({name: told(kept) for name, (_, told) in SPAN_USE.items()})
+        kept = replace(found, counters=sound)
+        return known(
+            {
+                name: value_of(kept, name.removeprefix("rlvr.gpu."))
+                for name, (_, value_of) in SPAN_USE.items()
+            }
+        )
 
     return use
 
 
 @dataclass(slots=True)
-class _Told:
+class _Progress:
     """How far the points of a pace of a device have come.
 
     Attributes:
@@ -236,7 +224,7 @@ class DeviceUnits:
         """
         self._temporality: Temporality = temporality
         self._periods = periods or _PERIODS
-        self._told: dict[tuple[str, Pace], _Told] = {}
+        self._progress: dict[tuple[str, Pace], _Progress] = {}
 
     def units(self, context: Context, trace: Trace, until_ns: int | None) -> Iterator[Unit]:
         """Units that are complete, and were not given before.
@@ -256,27 +244,27 @@ class DeviceUnits:
         self, context: Context, device: DeviceSeries, pace: Pace, until_ns: int | None
     ) -> Iterator[Unit]:
         times = device.readings[pace].times_ns
-        told = self._told.setdefault((device.uuid, pace), _Told(times[0]))
-        first, last = told.first_ns, times[-1]
+        progress = self._progress.setdefault((device.uuid, pace), _Progress(times[0]))
+        first, last = progress.first_ns, times[-1]
         windows = -(-max(1, last - first) // PERIOD_NS)
         if until_ns is not None:
             # Between two readings a counter is what those around them let it be.
             known = min(until_ns, last - _AROUND * device.readings[pace].period_ns(last))
             windows = (known - first) // PERIOD_NS
-        while told.windows < windows:
-            number = told.windows
+        while progress.windows < windows:
+            number = progress.windows
             start = first + number * PERIOD_NS
             end = min(start + PERIOD_NS, last)
-            told.points += _points(
-                context, device, (first, start, end), told.totals, self._temporality
+            progress.points += _points(
+                context, device, (first, start, end), progress.totals, self._temporality
             )
-            told.windows += 1
-            complete = told.windows % self._periods == 0
-            if told.points and (complete or (until_ns is None and told.windows == windows)):
+            progress.windows += 1
+            complete = progress.windows % self._periods == 0
+            if progress.points and (complete or (until_ns is None and progress.windows == windows)):
                 place = (context.run, "device", device.uuid, pace, number // self._periods)
                 key = span_id(context.node, *place)
-                yield Unit(key, f"device {device.uuid}", "", (), tuple(told.points))
-                told.points.clear()
+                yield Unit(key, f"device {device.uuid}", "", (), tuple(progress.points))
+                progress.points.clear()
 
 
 def _points(
@@ -294,28 +282,28 @@ def _points(
         if not counter.otel:
             continue
         metric = DEVICE_METRICS[(of_host and counter.otel_of_host) or counter.otel]
-        attributes = _attributes(device, counter, metric)
         use = uses.get(counter.name)
+        value: float
         if counter.kind == "total":
             total = totals.setdefault(counter.name, Total())
             found = total.take(device.readings[counter.pace], counter.name, start, end)
             if found is None:
                 continue
             since, value = (first, total.rose) if temporality == "cumulative" else found
-            yield Point(
-                metric.name, metric.unit, "sum", attributes, context.at(since), context.at(end),
-                value,
-            )  # fmt: skip
         elif use is not None and use.mean is not None:
-            at = context.at(end)
-            since = at if metric.kind == "gauge" else context.at(first)
-            mean = round(use.mean) if counter.unit == "By" else use.mean
-            yield Point(metric.name, metric.unit, metric.kind, attributes, since, at, mean)
+            since = end if metric.kind == "gauge" else first
+            value = round(use.mean) if counter.unit == "By" else use.mean
+        else:
+            continue
+        yield Point(
+            metric.name, metric.unit, metric.kind, _attributes(device, counter, metric),
+            context.at(since), context.at(end), value,
+        )  # fmt: skip
 
 
 def _attributes(device: DeviceSeries, counter: DeviceCounter, metric: Metric) -> Attributes:
     facts = device.facts
-    said: dict[str, object] = {
+    said = {
         "hw.id": device.uuid,
         "hw.type": facts.kind or None,
         "hw.model": facts.model or None,
@@ -323,9 +311,5 @@ def _attributes(device: DeviceSeries, counter: DeviceCounter, metric: Metric) ->
         "hw.parent": facts.parent,
         "host.name": facts.host or None,
     }
-    found: dict[str, Value] = dict(known(said))
     more = _MORE.get(counter.name) or _STATE.get(metric.name)
-    if more is not None:
-        name, value = more
-        found[name] = value
-    return found
+    return {**known(said), **dict([more] if more else [])}

@@ -1,4 +1,4 @@
-"""What is planned to be sent, as plain data: to make it, print it or test it takes no SDK.
+"""The data model of a plan: spans, traces, points and units, without the SDK.
 
 Times are ns since 1970. Ids are lower-case hex: 32 digits for a trace, 16 for a span. Attributes
 hold text, whole numbers of 64 bits, finite numbers, truth values, or short lists of one kind.
@@ -7,7 +7,7 @@ hold text, whole numbers of 64 bits, finite numbers, truth values, or short list
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 __all__ = [
@@ -157,4 +157,4 @@ class Unit:
     title: str
     content: str
     traces: Sequence[PlannedTrace] = ()
-    points: Sequence[Point] = field(default=())
+    points: Sequence[Point] = ()

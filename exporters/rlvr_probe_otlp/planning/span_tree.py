@@ -1,4 +1,4 @@
-"""Spans of a recording on their way into a trace: parents found, bounded, under one root.
+"""Builds the tree of spans that a trace is: parents found, size bounded, under one root.
 
 Viewers fail on traces of tens of thousands of spans.
 
@@ -17,16 +17,7 @@ from typing import Final, Generic, TypeVar
 
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import OpenSpan, Rpc, Span
-from rlvr_probe_otlp.planning.context import Context
-from rlvr_probe_otlp.planning.names import (
-    DIED,
-    KINDS,
-    SPANS,
-    allowed,
-    attributes_of,
-    error_type,
-)
-from rlvr_probe_otlp.planning.telemetry import (
+from rlvr_probe_otlp.planning.data_model import (
     ERROR,
     Attributes,
     Kind,
@@ -35,33 +26,31 @@ from rlvr_probe_otlp.planning.telemetry import (
     PlannedTrace,
     Value,
 )
-from rlvr_probe_otlp.planning.viewing import seen, title
+from rlvr_probe_otlp.planning.identity import Context
+from rlvr_probe_otlp.planning.names import DIED, KINDS, SPANS, attributes_of, error_type, known
+from rlvr_probe_otlp.planning.viewer_labels import seen, title
 
 __all__ = [
-    "BUCKET",
-    "Key",
     "Node",
     "Placed",
     "Root",
     "Use",
-    "bucket_of",
     "keep_longest",
     "node_of",
-    "nothing_used",
     "plan_trace",
     "unfinished_node",
     "without_loops",
 ]
 
 
-BUCKET: Final = "rl.bucket"
+_BUCKET: Final = "rl.bucket"
 
 _PRODUCTIVE: Final = frozenset(
     name.name for name in (names.ROLLOUT, names.REWARD, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
 )
 
 
-def bucket_of(stage: Attributes, *, superseded: bool) -> Mapping[str, str]:
+def _bucket_of(stage: Attributes, *, superseded: bool) -> Mapping[str, str]:
     """The attribute of a span, from its others; none outside of a stage.
 
     Args:
@@ -72,11 +61,11 @@ def bucket_of(stage: Attributes, *, superseded: bool) -> Mapping[str, str]:
     if name is None:
         return {}
     if name == names.WAIT.name:
-        return {BUCKET: "idle"}
+        return {_BUCKET: "idle"}
     if superseded or ERROR in stage:
-        return {BUCKET: "wasted"}
+        return {_BUCKET: "wasted"}
     evaluated = stage.get("rlvr.mode") == "eval"
-    return {BUCKET: "productive" if name in _PRODUCTIVE and not evaluated else "overhead"}
+    return {_BUCKET: "productive" if name in _PRODUCTIVE and not evaluated else "overhead"}
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -84,7 +73,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[_Key]):
-    """A span as far as bounding looks at it: times, ns, and the key of its parent."""
+    """A span as far as bounding looks at it: times on the clock of the run, ns, and its parent."""
 
     start_ns: int
     end_ns: int
@@ -97,23 +86,16 @@ def without_loops(spans: Mapping[_Key, Placed[_Key]]) -> dict[_Key, _Key | None]
     Args:
         spans: In an order that is the same for the same spans.
     """
-    parents = dict[_Key, _Key | None]()
-    for key, span in spans.items():
-        parents[key] = span.parent if span.parent in spans else None
+    parents = {key: span.parent if span.parent in spans else None for key, span in spans.items()}
     sound = set[_Key]()
     for key in spans:
-        path, at = list[_Key](), key
-        seen = set[_Key]()
-        while at not in sound:
-            path.append(at)
-            seen.add(at)
-            above = parents[at]
-            if above is None:
-                break
-            if above in seen:
+        path = dict[_Key, None]()
+        at: _Key | None = key
+        while at is not None and at not in sound:
+            path[at] = None
+            if parents[at] in path:
                 parents[at] = None
-                break
-            at = above
+            at = parents[at]
         sound.update(path)
     return parents
 
@@ -132,13 +114,11 @@ def keep_longest(
         return set(spans)
     kept = set[_Key]()
     for key in sorted(spans, key=lambda span: spans[span].start_ns - spans[span].end_ns):
-        chain, at = list[_Key](), key
-        while at not in kept:
+        chain = list[_Key]()
+        at: _Key | None = key
+        while at is not None and at not in kept:
             chain.append(at)
-            above = parents[at]
-            if above is None:
-                break
-            at = above
+            at = parents[at]
         if len(kept) + len(chain) <= limit:
             kept.update(chain)
     return kept
@@ -151,23 +131,15 @@ Use = Callable[[int, int, int], Attributes]
 """What devices did during a span: by process, start and end, ns."""
 
 
-def nothing_used(process: int, start_ns: int, end_ns: int) -> Attributes:
-    """Where nothing was read of devices."""
-    return {}
-
-
 _STAGES = frozenset(names.STAGES)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One recorded span under the names it goes out with; times on the clock of the run, ns."""
+class Node(Placed[Key]):
+    """One recorded span under the names it goes out with."""
 
     key: Key
-    parent: Key
     name: str
-    start_ns: int
-    end_ns: int
     attributes: Mapping[str, Value]
     kind: Kind = "internal"
 
@@ -194,36 +166,30 @@ class Root:
 
 def node_of(span: Span) -> Node | None:
     """A finished span; None if its name is not one that goes out."""
-    name = SPANS.get(span.name)
-    if name is None:
+    if span.name not in SPANS:
         return None
-    attributes = attributes_of(span.name, span.attributes)
-    if span.name in _STAGES:
-        attributes["rlvr.stage"] = span.name
-    if span.error is not None:
-        attributes |= error_type(span.error)
-    kind = KINDS.get((span.name, str(span.attributes.get("side"))), "internal")
+    failed = {} if span.error is None else error_type(span.error)
     return Node(
-        (span.process, span.id), (span.process, span.parent), name, span.start_ns, span.end_ns,
-        attributes, kind,
+        span.start_ns, span.end_ns, (span.process, span.parent), (span.process, span.id),
+        SPANS[span.name],
+        {**attributes_of(span.name, span.attributes), **_stage_of(span), **failed},
+        KINDS.get((span.name, str(span.attributes.get("side"))), "internal"),
     )  # fmt: skip
 
 
 def unfinished_node(span: OpenSpan, end_ns: int) -> Node | None:
     """A span that was open when its process died; None if its name is not one that goes out."""
-    name = SPANS.get(span.name)
-    if name is None:
+    if span.name not in SPANS:
         return None
-    attributes: dict[str, Value] = {"rlvr.unfinished": True, **error_type(DIED)}
-    if span.name in _STAGES:
-        attributes["rlvr.stage"] = span.name
-    if span.step is not None:
-        attributes["rl.loop.iteration"] = span.step
-    if span.detail:
-        attributes["rlvr.detail"] = allowed(span.detail) or ""
-    end_ns = max(span.start_ns, end_ns)
-    key = (span.process, span.id)
-    return Node(key, (span.process, 0), name, span.start_ns, end_ns, attributes)
+    more = known({"rl.loop.iteration": span.step, "rlvr.detail": span.detail or None})
+    return Node(
+        span.start_ns, max(span.start_ns, end_ns), None, (span.process, span.id), SPANS[span.name],
+        {"rlvr.unfinished": True, **error_type(DIED), **_stage_of(span), **more},
+    )  # fmt: skip
+
+
+def _stage_of(span: Span | OpenSpan) -> Attributes:
+    return {"rlvr.stage": span.name} if span.name in _STAGES else {}
 
 
 def plan_trace(
@@ -231,7 +197,7 @@ def plan_trace(
     root: Root,
     nodes: Iterable[Node],
     rpcs: Iterable[Rpc] = (),
-    use: Use = nothing_used,
+    use: Use = lambda *_: {},
 ) -> PlannedTrace:
     """One trace: ``nodes`` under ``root``, each under the span that really was around it.
 
@@ -258,23 +224,20 @@ def plan_trace(
         # Damage can make two spans of one number: ids stay unique.
         repeated += node.key in by_key
         by_key.setdefault(node.key, replace(node, parent=calls.get(node.key, node.parent)))
-    placed = {key: Placed(node.start_ns, node.end_ns, node.parent) for key, node in by_key.items()}
-    parents = without_loops(placed)
-    kept = keep_longest(placed, parents, context.limits.spans - 1)
+    parents = without_loops(by_key)
+    kept = keep_longest(by_key, parents, context.limits.spans - 1)
     stages = [key for key, node in by_key.items() if "rlvr.stage" in node.attributes]
     holding = _above(stages, parents)
     superseded = bool(root.attributes.get("rlvr.step.superseded"))
     trace, top = root.ids
-    left = Counter[str]()
-    for key, node in by_key.items():
-        if key not in kept:
-            left[f"rlvr.left_out.{node.name}.count"] += 1
-            left[f"rlvr.left_out.{node.name}.sum_ns"] += node.end_ns - node.start_ns
+    dropped = Counter[str]()
+    for key in by_key.keys() - kept:
+        node = by_key[key]
+        dropped[f"rlvr.left_out.{node.name}.count"] += 1
+        dropped[f"rlvr.left_out.{node.name}.sum_s"] += node.end_ns - node.start_ns
     attributes = dict(root.attributes)
-    for name, value in sorted(left.items()):
-        attributes[name.replace(".sum_ns", ".sum_s")] = (
-            value / 1e9 if name.endswith("_ns") else value
-        )
+    for name, value in sorted(dropped.items()):
+        attributes[name] = value / 1e9 if name.endswith("_s") else value
     spans = [
         PlannedSpan(
             trace, top, None, root.name, "internal", context.at(root.start_ns),
@@ -287,7 +250,7 @@ def plan_trace(
             continue
         attributes = {**node.attributes, **use(key[0], node.start_ns, node.end_ns)}
         if key not in holding:
-            attributes |= bucket_of(attributes, superseded=superseded)
+            attributes |= _bucket_of(attributes, superseded=superseded)
         above = parents[key]
         parent = top if above is None else context.span(*above)
         spans.append(

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import compress
+from operator import itemgetter
 
 from rlvr_probe.exporter.timed_trajectories import FAILED, Candidate, lengths_in, shards_of
 from rlvr_probe.model.trace import Step, Trace
-from rlvr_probe_otlp.planning.context import Context, Limits
+from rlvr_probe_otlp.planning.identity import Context, Place, place_of
 
-__all__ = ["Choice"]
+__all__ = ["Choice", "Limits"]
 
 _ORDER = ("slowest_so_far", "slowest_of_step", "failed", "sampled")
-
 
 _Row = tuple[str, int, int]
 """Mode, ordinal and row of a trajectory in its step."""
 
+_Placed = tuple[Place, _Row]
+"""A trajectory in its run."""
 
-_Place = tuple[int, int, int, int, str, int, int]
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a run goes out.
+
+    Attributes:
+        spans: Most spans of one trace.
+        trajectories: Most trajectories of one step that become traces.
+        share: Of the other trajectories, the share that is kept, 0..1.
+        slowest: How many of the slowest trajectories of the run so far are kept.
+        slowest_of_step: And how many of each step.
+    """
+
+    spans: int = 500
+    trajectories: int = 100
+    share: float = 0.01
+    slowest: int = 100
+    slowest_of_step: int = 8
 
 
 @dataclass(slots=True)
@@ -32,8 +51,8 @@ class Choice:
     """
 
     limits: Limits
-    slowest: set[_Place] = field(default_factory=set)
-    _longest: list[tuple[int, _Place]] = field(default_factory=list)
+    slowest: set[_Placed] = field(default_factory=set)
+    _longest: list[tuple[int, _Placed]] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace, limits: Limits) -> Choice:
@@ -49,18 +68,19 @@ class Choice:
 
         What comes later drives nothing out: the choice is the same while the run goes on.
         """
-        durations = _slowest(step, self.limits.slowest)
-        placed = [(length, _place(step, *place)) for length, place in durations]
+        step_place = place_of(step)
+        placed = [
+            (length, (step_place, row)) for length, row in _slowest(step, self.limits.slowest)
+        ]
         self._longest = heapq.nlargest(self.limits.slowest, (*self._longest, *placed))
         self.slowest.update({place for _, place in placed} & {p for _, p in self._longest})
 
     def kept(self, context: Context, step: Step) -> dict[Candidate, list[str]]:
         """The trajectories of ``step`` that become traces, by row, each with every reason."""
-        so_far = {place[-3:] for place in self.slowest if place[:4] == _place(step)}
+        step_place = place_of(step)
+        so_far = {row for place, row in self.slowest if place == step_place}
         slow = {place for _, place in _slowest(step, self.limits.slowest_of_step)}
-        reasons = dict[_Row, list[str]]()
-        known = dict[_Row, Candidate]()
-        ranked = list[tuple[int, float, _Row]]()
+        ranked = list[tuple[int, float, _Row, Candidate, list[str]]]()
         for batch, shard in shards_of(step):
             share_of = context.shares(step, batch.mode, batch.ordinal)
             failed = {
@@ -69,22 +89,17 @@ class Choice:
                 if any(call.status in FAILED for call in calls)
             }
             for local, length in enumerate(lengths_in(shard)):
-                place = (batch.mode, batch.ordinal, shard.offset + local)
                 if length is None:
                     continue
-                hashed = share_of(place[2])
-                tests = (
-                    place in so_far,
-                    place in slow,
-                    local in failed,
-                    hashed < self.limits.share,
-                )
+                row = (batch.mode, batch.ordinal, shard.offset + local)
+                hashed = share_of(row[2])
+                tests = (row in so_far, row in slow, local in failed, hashed < self.limits.share)
                 if any(tests):
-                    why = [reason for reason, so in zip(_ORDER, tests, strict=True) if so]
-                    reasons[place], known[place] = why, Candidate.of(batch, shard, local)
-                    ranked.append((_ORDER.index(why[0]), hashed, place))
-        best = sorted(place for *_, place in sorted(ranked)[: self.limits.trajectories])
-        return {known[place]: reasons[place] for place in best}
+                    why = list(compress(_ORDER, tests))
+                    candidate = Candidate.of(batch, shard, local)
+                    ranked.append((tests.index(True), hashed, row, candidate, why))
+        best = sorted(ranked, key=itemgetter(0, 1, 2))[: self.limits.trajectories]
+        return {candidate: why for *_, candidate, why in sorted(best, key=itemgetter(2))}
 
 
 def _slowest(step: Step, count: int) -> list[tuple[int, _Row]]:
@@ -103,7 +118,3 @@ def _slowest(step: Step, count: int) -> list[tuple[int, _Row]]:
             if length is not None and length >= least
         ),
     )
-
-
-def _place(step: Step, *row: Any) -> Any:
-    return step.attempt, step.session, step.life, step.number, *row
