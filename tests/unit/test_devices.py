@@ -508,7 +508,7 @@ def test_a_kernel_that_hides_its_boot_id_has_no_host_device(
 ) -> None:
     monkeypatch.setattr("rlvr_probe.probe.identity.boot_id", lambda: None)
     backend = HostBackend()
-    assert (backend.devices(), backend.why) == ((), "the kernel does not tell its boot id")
+    assert (backend.devices(), backend.why) == ((), "the kernel does not report its boot id")
 
 
 def test_our_backends_are_found_by_their_entry_points() -> None:

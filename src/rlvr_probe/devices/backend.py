@@ -107,8 +107,8 @@ class Backend(Protocol):
         name: ``nvidia``, ``host``.
         why: After :meth:`devices`: why there are no devices, or which could not be opened; None if
             there is nothing to say.
-        is_here: After :meth:`devices`: whether there is such hardware or a driver for it; that
-            there is none is no news.
+        is_here: After :meth:`devices`: whether there is such hardware or a driver for it.
+            Without, :attr:`why` is not reported.
     """
 
     name: str

@@ -124,13 +124,13 @@ class Gpu:
         self._meters: dict[str, Meter] = {}
         if part is not None:
             for name in _WHOLE_ONLY:
-                self.support.refuse(name, "told of the whole GPU only")
+                self.support.refuse(name, "reported for the whole GPU only")
         try:
             whole = handle if part is None else part[0]
             if nvml.nvmlGpmQueryDeviceSupport(whole).isSupportedDevice:
                 self._windows = Windows(nvml, self._taker(part), metrics=self._metrics)
             else:
-                self._refuse_windows("no GPM on this GPU: it begins with Hopper")
+                self._refuse_windows("no GPM on this GPU: it starts with Hopper")
         except nvml.NVMLError as error:
             self._refuse_windows(f"no GPM: {explain(error.value)}")
         except AttributeError:

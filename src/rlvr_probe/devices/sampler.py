@@ -88,7 +88,7 @@ class Rate:
         if self._over >= _ROUNDS and self.period_ns < self._longest_ns:
             return self._slow_down(now_ns)
         if self.period_ns == self._asked_ns or share > _SHARE / 4:
-            # At half the period the share would double; that it may be again is no reason to try.
+            # Half the period doubles the share: above this it would come too close to the limit.
             self._calm_ns = now_ns
             return False
         if now_ns - self._calm_ns < self._patience_ns:

@@ -52,7 +52,7 @@ TOOL_STATUSES = ("ok", "error", "not_found", "bad_call", "cancelled")
 of that name; the framework could not make the call; it was given up."""
 
 
-_SESSION = Attribute("session", "", "number of trainings this process began from step 0 before")
+_SESSION = Attribute("session", "", "runs that this process started from step 0 before")
 _STEP = Attribute("step", "", "trainer step, from 1: the number the trainer logs when it is done")
 _MODE = Attribute("mode", "", "'train' or 'eval'")
 _BATCH = Attribute("batch", "", "span id of the enclosing experience span, joins lengths, rewards")
@@ -70,7 +70,7 @@ def _stage(name: str, otel: str, meaning: str, *more: Attribute) -> Name:
 
 STEP = Name(
     "step",
-    "one trainer step on one rank, from its begin to its end callback",
+    "one trainer step on one rank, from its start to its end callback",
     (_SESSION, _STEP),
     coarse=True,
     otel="rl.loop",
@@ -129,7 +129,7 @@ TRAJECTORY = Name(
         Attribute(
             "key",
             "",
-            "what names it in every process: joins it with a row of trajectories; one that begins"
+            "what names it in every process: joins it with a row of trajectories; one that starts"
             " with '-' names it within one rollout only",
         ),
         Attribute("engine", "", "rollout engine that served it, from 0"),
@@ -157,7 +157,7 @@ VERIFY = Name(
         Attribute("value", "", "the reward; absent where it gave none, or no finite number"),
         Attribute("not_finite", "", "1: it gave NaN or infinity, which JSON cannot hold"),
         Attribute("attempts", "", "requests that it took, where a service is asked"),
-        Attribute("timeouts", "", "of those, that nobody answered in time"),
+        Attribute("timeouts", "", "of those, that were not answered in time"),
         Attribute("shared", "", "list: span ids of other trajectories that were given the value"),
     ),
     otel="rl.reward",
@@ -216,13 +216,13 @@ USER = Name(
 
 SESSION = Name(
     "session",
-    "facts about a training that begins: framework, algorithm, sizes, caps, foreign run ids",
+    "facts about a run that starts: framework, algorithm, sizes, caps, foreign run ids",
     (
         _SESSION,
         Attribute("framework", "", "name of the framework, for example 'trl'"),
         Attribute("framework_version", "", "its version"),
         Attribute("algorithm", "", "'grpo', 'rloo', ..."),
-        Attribute("resumed_step", "", "trainer steps done before it began; 0 from scratch"),
+        Attribute("resumed_step", "", "trainer steps done before it started; 0 from scratch"),
         Attribute("rank", "", "global rank of this process"),
         Attribute("world_size", "", "number of ranks"),
         Attribute(
@@ -244,8 +244,8 @@ SESSION = Name(
         Attribute(
             "filters",
             "",
-            "0/1: whether it is to leave groups out of the training by a filter (dynamic sampling);"
-            " 'selected' then tells of every step which",
+            "0/1: whether a filter may drop groups (dynamic sampling); 'selected' then says for"
+            " every step which",
         ),
         Attribute("model_type", "", "architecture family, for example 'qwen2'"),
         Attribute("reward_functions", "", "list of names, in the order of the trainer"),
@@ -265,7 +265,7 @@ APPLICATION_SPAN = Name(
 )
 SESSION_END = Name(
     "session_end",
-    "the training returned by itself: what a later process does is no repetition of it",
+    "the run returned by itself: a later process does not repeat it",
     (_SESSION, _STEP),
     event=True,
 )

@@ -27,7 +27,7 @@ class RewardCall:
     attempts: int | None = None
     """Requests that it took, where it asked a service."""
     timeouts: int | None = None
-    """Of those, that nobody answered in time."""
+    """Of those, that were not answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RewardCalls:
     retries: int
     """How often these asked again."""
     timeouts: int
-    """How often nobody answered them in time."""
+    """How often they were not answered in time."""
 
     def __add__(self, other: RewardCalls) -> RewardCalls:
         """Both."""

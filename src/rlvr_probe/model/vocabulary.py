@@ -47,7 +47,7 @@ SIDECAR = "sidecar"
 
 PROCESS = Name(
     "process",
-    "what a process is to its job, told once it is known",
+    "what a process is to its job, recorded once it is known",
     (
         Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
         Attribute("actor", "", "id of the actor"),
@@ -71,7 +71,7 @@ PROCESS = Name(
 )
 STARTED = Name(
     "started",
-    "an actor that this process asked for: one that never tells of itself was not reached",
+    "an actor that this process asked for: one that never records anything was not reached",
     (
         Attribute("actor", "", "its id"),
         Attribute("role", "", "name of its class"),
@@ -81,7 +81,7 @@ STARTED = Name(
 LEFT = Name(
     "left",
     "this process leaves its job, which ends all processes of it",
-    (Attribute("since_s", "s", "how long before it began to: who was gone then was not ended"),),
+    (Attribute("since_s", "s", "since it started to: a process gone before that was not ended"),),
     event=True,
 )
 
@@ -104,8 +104,8 @@ SERVED = (
 
 REQUEST = Name(
     "request",
-    "one sequence as an inference engine served it, from when it was given to its end; told by the"
-    " process that asked, by the one that scheduled it, or by both",
+    "one sequence as an inference engine served it, from when it was given to its end; recorded by"
+    " the process that asked, by the one that scheduled it, or by both",
     (
         Attribute("told_by", "", "'client' or 'scheduler'"),
         Attribute("key", "", "digest of the engine's own id of it: the same on both sides"),

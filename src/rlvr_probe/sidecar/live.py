@@ -54,7 +54,7 @@ def wanted(environ: Mapping[str, str]) -> tuple[list[str], list[tuple[str, str]]
         try:
             if isinstance(exporter, LiveExporter) and exporter.wanted(environ):
                 names.append(plugin.name)
-        except Exception as raised:  # noqa: BLE001 - a broken plugin is no reason to do without others
+        except Exception as raised:  # noqa: BLE001 - a broken plugin must not stop the others
             error = raised
         if error is not None:
             failed.append((plugin.name, type(error).__name__))

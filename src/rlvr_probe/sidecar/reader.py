@@ -46,8 +46,8 @@ _LEAST_S: Final = 0.002
 def main() -> None:
     """Read until the sidecar is gone; returns at once where there is nothing to read.
 
-    Arguments after the folder of the package: readings per second, CLOCK_MONOTONIC from which rows
-    tell times, and places to leave alone, as JSON.
+    Arguments after the folder of the package: readings per second, CLOCK_MONOTONIC from which times
+    of rows count, and places to leave alone, as JSON.
     """
     hz, origin_ns, alone = float(sys.argv[2]), int(sys.argv[3]), msgspec.json.decode(sys.argv[4])
     become(COMM)

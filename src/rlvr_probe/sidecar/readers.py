@@ -333,7 +333,7 @@ class Readers:
             known.told.update(attributes)
         return [number, time_ns, parent, known.number, *values]
 
-    # ---------------------------------------------------------------- what is told of it
+    # ---------------------------------------------------------------- what is recorded of it
 
     def _mute(self, devices: Iterable[_Known], why: str, now_ns: int) -> list[Row]:
         """Record of devices again that they are silent now."""
