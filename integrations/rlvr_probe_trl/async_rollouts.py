@@ -14,7 +14,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.adapter import conversation as kit
-from rlvr_probe.adapter.emit import emit_trajectories
+from rlvr_probe.adapter.batch_events import emit_trajectories
 from rlvr_probe.adapter.spans import end_tool, start_tool
 from rlvr_probe.adapter.swap import Swapped, put_all_back
 from rlvr_probe.model.names import REWARD, TRAJECTORY, TURN

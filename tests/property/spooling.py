@@ -24,8 +24,8 @@ from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.segment import Chunks, open_source, read_chunks
-from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.sidecar.segments import compress
+from rlvr_probe.sidecar.spool_mover import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, Target
 
 __all__ = ["Killed", "Node", "Writer", "check", "kills", "play"]

@@ -10,8 +10,8 @@ import pytest
 
 from rlvr_probe import plugins
 from rlvr_probe.exporter import LiveSession
-from rlvr_probe.sidecar import child as child_module
 from rlvr_probe.sidecar import children, live
+from rlvr_probe.sidecar import subprocesses as child_module
 from rlvr_probe.sidecar.children import Children
 from tests.jobs import wait_for
 

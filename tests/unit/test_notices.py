@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.launch import _listening
-from rlvr_probe.probe import notices
-from rlvr_probe.probe.notices import NOTICES, Notice, read, tell
+from rlvr_probe.probe import launcher_notices
+from rlvr_probe.probe.launcher_notices import NOTICES, Notice, read, tell
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(notices, "PLACES", (str(tmp_path / "none"), str(tmp_path)))
+    monkeypatch.setattr(launcher_notices, "PLACES", (str(tmp_path / "none"), str(tmp_path)))
 
 
 def test_a_launcher_hears_each_notice_once_and_leaves_nothing(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_a_launcher_that_was_killed_left_the_next_one_deletes(tmp_path: Pat
 def test_where_no_file_can_be_made_nothing_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(notices, "PLACES", (str(tmp_path / "none"),))
+    monkeypatch.setattr(launcher_notices, "PLACES", (str(tmp_path / "none"),))
     child = dict[str, str]()
     with _listening(child) as told:
         tell("imported", "toyrl", child)

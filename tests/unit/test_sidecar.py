@@ -22,9 +22,9 @@ from rlvr_probe.probe import election, identity
 from rlvr_probe.recording import read_run
 from rlvr_probe.sidecar import loop
 from rlvr_probe.sidecar import writers as writers_module
-from rlvr_probe.sidecar.log import Log
+from rlvr_probe.sidecar.journal import Log
 from rlvr_probe.sidecar.loop import Sidecar
-from rlvr_probe.sidecar.process import SIGNALS, Lock
+from rlvr_probe.sidecar.startup import SIGNALS, Lock
 from rlvr_probe.sidecar.writers import Writers
 from tests.journals import JournalFile, key
 

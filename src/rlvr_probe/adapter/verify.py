@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_probe.adapter.batch_events import emit_rewards
 from rlvr_probe.adapter.contract import Call, HookPoint
-from rlvr_probe.adapter.emit import emit_rewards
 from rlvr_probe.model.names import REWARD_FN
 
 __all__ = ["Scoring"]

@@ -20,7 +20,7 @@ from rlvr_probe.launch import foreground
 from rlvr_probe.launch.ending import nothing_recorded, recorded
 from rlvr_probe.launch.recorded import losses, processes
 from rlvr_probe.probe import identity
-from rlvr_probe.probe.notices import NOTICES, Notice, make, read
+from rlvr_probe.probe.launcher_notices import NOTICES, Notice, make, read
 
 __all__ = ["launch"]
 

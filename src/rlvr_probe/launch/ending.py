@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from rlvr_probe.launch.recorded import Losses
-from rlvr_probe.probe.notices import Notice
+from rlvr_probe.probe.launcher_notices import Notice
 
 __all__ = ["nothing_recorded", "recorded"]
 

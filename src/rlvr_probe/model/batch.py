@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from rlvr_probe.model.columns import RaggedColumn
+from rlvr_probe.model.reward_calls import RewardCall, RewardCallColumns
 from rlvr_probe.model.turns import ToolCall, Turn
-from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 
 __all__ = [
     "Batch", "BatchShard", "Group", "Reward", "RewardCall", "RewardColumn", "ToolCall",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr_probe.model.vocabulary import Attribute, Name
+from rlvr_probe.model.process_names import Attribute, Name
 
 __all__ = [
     "BY_NAME", "COUNTERS", "DEVICE", "DEVICES_USED", "DEVICE_FAULT", "DEVICE_NOTE", "DEVICE_SAMPLE",

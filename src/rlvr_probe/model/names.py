@@ -18,7 +18,7 @@ from rlvr_probe.model.counters import (
     DEVICE_STATE,
     DEVICES_USED,
 )
-from rlvr_probe.model.vocabulary import (
+from rlvr_probe.model.process_names import (
     FINISHES,
     LEFT,
     PROCESS,

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.turns import LooseCall, Request
 
 __all__ = [

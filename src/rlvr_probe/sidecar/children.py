@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rlvr_probe.sidecar.child import close_pipes, start
 from rlvr_probe.sidecar.live import DONE, END, TAKEN, wanted
+from rlvr_probe.sidecar.subprocesses import close_pipes, start
 
 __all__ = ["Children"]
 

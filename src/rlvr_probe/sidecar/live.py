@@ -20,7 +20,7 @@ from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.plugins import EXPORTERS, entries, load_all
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.window import Over, Window
-from rlvr_probe.sidecar.child import become
+from rlvr_probe.sidecar.subprocesses import become
 
 __all__ = ["ASKED_S", "DONE", "END", "TAKEN", "export", "main", "variables", "wanted"]
 

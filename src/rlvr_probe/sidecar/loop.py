@@ -17,12 +17,12 @@ from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model import schema
 from rlvr_probe.probe.election import BURST
 from rlvr_probe.sidecar.children import Children
+from rlvr_probe.sidecar.journal import Log
 from rlvr_probe.sidecar.live import ASKED_S
-from rlvr_probe.sidecar.log import Log
-from rlvr_probe.sidecar.process import Lock
-from rlvr_probe.sidecar.readers import Readers
+from rlvr_probe.sidecar.reader_supervisor import Readers
 from rlvr_probe.sidecar.segments import LEAST_B, compress, delete_unfinished, is_open_for_writing
-from rlvr_probe.sidecar.spool import Spool
+from rlvr_probe.sidecar.spool_child import Spool
+from rlvr_probe.sidecar.startup import Lock
 from rlvr_probe.sidecar.writers import Finished, Writers
 from rlvr_probe.spool import read_target
 

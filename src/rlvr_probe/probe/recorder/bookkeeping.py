@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from rlvr_probe import guard
 from rlvr_probe.probe.journal.space import FINE, SAMPLES
+from rlvr_probe.probe.recorder.output_folder import Place
 from rlvr_probe.probe.recorder.owntime import Account, culprits
-from rlvr_probe.probe.recorder.place import Place
 
 __all__ = ["FULL", "OFF", "STAGES", "Bookkeeping"]
 

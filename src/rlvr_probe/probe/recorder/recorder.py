@@ -33,9 +33,9 @@ from rlvr_probe.probe.journal.space import FINE
 from rlvr_probe.probe.recorder import application, definitions
 from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
 from rlvr_probe.probe.recorder.devicesused import DevicesUsed
+from rlvr_probe.probe.recorder.output_folder import Place
 from rlvr_probe.probe.recorder.owntime import SAMPLE, Account
 from rlvr_probe.probe.recorder.pause import Pause
-from rlvr_probe.probe.recorder.place import Place
 
 __all__ = ["CURRENT", "Recorder"]
 

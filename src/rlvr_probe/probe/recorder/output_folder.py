@@ -12,7 +12,7 @@ from rlvr_probe import guard, spool
 from rlvr_probe.access import PRIVATE
 from rlvr_probe.config import Config
 from rlvr_probe.model import schema
-from rlvr_probe.probe import notices
+from rlvr_probe.probe import launcher_notices
 from rlvr_probe.probe.election import Keeper
 from rlvr_probe.probe.identity import rank
 from rlvr_probe.probe.journal import JournalWriter, OpenTable, Space
@@ -68,14 +68,14 @@ class Place:
         """
         writer.write(())
         if writer.refused:
-            notices.tell("refused", writer.refused)
+            launcher_notices.tell("refused", writer.refused)
         elif writer.folder != self.path:
             before, self.folder = self.folder, writer.folder
             self._write_to(writer.folder)
             keeper.follow(writer.folder)
             guard.note("recorder.folder", NotOurs(), log=False)
             # A launcher has said so.
-            if keeper.first and notices.NOTICES not in os.environ and not rank(os.environ):
+            if keeper.first and launcher_notices.NOTICES not in os.environ and not rank(os.environ):
                 _log.warning(
                     "the run folder %s is somebody else's, a link, or open to everybody: recording"
                     " to %s",

@@ -1,4 +1,4 @@
-"""Has the devices of a node read by a process apart, and goes on without those that hold it.
+"""Supervises the device reader: starts it, hears it, and goes on without devices that hold it.
 
 A call into a driver may never return, and its process may then not even be killed. So the reader
 says what it asks before it asks. One that says nothing for a while is abandoned, and the next one
@@ -24,9 +24,9 @@ import msgspec
 from rlvr_probe.config import ARM, OWNER
 from rlvr_probe.devices.rows import Define, Row
 from rlvr_probe.model import names
-from rlvr_probe.sidecar import reader
-from rlvr_probe.sidecar.child import close_pipes, start
-from rlvr_probe.sidecar.reader import COMM
+from rlvr_probe.sidecar import device_reader
+from rlvr_probe.sidecar.device_reader import COMM
+from rlvr_probe.sidecar.subprocesses import close_pipes, start
 
 __all__ = ["Readers", "left_hanging"]
 
@@ -196,7 +196,7 @@ class Readers:
         self._forget()
         environ = {name: text for name, text in os.environ.items() if name not in (ARM, OWNER)}
         arguments = str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone))
-        process = start("reader", *arguments, environ=environ)
+        process = start("device_reader", *arguments, environ=environ)
         self._out = -1 if process.stdout is None else process.stdout.fileno()
         self._process, self._began_ns = process, now_ns
         return []
@@ -293,12 +293,12 @@ class Readers:
 
     def _take(self, words: Sequence[Any], now_ns: int) -> list[Row]:
         kind, *rest = words
-        if kind == reader.AT:
+        if kind == device_reader.AT:
             [self._place] = rest
-        elif kind == reader.DEF:
+        elif kind == device_reader.DEF:
             number, name, attributes = rest
             self._layouts[number] = self._define(_NAMES[name], attributes), name, attributes
-        elif kind == reader.FOUND:
+        elif kind == device_reader.FOUND:
             found: dict[str, str] = rest[0]
             self._found = found
             gone = [
@@ -307,12 +307,12 @@ class Readers:
                 if uuid not in found and known.place not in self._left
             ]
             return self._mute(gone, "not found any more", now_ns)
-        elif kind == reader.FAULT:
+        elif kind == device_reader.FAULT:
             place, error, count = rest
             self._tell(place, error, count)
-        elif kind == reader.NOTE:
+        elif kind == device_reader.NOTE:
             return self._note(rest[0], now_ns)
-        elif kind == reader.ROWS:
+        elif kind == device_reader.ROWS:
             return [self._translated(row) for row in rest[0]]
         return []
 

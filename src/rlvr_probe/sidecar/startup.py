@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.config import Config
-from rlvr_probe.probe import handover
+from rlvr_probe.probe import otel_environ
 from rlvr_probe.probe.election import (
     FIRST,
     RECORD,
@@ -157,7 +157,7 @@ def main() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         beat = partial(signal.alarm, _STUCK_S)
         beat()
-        os.environ.update(handover.received(os.environ))
+        os.environ.update(otel_environ.received(os.environ))
         serve(folder, config, lock, spool=_spool(folder, config), beat=beat)
 
 

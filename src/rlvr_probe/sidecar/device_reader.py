@@ -20,7 +20,7 @@ from rlvr_probe.devices import load
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model.names import Name
-from rlvr_probe.sidecar.child import become
+from rlvr_probe.sidecar.subprocesses import become
 
 __all__ = ["AT", "COMM", "DEF", "FAULT", "FOUND", "NOTE", "ROWS", "main"]
 

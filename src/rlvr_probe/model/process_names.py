@@ -1,4 +1,4 @@
-"""What a name that is recorded is made of; the names of processes and of inference engines."""
+"""Names of what processes and inference engines record, and what a recorded name is made of."""
 
 from __future__ import annotations
 
