@@ -16,8 +16,7 @@ from rlvr_probe.adapter.batch_events import Batch, Groups, emit_rewards, stand_i
 from rlvr_probe.adapter.controller import Controller, instrument_once, state_of
 from rlvr_probe.adapter.conversation import Conversation, Current, turn_values
 from rlvr_probe.adapter.spans import end_span, end_tool, start_call, start_stage, start_tool
-from rlvr_probe.adapter.swap import Swapped, put_all_back
-from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.adapter.user_functions import Scoring, Swapped, put_all_back
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe.hooks.calls import Hook

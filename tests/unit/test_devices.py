@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import guard, plugins
+from rlvr_probe import guard, registry
 from rlvr_probe.devices import Backend, Device, Failed, Fault, Reading, Sampler, load, survey
 from rlvr_probe.devices.backend import Touch, touch_all
 from rlvr_probe.devices.host import HostBackend
@@ -531,7 +531,7 @@ def test_a_backend_that_cannot_be_loaded_is_named_with_the_error(
     monkeypatch: pytest.MonkeyPatch, value: str, why: str
 ) -> None:
     entry = metadata.EntryPoint("acme", value, "rlvr_probe.devices")
-    monkeypatch.setattr(plugins, "entries", lambda group: [entry])
+    monkeypatch.setattr(registry, "entries", lambda group: [entry])
     assert load() == ([], [Failed("acme", why)])
 
 

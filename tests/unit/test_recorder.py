@@ -10,13 +10,13 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import pytest
 
 from rlvr_probe import guard
 from rlvr_probe.model import names, schema
-from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause
 from rlvr_probe.probe.recorder import recorder as recorder_module

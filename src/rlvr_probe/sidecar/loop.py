@@ -16,9 +16,8 @@ from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model import schema
 from rlvr_probe.probe.election import BURST
-from rlvr_probe.sidecar.children import Children
 from rlvr_probe.sidecar.journal import Log
-from rlvr_probe.sidecar.live import ASKED_S
+from rlvr_probe.sidecar.live import ASKED_S, Children
 from rlvr_probe.sidecar.reader_supervisor import Readers
 from rlvr_probe.sidecar.segments import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.spool_child import Spool

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from importlib import metadata
 from typing import Any
 
 from rlvr_probe.model import names, schema
 from rlvr_probe.probe import identity
 
-__all__ = ["build_header"]
+__all__ = ["build_header", "epoch_pair"]
+
+
+def epoch_pair() -> tuple[int, int]:
+    """(CLOCK_MONOTONIC, ns since 1970) of one moment, within the time of one clock read."""
+    before = time.monotonic_ns()
+    epoch = time.time_ns()
+    return (before + time.monotonic_ns()) // 2, epoch
 
 
 def build_header(

@@ -1,17 +1,20 @@
-"""Rows about the recording itself: what has been open for long, running totals, the level."""
+"""Rows about the recording itself: layouts of rows, what has long been open, totals, the level."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr_probe import guard
-from rlvr_probe.probe.journal.space import FINE, SAMPLES
+from rlvr_probe.model import names
+from rlvr_probe.model.names import Name
+from rlvr_probe.probe.journal.space import ALWAYS, FINE, SAMPLES
 from rlvr_probe.probe.recorder.output_folder import Place
 from rlvr_probe.probe.recorder.owntime import Account, culprits
 
-__all__ = ["FULL", "OFF", "STAGES", "Bookkeeping"]
+__all__ = ["FULL", "OFF", "STAGES", "Bookkeeping", "define", "definitions_since", "worth"]
 
 OFF, STAGES, FULL = 0, 1, 2
 _LEVELS = ("off", "stages", "full")
@@ -22,6 +25,43 @@ OPEN_AFTER_NS = 1_000_000_000
 WINDOW_NS = 30_000_000_000
 """Where the probe takes more of the time of a window than it may. That is acted upon at once:
 nothing that follows in the window would make it less."""
+
+Definition = tuple[str, int, str, str, tuple[str, ...]]
+
+_BY_SAMPLE = frozenset({names.TRAJECTORIES.name, names.REWARDS.name, names.USER.name})
+
+_definitions: list[Definition] = []
+_by_layout: dict[tuple[str, tuple[str, ...]], int] = {}
+_numbers = itertools.count()
+_worth: dict[int, int] = {}
+
+
+def define(name: Name, attributes: Sequence[str]) -> int:
+    """Number of the layout of rows for ``name`` with these attributes."""
+    layout = (name.name, tuple(attributes))
+    number = _by_layout.get(layout)
+    if number is None:
+        # No lock, which a signal handler could meet again: two numbers for one layout do no harm,
+        # one number for two layouts would.
+        number = next(_numbers)
+        kind = "event" if name.event else "span"
+        if not name.event and not name.coarse:
+            _worth[number] = FINE
+        elif name.name in _BY_SAMPLE:
+            _worth[number] = SAMPLES
+        _definitions.append(("def", number, kind, *layout))
+        _by_layout[layout] = number
+    return number
+
+
+def definitions_since(number: int) -> list[Definition]:
+    """Every definition from ``number`` on, as rows of the journal."""
+    return _definitions[number:]
+
+
+def worth(number: int) -> int:
+    """What rows of a definition are worth where room is short, as ``journal.space`` has it."""
+    return _worth.get(number, ALWAYS)
 
 
 class Recording(Protocol):
