@@ -44,6 +44,7 @@ NEVER = {
     "rlvr_probe.probe.identity:slurm_rank": "asked by the launcher, in a process of its own",
     "rlvr_probe.model.counters:_read": "runs while the module is imported",
     "rlvr_probe.model.names:_stage": "runs while the module is imported",
+    "rlvr_probe.model.process_names:attributes": "runs while the module is imported",
     "rlvr_probe.model.schema:unpack_block": "asked by what reads a recording",
     "rlvr_probe.probe.launcher_notices:_clean_up": _LAUNCHED,
     "rlvr_probe.probe.launcher_notices:make": _LAUNCHED,

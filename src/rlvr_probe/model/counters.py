@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr_probe.model.process_names import Attribute, Name
+from rlvr_probe.model.process_names import Attribute, Name, attributes
 
 __all__ = [
     "BY_NAME", "COUNTERS", "DEVICE", "DEVICES_USED", "DEVICE_FAULT", "DEVICE_NOTE", "DEVICE_SAMPLE",
@@ -162,15 +162,17 @@ DEVICE = Name(
     "a device that the sidecar of a node reads, as it was found; recorded again when that changes",
     (
         _DEVICE,
-        Attribute("uuid", "", "its own name, the same in every container and process"),
-        Attribute("kind", "", "'gpu' or 'host'"),
-        Attribute("vendor", "", "'nvidia', or that of another backend"),
-        Attribute("model", "", "name of the product"),
-        Attribute("driver", "", "version of its driver"),
-        Attribute("parent", "", "uuid of the GPU that it is a part of"),
-        Attribute("memory_limit_b", "By", "memory that it has"),
-        Attribute("hz", "Hz", "how often it is read"),
-        Attribute("absent", "", "list of 'counter: reason', of those that it does not report"),
+        *attributes(
+            uuid="its own name, the same in every container and process",
+            kind="'gpu' or 'host'",
+            vendor="'nvidia', or that of another backend",
+            model="name of the product",
+            driver="version of its driver",
+            parent="uuid of the GPU that it is a part of",
+            memory_limit_b="memory that it has",
+            hz="how often it is read",
+            absent="list of 'counter: reason', of those that it does not report",
+        ),
     ),
     event=True,
 )
@@ -195,12 +197,10 @@ DEVICE_FAULT = Name(
     "the driver reported an error of a device, or lost it",
     (
         _DEVICE,
-        Attribute(
-            "what",
-            "",
-            "'xid', 'lost' or 'reset_required'; 'unresponsive': a call for it did not return",
+        *attributes(
+            what="'xid', 'lost' or 'reset_required'; 'unresponsive': a call for it did not return",
+            code="number of the driver, if it gave one",
         ),
-        Attribute("code", "", "number of the driver, if it gave one"),
     ),
     event=True,
 )
@@ -213,17 +213,9 @@ DEVICE_NOTE = Name(
 DEVICES_USED = Name(
     "devices_used",
     "which devices a recording process works on",
-    (
-        Attribute(
-            "uuids",
-            "",
-            "list: their own names, or prefixes of these, or numbers in the order of the PCI bus",
-        ),
-        Attribute(
-            "how",
-            "",
-            "'torch': those where it holds memory; 'visible': all that it may use",
-        ),
+    attributes(
+        uuids="list: their own names, or prefixes of these, or numbers in the order of the PCI bus",
+        how="'torch': those where it holds memory; 'visible': all that it may use",
     ),
     event=True,
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "FINISHES", "LEFT", "PROCESS", "REQUEST", "SERVED", "SIDECAR", "STARTED", "TELLERS",
-    "Attribute", "Name",
+    "Attribute", "Name", "attributes",
 ]  # fmt: skip
 
 
@@ -42,39 +42,40 @@ class Name:
     otel: str = ""
 
 
+_UNITS = {"b": "By", "hz": "Hz", "s": "s", "tokens": "tokens"}
+
+
+def attributes(**meanings: str) -> tuple[Attribute, ...]:
+    """Attributes: what each name means. The last word of a name is its unit, if it is one."""
+    return tuple(
+        Attribute(name, _UNITS.get(name.rpartition("_")[2], ""), meaning)
+        for name, meaning in meanings.items()
+    )
+
+
 SIDECAR = "sidecar"
 """Role of the process that reads the devices of a node: no part of the job."""
 
 PROCESS = Name(
     "process",
     "what a process is to its job, recorded once it is known",
-    (
-        Attribute("role", "", "name of the class of the actor, 'driver', or what else it is"),
-        Attribute("actor", "", "id of the actor"),
-        Attribute("node", "", "id of the node in its cluster"),
-        Attribute(
-            "accelerators", "", "list: kind and number of each that its cluster gave it on the node"
-        ),
-        Attribute(
-            "model_type",
-            "",
-            "architecture family of the model that it trains, where another process leads the"
-            " training: 'qwen2'",
-        ),
-        Attribute(
-            "spool_s",
-            "s",
-            "of a sidecar: how often it copies what its node wrote to DIR",
-        ),
+    attributes(
+        role="name of the class of the actor, 'driver', or what else it is",
+        actor="id of the actor",
+        node="id of the node in its cluster",
+        accelerators="list: kind and number of each that its cluster gave it on the node",
+        model_type="architecture family of the model that it trains, where another process leads"
+        " the training: 'qwen2'",
+        spool_s="of a sidecar: how often it copies what its node wrote to DIR",
     ),
     event=True,
 )
 STARTED = Name(
     "started",
     "an actor that this process asked for: one that never records anything was not reached",
-    (
-        Attribute("actor", "", "its id"),
-        Attribute("role", "", "name of its class"),
+    attributes(
+        actor="its id",
+        role="name of its class",
     ),
     event=True,
 )
@@ -93,12 +94,12 @@ new weights; the engine failed; the engine saw it repeat itself."""
 TELLERS = ("client", "scheduler")
 """Values of the attribute ``told_by``."""
 
-SERVED = (
-    Attribute("queue_s", "s", "from when the engine had it until it was first scheduled"),
-    Attribute("prefill_s", "s", "from then to its first token"),
-    Attribute("decode_s", "s", "from its first token to its end"),
-    Attribute("preemptions", "", "how often it lost its place in the engine's cache"),
-    Attribute("finish", "", "one of " + ", ".join(f"'{finish}'" for finish in FINISHES)),
+SERVED = attributes(
+    queue_s="from when the engine had it until it was first scheduled",
+    prefill_s="from then to its first token",
+    decode_s="from its first token to its end",
+    preemptions="how often it lost its place in the engine's cache",
+    finish="one of " + ", ".join(f"'{finish}'" for finish in FINISHES),
 )
 """What a request and a turn that is one request have in common."""
 
@@ -107,12 +108,14 @@ REQUEST = Name(
     "one sequence as an inference engine served it, from when it was given to its end; recorded by"
     " the process that asked, by the one that scheduled it, or by both",
     (
-        Attribute("told_by", "", "'client' or 'scheduler'"),
-        Attribute("key", "", "digest of the engine's own id of it: the same on both sides"),
-        Attribute("request", "", "digest of the id that its caller gave: joins it with its turn"),
-        Attribute("prompt_tokens", "tokens", "of its prompt"),
-        Attribute("response_tokens", "tokens", "that it generated"),
-        Attribute("cached_tokens", "tokens", "of its prompt, found in the cache"),
+        *attributes(
+            told_by="'client' or 'scheduler'",
+            key="digest of the engine's own id of it: the same on both sides",
+            request="digest of the id that its caller gave: joins it with its turn",
+            prompt_tokens="of its prompt",
+            response_tokens="that it generated",
+            cached_tokens="of its prompt, found in the cache",
+        ),
         *SERVED,
     ),
     otel="llm_request",

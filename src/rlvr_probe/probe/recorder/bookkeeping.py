@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rlvr_probe import guard
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe.journal.space import ALWAYS, FINE, SAMPLES
-from rlvr_probe.probe.recorder.output_folder import Place
-from rlvr_probe.probe.recorder.owntime import Account, culprits
+from rlvr_probe.probe.recorder.owntime import culprits
+
+if TYPE_CHECKING:
+    from rlvr_probe.probe.recorder.recorder import Recorder
 
 __all__ = ["FULL", "OFF", "STAGES", "Bookkeeping", "define", "definitions_since", "worth"]
 
@@ -64,21 +66,6 @@ def worth(number: int) -> int:
     return _worth.get(number, ALWAYS)
 
 
-class Recording(Protocol):
-    """What the books look at."""
-
-    level: int
-    own_ns: int
-    accounts: dict[str, Account]
-    mono_ns: int
-    open: dict[int, tuple[int, int, int]]
-    lost: Counter[str]
-    place: Place
-
-    def forget_open(self) -> None:
-        """What is open will not end."""
-
-
 class Bookkeeping:
     """Remembers what was written, so that each fact is written when it changes. One thread only."""
 
@@ -104,7 +91,7 @@ class Bookkeeping:
         self._looked_ns = 0
 
     def rows(
-        self, recording: Recording, now_ns: int, written: Mapping[str, int]
+        self, recording: Recorder, now_ns: int, written: Mapping[str, int]
     ) -> list[Sequence[Any]] | None:
         """Rows that are due, None if it is not yet time to look again.
 
@@ -124,7 +111,7 @@ class Bookkeeping:
         ]
 
     def totals(
-        self, recording: Recording, time_ns: int, written: Mapping[str, int]
+        self, recording: Recorder, time_ns: int, written: Mapping[str, int]
     ) -> list[Sequence[Any]]:
         """Running totals that changed since they were last given."""
         # A copy: users' threads count while this one reads.
@@ -156,7 +143,7 @@ class Bookkeeping:
         self._totals[key] = total
         return changed
 
-    def _newly_open(self, recording: Recording, now_ns: int) -> list[Sequence[Any]]:
+    def _newly_open(self, recording: Recorder, now_ns: int) -> list[Sequence[Any]]:
         rows: list[Sequence[Any]] = []
         # list() of a dict is safe beside threads that change it; iterating is not.
         for span, (definition, start_ns, parent) in list(recording.open.items()):
@@ -166,7 +153,7 @@ class Bookkeeping:
         self._open.intersection_update(list(recording.open))
         return rows
 
-    def _level(self, recording: Recording) -> tuple[str, str]:
+    def _level(self, recording: Recorder) -> tuple[str, str]:
         """What is written, and why not everything."""
         level = self._allowed
         limit = recording.place.space.limit
@@ -176,7 +163,7 @@ class Bookkeeping:
             return _LEVELS[FULL], "space"
         return "stages" if limit == FINE else "spans", recording.place.space.said
 
-    def _watch_own_time(self, recording: Recording, now_ns: int) -> None:
+    def _watch_own_time(self, recording: Recorder, now_ns: int) -> None:
         """Too much in a window: mute one or two places that explain it, else record less."""
         begin, own_ns = self._window
         spent_ns, limit_ns = recording.own_ns - own_ns, self._own_share * WINDOW_NS
