@@ -6,6 +6,7 @@ One that is broken, or whose package is, hides no other: it is a value, for the 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -227,12 +228,5 @@ def inside(version: str, specifier: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    numbers = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-        if digits != part:
-            break
-    return tuple(numbers)
+    numbers = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    return () if numbers is None else tuple(map(int, numbers[0].split(".")))

@@ -18,7 +18,7 @@ import pytest
 from rlvr_probe.model.names import DEVICE, DEVICE_FAULT, DEVICE_NOTE, DEVICE_SAMPLE, Name
 from rlvr_probe.sidecar import reader_supervisor
 from rlvr_probe.sidecar.device_reader import COMM
-from rlvr_probe.sidecar.reader_supervisor import Readers, left_hanging
+from rlvr_probe.sidecar.reader_supervisor import ReaderSupervisor, left_hanging
 from tests.jobs import wait_for
 from tests.nvml import Nvml, gpu_uuid
 from tests.unit.test_devices import Layouts
@@ -40,7 +40,7 @@ class Watch:
         self.layouts = Layouts()
         self.faults: dict[tuple[str, str], int] = {}
         self.rows: list[tuple[str, dict[str, Any]]] = []
-        self.readers = Readers(5.0, self.layouts.define, 0, self.fault)
+        self.readers = ReaderSupervisor(5.0, self.layouts.define, 0, self.fault)
 
     def fault(self, place: str, error: str, count: int) -> None:
         self.faults[place, error] = count

@@ -22,7 +22,7 @@ from rlvr_probe.probe.journal.space import FINE
 from rlvr_probe.probe.recorder import bookkeeping
 from rlvr_probe.spool import ROUND_S
 
-__all__ = ["Count", "Log"]
+__all__ = ["Count", "SidecarJournal"]
 
 Row = Sequence[Any]
 
@@ -88,7 +88,7 @@ class Count:
         return self._fd >= 0
 
 
-class Log:
+class SidecarJournal:
     """Writes rows of one sidecar. Nothing is written before :meth:`begin`.
 
     Attributes:

@@ -16,9 +16,9 @@ from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model import schema
 from rlvr_probe.probe.election import BURST
-from rlvr_probe.sidecar.journal import Log
+from rlvr_probe.sidecar.journal import SidecarJournal
 from rlvr_probe.sidecar.live import ASKED_S, Children
-from rlvr_probe.sidecar.reader_supervisor import Readers
+from rlvr_probe.sidecar.reader_supervisor import ReaderSupervisor
 from rlvr_probe.sidecar.segments import LEAST_B, compress, delete_unfinished, is_open_for_writing
 from rlvr_probe.sidecar.spool_child import Spool
 from rlvr_probe.sidecar.startup import Lock
@@ -95,10 +95,10 @@ class Sidecar:
         self._hz = config.gpu_hz
         self._spares = config.gpu_hz > 0 and lock.in_vain > BURST
         self._live = config.live
-        self._log = Log(place, config, spooled=spool is not None)
+        self._log = SidecarJournal(place, config, spooled=spool is not None)
         self._writers = Writers(place, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
-        self._readers: Readers | None = None
+        self._readers: ReaderSupervisor | None = None
         self._children = Children(folder, self._log.fault)
         target = None if spool is None else read_target(spool)
         self._spool: Spool | None = None
@@ -191,7 +191,7 @@ class Sidecar:
     def _begin_devices(self) -> None:
         told = self._hz, self._log.define, self._log.mono_ns
         self._sampler = Sampler([HostBackend()], *told)
-        self._readers = Readers(*told, self._log.fault)
+        self._readers = ReaderSupervisor(*told, self._log.fault)
 
     @guard.fail_open("sidecar.live")
     def _begin_live(self) -> None:

@@ -28,7 +28,7 @@ from rlvr_probe.sidecar import device_reader
 from rlvr_probe.sidecar.device_reader import COMM
 from rlvr_probe.sidecar.subprocesses import close_pipes, start
 
-__all__ = ["Readers", "left_hanging"]
+__all__ = ["ReaderSupervisor", "left_hanging"]
 
 _S: Final = 1_000_000_000
 _HEAR_NS: Final = _S // 5
@@ -100,7 +100,7 @@ class _Known:
     told: set[str] = field(default_factory=set)
 
 
-class Readers:
+class ReaderSupervisor:
     """The reader of one sidecar, and those before it. Used by one thread; never waits for one.
 
     Attributes:

@@ -17,7 +17,7 @@ from rlvr_probe.probe.election import Keeper
 from rlvr_probe.probe.identity import rank
 from rlvr_probe.probe.journal import JournalWriter, OpenTable, Space
 
-__all__ = ["Place"]
+__all__ = ["OutputFolder"]
 
 
 _log = logging.getLogger("rlvr_probe")
@@ -27,8 +27,8 @@ class NotOurs(PermissionError):
     """The run folder is somebody else's, a link, or open to everybody: another one is used."""
 
 
-class Place:
-    """The place of one process start.
+class OutputFolder:
+    """Where one process start writes.
 
     Attributes:
         folder: The run folder.

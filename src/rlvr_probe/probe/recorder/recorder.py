@@ -33,7 +33,7 @@ from rlvr_probe.probe.journal.space import FINE
 from rlvr_probe.probe.recorder import bookkeeping
 from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, Bookkeeping, worth
 from rlvr_probe.probe.recorder.loaded_libraries import DevicesUsed, record_application_span
-from rlvr_probe.probe.recorder.output_folder import Place
+from rlvr_probe.probe.recorder.output_folder import OutputFolder
 from rlvr_probe.probe.recorder.owntime import SAMPLE, Account
 from rlvr_probe.probe.recorder.pause import Pause
 
@@ -97,7 +97,7 @@ class Recorder:
         for account in self.accounts.values():
             account.start_over()
         folder = self._config.out / self.run
-        self.place = Place(folder, self.process, self._config)
+        self.place = OutputFolder(folder, self.process, self._config)
         self._keeper = Keeper(folder, self._config, first=self._owner is None)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
