@@ -20,7 +20,7 @@ import pytest
 from rlvr_probe.model import schema
 from rlvr_probe.probe import identity
 from rlvr_probe.probe.journal import JournalWriter, OpenTable
-from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.writer import build_header
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.opentable import read_table
 from rlvr_probe.recording.segment import Chunks, open_source, read_chunks

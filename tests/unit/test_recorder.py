@@ -17,7 +17,7 @@ import pytest
 
 from rlvr_probe import guard
 from rlvr_probe.model import names, schema
-from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.writer import build_header
 from rlvr_probe.probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause
 from rlvr_probe.probe.recorder import recorder as recorder_module
 from rlvr_probe.recording import read_run

@@ -17,8 +17,8 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe import identity
 from rlvr_probe.probe.journal import JournalWriter, Space
-from rlvr_probe.probe.journal.header import build_header, epoch_pair
 from rlvr_probe.probe.journal.space import FINE
+from rlvr_probe.probe.journal.writer import build_header, epoch_pair
 from rlvr_probe.probe.recorder import bookkeeping
 from rlvr_probe.spool import ROUND_S
 

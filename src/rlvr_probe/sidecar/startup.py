@@ -140,7 +140,8 @@ def main() -> None:
     folder, role = Path(sys.argv[2]), sys.argv[3]
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:
-            _close(fd)
+            with suppress(OSError):
+                os.close(fd)
     os.setsid()
     if os.fork():
         os._exit(0)
@@ -228,16 +229,12 @@ def _spool(folder: Path, config: Config) -> Path | None:
 def stand_back() -> None:
     """Take no time and no core from a run, and be the first to go where memory is short."""
     os.nice(_NICE)
-    try:
+    with suppress(OSError):  # not these, in this container
         # A rank may be pinned to one core, which is for it alone.
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    except OSError:  # not these, in this container
-        pass
     for name, text in (("oom_score_adj", "1000"), ("comm", "rlvr-sidecar")):
-        try:
+        with suppress(OSError):
             Path("/proc/self", name).write_text(text, encoding="ascii")
-        except OSError:
-            pass
 
 
 @contextmanager
@@ -248,10 +245,3 @@ def _blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass

@@ -28,8 +28,8 @@ from rlvr_probe.model.names import Name
 from rlvr_probe.probe import identity
 from rlvr_probe.probe.election import Keeper
 from rlvr_probe.probe.journal import JournalWriter, OpenTable
-from rlvr_probe.probe.journal.header import build_header, epoch_pair
 from rlvr_probe.probe.journal.space import FINE
+from rlvr_probe.probe.journal.writer import build_header, epoch_pair
 from rlvr_probe.probe.recorder import bookkeeping
 from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, Bookkeeping, worth
 from rlvr_probe.probe.recorder.loaded_libraries import DevicesUsed, record_application_span
