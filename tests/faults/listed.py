@@ -20,7 +20,7 @@ _SPOOL = "where a run is spooled, which a local folder is not; tests/e2e/test_sp
 
 NEVER = {
     "rlvr_probe.probe.attach:Attachment.folder": "asked by the user; test_attach.py",
-    "rlvr_probe.probe.attach:_tell": _LAUNCHED,
+    "rlvr_probe.probe.attach:_notify": _LAUNCHED,
     "rlvr_probe._boot:arm_late": "called by a framework that loads plugins; test_plugins.py",
     "rlvr_probe.access:Access.find": "asked by the launcher; test_access.py",
     "rlvr_probe.access:_group_name": "asked by commands; test_denied.py",
@@ -49,7 +49,7 @@ NEVER = {
     "rlvr_probe.probe.launcher_notices:_clean_up": _LAUNCHED,
     "rlvr_probe.probe.launcher_notices:make": _LAUNCHED,
     "rlvr_probe.probe.launcher_notices:read": _LAUNCHED,
-    "rlvr_probe.probe.launcher_notices:tell": _LAUNCHED,
+    "rlvr_probe.probe.launcher_notices:notify": _LAUNCHED,
     "rlvr_probe.registry:load_all": "asked by commands and by the sidecar; test_cli.py",
     "rlvr_probe.registry:load_all.<locals>.<lambda>": "the same",
     "rlvr_probe.probe.recorder.output_folder:OutputFolder._write_to": _PREPARED,

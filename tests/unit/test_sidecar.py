@@ -331,7 +331,7 @@ def test_a_deleted_run_is_not_made_again(folder: Path) -> None:
         path.unlink()
     folder.rmdir()
     log.write([(0, 0, 0, "x")] * 3)
-    log.tell()
+    log.write_totals()
     log.end("exit")
     assert not folder.exists()
     assert log.lost == {"deleted": 3}

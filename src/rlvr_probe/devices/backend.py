@@ -162,7 +162,7 @@ class CounterSupport:
         """Whether to ask for a counter now."""
         return name not in self.absent or now_ns >= self._again_ns.get(name, now_ns + 1)
 
-    def told(self, name: str) -> None:
+    def gave(self, name: str) -> None:
         """The device gave it."""
         if name in self._strikes:
             del self._strikes[name]

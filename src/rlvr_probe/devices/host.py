@@ -100,7 +100,7 @@ class HostBackend:
             return {}
         for name in names:
             if name in values:
-                self._standing.told(name)
+                self._standing.gave(name)
             else:
                 self._standing.fail(name, "the kernel lists none", now)
         return values

@@ -109,7 +109,7 @@ class Attachment:
         for framework in self.frameworks.values():
             if launcher_notices.NOTICES in os.environ:
                 # Its name is that of its package.
-                self._disarm.append(when_imported(framework.name, partial(_tell, framework)))
+                self._disarm.append(when_imported(framework.name, partial(_notify, framework)))
             for point in framework.points:
                 module, _, qualname = point.target.partition(":")
                 action = partial(self._set, framework, point, qualname)
@@ -126,7 +126,7 @@ class Attachment:
                 framework.reason = f"{point.target} does not exist in {framework.version}"
                 if not framework.hook_points:
                     framework.state = "failed"
-                    _tell(framework)
+                    _notify(framework)
 
     @guard.fail_open("attach.unhook")
     def _unhook(self) -> None:
@@ -146,15 +146,15 @@ class Attachment:
             _put(OWNER, _owner)
 
 
-def _tell(framework: Framework, _: object = None) -> None:
+def _notify(framework: Framework, _: object = None) -> None:
     """Notify a launcher that a framework was imported, or why it is not hooked."""
     version = f" {framework.version}" if framework.version else ""
     if framework.state == "failed":
-        launcher_notices.tell(
+        launcher_notices.notify(
             "failed", f"{framework.name}{version} cannot be hooked: {framework.reason}"
         )
     else:
-        launcher_notices.tell("imported", f"{framework.name}{version}")
+        launcher_notices.notify("imported", f"{framework.name}{version}")
 
 
 @guard.fail_open("attach.environ")

@@ -89,7 +89,7 @@ class _Reader:
         while sampler.devices:
             if rows:
                 self._say(ROWS, rows)
-            self._tell_faults()
+            self._report_faults()
             self._touch("")
             time.sleep(max(sampler.next_ns - time.monotonic_ns(), 0) / 1e9 + _LEAST_S)
             rows = sampler.tick(time.monotonic_ns())
@@ -107,7 +107,7 @@ class _Reader:
             self._say(DEF, self._layouts[layout], *layout)
         return self._layouts[layout]
 
-    def _tell_faults(self) -> None:
+    def _report_faults(self) -> None:
         for (place, error), count in guard.faults().items():
             told = self._faults.get((place, error), 0)
             if count > told:

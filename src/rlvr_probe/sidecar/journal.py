@@ -167,7 +167,7 @@ class SidecarJournal:
         writer.write(rows)
         self._note(writer)
 
-    def tell(self) -> None:
+    def write_totals(self) -> None:
         """Write the running totals that changed: losses, faults, processor time."""
         self._write_service(self._totals())
 

@@ -160,13 +160,13 @@ class _Hand:
             try:
                 self._session.steps(found.window, found.steps, found.until_ns)
             except ProbeError:
-                self._tell(refused=True)
+                self._report_refusal(refused=True)
                 if last:
                     raise
                 self._last.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
             else:
-                self._tell(refused=False)
+                self._report_refusal(refused=False)
                 return
 
     def end(self, read_b: int) -> None:
@@ -184,15 +184,15 @@ class _Hand:
         try:
             self._session.end(read_run(self._folder, strict=False))
         finally:
-            self._tell_faults()
+            self._report_faults()
 
-    def _tell(self, *, refused: bool) -> None:
+    def _report_refusal(self, *, refused: bool) -> None:
         if refused != self._refused:
             self._refused = refused
             _say(REFUSED if refused else TAKEN, 1)
-        self._tell_faults()
+        self._report_faults()
 
-    def _tell_faults(self) -> None:
+    def _report_faults(self) -> None:
         for word, count in self._session.faults.items():
             if count > self._told.get(word, 0):
                 self._told[word] = count

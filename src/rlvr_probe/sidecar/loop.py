@@ -30,7 +30,7 @@ __all__ = ["Sidecar"]
 _S: Final = 1_000_000_000
 _LOOK_NS: Final = _S
 _WRITE_NS: Final = _S // 5
-_TELL_NS: Final = 10 * _S
+_TOTALS_NS: Final = 10 * _S
 _GRACE_NS: Final = 2 * _S
 """How long no process may write until it leaves; a header may take a moment to appear."""
 
@@ -213,9 +213,9 @@ class Sidecar:
             self._written_ns = now_ns
             rows, self._rows = self._rows, []
             self._log.write(rows)
-        if now_ns - self._told_ns >= _TELL_NS:
+        if now_ns - self._told_ns >= _TOTALS_NS:
             self._told_ns = now_ns
-            self._log.tell()
+            self._log.write_totals()
 
     @guard.fail_open("sidecar.leave")
     def _why_leave(self, now_ns: int) -> str | None:

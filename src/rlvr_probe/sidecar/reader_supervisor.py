@@ -188,7 +188,7 @@ class ReaderSupervisor:
         hanging = left_hanging()
         if hanging >= _MOST_HANGING:
             self._begin_ns = now_ns + _FIRST_WAIT_NS
-            self._tell("devices.reader", "Hanging")
+            self._report("devices.reader", "Hanging")
             return self._mute(self._known.values(), "two readers hang in the driver", now_ns)
         for left in () if hanging else self._due(now_ns):
             left.due_ns, left.asked_ns = None, now_ns
@@ -204,7 +204,7 @@ class ReaderSupervisor:
     def _abandon(self, process: subprocess.Popen[bytes], now_ns: int) -> list[Row]:
         """Leave a reader to its driver, and alone what it asked."""
         self._kill(process)
-        self._tell("devices.reader", "Unresponsive")
+        self._report("devices.reader", "Unresponsive")
         self._begin_ns = now_ns + _GONE_NS
         return self._leave_alone("does not answer", now_ns, fault=True)
 
@@ -231,7 +231,7 @@ class ReaderSupervisor:
             self._again_ns = _AGAIN_NS
         self._begin_ns = now_ns + self._again_ns
         self._again_ns = min(2 * self._again_ns, _LONGEST_AGAIN_NS)
-        self._tell("devices.reader", f"status {status}")
+        self._report("devices.reader", f"status {status}")
         if status in _CRASHES:
             return self._leave_alone("crashes its library", now_ns)
         return []
@@ -309,7 +309,7 @@ class ReaderSupervisor:
             return self._mute(gone, "not found any more", now_ns)
         elif kind == device_reader.FAULT:
             place, error, count = rest
-            self._tell(place, error, count)
+            self._report(place, error, count)
         elif kind == device_reader.NOTE:
             return self._note(rest[0], now_ns)
         elif kind == device_reader.ROWS:
@@ -356,7 +356,7 @@ class ReaderSupervisor:
     def _row(self, name: names.Name, attributes: Sequence[str], now_ns: int, *values: Any) -> Row:
         return [self._define(name, attributes), now_ns - self._origin_ns, 0, *values]
 
-    def _tell(self, place: str, error: str, count: int = 1) -> None:
+    def _report(self, place: str, error: str, count: int = 1) -> None:
         self._counts[place, error] += count
         self._fault(place, error, self._counts[place, error])
 

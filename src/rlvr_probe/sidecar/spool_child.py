@@ -72,7 +72,7 @@ class Spool:
                 self._leftovers = start("spool_child", str(self.path), _LEFTOVERS)
         self._hear()
         if self._process is not None and self._process.poll() is not None:
-            self._tell(f"status {self._process.returncode}")
+            self._report(f"status {self._process.returncode}")
             self._process = None
         if self._leftovers is not None:
             self._leftovers.poll()
@@ -109,9 +109,9 @@ class Spool:
         process = self._process
         if process is not None and process.stdout is not None:
             for line in (process.stdout.read(4096) or b"").split():
-                self._tell(line.decode("ascii", "replace"))
+                self._report(line.decode("ascii", "replace"))
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         if error not in self._told:
             self._told.add(error)
             self._fault("spool.move", error)

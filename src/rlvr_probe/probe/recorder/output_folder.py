@@ -68,7 +68,7 @@ class OutputFolder:
         """
         writer.write(())
         if writer.refused:
-            launcher_notices.tell("refused", writer.refused)
+            launcher_notices.notify("refused", writer.refused)
         elif writer.folder != self.path:
             before, self.folder = self.folder, writer.folder
             self._write_to(writer.folder)
