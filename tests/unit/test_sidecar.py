@@ -410,7 +410,7 @@ def test_the_file_of_a_process_of_another_container_is_left_alone_while_it_is_op
 def stay(folder: Path, monkeypatch: pytest.MonkeyPatch, looks: int = 5, hz: float = 0.0) -> str:
     """Run one that is told to leave after some looks; why it left."""
     monkeypatch.setattr(loop, "_LOOK_NS", 50_000_000)
-    monkeypatch.setattr(loop, "_TELL_NS", 50_000_000)
+    monkeypatch.setattr(loop, "_TOTALS_NS", 50_000_000)
     left = [None] * looks
 
     def beat() -> None:
