@@ -19,7 +19,7 @@ from typing import Any
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe.journal import JournalWriter
-from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.writer import build_header
 
 __all__ = ["BOOT", "SECOND", "STEP_NS", "Process", "Written", "write_recording"]
 

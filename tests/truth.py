@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 from rlvr_probe.model import names
-from rlvr_probe.model.devices import DeviceFacts, DeviceSeries
+from rlvr_probe.model.device_series import DeviceFacts, DeviceSeries
 from rlvr_probe.model.readings import Readings
 from tests.journals import JournalFile
 

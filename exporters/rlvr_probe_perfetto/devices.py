@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from rlvr_probe.model.counters import Counter as DeviceCounter
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_perfetto.scope import Scope
 from rlvr_probe_perfetto.slices import Slice, arguments, shown

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint, actors
+from rlvr_probe.adapter import Call, HookPoint, ray_actors
 from rlvr_probe.adapter import conversation as kit
 from rlvr_probe.adapter.controller import instrument_once
 from rlvr_probe.model.names import FINISHES, TOOL_CALL, TRAJECTORY, TURN, VERIFY
@@ -48,7 +48,7 @@ _MOST_TASKS = 4096
 
 def _key() -> str | None:
     """Name of the next sample of this task: OpenRLHF starts them in the order of its answer."""
-    ray = actors.context()
+    ray = ray_actors.context()
     task = None if ray is None else ray.get_task_id()
     if task is None:
         return None

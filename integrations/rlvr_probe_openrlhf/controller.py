@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_probe.adapter import Probe, actors
+from rlvr_probe.adapter import Probe, ray_actors
 from rlvr_probe.adapter import controller as kit
 from rlvr_probe.adapter.spans import Open
 from rlvr_probe.reading import attribute, number, option, word
@@ -92,7 +92,7 @@ def facts(owner: Any) -> dict[str, Any]:
         "max_response_tokens": response,
         "filters": filters(args),
         "reward_functions": [reward_function(args)],
-        **actors.facts(
+        **ray_actors.facts(
             nodes=count("actor.num_nodes", "actor_num_nodes"),
             per_node=count("actor.num_gpus_per_node", "actor_num_gpus_per_node"),
             epochs=count("train.max_epochs", "max_epochs"),

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.actors import actor_id
+from rlvr_probe.adapter.batch_events import Batch, Groups, emit_rewards, stand_in
 from rlvr_probe.adapter.controller import named
-from rlvr_probe.adapter.emit import Batch, Groups, emit_rewards, stand_in
+from rlvr_probe.adapter.ray_actors import actor_id
 from rlvr_probe.adapter.spans import end_span
 from rlvr_probe.model.names import EVAL, ROLLOUT, SELECTED
 from rlvr_probe.reading import attribute, error_of, number

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.actors import class_of
+from rlvr_probe.adapter.ray_actors import class_of
 from rlvr_probe.adapter.spans import end_span, start_call
 from rlvr_probe.model.names import CHECKPOINT, OPTIMIZER_STEP, PROCESS
 from rlvr_probe.reading import argument, attribute, number, size, word

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.batch_events import emit_rewards
 from rlvr_probe.adapter.controller import named
-from rlvr_probe.adapter.emit import emit_rewards
 from rlvr_probe.adapter.spans import end_span, open_stage, start_stage
 from rlvr_probe.model import names
 from rlvr_probe.reading import argument, attribute, error_of, number, option

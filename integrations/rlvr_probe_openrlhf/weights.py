@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.adapter.actors import class_of
+from rlvr_probe.adapter.ray_actors import class_of
 from rlvr_probe.reading import attribute
 
 __all__ = ["ENGINES", "MOVES", "WEIGHTS", "Weights"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.swap import put_all_back
+from rlvr_probe.adapter.user_functions import put_all_back
 from rlvr_probe.reading import attribute
 from rlvr_probe.releases import Dated, DatedAdapter, points_of, within
 from rlvr_probe_trl import async_grpo, async_rollouts, rewards, rollouts, stages

@@ -14,9 +14,9 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.adapter import conversation as kit
-from rlvr_probe.adapter.emit import emit_trajectories
+from rlvr_probe.adapter.batch_events import emit_trajectories
 from rlvr_probe.adapter.spans import end_tool, start_tool
-from rlvr_probe.adapter.swap import Swapped, put_all_back
+from rlvr_probe.adapter.user_functions import Swapped, put_all_back
 from rlvr_probe.model.names import REWARD, TRAJECTORY, TURN
 from rlvr_probe.reading import argument, attribute, error_of, mask_runs, number, size
 from rlvr_probe_trl.reading import truncated

@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.batch_events import emit_rewards
 from rlvr_probe.adapter.controller import WHERE, named
-from rlvr_probe.adapter.emit import emit_rewards
-from rlvr_probe.adapter.swap import Swapped, put_all_back
-from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.adapter.user_functions import Scoring, Swapped, put_all_back
 from rlvr_probe.model.names import REWARD, REWARD_FN, WAIT
 from rlvr_probe.reading import argument, attribute, error_of, number, size
 from rlvr_probe_trl.reading import is_module, reward_values

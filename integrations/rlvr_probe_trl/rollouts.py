@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.batch_events import emit_trajectories
 from rlvr_probe.adapter.controller import WHERE, named
-from rlvr_probe.adapter.emit import emit_trajectories
 from rlvr_probe.model.names import ROLLOUT, TURN
 from rlvr_probe.reading import argument, number, size
 from rlvr_probe_trl.reading import lengths, loss_runs, stop_ids, truncated

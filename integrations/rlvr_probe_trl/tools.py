@@ -18,7 +18,7 @@ from typing import Any
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.adapter.controller import state_of
 from rlvr_probe.adapter.spans import end_tool, start_tool
-from rlvr_probe.adapter.swap import Swapped
+from rlvr_probe.adapter.user_functions import Swapped
 from rlvr_probe.reading import attribute, error_of
 from rlvr_probe_trl.reading import lengths
 from rlvr_probe_trl.training import Training

@@ -11,8 +11,7 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, Probe
 from rlvr_probe.adapter.controller import Controller, Where, state_of
-from rlvr_probe.adapter.swap import Swapped
-from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.adapter.user_functions import Scoring, Swapped
 from rlvr_probe.reading import attribute, foreign_ids, number, word
 from rlvr_probe.releases import Release, release, version_of
 from rlvr_probe_trl.reading import is_module

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.adapter import HookPoint, Probe, actors
+from rlvr_probe.adapter import HookPoint, Probe, ray_actors
 from rlvr_probe.adapter import controller as kit
 from rlvr_probe.reading import attribute, number, option, word
 from rlvr_probe.releases import version_of, within
@@ -168,7 +168,7 @@ def facts(owner: Any) -> dict[str, Any]:
         "max_response_tokens": count("data.max_response_length"),
         "filters": filters(config),
         "reward_functions": None if reward is None else [reward],
-        **actors.facts(
+        **ray_actors.facts(
             nodes=count("trainer.nnodes"),
             per_node=count("trainer.n_gpus_per_node"),
             epochs=count("actor_rollout_ref.actor.ppo_epochs"),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.adapter.emit import Groups
+from rlvr_probe.adapter.batch_events import Groups
 from rlvr_probe.reading import digest
 from rlvr_probe_verl.reading import column, lengths, tensor
 

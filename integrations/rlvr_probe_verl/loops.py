@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint, actors
+from rlvr_probe.adapter import Call, HookPoint, ray_actors
 from rlvr_probe.adapter.controller import instrument_once
 from rlvr_probe.adapter.conversation import LENGTHS
 from rlvr_probe.model.names import TRAJECTORY
@@ -80,7 +80,7 @@ def _chunk_known(call: Call) -> None:
 @cache
 def worker_number() -> int | None:
     """Which of the manager's workers this process is, from the name that verl gave its actor."""
-    ray = actors.context()
+    ray = ray_actors.context()
     name = None if ray is None else ray.get_actor_name()
     worker = re.match(r"agent_loop_worker_(\d+)(_|$)", name or "")
     return None if worker is None else int(worker[1])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.adapter import Call, HookPoint, Probe, emit
+from rlvr_probe.adapter import Call, HookPoint, Probe, batch_events
 from rlvr_probe.adapter.controller import named, state_of
 from rlvr_probe.model.names import SELECTED
 from rlvr_probe.reading import argument, attribute, digest, number, option
@@ -59,7 +59,7 @@ class Taken:
     gone: list[Group] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
     discards: bool = False
-    batch: emit.Batch = field(default_factory=emit.Batch)
+    batch: batch_events.Batch = field(default_factory=batch_events.Batch)
 
 
 def groups_of(keys: Iterable[str], tags: Iterable[Any], uids: Any = None) -> list[Group]:

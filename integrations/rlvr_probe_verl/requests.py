@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.actors import actor_id, context
 from rlvr_probe.adapter.conversation import TURN_ATTRIBUTES, Version, turn_values
+from rlvr_probe.adapter.ray_actors import actor_id, context
 from rlvr_probe.model.names import TURN
 from rlvr_probe.reading import argument, attribute, number, size
 from rlvr_probe.releases import Dated

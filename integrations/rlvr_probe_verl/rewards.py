@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.emit import emit_rewards
+from rlvr_probe.adapter.batch_events import emit_rewards
 from rlvr_probe.model.names import REWARD_FN
 from rlvr_probe.reading import argument, attribute, option
 from rlvr_probe_verl.controller import Controller, config_of, reward_function, verifier

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
+from rlvr_probe.adapter.batch_events import emit_rewards, emit_trajectories
 from rlvr_probe.adapter.controller import Where, named
-from rlvr_probe.adapter.emit import emit_rewards, emit_trajectories
 from rlvr_probe.model.names import ROLLOUT
 from rlvr_probe.reading import argument, attribute, digest, error_of, number, option, size
 from rlvr_probe_verl.controller import Controller, config_of, reward_function

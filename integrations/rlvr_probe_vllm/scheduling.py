@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.batch_events import known
 from rlvr_probe.adapter.controller import state_of
-from rlvr_probe.adapter.emit import known
 from rlvr_probe.model.names import REQUEST
 from rlvr_probe.reading import argument, attribute, digest, number
 from rlvr_probe_vllm.report import finish_of, keep_to

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlvr_probe.analysis.run import Relation, Run, open_run
     from rlvr_probe.config import Config
     from rlvr_probe.probe.attach import Attachment, attach, detach
-    from rlvr_probe.probe.spans import span
+    from rlvr_probe.probe.user_span import span
 
 __all__ = [
     "Attachment",
@@ -39,7 +39,7 @@ _HOMES = {
     "attach": "probe.attach",
     "detach": "probe.attach",
     "open_run": "analysis.run",
-    "span": "probe.spans",
+    "span": "probe.user_span",
 }
 
 

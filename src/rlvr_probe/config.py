@@ -143,26 +143,14 @@ class Config:
 
     def to_environ(self) -> dict[str, str]:
         """Variables that give a child process this configuration and arm its start-up hook."""
-        environ = {
-            ARM: "1",
-            "RLVR_PROBE_OUT": str(self.out),
-            "RLVR_PROBE_FLUSH_S": repr(self.flush_s),
-            "RLVR_PROBE_QUEUE_ROWS": str(self.queue_rows),
-            "RLVR_PROBE_SEGMENT_B": str(self.segment_b),
-            "RLVR_PROBE_BUDGET_B": str(self.budget_b),
-            "RLVR_PROBE_OWN_SHARE": repr(self.own_share),
-            "RLVR_PROBE_SIDECAR": str(int(self.sidecar)),
-            "RLVR_PROBE_GPU_HZ": repr(self.gpu_hz),
-            "RLVR_PROBE_SPOOL": self.spool,
-            "RLVR_PROBE_LIVE": str(int(self.live)),
-            "RLVR_PROBE_GROUP_READABLE": str(int(self.group_readable)),
-        }
-        if self.free_b is not None:
-            environ["RLVR_PROBE_FREE_B"] = str(self.free_b)
-        if self.run_id is not None:
-            environ["RLVR_PROBE_RUN_ID"] = self.run_id
-        if self.frameworks is not None:
-            environ["RLVR_PROBE_FRAMEWORKS"] = ",".join(self.frameworks) or _NO_FRAMEWORK
+        environ = {ARM: "1"}
+        for name in (field.name for field in fields(self) if field.name != "disabled"):
+            value = getattr(self, name)
+            if name == "frameworks" and value is not None:
+                value = ",".join(value) or _NO_FRAMEWORK
+            if value is not None:
+                text = str(int(value)) if isinstance(value, bool) else str(value)
+                environ[f"RLVR_PROBE_{name.upper()}"] = text
         return environ
 
 

@@ -1,27 +1,96 @@
-"""Which integrations are installed, and in what state each of them is in this process."""
+"""Which plugins are installed, and in what state each integration is in this process.
+
+One that is broken, or whose package is, hides no other: it is a value, for the caller to report.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal, cast
 
-from rlvr_probe import guard, plugins
+from rlvr_probe import guard
 from rlvr_probe.adapter import Adapter, HookPoint
 
 __all__ = [
+    "EXPORTERS",
     "Framework",
+    "Plugin",
     "discover",
+    "entries",
     "inside",
     "installed_version",
+    "load",
+    "load_all",
     "names",
     "none_called_so",
 ]
 
 GROUP = "rlvr_probe.integrations"
 """Entry-point group of integrations, our own and third parties' alike."""
+
+EXPORTERS = "rlvr_probe.exporters"
+"""Entry-point group of exporters, our own and third parties' alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point, loaded.
+
+    Attributes:
+        name: Of its entry point.
+        source: What it names, and the package that it is of.
+        made: What it made; None if it cannot be loaded.
+        error: Why it cannot be loaded, or None.
+    """
+
+    name: str
+    source: str
+    made: object | None
+    error: BaseException | None
+
+
+def entries(group: str) -> list[metadata.EntryPoint]:
+    """Every entry point of a group, as ``metadata.entry_points`` has them.
+
+    That reads those of every package on the path, and one that is broken fails it for all others.
+    """
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    try:
+        for distribution in metadata.distributions():
+            try:
+                points = [point for point in distribution.entry_points if point.group == group]
+                # The first on the path is the one that is imported; others are hidden by it.
+                if points:
+                    found.setdefault(distribution.metadata["Name"], points)
+            except Exception:  # noqa: BLE001, S112 - what is wrong with it is not for us to say
+                continue
+    except Exception:  # noqa: BLE001, S110 - somebody's finder failed; keep what others found
+        pass
+    return [point for points in found.values() for point in points]
+
+
+def load(point: metadata.EntryPoint) -> Plugin:
+    """What an entry point makes. One that ends the process when it is imported is broken, too."""
+    owner = "an unknown package" if point.dist is None else point.dist.name
+    source = f"{point.value} of {owner}"
+    try:
+        return Plugin(point.name, source, point.load()(), None)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a state of the plugin
+        return Plugin(point.name, source, None, error)
+
+
+def load_all(group: str, name: str | None = None) -> Iterator[Plugin]:
+    """Every plugin of a group, by name, or those of one name."""
+    seen = set[tuple[str, str]]()
+    for point in sorted(entries(group), key=lambda point: point.name):
+        if (point.name, point.value) not in seen and name in (None, point.name):
+            seen.add((point.name, point.value))
+            yield load(point)
+
 
 State = Literal["attached", "waiting", "absent", "failed"]
 
@@ -57,7 +126,7 @@ class Framework:
 
 def names() -> list[str]:
     """Names of every installed integration."""
-    return sorted({entry.name for entry in plugins.entries(GROUP)})
+    return sorted({entry.name for entry in entries(GROUP)})
 
 
 def none_called_so(known: Iterable[str]) -> str:
@@ -71,14 +140,14 @@ def discover(wanted: Sequence[str] | None = None) -> dict[str, Framework]:
 
     No framework is imported; versions come from metadata.
     """
-    installed = plugins.entries(GROUP)
-    entries: dict[str, list[metadata.EntryPoint]] = {}
+    installed = entries(GROUP)
+    chosen: dict[str, list[metadata.EntryPoint]] = {}
     for entry in installed:
         if wanted is None or entry.name in wanted:
-            same = entries.setdefault(entry.name, [])
+            same = chosen.setdefault(entry.name, [])
             if all(entry.value != other.value for other in same):
                 same.append(entry)
-    frameworks = {name: _load(name, found) for name, found in sorted(entries.items())}
+    frameworks = {name: _load(name, found) for name, found in sorted(chosen.items())}
     for name in wanted or ():
         if name not in frameworks:
             reason = none_called_so({entry.name for entry in installed})
@@ -116,7 +185,7 @@ def _load(name: str, entries: list[metadata.EntryPoint]) -> Framework:
     if len(entries) > 1:
         values = " and ".join(sorted(entry.value for entry in entries))
         return Framework(name, state="failed", reason=f"two integrations claim it: {values}")
-    plugin = plugins.load(entries[0])
+    plugin = load(entries[0])
     if plugin.error is not None:
         # Not into the log of a thousand ranks, or of their pip: `doctor` and the attachment say it.
         guard.note("registry.load", plugin.error, log=False)
@@ -159,12 +228,5 @@ def inside(version: str, specifier: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    numbers = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-        if digits != part:
-            break
-    return tuple(numbers)
+    numbers = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    return () if numbers is None else tuple(map(int, numbers[0].split(".")))

@@ -21,7 +21,7 @@ from rlvr_probe_otlp.tests.collector import Collector, http_collector
 
 from rlvr_probe.model import names
 from rlvr_probe.probe import identity
-from rlvr_probe.sidecar.children import Children
+from rlvr_probe.sidecar.live import Children
 from tests.bench.report import main, table
 from tests.synthetic import SECOND, Process
 

@@ -21,7 +21,7 @@ KIT = "rlvr_probe.adapter"
 _ONLINE = (
     "_boot", "access", "adapter/__init__", "adapter/contract", "config", "exceptions",
     "filesystem", "guard", "model/__init__", "model/counters", "model/names", "model/schema",
-    "model/vocabulary", "plugins", "probe", "probe/hooks",
+    "model/process_names", "probe", "probe/hooks",
     "probe/journal", "probe/recorder", "reading", "registry", "releases", "spool",
 )  # fmt: skip
 

@@ -316,7 +316,7 @@ def warm_up() -> None:
     import wrapt
 
     import rlvr_probe.probe.attach
-    import rlvr_probe.probe.spans
+    import rlvr_probe.probe.user_span
 
     del rlvr_probe.probe.attach, rlvr_probe_toyrl, wrapt
     for name in LOADED_BY_A_RUN:

@@ -20,12 +20,12 @@ import pytest
 from rlvr_probe.model import schema
 from rlvr_probe.probe import identity
 from rlvr_probe.probe.journal import JournalWriter, OpenTable
-from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.writer import build_header
 from rlvr_probe.recording.chunks import Chunks, open_source, read_chunks
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.opentable import read_table
-from rlvr_probe.sidecar.moving import Mover, leaving
 from rlvr_probe.sidecar.segments import compress
+from rlvr_probe.sidecar.spool_mover import Mover, leaving
 from rlvr_probe.spool import LEAVING_SUFFIX, Target
 
 __all__ = ["Killed", "Node", "Writer", "check", "kills", "play"]

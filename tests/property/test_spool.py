@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.sidecar import moving
+from rlvr_probe.sidecar import spool_mover
 from tests import today
 from tests.property.spooling import play
 
@@ -18,8 +18,8 @@ FULL = 2_000
 
 @pytest.fixture(autouse=True)
 def small_files_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "LEAST_B", 3_000)
-    monkeypatch.setattr(moving, "_KEPT_S", 0.0)
+    monkeypatch.setattr(spool_mover, "LEAST_B", 3_000)
+    monkeypatch.setattr(spool_mover, "_KEPT_S", 0.0)
 
 
 def lives(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:

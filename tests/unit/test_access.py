@@ -12,8 +12,8 @@ import pytest
 import rlvr_probe
 from rlvr_probe import access
 from rlvr_probe.access import PRIVATE, Access, is_safe
-from rlvr_probe.sidecar.moving import Mover
 from rlvr_probe.sidecar.segments import place
+from rlvr_probe.sidecar.spool_mover import Mover
 from rlvr_probe.spool import Target
 from tests.journals import JournalFile
 

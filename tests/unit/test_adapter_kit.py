@@ -11,13 +11,12 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from rlvr_probe.adapter import Call, HookPoint, Probe, actors
+from rlvr_probe.adapter import Call, HookPoint, Probe, ray_actors
+from rlvr_probe.adapter.batch_events import Batch, Groups, emit_rewards, stand_in
 from rlvr_probe.adapter.controller import Controller, instrument_once, state_of
 from rlvr_probe.adapter.conversation import Conversation, Current, turn_values
-from rlvr_probe.adapter.emit import Batch, Groups, emit_rewards, stand_in
 from rlvr_probe.adapter.spans import end_span, end_tool, start_call, start_stage, start_tool
-from rlvr_probe.adapter.swap import Swapped, put_all_back
-from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.adapter.user_functions import Scoring, Swapped, put_all_back
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe.hooks.calls import Hook
@@ -307,22 +306,22 @@ def test_at_a_detach_everything_is_put_back_and_at_a_call_what_was_left_in_its_l
 
 
 def test_facts_of_a_run_with_one_controller() -> None:
-    facts = actors.facts(nodes=2, per_node=8, epochs=3, prompts=4)
+    facts = ray_actors.facts(nodes=2, per_node=8, epochs=3, prompts=4)
     assert facts["accelerators"] == 16
     assert (facts["iterations"], facts["accumulation"], facts["prompts_per_update"]) == (3, 3, 4)
-    unknown = actors.facts(nodes=None, per_node=8, epochs=3, prompts=None)
+    unknown = ray_actors.facts(nodes=None, per_node=8, epochs=3, prompts=None)
     assert (unknown["accelerators"], unknown["iterations"]) == (None, None)
     assert unknown["accumulation"] == 1
 
 
 def test_an_actor_is_known_by_its_id_and_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: "ab"))
-    assert (actors.actor_id(handle), actors.actor_id(object())) == ("ab", None)
+    assert (ray_actors.actor_id(handle), ray_actors.actor_id(object())) == ("ab", None)
     metadata = SimpleNamespace(modified_class=Trainer)
-    assert actors.class_of(SimpleNamespace(__ray_metadata__=metadata)) is Trainer
-    assert actors.class_of(object()) is None
+    assert ray_actors.class_of(SimpleNamespace(__ray_metadata__=metadata)) is Trainer
+    assert ray_actors.class_of(object()) is None
     ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: "context")
     monkeypatch.setitem(sys.modules, "ray", ray)
-    assert actors.context() == "context"
+    assert ray_actors.context() == "context"
     ray.is_initialized = lambda: False
-    assert actors.context() is None
+    assert ray_actors.context() is None

@@ -14,7 +14,7 @@ import rlvr_probe
 from rlvr_probe import guard
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.probe.recorder import Recorder, application
+from rlvr_probe.probe.recorder import Recorder, loaded_libraries
 from rlvr_probe.recording import read_run
 from tests.journals import JournalFile, Training
 
@@ -82,7 +82,7 @@ def test_a_program_without_opentelemetry_tells_nothing_and_loads_nothing(
     else:  # half imported
         monkeypatch.setitem(sys.modules, "opentelemetry.trace", loaded)
     recorder = record()
-    application.tell(recorder, 1)
+    loaded_libraries.record_application_span(recorder, 1)
     assert not recorder.rows
     assert ("opentelemetry.trace" in sys.modules) is (loaded is not None)
 
@@ -97,7 +97,7 @@ def test_an_application_whose_tracing_fails_is_counted_and_goes_on(
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", loaded)
     guard.set_strict(False)
     recorder = record()
-    application.tell(recorder, 1)
+    loaded_libraries.record_application_span(recorder, 1)
     assert not recorder.rows
     assert [fault[0] for fault in guard.faults()] == ["recorder.application"]
 

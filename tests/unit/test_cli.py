@@ -24,7 +24,7 @@ from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.exporter.atomic_output import placed, placed_file
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.workload import Workload
-from rlvr_probe.plugins import EXPORTERS
+from rlvr_probe.registry import EXPORTERS
 from tests.journals import JournalFile, Training, simple_run
 
 

@@ -15,8 +15,8 @@ from rlvr_probe.model.columns import (
     firsts_of,
     unknown_in,
 )
+from rlvr_probe.model.reward_calls import RewardCall, RewardCallColumns
 from rlvr_probe.model.turns import ToolCall, ToolColumns, tool_times
-from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from rlvr_probe import cli
 from rlvr_probe.analysis.finding import standing_of
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.trace import Span, Trace
-from rlvr_probe.probe.journal.header import build_header
+from rlvr_probe.probe.journal.writer import build_header
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.report.tables import short_state

@@ -20,7 +20,7 @@ from tests.journals import simple_run
 AS_NOBODY = """
 import contextlib, grp, io, os, pwd, sys
 from rlvr_probe import cli
-from rlvr_probe.plugins import EXPORTERS, load_all
+from rlvr_probe.registry import EXPORTERS, load_all
 list(load_all(EXPORTERS))
 readable, *commands = sys.argv[1:]
 with contextlib.redirect_stdout(io.StringIO()):

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from rlvr_probe.model.names import DEVICE, DEVICE_FAULT, DEVICE_NOTE, DEVICE_SAMPLE, Name
-from rlvr_probe.sidecar import readers
-from rlvr_probe.sidecar.reader import COMM
-from rlvr_probe.sidecar.readers import Readers, left_hanging
+from rlvr_probe.sidecar import reader_supervisor
+from rlvr_probe.sidecar.device_reader import COMM
+from rlvr_probe.sidecar.reader_supervisor import ReaderSupervisor, left_hanging
 from tests.jobs import wait_for
 from tests.nvml import Nvml, gpu_uuid
 from tests.unit.test_devices import Layouts
@@ -40,7 +40,7 @@ class Watch:
         self.layouts = Layouts()
         self.faults: dict[tuple[str, str], int] = {}
         self.rows: list[tuple[str, dict[str, Any]]] = []
-        self.readers = Readers(5.0, self.layouts.define, 0, self.fault)
+        self.readers = ReaderSupervisor(5.0, self.layouts.define, 0, self.fault)
 
     def fault(self, place: str, error: str, count: int) -> None:
         self.faults[place, error] = count
@@ -204,7 +204,7 @@ def test_where_two_readers_cannot_be_killed_there_is_no_third(
     watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = 0
-    monkeypatch.setattr(readers, "left_hanging", lambda: hanging)
+    monkeypatch.setattr(reader_supervisor, "left_hanging", lambda: hanging)
     watched = watch("0 sys count 3")
     watched.until(samples(watched, 1, 2, 3))
     watched.nvml.add("0 0 hang 1")

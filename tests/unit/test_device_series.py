@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 
-from rlvr_probe.model.devices import DeviceFacts, DeviceSeries
+from rlvr_probe.model.device_series import DeviceFacts, DeviceSeries
 from rlvr_probe.model.readings import Readings
 from tests.truth import STEP, Error, Truth, errors, read
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe import guard, plugins
+from rlvr_probe import guard, registry
 from rlvr_probe.devices import Backend, Device, Failed, Fault, Reading, Sampler, load, survey
 from rlvr_probe.devices.backend import Touch, touch_all
 from rlvr_probe.devices.host import HostBackend
@@ -508,7 +508,7 @@ def test_a_kernel_that_hides_its_boot_id_has_no_host_device(
 ) -> None:
     monkeypatch.setattr("rlvr_probe.probe.identity.boot_id", lambda: None)
     backend = HostBackend()
-    assert (backend.devices(), backend.why) == ((), "the kernel does not tell its boot id")
+    assert (backend.devices(), backend.why) == ((), "the kernel does not report its boot id")
 
 
 def test_our_backends_are_found_by_their_entry_points() -> None:
@@ -531,7 +531,7 @@ def test_a_backend_that_cannot_be_loaded_is_named_with_the_error(
     monkeypatch: pytest.MonkeyPatch, value: str, why: str
 ) -> None:
     entry = metadata.EntryPoint("acme", value, "rlvr_probe.devices")
-    monkeypatch.setattr(plugins, "entries", lambda group: [entry])
+    monkeypatch.setattr(registry, "entries", lambda group: [entry])
     assert load() == ([], [Failed("acme", why)])
 
 

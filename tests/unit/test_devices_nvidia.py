@@ -49,7 +49,7 @@ PACES: dict[Pace, set[str]] = {
 }
 
 MIB = 1 << 20
-NO_GPM = "no GPM on this GPU: it begins with Hopper"
+NO_GPM = "no GPM on this GPU: it starts with Hopper"
 WRAPS = "its counter goes round too fast for so few readings"
 
 Play = Callable[..., Nvml]
@@ -428,7 +428,7 @@ def test_parts_of_a_gpu_tell_memory_and_windows_and_leave_the_rest_to_the_whole(
     assert reading.window_s == 0.2
     assert backend.read(second, "slow").values == backend.read(second, "rare").values == {}
     assert reading.absent is not None
-    assert reading.absent["energy_j"] == "told of the whole GPU only"
+    assert reading.absent["energy_j"] == "reported for the whole GPU only"
     assert set(reading.absent) | set(reading.values) == set().union(*PACES.values())
     assert backend.read(whole, "fast").values["energy_j"] == 20.0
     slow = backend.read(whole, "slow")

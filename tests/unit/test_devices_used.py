@@ -16,7 +16,7 @@ from rlvr_probe import guard
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe.recorder import Recorder
-from rlvr_probe.probe.recorder.devicesused import DevicesUsed
+from rlvr_probe.probe.recorder.loaded_libraries import DevicesUsed
 from rlvr_probe.recording import read_run
 from tests.journals import JournalFile
 
@@ -176,7 +176,7 @@ def test_looking_neither_imports_torch_nor_starts_cuda() -> None:
         pytest.skip("torch is not installed")
     script = """
 import sys
-from rlvr_probe.probe.recorder.devicesused import DevicesUsed
+from rlvr_probe.probe.recorder.loaded_libraries import DevicesUsed
 class Rows:
     def define(self, *_): return 0
     def event_row(self, *_): raise SystemExit("told something")

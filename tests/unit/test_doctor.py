@@ -603,7 +603,7 @@ def test_the_devices_are_asked_in_a_process_of_its_own(
     assert gpus[0].absent["nvlink_tx_b"] == "not supported (3)"
     assert "sm_active" not in gpus[0].absent
     assert gpus[2].absent["sm_active"] == "not supported (3)"
-    assert gpus[3].absent["energy_j"] == "told of the whole GPU only"
+    assert gpus[3].absent["energy_j"] == "reported for the whole GPU only"
     text = " ".join(printed(found).split())
     assert "driver 999.0-scripted, 3 x Scripted H200" in text
     assert "2 x Scripted H200: without power_w, nvlink_tx_b, nvlink_rx_b" in text

@@ -26,7 +26,7 @@ from rlvr_probe.probe.election import (
     open_lock,
     read_record,
 )
-from rlvr_probe.sidecar.process import Lock
+from rlvr_probe.sidecar.startup import Lock
 
 SECOND = 1_000_000_000
 
@@ -35,7 +35,7 @@ import sys, time
 from pathlib import Path
 from rlvr_probe.probe import election
 election.PLACES = (sys.argv[1],)
-from rlvr_probe.sidecar.process import Lock
+from rlvr_probe.sidecar.startup import Lock
 print(type(Lock.take(Path(sys.argv[2]))).__name__, flush=True)
 time.sleep(60)
 """

@@ -9,7 +9,7 @@ from rlvr_probe_otlp.settings import destinations
 
 import rlvr_probe
 from rlvr_probe.config import OWNER
-from rlvr_probe.probe.handover import HANDED_OVER, effective, handed_over, received
+from rlvr_probe.probe.otel_environ import HANDED_OVER, effective, handed_over, received
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.svc:4318"}
 SECRETS = {

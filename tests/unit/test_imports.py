@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from rlvr_probe import guard
-from rlvr_probe.probe.imports import when_imported
+from rlvr_probe.probe.import_hooks import when_imported
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_it_waits_for_the_import_it_is_called_from(module: str, tmp_path: Path) 
     seen: list[int] = []
     sys.modules[__name__].seen = seen  # type: ignore[attr-defined]
     (tmp_path / module / "inner.py").write_text(
-        "from rlvr_probe.probe.imports import when_imported\n"
+        "from rlvr_probe.probe.import_hooks import when_imported\n"
         f"from {__name__} import seen\n"
         "when_imported(__name__, lambda loaded: seen.append(loaded.value))\n"
         "assert seen == []\n"

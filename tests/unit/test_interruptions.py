@@ -15,7 +15,7 @@ import pytest
 from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model import names, schema
-from rlvr_probe.probe import hooks, spans
+from rlvr_probe.probe import hooks, user_span
 from rlvr_probe.probe.hooks import Hook, HookProbe, Patches, wrap
 from rlvr_probe.probe.hooks.calls import _running
 from rlvr_probe.probe.recorder import CURRENT, Recorder
@@ -37,7 +37,7 @@ def recorder(record: Callable[..., Recorder]) -> Iterator[Recorder]:
     made = record(queue_rows=10_000_000)
     guard.set_strict(False)
     hooks.activate(made, HookProbe(made, Patches()))
-    with spans.span("first"):
+    with user_span.span("first"):
         pass
     assert made._table is not None
     before = signal.signal(signal.SIGALRM, handler)
@@ -46,7 +46,7 @@ def recorder(record: Callable[..., Recorder]) -> Iterator[Recorder]:
     hooks.activate(None)
     CURRENT.set(0)
     _running.set(())
-    spans._entered.set(())
+    user_span._entered.set(())
 
 
 def _values(call: Call) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def scenes() -> dict[str, Callable[[], object]]:
             coroutine.send(None)
 
     def span() -> None:
-        with spans.span("stage", value=1):
+        with user_span.span("stage", value=1):
             pass
 
     return {
@@ -149,7 +149,7 @@ def healthy(recorder: Recorder) -> list[str]:
     wrong = {
         "current span": CURRENT.get() != 0,
         "running": _running.get() != (),
-        "entered": spans._entered.get() != (),
+        "entered": user_span._entered.get() != (),
         "open": bool(recorder.open),
         "table": any(spans_in_table),
         "slots": sorted(table._free) != list(range(1, schema.OPEN_SLOTS + 1)),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe import plugins
+from rlvr_probe import registry
 from rlvr_probe.exporter import LiveSession
-from rlvr_probe.sidecar import child as child_module
-from rlvr_probe.sidecar import children, live
-from rlvr_probe.sidecar.children import Children
+from rlvr_probe.sidecar import live
+from rlvr_probe.sidecar import subprocesses as child_module
+from rlvr_probe.sidecar.live import Children
 from tests.jobs import wait_for
 
 S = 1_000_000_000
@@ -29,7 +29,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
     def begin(code: str, faults: list[Fault]) -> Children:
         monkeypatch.setattr(child_module, "_CODE", code)
-        monkeypatch.setattr(children, "wanted", lambda environ: (["one"], [("two", "ImportError")]))
+        monkeypatch.setattr(live, "wanted", lambda environ: (["one"], [("two", "ImportError")]))
         made.append(Children(tmp_path, lambda *fault: faults.append(fault)))
         made[-1].begin({})
         return made[-1]
@@ -51,7 +51,7 @@ def test_one_that_fails_is_started_again_ever_more_rarely_and_told_of_once(
         started.append(now)
         return real(*arguments)
 
-    monkeypatch.setattr(children, "start", start)
+    monkeypatch.setattr(live, "start", start)
     while len(started) < 5:
         kept.look(now)
         [child] = kept._children
@@ -188,5 +188,5 @@ def test_a_broken_plugin_is_no_reason_to_do_without_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points = [_Point("c", True), _Point("b", None), _Point("a", False), _Point("d", True)]
-    monkeypatch.setattr(plugins, "entries", lambda group: points)
+    monkeypatch.setattr(registry, "entries", lambda group: points)
     assert live.wanted({}) == (["c", "d"], [("b", "ImportError")])

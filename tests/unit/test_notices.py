@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.launch import _listening
-from rlvr_probe.probe import notices
-from rlvr_probe.probe.notices import NOTICES, Notice, read, tell
+from rlvr_probe.probe import launcher_notices
+from rlvr_probe.probe.launcher_notices import NOTICES, Notice, notify, read
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(notices, "PLACES", (str(tmp_path / "none"), str(tmp_path)))
+    monkeypatch.setattr(launcher_notices, "PLACES", (str(tmp_path / "none"), str(tmp_path)))
 
 
 def test_a_launcher_hears_each_notice_once_and_leaves_nothing(tmp_path: Path) -> None:
     child = dict[str, str]()
     with _listening(child) as told:
         for _ in range(2):
-            tell("imported", "toyrl\n1.2.3", child)
-        tell("refused", "enospc", child)
+            notify("imported", "toyrl\n1.2.3", child)
+        notify("refused", "enospc", child)
         assert told() == [
             Notice(os.getpid(), "imported", "toyrl 1.2.3"),
             Notice(os.getpid(), "refused", "enospc"),
@@ -34,7 +34,7 @@ def test_a_launcher_hears_each_notice_once_and_leaves_nothing(tmp_path: Path) ->
             assert heard_below() == told()
         assert told()
     assert list(tmp_path.iterdir()) == []
-    tell("imported", "late", child)
+    notify("imported", "late", child)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -53,10 +53,10 @@ def test_what_a_launcher_that_was_killed_left_the_next_one_deletes(tmp_path: Pat
 def test_where_no_file_can_be_made_nothing_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(notices, "PLACES", (str(tmp_path / "none"),))
+    monkeypatch.setattr(launcher_notices, "PLACES", (str(tmp_path / "none"),))
     child = dict[str, str]()
     with _listening(child) as told:
-        tell("imported", "toyrl", child)
+        notify("imported", "toyrl", child)
         assert (child, told()) == ({}, [])
 
 
@@ -70,7 +70,7 @@ def test_what_somebody_put_in_its_place_is_left_alone(tmp_path: Path, kind: str)
         path.symlink_to(other)
     else:
         path.mkdir()
-    tell("imported", "toyrl", {NOTICES: str(path)})
+    notify("imported", "toyrl", {NOTICES: str(path)})
     assert other.read_bytes() == b""
 
 

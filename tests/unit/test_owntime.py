@@ -352,7 +352,7 @@ def test_spans_of_the_user_are_accounted_for_by_block_and_by_decorator_alike(
         with rlvr_probe.span("block"):
             pass
     [place] = recorder.accounts
-    assert place == "rlvr_probe.probe.spans:user"
+    assert place == "rlvr_probe.probe.user_span:user"
     assert recorder.own_ns > 200 * MS
     recorder.accounts[place].muted = True
     written = recorder.next_id()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.launch.recorded import processes
+from rlvr_probe.launch.outcome import processes
 from rlvr_probe.model import names, schema
 from rlvr_probe.probe.journal import JournalWriter
 from rlvr_probe.probe.recorder import Recorder

@@ -10,15 +10,16 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import pytest
 
 from rlvr_probe import guard
 from rlvr_probe.model import names, schema
-from rlvr_probe.probe.clock import monotonic_ns
-from rlvr_probe.probe.journal.header import build_header
-from rlvr_probe.probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause, recording
+from rlvr_probe.probe.journal.writer import build_header
+from rlvr_probe.probe.recorder import OFF, STAGES, Recorder, bookkeeping, pause
+from rlvr_probe.probe.recorder import recorder as recorder_module
 from rlvr_probe.recording import read_run
 from tests.jobs import wait_for
 
@@ -370,7 +371,7 @@ def test_a_signal_handler_may_record_while_recording_starts(
         recorder.event_row(definition, 0, ("handler",))
         return real(**known)
 
-    monkeypatch.setattr(recording, "build_header", interrupted)
+    monkeypatch.setattr(recorder_module, "build_header", interrupted)
     recorder.event_row(definition, 0, ("first",))
     recorder.close("exit")
     assert [row[3] for row in rows(recorder.folder)] == ["first", "handler"]

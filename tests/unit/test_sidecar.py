@@ -22,9 +22,9 @@ from rlvr_probe.probe import election, identity
 from rlvr_probe.recording import read_run
 from rlvr_probe.sidecar import loop
 from rlvr_probe.sidecar import writers as writers_module
-from rlvr_probe.sidecar.log import Log
+from rlvr_probe.sidecar.journal import SidecarJournal
 from rlvr_probe.sidecar.loop import Sidecar
-from rlvr_probe.sidecar.process import SIGNALS, Lock
+from rlvr_probe.sidecar.startup import SIGNALS, Lock
 from rlvr_probe.sidecar.writers import Writers
 from tests.journals import JournalFile, key
 
@@ -309,7 +309,7 @@ def test_its_journal_is_of_no_rank_and_of_no_other_process(
 ) -> None:
     for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_JOB_ID"):
         monkeypatch.setenv(variable, "3")
-    log = Log(folder, Config(free_b=0))
+    log = SidecarJournal(folder, Config(free_b=0))
     log.begin("run-1")
     log.end("exit")
     [path] = folder.glob("*.jsonl")
@@ -325,20 +325,20 @@ def test_its_journal_is_of_no_rank_and_of_no_other_process(
 
 
 def test_a_deleted_run_is_not_made_again(folder: Path) -> None:
-    log = Log(folder, Config(free_b=0))
+    log = SidecarJournal(folder, Config(free_b=0))
     log.begin("run-1")
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
     log.write([(0, 0, 0, "x")] * 3)
-    log.tell()
+    log.write_totals()
     log.end("exit")
     assert not folder.exists()
     assert log.lost == {"deleted": 3}
 
 
 def test_readings_stop_where_room_is_short_and_are_counted(folder: Path) -> None:
-    log = Log(folder, Config(free_b=1 << 60))
+    log = SidecarJournal(folder, Config(free_b=1 << 60))
     log.begin("run-1")
     sample = log.define(names.DEVICE_SAMPLE, ("device", "power_w"))
     device = log.define(names.DEVICE, ("device", "uuid"))
@@ -410,7 +410,7 @@ def test_the_file_of_a_process_of_another_container_is_left_alone_while_it_is_op
 def stay(folder: Path, monkeypatch: pytest.MonkeyPatch, looks: int = 5, hz: float = 0.0) -> str:
     """Run one that is told to leave after some looks; why it left."""
     monkeypatch.setattr(loop, "_LOOK_NS", 50_000_000)
-    monkeypatch.setattr(loop, "_TELL_NS", 50_000_000)
+    monkeypatch.setattr(loop, "_TOTALS_NS", 50_000_000)
     left = [None] * looks
 
     def beat() -> None:

@@ -14,8 +14,8 @@ import pytest
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
 from rlvr_probe.recording import read_run
-from rlvr_probe.sidecar import log as log_module
-from rlvr_probe.sidecar.log import Count, Log
+from rlvr_probe.sidecar import journal as journal_module
+from rlvr_probe.sidecar.journal import Count, SidecarJournal
 from tests.journals import BOOT, fake_proc
 
 ROWS = 5
@@ -32,10 +32,10 @@ def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def written(folder: Path) -> tuple[Log, Path]:
+def written(folder: Path) -> tuple[SidecarJournal, Path]:
     """A sidecar's journal of so many rows, each a chunk."""
     folder.mkdir()
-    log = Log(folder, Config.from_environ({}, out=folder.parent))
+    log = SidecarJournal(folder, Config.from_environ({}, out=folder.parent))
     number = log.define(names.PROCESS, ("role",))
     log.begin("run")
     for time_ns in range(ROWS):
@@ -97,7 +97,7 @@ def test_a_count_that_was_deleted_is_made_again(tmp_path: Path) -> None:
 def test_there_is_none_on_a_network_file_system(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_module, "file_system", lambda path: kind)
+    monkeypatch.setattr(journal_module, "file_system", lambda path: kind)
     written(tmp_path / "run")
     assert list((tmp_path / "run").glob("p*.open")) == []
 

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from rlvr_probe.model import names
 from rlvr_probe.probe import identity
-from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.journal import space as space_module
 from rlvr_probe.probe.journal.space import FINE, SAMPLES, Space
 from rlvr_probe.probe.recorder import Recorder, bookkeeping

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ import pytest
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names, schema
-from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow import window as window_module

@@ -12,7 +12,7 @@ from typing import Final
 
 from rlvr_probe.model.counters import COUNTERS, Pace
 from rlvr_probe.model.counters import Counter as DeviceCounter
-from rlvr_probe.model.devices import DeviceSeries, DeviceUse
+from rlvr_probe.model.device_series import DeviceSeries, DeviceUse
 from rlvr_probe.model.readings import Readings
 from rlvr_probe.model.trace import Trace
 from rlvr_probe_otlp.planning.data_model import Attributes, Point, Unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rlvr_probe.exporter.sampling import shards_of
+from rlvr_probe.exporter.timed_trajectories import shards_of
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.model.turns import turn_counts
 from rlvr_probe_otlp.planning.data_model import PlannedTrace, Unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rlvr_probe.exporter.sampling import shards_of
+from rlvr_probe.exporter.timed_trajectories import shards_of
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Span, Step
 from rlvr_probe_otlp.planning.data_model import ERROR, Attributes, Link, PlannedTrace, Value

@@ -30,7 +30,7 @@ from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow import growing_journal, window
 from rlvr_probe.sidecar import live
-from rlvr_probe.sidecar.children import Children
+from rlvr_probe.sidecar.live import Children
 from tests.actors import Job
 from tests.disks import fill, tmpfs
 from tests.growing import Growing

@@ -15,7 +15,7 @@ from rlvr_probe_otlp.planning.kept_trajectories import Limits
 from rlvr_probe_otlp.planning.run_metrics import Temporality
 from rlvr_probe_otlp.tests.recordings import MADE, read
 
-from rlvr_probe.model.devices import DeviceFacts, DeviceSeries
+from rlvr_probe.model.device_series import DeviceFacts, DeviceSeries
 from rlvr_probe.model.readings import Readings
 from rlvr_probe.model.trace import Trace
 from tests import today

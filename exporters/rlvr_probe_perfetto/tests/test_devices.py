@@ -12,7 +12,7 @@ from rlvr_probe_perfetto.tests.reading import Timeline, drawn
 from rlvr_probe_perfetto.tests.recordings import GPU, TRUTH, read, with_devices
 
 from rlvr_probe.model import names
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Trace
 from tests.journals import JournalFile, Training
 from tests.truth import tell

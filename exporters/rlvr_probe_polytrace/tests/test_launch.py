@@ -21,7 +21,7 @@ from rlvr_probe_polytrace.tests.workloads import (
 )
 from rlvr_probe_polytrace.validate_manifest import console_metrics
 
-from rlvr_probe.model.verifications import RewardCallColumns
+from rlvr_probe.model.reward_calls import RewardCallColumns
 from rlvr_probe.model.workload import Iteration, Workload
 
 

@@ -21,7 +21,7 @@ from rlvr_probe_trl.steps import Steps
 from rlvr_probe_trl.tests import train
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.adapter.user_functions import Scoring
 from rlvr_probe.probe import hooks
 from rlvr_probe.probe.hooks import Hook
 from rlvr_probe.probe.recorder import OFF

@@ -23,7 +23,7 @@ from rlvr_probe_trl.tools import TOOL_LOOP
 from rlvr_probe_trl.training import BATCH, Batch, Training
 
 from rlvr_probe import guard, reading
-from rlvr_probe.adapter import Call, swap
+from rlvr_probe.adapter import Call, user_functions
 from rlvr_probe.config import Config
 from rlvr_probe.probe import hooks
 from rlvr_probe.probe.hooks import HookProbe, Patches
@@ -365,7 +365,7 @@ def test_tools_that_an_alarm_left_wrapped_are_put_back_at_the_next_begin(
         trainer._tool_call_loop([], [], [], [])
     trainer._tool_call_loop([], [], [], [])
     assert trainer._sync_tool_dicts[0] is users
-    assert swap._in_place == []
+    assert user_functions._in_place == []
     assert Counter(row["status"] for row in attached.rows("tool_call"))["ok"] == 3
 
 

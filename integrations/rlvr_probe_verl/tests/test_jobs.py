@@ -132,8 +132,8 @@ def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
     assert [step.complete for step in trace.steps()] == [True] * run.scenario.steps
 
 
-SIDECAR, LIVE = "rlvr_probe.sidecar.process", "rlvr_probe.sidecar.live"
-READER = "rlvr_probe.sidecar.reader"
+SIDECAR, LIVE = "rlvr_probe.sidecar.startup", "rlvr_probe.sidecar.live"
+READER = "rlvr_probe.sidecar.device_reader"
 
 # Of a job's Python processes these record nothing, or only of devices.
 OF_RAY = (

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import TraceExporter, WorkloadExporter, WorkloadReader
-from rlvr_probe.plugins import EXPORTERS, entries, load
+from rlvr_probe.registry import EXPORTERS, entries, load
 
 __all__ = ["find_exporter", "find_format", "find_reader", "find_trace_exporter"]
 

@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
     from rlvr_probe.filesystem import reach
-    from rlvr_probe.sidecar.process import Lock, serve, stand_back
+    from rlvr_probe.sidecar.startup import Lock, serve, stand_back
     from rlvr_probe.spool import find
 
     config = Config.from_environ(gpu_hz=args.gpu_hz)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rlvr_probe.devices.backend import GROUP, Backend, Device, Fault, Reading
 from rlvr_probe.devices.sampler import Sampler
-from rlvr_probe.plugins import load_all
+from rlvr_probe.registry import load_all
 
 __all__ = ["Backend", "Device", "Failed", "Fault", "Reading", "Sampler", "load", "survey"]
 

@@ -107,8 +107,8 @@ class Backend(Protocol):
         name: ``nvidia``, ``host``.
         why: After :meth:`devices`: why there are no devices, or which could not be opened; None if
             there is nothing to say.
-        is_here: After :meth:`devices`: whether there is such hardware or a driver for it; that
-            there is none is no news.
+        is_here: After :meth:`devices`: whether there is such hardware or a driver for it.
+            Without, :attr:`why` is not reported.
     """
 
     name: str
@@ -162,7 +162,7 @@ class CounterSupport:
         """Whether to ask for a counter now."""
         return name not in self.absent or now_ns >= self._again_ns.get(name, now_ns + 1)
 
-    def told(self, name: str) -> None:
+    def gave(self, name: str) -> None:
         """The device gave it."""
         if name in self._strikes:
             del self._strikes[name]

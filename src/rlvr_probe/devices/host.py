@@ -47,7 +47,7 @@ class HostBackend:
         """The host; unknown without psutil."""
         boot = identity.boot_id()
         if boot is None:
-            self.why = "the kernel does not tell its boot id"
+            self.why = "the kernel does not report its boot id"
             return ()
         limit = None
         try:
@@ -100,7 +100,7 @@ class HostBackend:
             return {}
         for name in names:
             if name in values:
-                self._standing.told(name)
+                self._standing.gave(name)
             else:
                 self._standing.fail(name, "the kernel lists none", now)
         return values

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rlvr_probe.devices.backend import Device, Fault, Reading, Touch, touch_all
-from rlvr_probe.devices.nvml import Gpu, explain
+from rlvr_probe.devices.nvidia_gpu import Gpu, explain
 from rlvr_probe.model.counters import Pace
 
 __all__ = ["DRIVER", "OURS", "NvidiaBackend", "doubt"]

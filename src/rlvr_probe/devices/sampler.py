@@ -88,7 +88,7 @@ class Rate:
         if self._over >= _ROUNDS and self.period_ns < self._longest_ns:
             return self._slow_down(now_ns)
         if self.period_ns == self._asked_ns or share > _SHARE / 4:
-            # At half the period the share would double; that it may be again is no reason to try.
+            # Half the period doubles the share: above this it would come too close to the limit.
             self._calm_ns = now_ns
             return False
         if now_ns - self._calm_ns < self._patience_ns:
@@ -175,7 +175,7 @@ class Sampler:
             self._tracks = self._open()
             # Opening a library takes long; it is not reading.
             self._begin(self._clock())
-            return self._tell(now_ns)
+            return self._describe(now_ns)
         rows: list[Row] = []
         started = self._clock()
         for track in self._tracks:
@@ -188,7 +188,7 @@ class Sampler:
             self._faults_ns = now_ns + _SLOW_NS
             rows.extend(self._faults(now_ns))
         if self._rate.spent(self._clock() - started, now_ns):
-            rows.extend(self._tell(now_ns))
+            rows.extend(self._describe(now_ns))
             self._begin(now_ns)
         self.next_ns = self._next_ns()
         return rows
@@ -220,7 +220,7 @@ class Sampler:
     def _next_ns(self) -> int:
         return min((track.due_ns for track in self._tracks or ()), default=self._faults_ns)
 
-    def _tell(self, now_ns: int) -> list[Row]:
+    def _describe(self, now_ns: int) -> list[Row]:
         return [track.rows.device(now_ns, self._rate.hz) for track in self._tracks or ()]
 
     def _read(self, track: _Track, now_ns: int) -> list[Row]:

@@ -11,7 +11,7 @@ from rlvr_probe import devices
 from rlvr_probe.config import ARM
 from rlvr_probe.devices.backend import GROUP
 from rlvr_probe.doctor.startup import Child, NoAnswer
-from rlvr_probe.plugins import entries
+from rlvr_probe.registry import entries
 
 __all__ = ["DeviceFinding", "Gpu", "ask_devices", "look"]
 

@@ -13,8 +13,7 @@ from typing import Final
 
 import rlvr_probe
 from rlvr_probe.exporter import LiveExporter, TraceExporter, WorkloadExporter, WorkloadReader
-from rlvr_probe.plugins import EXPORTERS, load_all
-from rlvr_probe.registry import inside, installed_version
+from rlvr_probe.registry import EXPORTERS, inside, installed_version, load_all
 
 __all__ = [
     "Dependency",

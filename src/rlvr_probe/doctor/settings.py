@@ -10,8 +10,8 @@ from typing import Any
 from rlvr_probe.config import ARM, DISABLED, OWNER, Config
 from rlvr_probe.doctor.installation import tilde
 from rlvr_probe.exceptions import ConfigError
-from rlvr_probe.probe.handover import HANDED_OVER
-from rlvr_probe.probe.notices import NOTICES
+from rlvr_probe.probe.launcher_notices import NOTICES
+from rlvr_probe.probe.otel_environ import HANDED_OVER
 from rlvr_probe.sidecar.live import variables
 
 __all__ = ["Settings", "examine_settings"]

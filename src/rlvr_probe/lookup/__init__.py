@@ -3,6 +3,6 @@
 What ``rlvr-probe doctor`` and the checks of whole series of releases look hook points up with.
 """
 
-from rlvr_probe.lookup.sources import Found, Sources
+from rlvr_probe.lookup.hook_targets import Found, Sources
 
 __all__ = ["Found", "Sources"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from rlvr_probe.model.columns import RaggedColumn
+from rlvr_probe.model.reward_calls import RewardCall, RewardCallColumns
 from rlvr_probe.model.turns import ToolCall, Turn
-from rlvr_probe.model.verifications import RewardCall, RewardCallColumns
 
 __all__ = [
     "Batch", "BatchShard", "Group", "Reward", "RewardCall", "RewardColumn", "ToolCall",
@@ -28,7 +28,7 @@ class Reward:
 
     function: str
     value: float | None
-    """None where it gave none, NaN where what it gave is no finite number."""
+    """None where it gave none, NaN where it gave NaN or infinity."""
     verify_s: float | None
     """Time of this one verification, s; None where it was of a whole batch, or of another one."""
     index: int = 0
@@ -59,7 +59,7 @@ class Trajectory:
     """Response tokens in and out of the loss in turn, those in it first; None where the
     trainer has no mask, or none that fits."""
     engine: int | None = None
-    """Rollout engine that served it, from 0; None: the rank of its process tells."""
+    """Rollout engine that served it, from 0; None: it is known by the rank of its process."""
     policy_versions: tuple[int, int] | None = None
     """Trainer steps that the oldest and the newest weights had done which it saw, where they may
     change while it goes on."""
@@ -68,8 +68,8 @@ class Trajectory:
     def loss_tokens(self) -> int | None:
         """Response tokens in the loss, None where no mask of the trainer is known.
 
-        The model's own, where the rest came from tools; that a trainer leaves out whole samples,
-        for example truncated ones, is not in it.
+        The model's own, where the rest came from tools. Whole samples that a trainer masks, for
+        example truncated ones, still count.
         """
         return None if self.loss_runs is None else sum(self.loss_runs[::2])
 
@@ -128,7 +128,7 @@ class BatchShard:
     recorded_ns: int | None = None
     """When its lengths were recorded: after its rollout, ns."""
     engines: Sequence[int | None] | None = None
-    """Rollout engine of each row, from 0; None: the rank of the process tells."""
+    """Rollout engine of each row, from 0; None: it is known by the rank of the process."""
     groups: Sequence[int] | None = None
     """Group of each row, ascending; None: ``row // group_size``."""
     prompts: Sequence[str] | None = None
@@ -163,8 +163,8 @@ class Batch:
     used: frozenset[int] | None = None
     """Groups that were trained on, as :attr:`kept`."""
     unselected: bool = False
-    """The trainer is to leave groups out of the training, and told nothing of these: which of them
-    were trained on is unknown."""
+    """The trainer filters groups, and did not record which of these it kept: which of them were
+    trained on is unknown."""
     queued: bool = False
     """Generated beside the training for a queue; ``step`` is the one that first trained on it."""
 

@@ -44,7 +44,7 @@ class RaggedColumn(LazyColumn[Sequence[int]]):
         """Take the numbers of ``lists``, each below 2^32.
 
         Raises:
-            OverflowError, TypeError: A value is no such number.
+            OverflowError, TypeError: A value is not such a number.
         """
         self._ends = array("Q")
         self._values = array("I")

@@ -7,7 +7,7 @@ be summed up over a span:
 *   ``window``: the mean since the reading before. Over a span: weighted by overlap.
 *   ``gauge``: holds at the moment of the reading. Over a span: weighted by time, and the maximum.
 
-What a device cannot tell is absent, with the reason in its ``device`` event; it is never 0.
+What a device does not report is absent, with the reason in its ``device`` event; it is never 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr_probe.model.vocabulary import Attribute, Name
+from rlvr_probe.model.process_names import Attribute, Name, attributes
 
 __all__ = [
     "BY_NAME", "COUNTERS", "DEVICE", "DEVICES_USED", "DEVICE_FAULT", "DEVICE_NOTE", "DEVICE_SAMPLE",
@@ -29,7 +29,7 @@ Pace = Literal["fast", "slow", "rare"]
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One figure of a device.
+    """One metric of a device.
 
     Attributes:
         name: As in journals; it ends in its unit where it has one.
@@ -37,7 +37,7 @@ class Counter:
             a share from 0 to 1; empty for a plain number.
         kind: How it is summed up over a span.
         pace: How often it is read.
-        meaning: What it tells, and what it does not.
+        meaning: What it measures, and what it does not.
         otel: Name of the metric in OpenTelemetry exports; empty if it goes out nowhere: bits have
             no mean.
         otel_of_host: The same where the device is a host, if that has another one.
@@ -130,11 +130,11 @@ COUNTERS: tuple[Counter, ...] = (
         "io_write_b", "By", "total", "slow", "bytes written to disks of the host", "system.disk.io"
     ),
     Counter(
-        "network_tx_b", "By", "total", "slow", "bytes sent by the host, loopback left out",
+        "network_tx_b", "By", "total", "slow", "bytes sent by the host, loopback omitted",
         "system.network.io",
     ),
     Counter(
-        "network_rx_b", "By", "total", "slow", "bytes received by the host, loopback left out",
+        "network_rx_b", "By", "total", "slow", "bytes received by the host, loopback omitted",
         "system.network.io",
     ),
     Counter(
@@ -159,18 +159,20 @@ def _read(*paces: Pace) -> tuple[Attribute, ...]:
 
 DEVICE = Name(
     "device",
-    "a device that the sidecar of a node reads, as it was found; told again when that changes",
+    "a device that the sidecar of a node reads, as it was found; recorded again when that changes",
     (
         _DEVICE,
-        Attribute("uuid", "", "its own name, the same in every container and process"),
-        Attribute("kind", "", "'gpu' or 'host'"),
-        Attribute("vendor", "", "'nvidia', or that of another backend"),
-        Attribute("model", "", "name of the product"),
-        Attribute("driver", "", "version of its driver"),
-        Attribute("parent", "", "uuid of the GPU that it is a part of"),
-        Attribute("memory_limit_b", "By", "memory that it has"),
-        Attribute("hz", "Hz", "how often it is read"),
-        Attribute("absent", "", "list of 'counter: reason', of those that it cannot tell"),
+        *attributes(
+            uuid="its own name, the same in every container and process",
+            kind="'gpu' or 'host'",
+            vendor="'nvidia', or that of another backend",
+            model="name of the product",
+            driver="version of its driver",
+            parent="uuid of the GPU that it is a part of",
+            memory_limit_b="memory that it has",
+            hz="how often it is read",
+            absent="list of 'counter: reason', of those that it does not report",
+        ),
     ),
     event=True,
 )
@@ -195,35 +197,25 @@ DEVICE_FAULT = Name(
     "the driver reported an error of a device, or lost it",
     (
         _DEVICE,
-        Attribute(
-            "what",
-            "",
-            "'xid', 'lost' or 'reset_required'; 'unresponsive': a call for it did not return",
+        *attributes(
+            what="'xid', 'lost' or 'reset_required'; 'unresponsive': a call for it did not return",
+            code="number of the driver, if it gave one",
         ),
-        Attribute("code", "", "number of the driver, if it gave one"),
     ),
     event=True,
 )
 DEVICE_NOTE = Name(
     "device_note",
-    "why something of the devices of a node is not read that is no device in this recording",
+    "why devices of a node are not read, where no 'device' event can say so",
     (Attribute("text", "", "a few words: 'GPU 1 cannot be opened: no permission (4)'"),),
     event=True,
 )
 DEVICES_USED = Name(
     "devices_used",
     "which devices a recording process works on",
-    (
-        Attribute(
-            "uuids",
-            "",
-            "list: their own names, or beginnings of them, or numbers in the order of the PCI bus",
-        ),
-        Attribute(
-            "how",
-            "",
-            "'torch': those where it holds memory; 'visible': all that it may use",
-        ),
+    attributes(
+        uuids="list: their own names, or prefixes of these, or numbers in the order of the PCI bus",
+        how="'torch': those where it holds memory; 'visible': all that it may use",
     ),
     event=True,
 )

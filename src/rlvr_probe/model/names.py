@@ -18,7 +18,7 @@ from rlvr_probe.model.counters import (
     DEVICE_STATE,
     DEVICES_USED,
 )
-from rlvr_probe.model.vocabulary import (
+from rlvr_probe.model.process_names import (
     FINISHES,
     LEFT,
     PROCESS,
@@ -29,6 +29,7 @@ from rlvr_probe.model.vocabulary import (
     TELLERS,
     Attribute,
     Name,
+    attributes,
 )
 
 __all__ = [
@@ -52,7 +53,7 @@ TOOL_STATUSES = ("ok", "error", "not_found", "bad_call", "cancelled")
 of that name; the framework could not make the call; it was given up."""
 
 
-_SESSION = Attribute("session", "", "number of trainings this process began from step 0 before")
+_SESSION = Attribute("session", "", "runs that this process started from step 0 before")
 _STEP = Attribute("step", "", "trainer step, from 1: the number the trainer logs when it is done")
 _MODE = Attribute("mode", "", "'train' or 'eval'")
 _BATCH = Attribute("batch", "", "span id of the enclosing experience span, joins lengths, rewards")
@@ -70,7 +71,7 @@ def _stage(name: str, otel: str, meaning: str, *more: Attribute) -> Name:
 
 STEP = Name(
     "step",
-    "one trainer step on one rank, from its begin to its end callback",
+    "one trainer step on one rank, from its start to its end callback",
     (_SESSION, _STEP),
     coarse=True,
     otel="rl.loop",
@@ -108,14 +109,16 @@ RPC = Name(
     " called, its execution where it is done",
     (
         *_WHERE,
-        Attribute("side", "", "'caller' or 'worker'"),
-        Attribute("group", "", "name of the worker group"),
-        Attribute("method", "", "name of the method"),
-        Attribute("call", "", "calls of this method of this group before it, counted on each side"),
-        Attribute("ranks", "", "processes of the group"),
-        Attribute("rank", "", "rank in the group, on the worker's side"),
-        Attribute("samples", "", "rows of the batch that was sent"),
-        Attribute("waits", "", "0/1: whether the caller's span lasts until the result is there"),
+        *attributes(
+            side="'caller' or 'worker'",
+            group="name of the worker group",
+            method="name of the method",
+            call="calls of this method of this group before it, counted on each side",
+            ranks="processes of the group",
+            rank="rank in the group, on the worker's side",
+            samples="rows of the batch that was sent",
+            waits="0/1: whether the caller's span lasts until the result is there",
+        ),
     ),
     coarse=True,
     otel="rlvr.rpc",
@@ -126,21 +129,15 @@ TRAJECTORY = Name(
     " turns, tool calls and verification",
     (
         _WEIGHTS,
-        Attribute(
-            "key",
-            "",
-            "what names it in every process: joins it with a row of trajectories; one that begins"
-            " with '-' names it within one rollout only",
+        *attributes(
+            key="what names it in every process: joins it with a row of trajectories; one that"
+            " starts with '-' names it within one rollout only",
+            engine="rollout engine that served it, from 0",
+            policy_version_min="trainer steps the oldest weights that it saw had done",
+            policy_version_max="trainer steps the newest weights that it saw had done",
+            prompt_tokens="of its first prompt",
+            response_tokens="of its response, results of tools in it included",
         ),
-        Attribute("engine", "", "rollout engine that served it, from 0"),
-        Attribute(
-            "policy_version_min", "", "trainer steps the oldest weights that it saw had done"
-        ),
-        Attribute(
-            "policy_version_max", "", "trainer steps the newest weights that it saw had done"
-        ),
-        Attribute("prompt_tokens", "tokens", "of its first prompt"),
-        Attribute("response_tokens", "tokens", "of its response, results of tools in it included"),
         Attribute(
             "loss_runs", "tokens", "tokens in and out of the loss in turn, those in it first"
         ),
@@ -153,12 +150,14 @@ VERIFY = Name(
     "one verification of one trajectory, as its process waited for it, queueing included",
     (
         _AROUND,
-        Attribute("function", "", "name of the reward function"),
-        Attribute("value", "", "the reward; absent where it gave none, or no finite number"),
-        Attribute("not_finite", "", "1: it gave NaN or infinity, which JSON cannot hold"),
-        Attribute("attempts", "", "requests that it took, where a service is asked"),
-        Attribute("timeouts", "", "of those, that nobody answered in time"),
-        Attribute("shared", "", "list: span ids of other trajectories that were given the value"),
+        *attributes(
+            function="name of the reward function",
+            value="the reward; absent where it gave none, or no finite number",
+            not_finite="1: it gave NaN or infinity, which JSON cannot hold",
+            attempts="requests that it took, where a service is asked",
+            timeouts="of those, that were not answered in time",
+            shared="list: span ids of other trajectories that were given the value",
+        ),
     ),
     otel="rl.reward",
 )
@@ -167,14 +166,14 @@ TURN = Name(
     "one call of the inference engine: one turn of one trajectory, or of many at once",
     (
         _AROUND,
-        Attribute("samples", "", "trajectories in the call"),
-        Attribute("rows", "", "list: their rows in trajectories; absent: all of them, in order"),
-        Attribute("turn", "", "turns they had before, a number for all or a list; absent: unknown"),
-        Attribute("prompt_tokens", "tokens", f"tokens sent to the engine, {_LIST_OR_SUM}"),
-        Attribute("response_tokens", "tokens", f"tokens it generated, {_LIST_OR_SUM}"),
-        Attribute("cached_tokens", "tokens", f"of those sent, found in its cache, {_LIST_OR_SUM}"),
-        Attribute(
-            "request", "", "digest of the id of its one request: what 'request' of a request is"
+        *attributes(
+            samples="trajectories in the call",
+            rows="list: their rows in trajectories; absent: all of them, in order",
+            turn="turns they had before, a number for all or a list; absent: unknown",
+            prompt_tokens=f"tokens sent to the engine, {_LIST_OR_SUM}",
+            response_tokens=f"tokens it generated, {_LIST_OR_SUM}",
+            cached_tokens=f"of those sent, found in its cache, {_LIST_OR_SUM}",
+            request="digest of the id of its one request: what 'request' of a request is",
         ),
         *SERVED,
     ),
@@ -185,10 +184,12 @@ TOOL_CALL = Name(
     "one call of a tool by a trajectory",
     (
         _AROUND,
-        Attribute("row", "", "its row in trajectories"),
-        Attribute("turn", "", "turn that asked for it, from 0"),
-        Attribute("tool", "", "name of the tool; absent where the model made up a name"),
-        Attribute("status", "", "one of " + ", ".join(f"'{status}'" for status in TOOL_STATUSES)),
+        *attributes(
+            row="its row in trajectories",
+            turn="turn that asked for it, from 0",
+            tool="name of the tool; absent where the model made up a name",
+            status="one of " + ", ".join(f"'{status}'" for status in TOOL_STATUSES),
+        ),
     ),
     otel="execute_tool",
 )
@@ -216,40 +217,34 @@ USER = Name(
 
 SESSION = Name(
     "session",
-    "facts about a training that begins: framework, algorithm, sizes, caps, foreign run ids",
+    "facts about a run that starts: framework, algorithm, sizes, caps, foreign run ids",
     (
         _SESSION,
-        Attribute("framework", "", "name of the framework, for example 'trl'"),
-        Attribute("framework_version", "", "its version"),
-        Attribute("algorithm", "", "'grpo', 'rloo', ..."),
-        Attribute("resumed_step", "", "trainer steps done before it began; 0 from scratch"),
-        Attribute("rank", "", "global rank of this process"),
-        Attribute("world_size", "", "number of ranks"),
-        Attribute(
-            "accelerators", "", "ranks with a model, where the process that trains is none of them"
+        *attributes(
+            framework="name of the framework, for example 'trl'",
+            framework_version="its version",
+            algorithm="'grpo', 'rloo', ...",
+            resumed_step="trainer steps done before it started; 0 from scratch",
+            rank="global rank of this process",
+            world_size="number of ranks",
+            accelerators="ranks with a model, where the process that trains is none of them",
+            rollout_tp="tensor-parallel size of the rollout engine",
+            engine="'transformers', 'vllm-colocate', 'vllm-server', ...",
+            group_size="trajectories per prompt",
+            group_size_eval="trajectories per prompt in evaluation",
+            batch_per_rank="trajectories one rank generates per batch",
+            max_prompt_tokens="cap on a prompt",
+            max_response_tokens="cap on a response",
+            steps_per_generation="optimizer micro steps fed by one batch",
+            iterations="passes over one batch",
+            accumulation="micro steps per trainer step",
+            prompts_per_update="prompts per update of the model, where a step has several",
+            filters="0/1: whether a filter may drop groups (dynamic sampling); 'selected' then says"
+            " for every step which",
+            model_type="architecture family, for example 'qwen2'",
+            reward_functions="list of names, in the order of the trainer",
+            ids="run ids of W&B and MLflow, by allow-list",
         ),
-        Attribute("rollout_tp", "", "tensor-parallel size of the rollout engine"),
-        Attribute("engine", "", "'transformers', 'vllm-colocate', 'vllm-server', ..."),
-        Attribute("group_size", "", "trajectories per prompt"),
-        Attribute("group_size_eval", "", "trajectories per prompt in evaluation"),
-        Attribute("batch_per_rank", "", "trajectories one rank generates per batch"),
-        Attribute("max_prompt_tokens", "tokens", "cap on a prompt"),
-        Attribute("max_response_tokens", "tokens", "cap on a response"),
-        Attribute("steps_per_generation", "", "optimizer micro steps fed by one batch"),
-        Attribute("iterations", "", "passes over one batch"),
-        Attribute("accumulation", "", "micro steps per trainer step"),
-        Attribute(
-            "prompts_per_update", "", "prompts per update of the model, where a step has several"
-        ),
-        Attribute(
-            "filters",
-            "",
-            "0/1: whether it is to leave groups out of the training by a filter (dynamic sampling);"
-            " 'selected' then tells of every step which",
-        ),
-        Attribute("model_type", "", "architecture family, for example 'qwen2'"),
-        Attribute("reward_functions", "", "list of names, in the order of the trainer"),
-        Attribute("ids", "", "run ids of W&B and MLflow, by allow-list"),
     ),
     event=True,
 )
@@ -257,15 +252,15 @@ APPLICATION_SPAN = Name(
     "application_span",
     "the span of the application's own OpenTelemetry that was active when its parent, a coarse span"
     " with nothing around it, ended",
-    (
-        Attribute("trace", "", "its trace id, 32 hex digits"),
-        Attribute("span", "", "its id, 16 hex digits"),
+    attributes(
+        trace="its trace id, 32 hex digits",
+        span="its id, 16 hex digits",
     ),
     event=True,
 )
 SESSION_END = Name(
     "session_end",
-    "the training returned by itself: what a later process does is no repetition of it",
+    "the run returned by itself: a later process does not repeat it",
     (_SESSION, _STEP),
     event=True,
 )
@@ -278,25 +273,21 @@ TRAJECTORIES = Name(
         Attribute("ordinal", "", "count of batches in this step, mode and process, from 0"),
         _POLICY,
         _WEIGHTS,
-        Attribute(
-            "queue_group",
-            "",
-            "its number in the queue that a trainer takes it from: there is no step, 'trained' has"
-            " it",
+        *attributes(
+            queue_group="its number in the queue that a trainer takes it from: there is no step,"
+            " 'trained' has it",
+            spans="list: trajectory span of each, where it has one",
+            keys="list: key of each, where its span is another process's",
+            groups="list: group of each, from 0; absent: row // group_size",
+            prompts="list: what names the prompt of each group in every process",
+            engines="list: rollout engine of each, from 0",
+            offset="row of the first entry in the batch over all ranks",
+            total="rows of the batch over all ranks, or until here if it grows",
+            grows="0/1: more rows of it may follow, as long as a trainer throws groups away",
+            group_size="trajectories per prompt; row // group_size is the group",
+            prompt_tokens="list: prompt length as the engine saw it",
+            response_tokens="list: its length, results of tools in it included",
         ),
-        Attribute("spans", "", "list: trajectory span of each, where it has one"),
-        Attribute("keys", "", "list: key of each, where its span is another process's"),
-        Attribute("groups", "", "list: group of each, from 0; absent: row // group_size"),
-        Attribute("prompts", "", "list: what names the prompt of each group in every process"),
-        Attribute("engines", "", "list: rollout engine of each, from 0"),
-        Attribute("offset", "", "row of the first entry in the batch over all ranks"),
-        Attribute("total", "", "rows of the batch over all ranks, or until here if it grows"),
-        Attribute(
-            "grows", "", "0/1: more rows of it may follow, as long as a trainer throws groups away"
-        ),
-        Attribute("group_size", "", "trajectories per prompt; row // group_size is the group"),
-        Attribute("prompt_tokens", "tokens", "list: prompt length as the engine saw it"),
-        Attribute("response_tokens", "tokens", "list: its length, results of tools in it included"),
         Attribute(
             "loss_runs",
             "tokens",
@@ -323,11 +314,13 @@ SELECTED = Name(
     (
         _SESSION,
         _STEP,
-        Attribute("batch", "", "in place of a step: 'batch' of the 'trajectories' for a queue"),
-        Attribute("kept", "", "list: prompts whose groups passed the filter"),
-        Attribute("used", "", "list: prompts whose groups were trained on"),
-        Attribute("discarded", "", "list: prompts whose groups were thrown away"),
-        Attribute("reason", "", "why: 'filter', 'stale', 'failed' or 'surplus'"),
+        *attributes(
+            batch="in place of a step: 'batch' of the 'trajectories' for a queue",
+            kept="list: prompts whose groups passed the filter",
+            used="list: prompts whose groups were trained on",
+            discarded="list: prompts whose groups were thrown away",
+            reason="why: 'filter', 'stale', 'failed' or 'surplus'",
+        ),
     ),
     event=True,
 )
@@ -336,15 +329,13 @@ REWARDS = Name(
     "values of one reward function for one rank and batch; list columns, same rows as trajectories",
     (
         _BATCH,
-        Attribute("function", "", "name of the reward function"),
-        Attribute("index", "", "its position in the trainer's list"),
-        Attribute("values", "", "list: reward, null where the function gave no finite number"),
-        Attribute(
-            "not_finite",
-            "",
-            "list: rows, from 0, that it gave NaN or infinity; others it gave none",
+        *attributes(
+            function="name of the reward function",
+            index="its position in the trainer's list",
+            values="list: reward, null where the function gave no finite number",
+            not_finite="list: rows, from 0, that it gave NaN or infinity; others it gave none",
+            verify_s="list: time of each verification, where it is known per sample",
         ),
-        Attribute("verify_s", "s", "list: time of each verification, where it is known per sample"),
     ),
     event=True,
 )

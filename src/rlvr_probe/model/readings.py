@@ -38,12 +38,12 @@ class Readings:
     """
 
     def __init__(self, period_ns: int) -> None:
-        """Hold none, taken every ``period_ns`` until told otherwise."""
+        """Hold none; they are taken every ``period_ns`` until :meth:`pace` changes that."""
         self.times_ns = array("q")
         self.windows_ns = array("q")
         self.columns: dict[str, array[float]] = {}
         self._anew = array("Q")
-        """Readings of another boot than the one before: counters began anew."""
+        """Readings of another boot than the one before: counters started anew."""
         self._falls: dict[str, tuple[int, array[int]]] = {}
         self._since = [0]
         self._periods = [period_ns]
@@ -63,7 +63,7 @@ class Readings:
             self._periods.append(period_ns)
 
     def add(self, time_ns: int, values: Mapping[str, float], window_ns: int | None = None) -> None:
-        """Take one reading; one that is not later than the last is left out.
+        """Take one reading; one that is not later than the last is dropped.
 
         Args:
             time_ns: When.
@@ -93,7 +93,7 @@ class Readings:
 
         Args:
             other: Of another sidecar.
-            same: Whether counters go on; else they began anew, however high they stand.
+            same: Whether counters go on; else they started anew, however high they stand.
         """
         place = len(self.times_ns)
         skip = bisect_right(other.times_ns, self.times_ns[-1]) if place else 0
@@ -148,14 +148,14 @@ class Readings:
         return None if around is None else self._at(name, around, time_ns)
 
     def began_anew(self, start_ns: int, end_ns: int) -> bool:
-        """Whether counters began anew, as after a boot, after ``start_ns`` and until ``end_ns``."""
+        """Whether counters started anew (a boot) after ``start_ns`` and until ``end_ns``."""
         return any(start_ns < self.times_ns[place] <= end_ns for place in self._anew)
 
     def rise(self, name: str, start_ns: int, end_ns: int) -> tuple[float, int] | None:
         """What a counter rose by meanwhile, as far as it was read, and in how much time, ns.
 
-        An end at which it was not read is moved to the next reading inside; None without two. What
-        it rose by from a reading to one where it is lower, or began anew, is left out.
+        An end at which it was not read is moved to the next reading inside; None without two.
+        Intervals that end with a reading where it fell, or started anew, do not count.
         """
         times, column = self.times_ns, self.columns[name]
         places = range(bisect_left(times, start_ns), bisect_right(times, end_ns))
@@ -198,7 +198,7 @@ class Readings:
     def _at(self, name: str, between: tuple[int, int], time_ns: int) -> float:
         """A counter at a moment between two readings.
 
-        Stages begin and end with a step of power or traffic, and their edges are what is asked for:
+        Stages start and end with a step of power or traffic, and their edges are what is asked for:
         where the rates before and after allow one step between the two readings, that is taken,
         else a straight line.
         """
@@ -218,7 +218,7 @@ class Readings:
         return column[left] + rate * passed
 
     def _interval(self, name: str, place: int, direction: int) -> tuple[int, int] | None:
-        """The interval that a reading ends (-1) or begins (1); None across a gap."""
+        """The interval that a reading ends (-1) or starts (1); None across a gap."""
         other = self._known(name, place + direction, direction)
         if other is None:
             return None
@@ -253,7 +253,7 @@ class Readings:
         return None
 
     def _went_back(self, name: str, left: int, right: int) -> bool:
-        """Whether a counter fell, or began anew, after reading ``left`` and until ``right``."""
+        """Whether a counter fell, or started anew, after reading ``left`` and until ``right``."""
         for places in (self._fallen(name), self._anew):
             at = bisect_right(places, left)
             if at < len(places) and places[at] <= right:
@@ -307,7 +307,7 @@ class Readings:
         return Summed((total + between) / covered, _largest(inside_values), covered)
 
     def gauge(self, name: str, start_ns: int, end_ns: int) -> Summed | None:
-        """Mean over a span of readings joined by straight lines, gaps left out."""
+        """Mean over a span of readings joined by straight lines, without gaps."""
         first, last = bisect_left(self.times_ns, start_ns), bisect_right(self.times_ns, end_ns)
         left, right = self._known(name, first - 1, -1), self._known(name, last, 1)
         begin = first if left is None else left

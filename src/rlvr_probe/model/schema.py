@@ -3,7 +3,7 @@ r"""Shape of a recording on disk: files, header, rows, open-span table.
 A run is one folder ``DIR/RUN_ID/``. Every process start writes files of its own::
 
     p<process>.<segment>.jsonl    the journal, segment 0000, 0001, ... (rotation)
-    p<process>.<segment>.jsonl.gz the same, compressed by gzip once nobody writes to it any more
+    p<process>.<segment>.jsonl.gz the same, compressed by gzip once it is finished
     p<process>.open               the open-span table, fixed size, memory-mapped
 
 ``<process>`` is 16 hex digits: four that name the node, then random ones. A journal is JSON Lines
@@ -100,7 +100,7 @@ def sum_row(lines: int, crc: int) -> bytes:
     """The line that ends a chunk; its number covers the chunk and this line up to the number.
 
     Args:
-        lines: Lines of the file before this one, header included, sums left out.
+        lines: Lines of the file before this one, with the header, without sums.
         crc: CRC-32 of the lines of the chunk.
     """
     head = b'["sum",%d,' % lines
@@ -111,7 +111,7 @@ OPEN_MAGIC: Final = b"RLVROPN2"
 OPEN_HEADER: Final = struct.Struct("<8s16sQQIIQQI")
 """magic, process (hex), heartbeat (CLOCK_MONOTONIC ns), coarse spans that found no free slot,
 number of slots, 1 once the process closed its journal in an orderly way, rows lost so far, lines
-that its journal holds (headers included, sums left out), CRC-32 of all this. At offset 0."""
+that its journal holds (with headers, without sums), CRC-32 of all this. At offset 0."""
 
 OPEN_SLOTS: Final = 64
 OPEN_SLOT: Final = struct.Struct("<QQQQq32s48sI")

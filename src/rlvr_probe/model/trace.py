@@ -12,7 +12,7 @@ from typing import Literal
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.turns import LooseCall, Request
 
 __all__ = [
@@ -110,7 +110,7 @@ class Process:
     level_reason: str = ""
     """Why :attr:`level` is what it is, if it ever changed: a word and figures."""
     role: str = ""
-    """What it is to its job, for example the class of its actor; empty if it never told."""
+    """What it is to its job, for example the class of its actor; empty if unknown."""
     muted: Mapping[str, str] = field(default_factory=dict)
     """Hook points where nothing was read from some time on because of its cost, with figures."""
     devices: tuple[str, ...] | None = None
@@ -126,9 +126,9 @@ class Process:
 
     @property
     def works_on(self) -> Sequence[str]:
-        """UUIDs of devices that it surely works on: of several that it may use, nobody knows."""
-        told = self.devices or ()
-        return told if self.devices_how == "torch" or len(told) == 1 else ()
+        """UUIDs of devices that it surely works on; none where it may use several."""
+        known = self.devices or ()
+        return known if self.devices_how == "torch" or len(known) == 1 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class RewardWork:
     function: str
     calls: int
     mean_start_ns: int
-    """Mean of the moments when they began."""
+    """Mean of the moments when they started."""
     seconds: float
     """Sum of their durations, s."""
     errors: int
@@ -164,7 +164,7 @@ class Rpc:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Facts about one training as one rank saw it begin (attributes of ``names.SESSION``)."""
+    """Facts about one training run as one rank saw it start (attributes of ``names.SESSION``)."""
 
     process: int
     session: int
@@ -192,20 +192,20 @@ class Step:
     """Attempt that resumed from before this step, so that its weights were thrown away; its own
     where the processes themselves went back to a checkpoint."""
     life: int = 0
-    """How often the processes had begun this session before: they may resume without a restart."""
+    """How often the processes started this session before: they may resume without a restart."""
     rpcs: list[Rpc] = field(default_factory=list)
     """Calls of worker groups that were joined, by start; their spans are in :attr:`spans` too."""
     open: bool = False
     """Some rank was inside it when last seen."""
     lost_batches: int = 0
-    """Training batches that a rank generated in it, as spans tell, and whose lengths on that rank
-    are missing: most of any rank."""
+    """Training batches that a rank generated in it, by its spans, and whose lengths on that rank
+    are missing: the most of any rank."""
 
     @property
     def missing_batches(self) -> int:
-        """Training batches of it of which no rank's lengths are there, as far as can be told.
+        """Training batches of it without lengths of any rank, as far as is known.
 
-        Spans tell of them, or a gap in their ordinals, which count from 0 in a step; in one that
+        Spans show them, or a gap in their ordinals, which count from 0 in a step; in one that
         was gone back to they may count on.
         """
         gap = 0
@@ -218,7 +218,7 @@ class Step:
 
     @property
     def lengths_known(self) -> bool:
-        """Whether the lengths of every batch generated in it are there, as far as can be told."""
+        """Whether the lengths of every batch generated in it are there, as far as is known."""
         return not self.missing_batches and all(batch.complete for batch in self.batches)
 
     @property
@@ -257,7 +257,7 @@ class Step:
     def stage_seconds(self, stage: str) -> dict[int, float]:
         """Summed duration of the spans of ``stage`` by process, s.
 
-        Stages inside an evaluation are left out, except ``eval`` itself; of two spans of one stage,
+        Stages inside an evaluation are omitted, except ``eval`` itself; of two spans of one stage,
         one inside the other, the outer one counts.
         """
         total: dict[int, float] = {}
@@ -292,14 +292,14 @@ class Attempt:
     """Joined calls of worker groups that belong to no step, by start; their spans are in
     :attr:`Trace.unplaced`."""
     requests: Sequence[Request] = ()
-    """Requests of its inference engines, as far as their engines or their turns tell of them."""
+    """Requests of its inference engines that these or their turns recorded."""
     unjoined_requests: int = 0
     """How many of them belong to no turn that is known."""
     untrained: list[Batch] = field(default_factory=list)
     """Batches that were generated for a queue and never trained on; their step is not known."""
     loose_calls: Sequence[LooseCall] = ()
-    """Calls of inference engines that are no turn of a trajectory that is known: they tell of many
-    trajectories in one sum, or of one that was never finished or never told by a trainer."""
+    """Calls of inference engines that belong to no known turn: each sums up many trajectories, or
+    its trajectory never finished or was never recorded by a trainer."""
 
     @property
     def last_step(self) -> Step | None:
@@ -328,7 +328,7 @@ class Trace:
     unplaced: list[Span] = field(default_factory=list)
     """Coarse spans that belong to no trainer step."""
     unreached: dict[str, int] = field(default_factory=dict)
-    """Actors that were asked for and never told of themselves, by class."""
+    """Actors that were asked for and never recorded anything, by class."""
     unjoined_rpcs: int = 0
     """Calls of worker groups that are known from one side only, or not from every rank."""
     totals: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -340,7 +340,7 @@ class Trace:
     sidecars: list[Process] = field(default_factory=list)
     """The processes that read them: no part of the job, and not in :attr:`Trace.processes`."""
     between: list[OpenSpan] = field(default_factory=list)
-    """What trainers were at that were between two steps: no span, so that its id is none."""
+    """What trainers did that were between two steps: not spans, so without an id."""
     application_spans: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     """By process and id of a span: trace id and span id, hex, of the span of the application's own
     OpenTelemetry that was around it."""
@@ -348,7 +348,7 @@ class Trace:
     """Wall clock at time 0, ns since 1970; between machines only as good as their clocks."""
 
     def steps(self) -> Iterator[Step]:
-        """Every step that stands: superseded ones left out, in the order of training."""
+        """Every step that stands, in the order of training; superseded ones are omitted."""
         for attempt in self.attempts:
             for step in attempt.steps:
                 if step.superseded_by is None:
@@ -356,7 +356,7 @@ class Trace:
 
     @property
     def redone(self) -> list[Step]:
-        """Steps that were begun and thrown away: a later attempt resumed from before them."""
+        """Steps that were started and thrown away: a later attempt resumed from before them."""
         return [
             step
             for attempt in self.attempts

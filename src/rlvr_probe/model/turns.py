@@ -23,7 +23,7 @@ class Request:
     """One sequence that an inference engine generated."""
 
     process: int
-    """Of who told it: the process that asked, where that is known."""
+    """Of what recorded it: the process that asked, where that is known."""
     start_ns: int
     """When it was given to the engine."""
     end_ns: int
@@ -107,7 +107,7 @@ class RequestColumns(LazyColumn[Request]):
         return Counter({None if at < 0 else names.FINISHES[at]: count for at, count in counts})
 
     def preempted(self) -> Counter[int]:
-        """How many lost their place in the engine's cache how often, of those that tell."""
+        """How many lost their place in the engine's cache how often, where that is known."""
         return Counter(times for times in self._preemptions if times is not None)
 
     def cached(self) -> tuple[int, int]:
@@ -167,9 +167,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class LooseCall:
-    """One call of the inference engine that is no turn of a trajectory that is known.
+    """One call of the inference engine that belongs to no known turn.
 
-    It tells of many trajectories in one sum, or its trajectory was never finished or never told.
+    It sums up many trajectories, or its trajectory never finished or was never recorded.
     """
 
     process: int
@@ -266,7 +266,7 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         return Counter(self._rows).values()
 
     def seconds(self) -> Iterator[float]:
-        """How long each turn took, s, in the order in which they were told."""
+        """How long each turn took, s, in the order in which they were recorded."""
         times = zip(self._start, self._end, strict=True)
         return ((end_ns - start_ns) / 1e9 for start_ns, end_ns in times)
 

@@ -1,8 +1,8 @@
 """The workload of a run, free of any file format: what to generate, verify and train, per batch.
 
-Built from a :class:`~rlvr_probe.model.trace.Trace`: complete steps only, evaluation left out, each
-step once. Everything left out is listed with its reason. Names of people, hosts, users and paths
-never enter it.
+Built from a :class:`~rlvr_probe.model.trace.Trace`: complete steps only, each once, without
+evaluation. What is omitted is listed with its reason. Names of people, hosts, users and paths never
+enter it.
 
 A :class:`ReadWorkload` is one that files hold: what somebody else recorded, perhaps not all of it.
 It promises nothing. A format may know how long something took without knowing when: that is kept

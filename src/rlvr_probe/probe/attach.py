@@ -17,9 +17,9 @@ from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.config import OWNER, Config, place_note
 from rlvr_probe.exceptions import ConfigError, NotAttachable
-from rlvr_probe.probe import handover, hooks, identity, notices
+from rlvr_probe.probe import hooks, identity, launcher_notices, otel_environ
 from rlvr_probe.probe.hooks import HookProbe, Patches
-from rlvr_probe.probe.imports import when_imported
+from rlvr_probe.probe.import_hooks import when_imported
 from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.registry import Framework, discover
 
@@ -107,9 +107,9 @@ class Attachment:
         os.environ.setdefault(OWNER, "")
         hooks.activate(self._recorder, self._probe)
         for framework in self.frameworks.values():
-            if notices.NOTICES in os.environ:
+            if launcher_notices.NOTICES in os.environ:
                 # Its name is that of its package.
-                self._disarm.append(when_imported(framework.name, partial(_tell, framework)))
+                self._disarm.append(when_imported(framework.name, partial(_notify, framework)))
             for point in framework.points:
                 module, _, qualname = point.target.partition(":")
                 action = partial(self._set, framework, point, qualname)
@@ -126,7 +126,7 @@ class Attachment:
                 framework.reason = f"{point.target} does not exist in {framework.version}"
                 if not framework.hook_points:
                     framework.state = "failed"
-                    _tell(framework)
+                    _notify(framework)
 
     @guard.fail_open("attach.unhook")
     def _unhook(self) -> None:
@@ -146,13 +146,15 @@ class Attachment:
             _put(OWNER, _owner)
 
 
-def _tell(framework: Framework, _: object = None) -> None:
+def _notify(framework: Framework, _: object = None) -> None:
     """Notify a launcher that a framework was imported, or why it is not hooked."""
     version = f" {framework.version}" if framework.version else ""
     if framework.state == "failed":
-        notices.tell("failed", f"{framework.name}{version} cannot be hooked: {framework.reason}")
+        launcher_notices.notify(
+            "failed", f"{framework.name}{version} cannot be hooked: {framework.reason}"
+        )
     else:
-        notices.tell("imported", f"{framework.name}{version}")
+        launcher_notices.notify("imported", f"{framework.name}{version}")
 
 
 @guard.fail_open("attach.environ")
@@ -276,7 +278,7 @@ def _warn(config: Config, frameworks: Mapping[str, Framework]) -> None:
 def _hand_over(environ: dict[str, str]) -> None:
     """Add what other nodes may know of where to send the run, if this process started the job."""
     if not os.environ.get(OWNER):
-        environ.update(handover.handed_over(os.environ))
+        environ.update(otel_environ.handed_over(os.environ))
 
 
 @guard.fail_open("attach.detach")

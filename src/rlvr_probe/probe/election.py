@@ -20,7 +20,7 @@ from rlvr_probe import guard
 from rlvr_probe.access import is_private
 from rlvr_probe.config import ARM, OWNER, Config
 from rlvr_probe.filesystem import file_system, is_network, reach
-from rlvr_probe.probe import handover, identity
+from rlvr_probe.probe import identity, otel_environ
 from rlvr_probe.spool import LEAVING_SUFFIX
 
 __all__ = [
@@ -77,7 +77,7 @@ _FLOCK: Final = struct.Struct("hhqqi0q")
 
 _CODE: Final = (
     "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
-    "from rlvr_probe.sidecar.process import main; main()"
+    "from rlvr_probe.sidecar.startup import main; main()"
 )
 """The folder of this package comes last: nothing in it may hide a module of Python's."""
 
@@ -284,7 +284,7 @@ def gives_way(pid: int, environ: Mapping[str, str]) -> bool:
         return False
     pairs = (os.fsdecode(entry).partition("=") for entry in inherited)
     theirs = {name: text for name, _, text in pairs}
-    return handover.effective(theirs) != handover.effective(environ)
+    return otel_environ.effective(theirs) != otel_environ.effective(environ)
 
 
 def _may_start(record: tuple[int, int, int], now_ns: int) -> bool:

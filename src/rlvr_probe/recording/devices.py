@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, convert
 
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import BY_NAME, Pace
-from rlvr_probe.model.devices import PERIOD_NS, DeviceFacts, DeviceFault, DeviceSeries
+from rlvr_probe.model.device_series import PERIOD_NS, DeviceFacts, DeviceFault, DeviceSeries
 from rlvr_probe.model.readings import Readings
 from rlvr_probe.recording.decode import Number
 

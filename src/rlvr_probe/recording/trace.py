@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import (
     Attempt,
     OpenSpan,

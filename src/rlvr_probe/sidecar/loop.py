@@ -16,13 +16,12 @@ from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model import schema
 from rlvr_probe.probe.election import BURST
-from rlvr_probe.sidecar.children import Children
-from rlvr_probe.sidecar.live import ASKED_S
-from rlvr_probe.sidecar.log import Log
-from rlvr_probe.sidecar.process import Lock
-from rlvr_probe.sidecar.readers import Readers
+from rlvr_probe.sidecar.journal import SidecarJournal
+from rlvr_probe.sidecar.live import ASKED_S, Children
+from rlvr_probe.sidecar.reader_supervisor import ReaderSupervisor
 from rlvr_probe.sidecar.segments import LEAST_B, compress, delete_unfinished, is_open_for_writing
-from rlvr_probe.sidecar.spool import Spool
+from rlvr_probe.sidecar.spool_child import Spool
+from rlvr_probe.sidecar.startup import Lock
 from rlvr_probe.sidecar.writers import Finished, Writers
 from rlvr_probe.spool import read_target
 
@@ -31,7 +30,7 @@ __all__ = ["Sidecar"]
 _S: Final = 1_000_000_000
 _LOOK_NS: Final = _S
 _WRITE_NS: Final = _S // 5
-_TELL_NS: Final = 10 * _S
+_TOTALS_NS: Final = 10 * _S
 _GRACE_NS: Final = 2 * _S
 """How long no process may write until it leaves; a header may take a moment to appear."""
 
@@ -96,10 +95,10 @@ class Sidecar:
         self._hz = config.gpu_hz
         self._spares = config.gpu_hz > 0 and lock.in_vain > BURST
         self._live = config.live
-        self._log = Log(place, config, spooled=spool is not None)
+        self._log = SidecarJournal(place, config, spooled=spool is not None)
         self._writers = Writers(place, self._log.process, every_node=every_node)
         self._sampler: Sampler | None = None
-        self._readers: Readers | None = None
+        self._readers: ReaderSupervisor | None = None
         self._children = Children(folder, self._log.fault)
         target = None if spool is None else read_target(spool)
         self._spool: Spool | None = None
@@ -192,7 +191,7 @@ class Sidecar:
     def _begin_devices(self) -> None:
         told = self._hz, self._log.define, self._log.mono_ns
         self._sampler = Sampler([HostBackend()], *told)
-        self._readers = Readers(*told, self._log.fault)
+        self._readers = ReaderSupervisor(*told, self._log.fault)
 
     @guard.fail_open("sidecar.live")
     def _begin_live(self) -> None:
@@ -214,9 +213,9 @@ class Sidecar:
             self._written_ns = now_ns
             rows, self._rows = self._rows, []
             self._log.write(rows)
-        if now_ns - self._told_ns >= _TELL_NS:
+        if now_ns - self._told_ns >= _TOTALS_NS:
             self._told_ns = now_ns
-            self._log.tell()
+            self._log.write_totals()
 
     @guard.fail_open("sidecar.leave")
     def _why_leave(self, now_ns: int) -> str | None:

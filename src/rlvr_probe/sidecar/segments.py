@@ -88,8 +88,9 @@ def is_open_for_writing(path: Path) -> bool:
     except OSError:
         return True
     try:
-        # It is granted only where there is no writer, and given back at once. Of whoever begins to
-        # write in between the kernel tells by a signal, which by default would end us.
+        # A lease is granted only where there is no writer, and given back at once. If a process
+        # opens the file to write in between, the kernel sends a signal: the default one would end
+        # us, this one is ignored.
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -191,7 +192,7 @@ class Copy:
         self.close()
         self._fd = self._access.open(self._target, os.O_RDWR | os.O_CREAT | _FLAGS)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            raise FileExistsError(f"{self._target.name} is no regular file")
+            raise FileExistsError(f"{self._target.name} is not a regular file")
         size_b, there_b = os.fstat(source).st_size, os.fstat(self._fd).st_size
         same_b = _common(source, self._fd)
         if same_b < there_b and (same_b == size_b or _sound(self._target) >= _sound(self._source)):

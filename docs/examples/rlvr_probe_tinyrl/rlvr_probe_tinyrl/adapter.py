@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, controller
+from rlvr_probe.adapter.batch_events import emit_trajectories
 from rlvr_probe.adapter.controller import WHERE, named, state_of
-from rlvr_probe.adapter.emit import emit_trajectories
-from rlvr_probe.adapter.swap import Swapped, put_all_back
-from rlvr_probe.adapter.verify import Scoring
+from rlvr_probe.adapter.user_functions import Scoring, Swapped, put_all_back
 from rlvr_probe.model import names
 from rlvr_probe.reading import argument, size
 from rlvr_probe.releases import DatedAdapter, version_of, within

@@ -84,7 +84,7 @@ def kill_sidecar() -> None:
                 words = command.read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if "rlvr_probe.sidecar.process" in words and recordings in words:
+            if "rlvr_probe.sidecar.startup" in words and recordings in words:
                 os.kill(int(command.parent.name), signal.SIGKILL)
                 return
         time.sleep(0.1)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from rlvr_probe.model import names
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Process, Span, Trace
 
 __all__ = ["Attribution", "Interval", "Scope", "merged", "of_node", "stage_spans"]

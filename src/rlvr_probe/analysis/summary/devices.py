@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.summary.stage_devices import stage_devices
 from rlvr_probe.model import names
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Trace
 
 __all__ = ["LeastBusy", "devices", "held_down", "least_busy"]

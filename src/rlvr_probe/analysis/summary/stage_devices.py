@@ -22,7 +22,7 @@ from rlvr_probe.analysis.summary.attribution import (
 )
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import BY_NAME
-from rlvr_probe.model.devices import DeviceSeries, DeviceUse, Quality
+from rlvr_probe.model.device_series import DeviceSeries, DeviceUse, Quality
 from rlvr_probe.model.trace import Trace
 
 __all__ = ["StageDevices", "stage_devices"]

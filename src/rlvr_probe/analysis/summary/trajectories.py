@@ -12,8 +12,8 @@ from typing import Any
 from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.columns import finite_of, unknown_in
+from rlvr_probe.model.reward_calls import RewardCalls
 from rlvr_probe.model.turns import tool_times, turn_counts
-from rlvr_probe.model.verifications import RewardCalls
 
 __all__ = ["Lengths", "counted", "counts", "per_call_s", "rewards", "tool_use", "turns"]
 

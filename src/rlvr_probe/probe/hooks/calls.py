@@ -11,12 +11,12 @@ import pickle
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from time import monotonic_ns
 from types import FrameType
 from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.recorder import CURRENT, OFF, STAGES, Account, Recorder
 from rlvr_probe.probe.recorder.owntime import LONG_NS, SAMPLE, before
 

@@ -30,7 +30,7 @@ from rlvr_probe.probe.hooks.calls import (
     keywords,
     leave,
 )
-from rlvr_probe.probe.hooks.standins import AsyncStandIn, StandIn
+from rlvr_probe.probe.hooks.proxies import AsyncCallableProxy, CallableProxy
 
 __all__ = ["CALLS", "find_hook", "has_hook", "wrap"]
 
@@ -349,14 +349,14 @@ def _async_generator(original: Function, hook: Hook, switch: bool) -> Function:
 
 
 def _object(original: Any, hook: Hook) -> Any:
-    """A stand-in for a callable object; everything but the call goes to the original."""
+    """A proxy of a callable object; everything but the call goes to the original."""
     waits = inspect.iscoroutinefunction(type(original).__call__)
     call = (_coroutine if waits else _function)(original.__call__, hook)
     _require_callable(call)
-    stand_in = object.__new__(AsyncStandIn if waits else StandIn)
-    object.__setattr__(stand_in, "_rlvr_probe_call", call)
-    object.__setattr__(stand_in, "_rlvr_probe_original", original)
-    return stand_in
+    proxy = object.__new__(AsyncCallableProxy if waits else CallableProxy)
+    object.__setattr__(proxy, "_rlvr_probe_call", call)
+    object.__setattr__(proxy, "_rlvr_probe_original", original)
+    return proxy
 
 
 def find_hook(function: Any) -> tuple[Hook, Any] | None:
@@ -365,7 +365,7 @@ def find_hook(function: Any) -> tuple[Hook, Any] | None:
     Looks into the closure: an attribute would be copied by ``functools.wraps`` onto functions of
     others, and a wrapper that came by value from another process has its closure, too.
     """
-    if type(function) in (StandIn, AsyncStandIn):
+    if type(function) in (CallableProxy, AsyncCallableProxy):
         function = object.__getattribute__(function, "_rlvr_probe_call")
     code = getattr(function, "__code__", None)
     if code is None:

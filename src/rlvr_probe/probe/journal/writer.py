@@ -1,4 +1,4 @@
-"""Append-only journal of one process start: chunks of rows in, JSON Lines out, nothing raised.
+"""Append-only journal of one process start: a header, then rows as JSON Lines; nothing is raised.
 
 Every way a disk can fail is met here: a short write, a full disk, a read-only or deleted folder.
 Rows that cannot be written are dropped and counted by reason, and the next chunk is tried again.
@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rlvr_probe.access import PRIVATE, Access
-from rlvr_probe.model import schema
+from rlvr_probe.model import names, schema
+from rlvr_probe.probe import identity
 
-__all__ = ["JournalWriter", "ignore"]
+__all__ = ["JournalWriter", "build_header", "epoch_pair", "ignore"]
 
 Row = Sequence[Any]
 
@@ -45,6 +49,58 @@ _RETRY_CHUNKS = 32
 
 _SUM_B = 48
 """No sum is longer, bytes."""
+
+
+def epoch_pair() -> tuple[int, int]:
+    """(CLOCK_MONOTONIC, ns since 1970) of one moment, within the time of one clock read."""
+    before = time.monotonic_ns()
+    epoch = time.time_ns()
+    return (before + time.monotonic_ns()) // 2, epoch
+
+
+def build_header(
+    *,
+    process: str,
+    run: str,
+    owner: str | None,
+    mono_ns: int,
+    epoch_ns: int,
+) -> dict[str, Any]:
+    """The header of this process, with every key of ``schema.HEADER_KEYS`` but ``segment``.
+
+    Neither argv nor environment nor paths enter it, only ids that match a narrow pattern.
+    """
+    environ = os.environ
+    pid = os.getpid()
+    return {
+        "journal": "rlvr-probe",
+        "schema": schema.SCHEMA_VERSION,
+        "names": names.NAMES_VERSION,
+        "probe": _version(),
+        "process": process,
+        "run": run,
+        "job": identity.job_key(environ),
+        "owner": owner,
+        "host": identity.host(),
+        "boot": identity.boot_id(),
+        "pid": pid,
+        "ppid": os.getppid(),
+        "start_ticks": identity.process_start_ticks(pid),
+        "mono_ns": mono_ns,
+        "epoch_ns": epoch_ns,
+        "python": platform.python_version(),
+        "rank": identity.rank(environ),
+        "local_rank": identity.local_rank(environ),
+        "world_size": identity.world_size(environ),
+        "ids": identity.ids(environ),
+    }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("rlvr-probe")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 class JournalWriter:

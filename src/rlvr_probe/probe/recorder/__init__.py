@@ -2,6 +2,6 @@
 
 from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, STAGES
 from rlvr_probe.probe.recorder.owntime import Account
-from rlvr_probe.probe.recorder.recording import CURRENT, Recorder
+from rlvr_probe.probe.recorder.recorder import CURRENT, Recorder
 
 __all__ = ["CURRENT", "FULL", "OFF", "STAGES", "Account", "Recorder"]

@@ -1,17 +1,22 @@
-"""Rows about the recording itself: what has been open for long, running totals, the level."""
+"""Rows about the recording itself: layouts of rows, what has long been open, totals, the level."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rlvr_probe import guard
-from rlvr_probe.probe.journal.space import FINE, SAMPLES
-from rlvr_probe.probe.recorder.owntime import Account, culprits
-from rlvr_probe.probe.recorder.place import Place
+from rlvr_probe.model import names
+from rlvr_probe.model.names import Name
+from rlvr_probe.probe.journal.space import ALWAYS, FINE, SAMPLES
+from rlvr_probe.probe.recorder.owntime import culprits
 
-__all__ = ["FULL", "OFF", "STAGES", "Bookkeeping"]
+if TYPE_CHECKING:
+    from rlvr_probe.probe.recorder.recorder import Recorder
+
+__all__ = ["FULL", "OFF", "STAGES", "Bookkeeping", "define", "definitions_since", "worth"]
 
 OFF, STAGES, FULL = 0, 1, 2
 _LEVELS = ("off", "stages", "full")
@@ -23,20 +28,42 @@ WINDOW_NS = 30_000_000_000
 """Where the probe takes more of the time of a window than it may. That is acted upon at once:
 nothing that follows in the window would make it less."""
 
+Definition = tuple[str, int, str, str, tuple[str, ...]]
 
-class Recording(Protocol):
-    """What the books look at."""
+_BY_SAMPLE = frozenset({names.TRAJECTORIES.name, names.REWARDS.name, names.USER.name})
 
-    level: int
-    own_ns: int
-    accounts: dict[str, Account]
-    mono_ns: int
-    open: dict[int, tuple[int, int, int]]
-    lost: Counter[str]
-    place: Place
+_definitions: list[Definition] = []
+_by_layout: dict[tuple[str, tuple[str, ...]], int] = {}
+_numbers = itertools.count()
+_worth: dict[int, int] = {}
 
-    def forget_open(self) -> None:
-        """What is open will not end."""
+
+def define(name: Name, attributes: Sequence[str]) -> int:
+    """Number of the layout of rows for ``name`` with these attributes."""
+    layout = (name.name, tuple(attributes))
+    number = _by_layout.get(layout)
+    if number is None:
+        # No lock, which a signal handler could meet again: two numbers for one layout do no harm,
+        # one number for two layouts would.
+        number = next(_numbers)
+        kind = "event" if name.event else "span"
+        if not name.event and not name.coarse:
+            _worth[number] = FINE
+        elif name.name in _BY_SAMPLE:
+            _worth[number] = SAMPLES
+        _definitions.append(("def", number, kind, *layout))
+        _by_layout[layout] = number
+    return number
+
+
+def definitions_since(number: int) -> list[Definition]:
+    """Every definition from ``number`` on, as rows of the journal."""
+    return _definitions[number:]
+
+
+def worth(number: int) -> int:
+    """What rows of a definition are worth where room is short, as ``journal.space`` has it."""
+    return _worth.get(number, ALWAYS)
 
 
 class Bookkeeping:
@@ -64,7 +91,7 @@ class Bookkeeping:
         self._looked_ns = 0
 
     def rows(
-        self, recording: Recording, now_ns: int, written: Mapping[str, int]
+        self, recording: Recorder, now_ns: int, written: Mapping[str, int]
     ) -> list[Sequence[Any]] | None:
         """Rows that are due, None if it is not yet time to look again.
 
@@ -84,7 +111,7 @@ class Bookkeeping:
         ]
 
     def totals(
-        self, recording: Recording, time_ns: int, written: Mapping[str, int]
+        self, recording: Recorder, time_ns: int, written: Mapping[str, int]
     ) -> list[Sequence[Any]]:
         """Running totals that changed since they were last given."""
         # A copy: users' threads count while this one reads.
@@ -116,7 +143,7 @@ class Bookkeeping:
         self._totals[key] = total
         return changed
 
-    def _newly_open(self, recording: Recording, now_ns: int) -> list[Sequence[Any]]:
+    def _newly_open(self, recording: Recorder, now_ns: int) -> list[Sequence[Any]]:
         rows: list[Sequence[Any]] = []
         # list() of a dict is safe beside threads that change it; iterating is not.
         for span, (definition, start_ns, parent) in list(recording.open.items()):
@@ -126,7 +153,7 @@ class Bookkeeping:
         self._open.intersection_update(list(recording.open))
         return rows
 
-    def _level(self, recording: Recording) -> tuple[str, str]:
+    def _level(self, recording: Recorder) -> tuple[str, str]:
         """What is written, and why not everything."""
         level = self._allowed
         limit = recording.place.space.limit
@@ -136,7 +163,7 @@ class Bookkeeping:
             return _LEVELS[FULL], "space"
         return "stages" if limit == FINE else "spans", recording.place.space.said
 
-    def _watch_own_time(self, recording: Recording, now_ns: int) -> None:
+    def _watch_own_time(self, recording: Recorder, now_ns: int) -> None:
         """Too much in a window: mute one or two places that explain it, else record less."""
         begin, own_ns = self._window
         spent_ns, limit_ns = recording.own_ns - own_ns, self._own_share * WINDOW_NS

@@ -15,6 +15,7 @@ import msgspec
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn, PairColumn, RaggedColumn, SparseColumn
+from rlvr_probe.model.reward_calls import RewardCallColumns
 from rlvr_probe.model.trace import Attempt
 from rlvr_probe.model.turns import (
     LooseCall,
@@ -25,7 +26,6 @@ from rlvr_probe.model.turns import (
     ToolColumns,
     TurnColumns,
 )
-from rlvr_probe.model.verifications import RewardCallColumns
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.schema import statements
 from rlvr_probe.recording.store import FineStore

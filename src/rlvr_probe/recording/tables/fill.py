@@ -10,7 +10,7 @@ import msgspec
 
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
-from rlvr_probe.model.devices import DeviceSeries
+from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Rpc, Session, Span, Trace
 from rlvr_probe.model.workload import ReadBatch, ReadWorkload
 from rlvr_probe.recording.attempts import last_training

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from time import monotonic_ns
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.model.names import USER
 from rlvr_probe.probe import hooks
-from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.hooks import Hook, wrap
 from rlvr_probe.probe.recorder import CURRENT, OFF, Recorder
 from rlvr_probe.probe.recorder.owntime import LONG_NS, SAMPLE, before

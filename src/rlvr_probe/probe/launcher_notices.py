@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["NOTICES", "PLACES", "Notice", "make", "read", "tell"]
+__all__ = ["NOTICES", "PLACES", "Notice", "make", "notify", "read"]
 
 NOTICES: Final = "RLVR_PROBE_NOTICES"
 """Path of the file."""
@@ -61,7 +61,7 @@ def _clean_up(place: Path, own: str) -> None:
         pass
 
 
-def tell(kind: Kind, text: str, environ: Mapping[str, str] | None = None) -> None:
+def notify(kind: Kind, text: str, environ: Mapping[str, str] | None = None) -> None:
     """Notify the launcher, if there is one; an error is ignored."""
     path = (os.environ if environ is None else environ).get(NOTICES)
     if not path:

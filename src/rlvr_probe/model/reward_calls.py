@@ -27,7 +27,7 @@ class RewardCall:
     attempts: int | None = None
     """Requests that it took, where it asked a service."""
     timeouts: int | None = None
-    """Of those, that nobody answered in time."""
+    """Of those, that were not answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RewardCalls:
     retries: int
     """How often these asked again."""
     timeouts: int
-    """How often nobody answered them in time."""
+    """How often they were not answered in time."""
 
     def __add__(self, other: RewardCalls) -> RewardCalls:
         """Both."""
@@ -159,16 +159,10 @@ class RewardCallColumns(LazyColumn[RewardCall]):
         return found
 
     def _value(self, at: int) -> RewardCall:
-        return RewardCall(
-            self._process[at],
-            self._names[self._words[at]],
-            self._start[at],
-            self._end[at],
-            self._samples[at],
-            self._rows[at],
-            self._attempts[at],
-            self._timeouts[at],
-        )
+        times = self._start[at], self._end[at]
+        counts = self._samples, self._rows, self._attempts, self._timeouts
+        function = self._names[self._words[at]]
+        return RewardCall(self._process[at], function, *times, *(column[at] for column in counts))
 
     def __len__(self) -> int:
         return len(self._start)

@@ -1,4 +1,4 @@
-"""Has the devices of a node read by a process apart, and goes on without those that hold it.
+"""Supervises the device reader: starts it, hears it, and goes on without devices that hold it.
 
 A call into a driver may never return, and its process may then not even be killed. So the reader
 says what it asks before it asks. One that says nothing for a while is abandoned, and the next one
@@ -24,11 +24,11 @@ import msgspec
 from rlvr_probe.config import ARM, OWNER
 from rlvr_probe.devices.rows import Define, Row
 from rlvr_probe.model import names
-from rlvr_probe.sidecar import reader
-from rlvr_probe.sidecar.child import close_pipes, start
-from rlvr_probe.sidecar.reader import COMM
+from rlvr_probe.sidecar import device_reader
+from rlvr_probe.sidecar.device_reader import COMM
+from rlvr_probe.sidecar.subprocesses import close_pipes, start
 
-__all__ = ["Readers", "left_hanging"]
+__all__ = ["ReaderSupervisor", "left_hanging"]
 
 _S: Final = 1_000_000_000
 _HEAR_NS: Final = _S // 5
@@ -100,7 +100,7 @@ class _Known:
     told: set[str] = field(default_factory=set)
 
 
-class Readers:
+class ReaderSupervisor:
     """The reader of one sidecar, and those before it. Used by one thread; never waits for one.
 
     Attributes:
@@ -188,7 +188,7 @@ class Readers:
         hanging = left_hanging()
         if hanging >= _MOST_HANGING:
             self._begin_ns = now_ns + _FIRST_WAIT_NS
-            self._tell("devices.reader", "Hanging")
+            self._report("devices.reader", "Hanging")
             return self._mute(self._known.values(), "two readers hang in the driver", now_ns)
         for left in () if hanging else self._due(now_ns):
             left.due_ns, left.asked_ns = None, now_ns
@@ -196,7 +196,7 @@ class Readers:
         self._forget()
         environ = {name: text for name, text in os.environ.items() if name not in (ARM, OWNER)}
         arguments = str(self._hz), str(self._origin_ns), msgspec.json.encode(sorted(alone))
-        process = start("reader", *arguments, environ=environ)
+        process = start("device_reader", *arguments, environ=environ)
         self._out = -1 if process.stdout is None else process.stdout.fileno()
         self._process, self._began_ns = process, now_ns
         return []
@@ -204,7 +204,7 @@ class Readers:
     def _abandon(self, process: subprocess.Popen[bytes], now_ns: int) -> list[Row]:
         """Leave a reader to its driver, and alone what it asked."""
         self._kill(process)
-        self._tell("devices.reader", "Unresponsive")
+        self._report("devices.reader", "Unresponsive")
         self._begin_ns = now_ns + _GONE_NS
         return self._leave_alone("does not answer", now_ns, fault=True)
 
@@ -231,7 +231,7 @@ class Readers:
             self._again_ns = _AGAIN_NS
         self._begin_ns = now_ns + self._again_ns
         self._again_ns = min(2 * self._again_ns, _LONGEST_AGAIN_NS)
-        self._tell("devices.reader", f"status {status}")
+        self._report("devices.reader", f"status {status}")
         if status in _CRASHES:
             return self._leave_alone("crashes its library", now_ns)
         return []
@@ -293,12 +293,12 @@ class Readers:
 
     def _take(self, words: Sequence[Any], now_ns: int) -> list[Row]:
         kind, *rest = words
-        if kind == reader.AT:
+        if kind == device_reader.AT:
             [self._place] = rest
-        elif kind == reader.DEF:
+        elif kind == device_reader.DEF:
             number, name, attributes = rest
             self._layouts[number] = self._define(_NAMES[name], attributes), name, attributes
-        elif kind == reader.FOUND:
+        elif kind == device_reader.FOUND:
             found: dict[str, str] = rest[0]
             self._found = found
             gone = [
@@ -307,12 +307,12 @@ class Readers:
                 if uuid not in found and known.place not in self._left
             ]
             return self._mute(gone, "not found any more", now_ns)
-        elif kind == reader.FAULT:
+        elif kind == device_reader.FAULT:
             place, error, count = rest
-            self._tell(place, error, count)
-        elif kind == reader.NOTE:
+            self._report(place, error, count)
+        elif kind == device_reader.NOTE:
             return self._note(rest[0], now_ns)
-        elif kind == reader.ROWS:
+        elif kind == device_reader.ROWS:
             return [self._translated(row) for row in rest[0]]
         return []
 
@@ -333,7 +333,7 @@ class Readers:
             known.told.update(attributes)
         return [number, time_ns, parent, known.number, *values]
 
-    # ---------------------------------------------------------------- what is told of it
+    # ---------------------------------------------------------------- what is recorded of it
 
     def _mute(self, devices: Iterable[_Known], why: str, now_ns: int) -> list[Row]:
         """Record of devices again that they are silent now."""
@@ -356,7 +356,7 @@ class Readers:
     def _row(self, name: names.Name, attributes: Sequence[str], now_ns: int, *values: Any) -> Row:
         return [self._define(name, attributes), now_ns - self._origin_ns, 0, *values]
 
-    def _tell(self, place: str, error: str, count: int = 1) -> None:
+    def _report(self, place: str, error: str, count: int = 1) -> None:
         self._counts[place, error] += count
         self._fault(place, error, self._counts[place, error])
 

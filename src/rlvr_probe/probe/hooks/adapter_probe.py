@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from time import monotonic_ns
 from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.model.names import Name
-from rlvr_probe.probe.clock import monotonic_ns
 from rlvr_probe.probe.hooks.calls import Hook
-from rlvr_probe.probe.hooks.patches import Patches
+from rlvr_probe.probe.hooks.monkeypatches import Patches
 from rlvr_probe.probe.hooks.wrapping import wrap
 from rlvr_probe.probe.recorder import CURRENT, OFF, STAGES, Recorder
 from rlvr_probe.probe.recorder.owntime import LONG_NS, SAMPLE, before

@@ -12,12 +12,12 @@ from rlvr_probe import guard, spool
 from rlvr_probe.access import PRIVATE
 from rlvr_probe.config import Config
 from rlvr_probe.model import schema
-from rlvr_probe.probe import notices
+from rlvr_probe.probe import launcher_notices
 from rlvr_probe.probe.election import Keeper
 from rlvr_probe.probe.identity import rank
 from rlvr_probe.probe.journal import JournalWriter, OpenTable, Space
 
-__all__ = ["Place"]
+__all__ = ["OutputFolder"]
 
 
 _log = logging.getLogger("rlvr_probe")
@@ -27,8 +27,8 @@ class NotOurs(PermissionError):
     """The run folder is somebody else's, a link, or open to everybody: another one is used."""
 
 
-class Place:
-    """The place of one process start.
+class OutputFolder:
+    """Where one process start writes.
 
     Attributes:
         folder: The run folder.
@@ -68,14 +68,14 @@ class Place:
         """
         writer.write(())
         if writer.refused:
-            notices.tell("refused", writer.refused)
+            launcher_notices.notify("refused", writer.refused)
         elif writer.folder != self.path:
             before, self.folder = self.folder, writer.folder
             self._write_to(writer.folder)
             keeper.follow(writer.folder)
             guard.note("recorder.folder", NotOurs(), log=False)
             # A launcher has said so.
-            if keeper.first and notices.NOTICES not in os.environ and not rank(os.environ):
+            if keeper.first and launcher_notices.NOTICES not in os.environ and not rank(os.environ):
                 _log.warning(
                     "the run folder %s is somebody else's, a link, or open to everybody: recording"
                     " to %s",

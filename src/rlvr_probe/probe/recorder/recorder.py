@@ -19,23 +19,23 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 from rlvr_probe import guard
 from rlvr_probe.config import OWNER, Config
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe import identity
-from rlvr_probe.probe.clock import epoch_pair, monotonic_ns
 from rlvr_probe.probe.election import Keeper
 from rlvr_probe.probe.journal import JournalWriter, OpenTable
-from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.probe.journal.space import FINE
-from rlvr_probe.probe.recorder import application, definitions
-from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, Bookkeeping
-from rlvr_probe.probe.recorder.devicesused import DevicesUsed
+from rlvr_probe.probe.journal.writer import build_header, epoch_pair
+from rlvr_probe.probe.recorder import bookkeeping
+from rlvr_probe.probe.recorder.bookkeeping import FULL, OFF, Bookkeeping, worth
+from rlvr_probe.probe.recorder.loaded_libraries import DevicesUsed, record_application_span
+from rlvr_probe.probe.recorder.output_folder import OutputFolder
 from rlvr_probe.probe.recorder.owntime import SAMPLE, Account
 from rlvr_probe.probe.recorder.pause import Pause
-from rlvr_probe.probe.recorder.place import Place
 
 __all__ = ["CURRENT", "Recorder"]
 
@@ -97,7 +97,7 @@ class Recorder:
         for account in self.accounts.values():
             account.start_over()
         folder = self._config.out / self.run
-        self.place = Place(folder, self.process, self._config)
+        self.place = OutputFolder(folder, self.process, self._config)
         self._keeper = Keeper(folder, self._config, first=self._owner is None)
         self._limit = self._config.queue_rows
         self._table: OpenTable | None = None
@@ -117,7 +117,7 @@ class Recorder:
 
     # ---------------------------------------------------------------- hot path
 
-    define = staticmethod(definitions.define)
+    define = staticmethod(bookkeeping.define)
 
     def begin(
         self,
@@ -154,11 +154,11 @@ class Recorder:
         self.append(
             (definition, start_ns - self.mono_ns, end_ns - start_ns, span, parent, error, *values)
         )
-        if definitions.worth(definition) != FINE:
+        if worth(definition) != FINE:
             if self._devices.wanted:
                 self._devices.look(self)
             if not parent:
-                application.tell(self, span)
+                record_application_span(self, span)
         if not self.open:
             self._pause.hurry(end_ns)
 
@@ -263,7 +263,7 @@ class Recorder:
             mono_ns=self.mono_ns,
             epoch_ns=self._epoch_ns,
         )
-        self._writer = self.place.make_writer(header, definitions.since)
+        self._writer = self.place.make_writer(header, bookkeeping.definitions_since)
 
     @guard.fail_open("recorder.open_files")
     def _open_files(self) -> None:
@@ -319,7 +319,7 @@ class Recorder:
         limit = self.place.space.look(writer.written_b, monotonic_ns())
         if limit <= FINE:
             whole = len(chunk)
-            chunk = [row for row in chunk if definitions.worth(row[0]) < limit]
+            chunk = [row for row in chunk if worth(row[0]) < limit]
             writer.lost[self.place.space.reason] += whole - len(chunk)
         writer.write(chunk)
 

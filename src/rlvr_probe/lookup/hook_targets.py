@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe.lookup.modules import Binding, Import, Module, Modules, Scope, Unreadable
+from rlvr_probe.lookup.parsed_modules import Binding, Import, Module, Modules, Scope, Unreadable
 
 __all__ = ["Found", "Sources"]
 

@@ -20,7 +20,7 @@ from rlvr_probe.devices import load
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.model.names import Name
-from rlvr_probe.sidecar.child import become
+from rlvr_probe.sidecar.subprocesses import become
 
 __all__ = ["AT", "COMM", "DEF", "FAULT", "FOUND", "NOTE", "ROWS", "main"]
 
@@ -46,8 +46,8 @@ _LEAST_S: Final = 0.002
 def main() -> None:
     """Read until the sidecar is gone; returns at once where there is nothing to read.
 
-    Arguments after the folder of the package: readings per second, CLOCK_MONOTONIC from which rows
-    tell times, and places to leave alone, as JSON.
+    Arguments after the folder of the package: readings per second, CLOCK_MONOTONIC from which times
+    of rows count, and places to leave alone, as JSON.
     """
     hz, origin_ns, alone = float(sys.argv[2]), int(sys.argv[3]), msgspec.json.decode(sys.argv[4])
     become(COMM)
@@ -89,7 +89,7 @@ class _Reader:
         while sampler.devices:
             if rows:
                 self._say(ROWS, rows)
-            self._tell_faults()
+            self._report_faults()
             self._touch("")
             time.sleep(max(sampler.next_ns - time.monotonic_ns(), 0) / 1e9 + _LEAST_S)
             rows = sampler.tick(time.monotonic_ns())
@@ -107,7 +107,7 @@ class _Reader:
             self._say(DEF, self._layouts[layout], *layout)
         return self._layouts[layout]
 
-    def _tell_faults(self) -> None:
+    def _report_faults(self) -> None:
         for (place, error), count in guard.faults().items():
             told = self._faults.get((place, error), 0)
             if count > told:

@@ -124,13 +124,13 @@ class Gpu:
         self._meters: dict[str, Meter] = {}
         if part is not None:
             for name in _WHOLE_ONLY:
-                self.support.refuse(name, "told of the whole GPU only")
+                self.support.refuse(name, "reported for the whole GPU only")
         try:
             whole = handle if part is None else part[0]
             if nvml.nvmlGpmQueryDeviceSupport(whole).isSupportedDevice:
                 self._windows = Windows(nvml, self._taker(part), metrics=self._metrics)
             else:
-                self._refuse_windows("no GPM on this GPU: it begins with Hopper")
+                self._refuse_windows("no GPM on this GPU: it starts with Hopper")
         except nvml.NVMLError as error:
             self._refuse_windows(f"no GPM: {explain(error.value)}")
         except AttributeError:
@@ -211,7 +211,7 @@ class Gpu:
                 continue
             for name, number in zip(names, numbers, strict=True):
                 values[name] = number * scale
-                self.support.told(name)
+                self.support.gave(name)
         if pace != "fast":
             time_ns = (now + self._clock()) // 2
         return Reading(time_ns, window_s, values, dict(self.support.absent))
@@ -277,7 +277,7 @@ class Gpu:
                 way.fields, way.settled = [field for field, _ in good], True
                 values[name] = way.scale * sum(_number(value) for _, value in good)
                 if name not in self._meters:
-                    self.support.told(name)
+                    self.support.gave(name)
             elif bad[0] in _FINAL and len(self._ways[name]) > 1:
                 del self._ways[name][0]
             else:
@@ -312,7 +312,7 @@ class Gpu:
         for name, mean in found.items():
             if isinstance(mean, float):
                 values[name] = mean
-                self.support.told(name)
+                self.support.gave(name)
             elif mean == 0:
                 self.support.fail(name, "its windows are empty", now)
             else:
@@ -335,7 +335,7 @@ class Gpu:
                 self.support.fail(name, _WRAPS, begin_ns)
             else:
                 values[name], window_s = rate, passed_s
-                self.support.told(name)
+                self.support.gave(name)
         return window_s
 
 

@@ -108,7 +108,7 @@ class Mover:
         if _is_written_to(aside) or not _sizes(aside).items() <= before.items():
             aside.rename(self._spool)
             return True
-        # Last what tells who finds a part of it where it belongs.
+        # The target comes last: it says where a spool belongs of which only a part was deleted.
         for path in sorted(aside.iterdir(), key=lambda path: path.name == TARGET):
             path.unlink()
         aside.rmdir()

@@ -16,14 +16,13 @@ from rlvr_probe.filesystem import file_system, is_network
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.names import Name
 from rlvr_probe.probe import identity
-from rlvr_probe.probe.clock import epoch_pair
 from rlvr_probe.probe.journal import JournalWriter, Space
-from rlvr_probe.probe.journal.header import build_header
 from rlvr_probe.probe.journal.space import FINE
-from rlvr_probe.probe.recorder import definitions
+from rlvr_probe.probe.journal.writer import build_header, epoch_pair
+from rlvr_probe.probe.recorder import bookkeeping
 from rlvr_probe.spool import ROUND_S
 
-__all__ = ["Count", "Log"]
+__all__ = ["Count", "SidecarJournal"]
 
 Row = Sequence[Any]
 
@@ -89,7 +88,7 @@ class Count:
         return self._fd >= 0
 
 
-class Log:
+class SidecarJournal:
     """Writes rows of one sidecar. Nothing is written before :meth:`begin`.
 
     Attributes:
@@ -120,7 +119,7 @@ class Log:
 
     def define(self, name: Name, attributes: Sequence[str]) -> int:
         """Number of the layout of rows for a name with these attributes."""
-        number = definitions.define(name, attributes)
+        number = bookkeeping.define(name, attributes)
         if name.name in _ALWAYS:
             self._always.add(number)
         return number
@@ -144,7 +143,7 @@ class Log:
             self._folder,
             self.process,
             header,
-            definitions.since,
+            bookkeeping.definitions_since,
             self._config.segment_b,
             self._access,
         )
@@ -168,7 +167,7 @@ class Log:
         writer.write(rows)
         self._note(writer)
 
-    def tell(self) -> None:
+    def write_totals(self) -> None:
         """Write the running totals that changed: losses, faults, processor time."""
         self._write_service(self._totals())
 

@@ -21,8 +21,8 @@ from typing import Final
 
 from rlvr_probe.config import Config
 from rlvr_probe.probe.election import holder, lock_path, open_lock
-from rlvr_probe.sidecar.child import become, close_pipes, start
-from rlvr_probe.sidecar.moving import Mover, leaving
+from rlvr_probe.sidecar.spool_mover import Mover, leaving
+from rlvr_probe.sidecar.subprocesses import become, close_pipes, start
 from rlvr_probe.spool import LEAVING_SUFFIX, ROUND_S, Target, every, read_target, write_target
 
 __all__ = ["Spool", "main"]
@@ -67,12 +67,12 @@ class Spool:
             self._due_ns = now_ns + _START_NS
             # It was made anew, if somebody deleted it.
             write_target(self.path, self._target)
-            self._process = start("spool", str(self.path))
+            self._process = start("spool_child", str(self.path))
             if self._leftovers is None:
-                self._leftovers = start("spool", str(self.path), _LEFTOVERS)
+                self._leftovers = start("spool_child", str(self.path), _LEFTOVERS)
         self._hear()
         if self._process is not None and self._process.poll() is not None:
-            self._tell(f"status {self._process.returncode}")
+            self._report(f"status {self._process.returncode}")
             self._process = None
         if self._leftovers is not None:
             self._leftovers.poll()
@@ -88,7 +88,7 @@ class Spool:
         until = time.monotonic() + timeout_s
         process = self._process
         if over and process is None and self.path.exists():
-            process = self._process = start("spool", str(self.path))
+            process = self._process = start("spool_child", str(self.path))
         if process is not None and process.stdin is not None:
             with suppress(OSError):
                 process.stdin.write(_END if over else _NOW)
@@ -109,9 +109,9 @@ class Spool:
         process = self._process
         if process is not None and process.stdout is not None:
             for line in (process.stdout.read(4096) or b"").split():
-                self._tell(line.decode("ascii", "replace"))
+                self._report(line.decode("ascii", "replace"))
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         if error not in self._told:
             self._told.add(error)
             self._fault("spool.move", error)

@@ -1,4 +1,4 @@
-"""What processes on other nodes may know of where this environment wants a run to be sent.
+"""Variables of OpenTelemetry that processes on other nodes get: where a run is to be sent.
 
 A process inherits the environment of the one that starts it, but on a node of a Ray cluster that
 is a daemon's, and what Ray is given for it, everybody sees who may look at the cluster. So nothing

@@ -1,16 +1,16 @@
-"""What stands in the place of a user's callable object."""
+"""Proxies of users' callable objects."""
 
 from __future__ import annotations
 
 import operator
 from typing import Any
 
-__all__ = ["AsyncStandIn", "StandIn"]
+__all__ = ["AsyncCallableProxy", "CallableProxy"]
 
 _OWN = frozenset({"_rlvr_probe_original", "_rlvr_probe_call", "__call__", "__reduce_ex__"})
 
 
-class StandIn:
+class CallableProxy:
     """Its call is recorded; everything else goes to the user's object."""
 
     __slots__ = ("__weakref__", "_rlvr_probe_call", "_rlvr_probe_original")
@@ -41,7 +41,7 @@ class StandIn:
         return (operator.getitem, ((object.__getattribute__(self, "_rlvr_probe_original"),), 0))
 
 
-class AsyncStandIn(StandIn):
+class AsyncCallableProxy(CallableProxy):
     """One whose call is a coroutine."""
 
     __slots__ = ()

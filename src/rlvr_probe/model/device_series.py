@@ -4,8 +4,8 @@ Times are ns on the clock of the run. Values are kept in arrays of numbers, abou
 there are a million readings of a device in two days. Inside the arrays NaN is absent; nothing that
 leaves here is NaN, and nothing absent is 0.
 
-A reading is not extended beyond what it tells: where no reading was taken for five periods (the
-sidecar was away, or the device lost), and across a counter that went back, values are absent.
+Where no reading was taken for five periods (the sidecar was away, or the device lost), and across a
+counter that went back, values are absent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeviceFacts:
 
     uuid: str
     kind: str = ""
-    """``gpu`` or ``host``; empty if it was not told."""
+    """``gpu`` or ``host``; empty if that is unknown."""
     vendor: str = ""
     model: str = ""
     driver: str = ""
@@ -55,7 +55,7 @@ class DeviceFacts:
     hz: float | None = None
     """How often it was read at last, 1/s."""
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Counters that it cannot tell, by name: the reason."""
+    """Counters that it does not report, by name: the reason."""
     host: str = ""
     boot: str = ""
     number: int | None = None
@@ -92,7 +92,7 @@ class CounterUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """One device over a span of time, whoever worked on it."""
+    """One device over a span of time, with all processes that worked on it."""
 
     uuid: str
     start_ns: int
@@ -233,7 +233,7 @@ class DeviceSeries:
         )
 
     def _energy_error(self, start_ns: int, end_ns: int) -> float | None:
-        """Bound of what interpolation may err at both ends, J; None where it cannot be told."""
+        """Bound of what interpolation may err at both ends, J; None if that is unknown."""
         error = 0.0
         for edge_ns in (start_ns, end_ns):
             found = self.readings["fast"].rates("energy_j", edge_ns)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.config import Config
-from rlvr_probe.probe import handover
+from rlvr_probe.probe import otel_environ
 from rlvr_probe.probe.election import (
     FIRST,
     RECORD,
@@ -140,7 +140,8 @@ def main() -> None:
     folder, role = Path(sys.argv[2]), sys.argv[3]
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:
-            _close(fd)
+            with suppress(OSError):
+                os.close(fd)
     os.setsid()
     if os.fork():
         os._exit(0)
@@ -157,7 +158,7 @@ def main() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         beat = partial(signal.alarm, _STUCK_S)
         beat()
-        os.environ.update(handover.received(os.environ))
+        os.environ.update(otel_environ.received(os.environ))
         serve(folder, config, lock, spool=_spool(folder, config), beat=beat)
 
 
@@ -228,16 +229,12 @@ def _spool(folder: Path, config: Config) -> Path | None:
 def stand_back() -> None:
     """Take no time and no core from a run, and be the first to go where memory is short."""
     os.nice(_NICE)
-    try:
+    with suppress(OSError):  # not these, in this container
         # A rank may be pinned to one core, which is for it alone.
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    except OSError:  # not these, in this container
-        pass
     for name, text in (("oom_score_adj", "1000"), ("comm", "rlvr-sidecar")):
-        try:
+        with suppress(OSError):
             Path("/proc/self", name).write_text(text, encoding="ascii")
-        except OSError:
-            pass
 
 
 @contextmanager
@@ -248,10 +245,3 @@ def _blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass
