@@ -1,11 +1,11 @@
-"""For how long a thing may be open: as its kind took before, or by a setting where few did.
+"""How long a span may be open: by how long its kind took before, or by a setting.
 
-With twenty that ended: three times their 99th percentile, longer than any of them, and ten seconds
-at least; what goes on between two steps two minutes at least, because what no span covers may be
-rare and long, as an upload every hundred steps. With fewer: so many times the longest of them, two
-minutes at least, or a number of seconds, whichever is less, but never before three times the
-longest. With none: that number of seconds. Where things end inside of what is open, that is from
-the last one on, or so many times as long in all.
+With twenty ended spans of its kind: three times their 99th percentile, at least the longest of them
+and ten seconds; between two steps at least two minutes, because what no span covers may be rare and
+long, such as an upload every hundred steps. With fewer: :attr:`Fallback.times` the longest, at
+least two minutes, or :attr:`Fallback.after_s`, whichever is less, but at least three times the
+longest. With none: :attr:`Fallback.after_s`. Where spans end inside an open one, the limit counts
+from the last of them on, or is so many times as long in all.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 LEAST: Final = 20
-"""Spans that ended, below which there is nothing to compare with."""
+"""Ended spans of a kind from which on they are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long spans of a kind took that ended: how many, and of the recent ones quantiles."""
+    """How long ended spans of a kind took: their number, and quantiles of the recent ones."""
 
     count: int
     p50_s: float | None
@@ -48,7 +48,7 @@ class Times:
 
     @classmethod
     def of(cls, pasts: Sequence[Past]) -> Times:
-        """Of several processes together."""
+        """Those of several processes together."""
         sample = sorted(chain.from_iterable(past.recent_ns for past in pasts))
         longest_ns = max((past.longest_ns for past in pasts if past.count), default=None)
         return cls(
@@ -60,11 +60,11 @@ class Times:
 
 
 NO_TIMES: Final = Times(0, None, None, None)
-"""Of a kind of which none ended."""
+"""Those of a kind of which no span ended."""
 
 
 class Usual:
-    """How long it took before, of each kind that is asked for; sorted once."""
+    """How long spans of each kind took before; each kind is sorted once."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
@@ -72,10 +72,10 @@ class Usual:
         self._all: dict[tuple[str, str], Times] = {}
 
     def of(self, member: Member, work: Work) -> Times:
-        """Of its kind in its process, if that has enough of them, else in all.
+        """Those of its kind in its process, if that has enough of them, else in all.
 
-        One that has a detail is of a kind with those of the same one alone: a checkpoint of a
-        worker is no update of it.
+        A span with a detail is of a kind only with those of the same detail: a checkpoint of a
+        worker differs from an update of it.
         """
         key = work.name, work.detail
         past = member.past.get(key)
@@ -101,19 +101,19 @@ class Usual:
 _TIMES: Final = 3
 _LEAST_S: Final = 10.0
 UNCOVERED_S: Final = 120.0
-"""What no span covers may be rare, and last for so long, s."""
+"""How long what no span covers may last, s, because it may be rare."""
 
 Rule = Literal["past", "few", "none"]
-"""What a limit follows from: enough that ended, fewer than twenty, or none."""
+"""What a limit follows from: twenty ended spans or more, fewer, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """What is told where fewer than twenty of a kind ended.
+    """The limit where fewer than twenty spans of a kind ended.
 
     Attributes:
-        after_s: What is open for longer, s.
-        times: What is open for so many times the longest of its kind.
+        after_s: Time that a span may be open, s.
+        times: The same, as a multiple of the longest of its kind.
     """
 
     after_s: float = 600.0
@@ -129,12 +129,12 @@ class Limit:
 
 
 def limit_of(name: str, past: Times, fallback: Fallback) -> Limit:
-    """How long a span may be open, or what goes on between two steps.
+    """How long a span, or what goes on between two steps, may be open.
 
     Args:
-        name: Of the span.
-        past: How long those of its kind took that ended.
-        fallback: For where these are few.
+        name: Name of the span.
+        past: How long ended spans of its kind took.
+        fallback: The limit where these are few.
     """
     if not past.count or past.longest_s is None:
         return Limit(fallback.after_s, "none")
@@ -156,9 +156,9 @@ def fineness(name: str, *, outermost: bool) -> int:
     """A number for an innermost span that is lower the more likely others wait for it.
 
     Args:
-        name: Of the span.
-        outermost: Whether nothing else is open around it: who makes a call does so in a stage of
-            its own, and who does it has nothing around it.
+        name: Name of the span.
+        outermost: Whether nothing else is open around it: a caller makes a call inside a stage,
+            and a callee has nothing around it.
     """
     if name in _FINER:
         return _FINER.index(name)

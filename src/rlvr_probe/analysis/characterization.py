@@ -48,7 +48,7 @@ class Characterization:
         unit: What the ledger counts.
         ledger_by_step, waits: What the statements of these names gave; None without a ledger.
         causes: Ranked.
-        chapters: In the order of the report.
+        ``chapters``: Sections, in the order of the report.
         notes: What a reader should know of the source, most important first.
     """
 

@@ -20,18 +20,18 @@ class Launch:
 
     Attributes:
         members: The processes.
-        begun_ns, seen_ns, moved_ns: When it began, was last seen, and when a process of it last
-            began or something in one ended, by wall clocks.
+        begun_ns, seen_ns, moved_ns: When it started, was last seen, and when a process of it last
+            started or something in one ended, by wall clocks.
         active_ns: When a trajectory or what is finer last ended; 0 before.
         ranks: Those that trained; of a launch in which none did, all, and each says so.
         alive: Whether a process of it runs.
-        trained, returned: Whether one of it took part in a training, and whether that returned.
+        trained, returned: Whether one of its processes trained, and whether that returned.
         closed: Whether a process that trained has ended in an orderly way.
         worked_ns: When something that trainers did last ended, by wall clocks.
         clocks: Keys of the clocks of trainers.
         left: Drivers that left it.
-        last_ns: When each rank of a role last began, by wall clocks, as one that trains and as any:
-            one that is started again in its job, as by torchrun, is another process.
+        last_ns: When each rank of a role last started, by wall clocks, as one that trains and as
+            any: a rank that its job starts again, as torchrun does, is another process.
     """
 
     members: list[Member]
@@ -76,10 +76,10 @@ class Launch:
         )
 
     def outlived(self, member: Member) -> bool:
-        """Whether a process that is gone, or of another machine, is not needed any more.
+        """Whether a process that is gone, or of another machine, has done its part.
 
-        Who trains says so itself; others are ended with the training, as Ray ends them, and who
-        was started again is another process.
+        A process that trains records so itself; others are ended with the training, as Ray ends
+        them, and one that was started again is another process.
         """
         if member.state not in ("died", "unknown"):
             return False
@@ -92,8 +92,8 @@ class Launch:
             return member.returned
         if self.returned or not self.closed or self.alive:
             return self.returned
-        # Of a training that failed, who left a moment before may be the reason. Times of two
-        # machines are not compared.
+        # Where training failed, a process that left a moment before may be the reason. Times of
+        # two machines are not compared.
         return self.clocks != {member.header.clock} or seen_ns >= self.worked_ns
 
 
@@ -114,9 +114,10 @@ def _was_taken(member: Member, driver: Member) -> bool:
 
 
 def launches(members: Sequence[Member]) -> list[Launch]:
-    """All but those that are over and of which a later one took up a rank.
+    """All launches but those that are over and of which a later one took up a rank.
 
-    Of one that trained only one that trains does: what else is started may have any rank, or none.
+    Only a launch that trains takes up a rank of one that trained: other processes may have any rank
+    or none.
     """
     found = [Launch.of([members[index] for index in launch]) for launch in job_launches(members)]
     last_ns = dict[tuple[bool, int | None], int]()
@@ -133,9 +134,9 @@ def launches(members: Sequence[Member]) -> list[Launch]:
 
 _TIMES: Final = 3
 _ROUNDS: Final = 3
-"""Rollouts of a step that are no surprise where none has ended yet."""
+"""Rollouts that a step may take where no step has ended yet."""
 _SHARE: Final = 0.9
-"""Of what was generated, what must have been thrown away: some of it is on its way."""
+"""Least share of the generated that was thrown away: some of it is on its way."""
 
 
 def step_of(member: Member) -> Work | None:
@@ -147,14 +148,14 @@ def step_of(member: Member) -> Work | None:
 def is_starving(member: Member, step: Work, launch: Launch) -> bool:
     """Whether the filter of a trainer passed nothing in its step, as far as is recorded.
 
-    Either it tells of groups that it threw away, and nearly all that were generated are among
-    them, or, where that is not known, thrice as many as in any step before; or it generated thrice
-    as often as in any.
+    Either it recorded groups that it threw away: nearly all that were generated, or, where that is
+    unknown, three times as many as in any step before. Or it generated three times as often as in
+    any step before.
 
     Args:
-        member: A trainer, or who generates for its queue.
-        step: That it is in.
-        launch: That it belongs to.
+        member: A trainer, or the process that generates for its queue.
+        step: The step it is in.
+        launch: The launch it belongs to.
     """
     sifting = member.sifting
     if sifting.passed or member.filters == 0:
@@ -164,7 +165,7 @@ def is_starving(member: Member, step: Work, launch: Launch) -> bool:
     if not sifting.discarded:
         return False
     generated = _generated(launch, member.wall_ns(step.start_ns))
-    # Who generates for a queue does not tell it, and its trainer does.
+    # A process that generates for a queue does not record the size; its trainer does.
     sizes = (process.group_size for process in (member, *launch.members))
     size = next((size for size in sizes if size is not None), None)
     if generated is None or size is None:

@@ -55,9 +55,9 @@ _GENERATES: Final = frozenset((names.ROLLOUT.name, names.REWARD.name, names.EVAL
 """What goes on as long as trajectories do, whichever process they are in."""
 _SIFTED: Final = frozenset((names.ROLLOUT.name, names.EXPERIENCE.name, names.STEP.name))
 _BEGINNING: Final = frozenset((names.RPC.name, names.USER.name))
-"""What is recorded before a training begins: models are loaded by calls to their processes."""
+"""What is recorded before training starts: models are loaded by calls to their processes."""
 _PASSING: Final = ("", "task")
-"""Roles of processes that others begin and end as they need them."""
+"""Roles of processes that others start and end as they need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class _Look:
 def examine(
     members: Sequence[Member], boot: str, now_ns: int, fallback: Fallback | None = None
 ) -> list[Finding]:
-    """What each process is at, the most suspicious first.
+    """What each process does, the most suspicious first.
 
     Args:
         members: Processes of one run.
         boot: Boot id of this machine.
         now_ns: CLOCK_MONOTONIC of this machine.
-        fallback: What is told where there is little to compare with.
+        fallback: The limit where there is little to compare with.
     """
     trained = any(member.trained for member in members)
     look = _Look(Usual(members), boot, now_ns, fallback or Fallback(), trained)
@@ -95,13 +95,13 @@ def examine(
 
 
 def is_stuck(findings: Iterable[Finding]) -> bool:
-    """Whether anything is wrong that can be told."""
+    """Whether anything is known to be wrong."""
     return any(finding.verdict in WRONG for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """What a process is at: a span, what is around it and inside it, and how it compares."""
+    """An open span of a process: what is around it and inside it, and how it compares."""
 
     work: Work
     inside: tuple[Work, ...]
@@ -212,7 +212,7 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
 def _is_idle(work: Work, member: Member, launch: Launch) -> bool:
     """Whether a process that is outside of any training has nothing to do, as far as is known.
 
-    Where nobody trains yet, and nothing but calls was recorded, all of its launch begins. A
+    Where no process trains yet, and nothing but calls was recorded, all of its launch starts up. A
     training that returned ends its processes, unless that of others goes on.
     """
     if work.name == AFTER:

@@ -39,7 +39,7 @@ class Facts:
     """Values of ``session`` events.
 
     Attributes:
-        notes: Facts that differ between trainings.
+        notes: Facts that differ between training runs.
     """
 
     values: dict[str, object]
@@ -73,7 +73,7 @@ def collect_facts(trace: Trace, attempts: Sequence[Attempt]) -> Facts:
             values["world_size"] = max(known)
     # By name alone: a value may be what a workload has an alias for.
     notes = tuple(
-        f"{name} differs between trainings; the workload states that of the last one"
+        f"{name} differs between training runs; the workload states that of the last one"
         for name in changed_facts(attempts)
     )
     return Facts(values, notes)
@@ -248,7 +248,7 @@ def _add_session(
             draft.unknown_stages.update(unknown)
             draft.iterations.append(Iteration(tuple(indices), session, done, stage_s))
             used.update(done)
-    # These trained on a batch that is left out or lost, so there is nothing to replay.
+    # These trained on a batch that is omitted or lost, so there is nothing to replay.
     for number in sorted(by_number.keys() - used):
         reason = "lost_records" if lossy and number not in claimed else "no_batch"
         draft.left_out.append(
@@ -303,7 +303,7 @@ def _why_empty(trace: Trace, draft: _Draft) -> str:
     if not any(step.started for attempt in trace.attempts for step in attempt.steps):
         return "no training step was recorded at all"
     left_out = why_nothing(draft.left_out)
-    return f"left out were {left_out}" if left_out else "its steps have no trajectories"
+    return f"omitted: {left_out}" if left_out else "its steps have no trajectories"
 
 
 def _finish(
@@ -321,12 +321,12 @@ def _finish(
     if any(taken.batch.ragged for taken in draft.batches):
         notes.append("groups differ in size: the group size is what was asked for")
     notes += [
-        f"the time of stage {stage} is left out of {count} iterations: not every step of theirs has"
-        " it, and records are missing"
+        f"the time of stage {stage} is omitted from {count} iterations: not every step of theirs"
+        " has it, and records are missing"
         for stage, count in sorted(draft.unknown_stages.items())
     ]
     if len(draft.sessions) > 1:
-        notes.append(f"{len(draft.sessions)} trainings in one run, one after the other")
+        notes.append(f"{len(draft.sessions)} training runs in one recording, one after the other")
     ranks = max((step.ranks for attempt in chosen for step in attempt.steps), default=1)
     return Workload(
         framework=facts.text("framework"),
@@ -334,7 +334,7 @@ def _finish(
         algorithm=facts.text("algorithm"),
         engine=facts.text("engine"),
         model_type=facts.text("model_type"),
-        # Where the process that trains is no rank of a model, those that are count.
+        # Where the process that trains has no model itself, the ranks that do count.
         world_size=facts.count("accelerators") or facts.count("world_size") or ranks,
         rollout_tp=facts.count("rollout_tp") or 1,
         group_size=group_size,

@@ -15,26 +15,26 @@ HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
 
 _LEAST: Final = 3
-"""Steps from which on it can be told how much they differ."""
+"""Fewest steps that show how much steps differ."""
 
 _SURE: Final = 1.96
 """Standard deviations on either side of a 95 % interval."""
 
 
 def is_early(steps: int) -> bool:
-    """Whether a run of so many steps has too few to tell how much they differ."""
+    """Whether so many steps are too few to show how much they differ."""
     return steps < _LEAST
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Wall time that a run without the cause would not have needed, ns.
+    """Wall time that a run without the cause would have saved, ns.
 
-    Steps are a sample of steps: how much they differ is how sure their sum is. What is known of the
-    run as a whole alone is of no step, and how sure it is, nothing tells.
+    Steps are a sample: how much they differ says how sure their sum is. What is known only for the
+    run as a whole has no step and no interval.
 
     Attributes:
-        by_step: By ``step_id``; empty where nothing tells what it is of a step.
+        by_step: By ``step_id``; empty where it is known only for the run as a whole.
         whole_ns: Of all steps together, in that case; else None.
     """
 
@@ -43,7 +43,7 @@ class Saving:
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> Saving:
-        """Of rows that begin with a ``step_id`` and its time; what is not known saves nothing."""
+        """The saving of rows that start with ``step_id`` and time; unknown time saves nothing."""
         return cls({row[0]: float(row[1]) for row in rows if None not in row[:2]})
 
     @property
@@ -62,7 +62,7 @@ class Saving:
         return _SURE * math.sqrt(count * variance)
 
     def no_interval(self, steps: int) -> str:
-        """Why there is no interval in a run of so many steps; empty if there is one."""
+        """Why a run of so many steps has no interval; empty if it has one."""
         if self.error_ns is not None or not self.wall_ns:
             return ""
         if self.whole_ns is not None:
@@ -74,14 +74,14 @@ class Saving:
 
     @property
     def worst_steps(self) -> Sequence[int]:
-        """``step_id`` of those that it cost something, most first."""
+        """``step_id`` of those that lost time, most first."""
         cost = [step for step, ns in self.by_step.items() if ns > 0]
         return sorted(cost, key=lambda step: (-self.by_step[step], step))
 
 
 @dataclass(frozen=True, slots=True)
 class Cause(Queried):
-    """One thing that would have saved GPU time, had it not been so.
+    """One cause of lost GPU time, with what it costs and what says so.
 
     Attributes:
         kind: One of :data:`~rlvr_probe.analysis.causes.texts.KINDS`.

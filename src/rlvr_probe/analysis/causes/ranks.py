@@ -1,4 +1,4 @@
-"""A rank that is slower than its peers, whatever it does; and why, if its GPU tells.
+"""Ranks slower than their peers in all they do or in one part, hot GPUs, and clock skew.
 
 How much longer a rank takes is the median, over the stages of all steps, of the logarithm of its
 time by that of the median rank. Where the tokens of a rank are known, its time is first divided by
@@ -103,7 +103,7 @@ def slow_ranks(run: Run) -> list[Cause]:
 
 def _paces(run: Run) -> list[_Pace]:
     rows = run.ask(_SQL["paces"], sigmas=SLOW_SIGMAS, often=SLOW_IN_EACH_STEPS).dicts
-    # Ranks of another attempt, or of another group, are no peers.
+    # Peers are ranks of the same attempt and group.
     peers: dict[tuple[int | None, str], dict[int, float]] = {}
     for row in rows:
         normal = peers.setdefault((row["attempt"], row["team"]), {})

@@ -1,10 +1,10 @@
 -- name: work
 -- What each rank took for each stage of a step. ``team``: the group of processes, where several
--- have a method of that name, as all models of OpenRLHF have ``forward``; their ranks are no peers.
+-- have a method of that name, as all models of OpenRLHF have ``forward``; peers are of one team.
 -- Groups whose calls overlap are waited for together, and have the same ``wave``. ``together``:
--- ranks end at the same time, but for what the clocks of their machines differ for good, which is
--- the same where they begin and end each stage: a rank that is late by the same time in each step,
--- in one stage, is late.
+-- ranks end at the same time, but for a constant difference between the clocks of their machines,
+-- which is the same at start and end of each stage: a rank that is late by the same time in each
+-- step, in one stage, is late.
 CREATE OR REPLACE TEMP TABLE cause_work AS
 WITH called AS (
     SELECT rpc.step_id, rpc.method AS stage, coalesce(rpc.worker_group, '') AS team, r.process,
@@ -52,7 +52,7 @@ WITH called AS (
     FROM (SELECT boot, begun_ns AS ns FROM machine UNION ALL SELECT boot, late_ns FROM machine)
     GROUP BY boot
 ), steady AS (
-    -- A clock that differs explains what is late by as much wherever its machine begins and ends.
+    -- A clock that differs explains a delay that is the same at all starts and ends of its machine.
     SELECT late.*, abs(late.late_ns - if(2 * abs(m.late_ns - ahead_ns) < abs(m.late_ns),
                                          m.late_ns, 0)) AS off_ns
     FROM late JOIN machine AS m USING (stage, team, boot) JOIN clock USING (boot)

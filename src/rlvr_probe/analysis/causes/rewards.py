@@ -1,16 +1,16 @@
-"""Reward functions that verify one after another while GPUs wait.
+"""Reward functions that verify one after another, or just take long, while GPUs wait.
 
-Where trajectories are verified on their own, what queues is known: a verification takes longer than
-those that began first in their batch, for which nobody was before them. The replay gives each no
-more than nine in ten of these took, and looks for the last trajectory again. Queueing is named
-where it explains most of what GPUs wait for verification, or where nothing else is to be named.
+Where trajectories are verified one by one, queueing shows: a verification takes longer than the
+first ones of its batch, which found the queue empty. The replay gives each at most the 90th
+percentile of those, and looks for the last trajectory again. Queueing is named where it explains
+most of the wait for verification, or where nothing else is to be named.
 
-Where a rank calls a function for all of its rows, parallel work shows in how much longer a call
-takes for more rows: with enough workers at a time hardly, one after another in proportion. The
-slope of that in logarithms tells how many there are; the replay takes :data:`PARALLEL` instead.
+Where a rank calls a function for all of its rows, parallelism shows in how much longer a call takes
+for more rows: hardly with enough workers, in proportion if it verifies one after another. The slope
+of that in logarithms gives the number of workers; the replay takes :data:`PARALLEL` instead.
 
-A function that is neither, and that much of the GPU time waits for, is told as slow: the replay
-leaves it out. Where nearly all of that lies in some steps, the others tell what is usual for it:
+A function that is neither, and that much GPU time waits for, is named as slow: the replay drops its
+calls. Where nearly all of that wait lies in some steps, the other steps show what is usual for it:
 the replay gives it that.
 """
 

@@ -1,10 +1,10 @@
 """Tools that trajectories, and so GPUs, wait for.
 
-A recording tells how long calls take, not how long they should. A tool is compared with the fastest
-other one that does more than compute something in passing; and whatever others take, one that much
-of the GPU time waits for is named. The replay gives its calls the latency of that other tool, or
-none, and looks for the last trajectory, or the last rank, again. Calls that run at the same time
-are waited for once.
+A recording shows how long calls take, not how long they should. A tool is compared with the fastest
+other tool that does more than compute in passing; a tool that much GPU time waits for is named
+however it compares. The replay gives its calls the latency of that other tool, or none, and looks
+for the last trajectory, or the last rank, again. Calls that run at the same time are waited for
+once.
 """
 
 from __future__ import annotations

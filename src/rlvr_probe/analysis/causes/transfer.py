@@ -6,10 +6,10 @@ optimizer's, to a disk. Moving them from GPU to GPU should take a small part of 
 checkpoint was written, the share of the run is all there is. What it costs is what it takes longer
 than is usual beside either.
 
-A trainer that finds too few groups in its queue waits while it fetches data; the first time, until
-the queue is filled at all, is nobody's fault. Rollout that finds its queue full begins nothing new:
-it goes on with fewer trajectories than while the queue was first filled, and what it could have
-generated in that time is how much faster the whole could be. In which steps that was lost is not
+A trainer that finds too few groups in its queue waits while it fetches data; the first wait, until
+the queue is first filled, is inevitable. Rollout that finds its queue full starts nothing new: it
+goes on with fewer trajectories than while the queue was first filled, and what it could have
+generated in that time says how much faster the run could be. In which steps that was lost is not
 recorded.
 """
 

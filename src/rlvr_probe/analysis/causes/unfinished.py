@@ -1,12 +1,12 @@
-"""What was open when a recording ends, for far longer than such things took; and who died before.
+"""Spans that were open far too long when a recording ends, and ranks that died before.
 
-Of a run that was killed, or that hangs, nobody knows what would have come. What is known is what
-was open, since when, and that no GPU went further: its cost is the time from then to the end of
-the recording, less what a span of its kind usually takes. A rank that died while others went on
-waiting is named before what these wait in; its cost is the time since.
+What a run that was killed, or that hangs, would have done next is unknown. Known is what was open,
+since when, and that no GPU went further: its cost is the time from then to the end of the
+recording, less what a span of its kind usually takes. A rank that died while others went on waiting
+is named before what these wait in; its cost is the time since.
 
-How long a span may be open is the rule of ``rlvr-probe stuck``, and so is which of several holds up
-the others.
+How long a span may be open, and which of several holds up the others, is decided by the rules of
+``rlvr-probe stuck``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["APART_S", "dead_processes", "unfinished"]
 _SQL: Final = statements(__name__)
 
 APART_S: Final = 2.0
-"""How much longer others lived than a process that died before them, s. Who kills a whole job does
-it within that; a sign of life is 0.1 s old, more on a busy machine."""
+"""How much longer others lived than a process that died before them, s. A whole job is killed
+within that; a sign of life is 0.1 s old, more on a busy machine."""
 
 
 def dead_processes(tables: Tables) -> list[str]:
-    """A note on those that ended without closing their journals, as a signal ends them; or none."""
+    """A note on processes that ended without closing their journals, as by a signal; or none."""
     rows = query(tables, _SQL["died"]).dicts
     if not rows:
         return []
@@ -52,11 +52,11 @@ def dead_processes(tables: Tables) -> list[str]:
 
 
 _ELSEWHERE_S: Final = 30.0
-"""How much longer than a rank of another machine others are seen, s: whether it runs cannot be
-asked."""
+"""How much longer others are seen than a rank of another machine, s: whether that runs cannot be
+checked."""
 
 _SHOWN: Final = 3
-"""Processes of which it is told where they were."""
+"""Processes that are listed with where they were."""
 
 _WORDS: Final[Mapping[str, str]] = {
     "reward_fn": "reward function {}",

@@ -1,9 +1,10 @@
 """Which GPUs a rollout engine has.
 
 Those of its own process, by its devices or by what its cluster gave it; else what the cluster gave
-processes that are no ranks, if it is as much as engines need; else those of the ranks, if there are
-as many as engines need and nothing is generated beside the training; else those that nobody works
-on and that showed activity; else GPUs of its own that nothing else is known of.
+processes other than ranks, if it is as much as engines need; else those of the ranks, if there are
+as many as engines need and nothing is generated beside the training; else those that showed
+activity and that no recorded process works on; else GPUs of its own, of which nothing else is
+known.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ __all__ = ["find_engines"]
 _SQL: Final = statements(__name__)
 
 SERVER = -1
-"""Number of an engine that nobody numbers: a server."""
+"""Number of an engine that has none: a server."""
 
 
 def find_engines(search: Search, attempts: Iterable[int]) -> None:
-    """Find those of the rollout engines of these attempts; ranks are found already."""
+    """Find GPUs of the rollout engines of these attempts; those of ranks are found already."""
     numbers = defaultdict[int, list[int]](list)
     for attempt, number in search.ask(_SQL["numbered"]):
         numbers[attempt].append(number)
@@ -46,9 +47,9 @@ def find_engines(search: Search, attempts: Iterable[int]) -> None:
 
 
 def _owners(search: Search) -> list[tuple[int, int, int]]:
-    """Attempt, engine and process of each that told of the first turn of its engine as a request.
+    """Attempt, engine and the process that recorded the first turn of the engine as a request.
 
-    The first of the attempt: a later one has processes of its own.
+    The first of the attempt: a later attempt has processes of its own.
     """
     [[some]] = search.ask(_SQL["requested"])
     if not some:
@@ -57,20 +58,20 @@ def _owners(search: Search) -> list[tuple[int, int, int]]:
 
 
 def _serves(search: Search, attempt: int) -> bool:
-    """Whether an engine that nobody numbers decoded for processes that have no GPU."""
+    """Whether an engine without a number decoded for processes that have no GPU."""
     owned = sorted({process for gpu in search.found.gpus for process in gpu.processes})
     [[some]] = search.ask(_SQL["serves"], attempt=attempt, owned=owned)
     return bool(some)
 
 
 def _server(search: Search) -> bool:
-    """Whether the engine is a server, on none of the GPUs of those who ask it."""
+    """Whether the engine is a server, on none of the GPUs of its clients."""
     [[server]] = search.ask(_SQL["server"])
     return bool(server)
 
 
 def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[int]) -> None:
-    """Engines of which no device is known."""
+    """Find GPUs for engines of which no device is known."""
     [[size, beside]] = search.ask(_SQL["size"])
     free = _free(search)
     held = _largest(search, attempt)
@@ -82,7 +83,7 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
         found = {gpu.index: gpu for process in workers for gpu in search.put(process, "", None)}
         gpus = [*found.values()]
         notes.append(
-            f"{len(given)} GPUs were given to processes that are no ranks: they are taken to be"
+            f"{len(given)} GPUs were given to processes other than ranks: they are taken to be"
             " those of the rollout engines, in the order of the processes"
         )
     elif engines != [SERVER] and len(held) == len(engines) * each and not beside:
@@ -118,7 +119,7 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
 
 
 def _workers(search: Search, attempt: int) -> list[int]:
-    """Processes of an attempt that were given GPUs and are no rank, as the workers of an engine."""
+    """Processes of an attempt, other than ranks, that were given GPUs: workers of an engine."""
     owned = {process for gpu in search.found.gpus for process in gpu.processes}
     return [
         process
@@ -143,7 +144,7 @@ def _largest(search: Search, attempt: int) -> list[Gpu]:
 
 
 def _free(search: Search) -> list[tuple[int, str, str]]:
-    """Devices that nobody works on, and that showed activity."""
+    """Devices that showed activity and that no recorded process works on."""
     taken = {gpu.device for gpu in search.found.gpus}
     return [
         (device, host, boot)

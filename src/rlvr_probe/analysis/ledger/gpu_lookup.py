@@ -1,4 +1,4 @@
-"""What is known of the GPUs of a run while they are looked for."""
+"""What is known of the GPUs of a run while :mod:`~.places` and :mod:`~.engines` look for them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Places:
     Attributes:
         gpus: All GPUs.
         controllers: By attempt, processes that call the ranks for each stage.
-        ranks: By attempt, processes that train and call nobody.
-        notes: How it was told, where it is not sure.
+        ranks: By attempt, processes that train and call no ranks.
+        notes: What was assumed, where it is not sure.
     """
 
     gpus: list[Gpu] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Search:
     """
 
     def __init__(self, tables: Tables) -> None:
-        """Begin with nothing found."""
+        """Start with nothing found."""
         self.sql = tables.sql
         self.found = Places()
         self._by_key: dict[str, Gpu] = {}
@@ -111,7 +111,7 @@ class Search:
         return {number for (number,) in self.ask(query)}
 
     def _devices(self) -> dict[int, list[tuple[int, str, str]]]:
-        """Devices that a process surely works on: of several that it may use, nobody knows."""
+        """Devices that a process surely works on; which of several it may use is unknown."""
         told = dict[int, list[tuple[int, str, str, str]]]()
         for process, device, how, host, boot in self.ask(_SQL["devices"]):
             told.setdefault(process, []).append((device, how, host, boot))
@@ -131,7 +131,7 @@ class Search:
         return given
 
     def has_place(self, process: int) -> bool:
-        """Whether anything tells which GPUs a process works on."""
+        """Whether it is known which GPUs a process works on."""
         return process in self.works or process in self.given
 
     def _concurrent(self) -> bool:

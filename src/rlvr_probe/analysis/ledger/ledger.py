@@ -42,7 +42,7 @@ class Unit:
 
     Attributes:
         name: ``GPU`` or ``rank``; its time is in ``GPU-s`` or ``rank-s``.
-        several: What some of them are: ranks of a training alone, or also what stands beside it.
+        several: What several of them are: GPUs, ranks, or ranks and the engines beside them.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Extent:
 
     Attributes:
         gpus: How many there are, whether they train or generate.
-        begin_ns, end_ns: From the begin of the first step to the end of the last, on the clock of
+        begin_ns, end_ns: From the start of the first step to the end of the last, on the clock of
             the run; what had not ended lasted until its process was last seen.
         steps: Trainer steps in it, those that were thrown away too.
     """
@@ -110,13 +110,13 @@ def find_extent(tables: Tables) -> Extent | None:
 
 
 HIDDEN = (
-    "waiting inside a collective of an update cannot be told from work: tensor activity was not"
-    " read of every GPU that took part"
+    "waiting inside a collective of an update counts as work: tensor activity was not read of every"
+    " GPU that took part"
 )
 
 
 def notes_of(tables: Tables) -> list[str]:
-    """What cannot be told of this recording."""
+    """What the ledger of this recording omits or assumes."""
     sql = tables.sql
     notes = list[str]()
     [[after_s]] = sql.execute(_SQL["after"]).fetchall()
@@ -144,7 +144,7 @@ def notes_of(tables: Tables) -> list[str]:
         notes.append(f"{missing} ranks of the training recorded nothing")
     [[beside]] = sql.execute(_SQL["beside"]).fetchall()
     if beside:
-        notes.append(f"{beside} GPUs were read that nobody of this run is known to work on")
+        notes.append(f"{beside} GPUs were read that no process of this run is known to work on")
     [[width]] = sql.execute(_SQL["width"]).fetchall()
     if width is not None and width > 0:
         notes.append(
@@ -167,9 +167,9 @@ class Ledger:
 
     Attributes:
         gpus: All of them.
-        begin_ns, end_ns: From the begin of the first step to the end of the last.
+        begin_ns, end_ns: From the start of the first step to the end of the last.
         ns: GPU time by category, every category; sums up to GPUs times what lies between.
-        notes: What cannot be told of this recording, and what was taken to be so.
+        notes: What is unknown of this recording, and what was assumed.
     """
 
     gpus: Sequence[Gpu]
@@ -180,7 +180,7 @@ class Ledger:
 
     @property
     def wall_s(self) -> float:
-        """From its begin to its end, s."""
+        """From its start to its end, s."""
         return (self.end_ns - self.begin_ns) / 1e9
 
     @property
@@ -194,7 +194,7 @@ class Ledger:
         return sum(self.ns.get(name, 0) for name in categories) / whole if whole else 0.0
 
     def share_of_family(self, name: str) -> float:
-        """The same of the categories whose names begin with that word, for example ``wait``."""
+        """The same of the categories whose names start with that word, for example ``wait``."""
         return self.share(*(category for category in self.ns if category.partition(".")[0] == name))
 
 

@@ -32,8 +32,8 @@ SELECT count(*) FROM device
 WHERE kind = 'gpu' AND device NOT IN (SELECT device FROM gpu WHERE device IS NOT NULL)
 
 -- name: after
--- For how long a training was seen after all that is known of it, s; where its processes did not
--- end by themselves, and it is longer than any of its steps.
+-- How long a process was seen after all that is known of its training, s; where it did not end by
+-- itself, and that is longer than any step.
 WITH ended AS (
     SELECT max(end_ns) AS end_ns, max(end_ns - start_ns) AS longest_ns FROM ledger_window
 )

@@ -28,7 +28,7 @@ def find_stages(tables: Tables) -> None:
 
 
 def paint_stages(tables: Tables) -> None:
-    """Paint what stages and calls tell; it is known of which rollouts more is."""
+    """Paint what stages and calls show; :func:`find_rollout` has found what engines show."""
     sql = tables.sql
     wait, work = cases("stage.name", STAGE_WAIT), cases("stage.name", STAGE_WORK)
     numbers = layers("eval", "dispatch", "wait.rollout", "wait.reward")

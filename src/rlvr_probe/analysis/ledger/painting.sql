@@ -23,7 +23,7 @@ WHERE list_contains($stages, told.name) AND step.number >= 1
   AND told.process IN (SELECT process FROM gpu_teller)
 
 -- name: window
--- Of each process that tells of stages, from when to when it was at a step.
+-- Of each process that records stages, from when to when it was in a step.
 CREATE OR REPLACE TEMP TABLE ledger_window AS
 SELECT told.process, told.step_id, any_value(step.attempt) AS attempt,
        any_value(step.session) AS session, any_value(step.life) AS life,
@@ -70,7 +70,7 @@ ASOF LEFT JOIN ledger_stage stage
     ON placed.teller = stage.process AND placed.at_ns >= stage.start_ns
 
 -- name: called_in
--- What is known to have been called in a stage.
+-- Calls whose stage is known.
 FROM ledger_part WHERE stage IS NOT NULL
 
 -- name: cluster
@@ -125,8 +125,8 @@ FROM ledger_cluster cluster JOIN ledger_stage stage USING (stage)
 WHERE {wait} IS NOT NULL
 
 -- name: missed
--- GPUs that a stage did not call wait for those that it called; of ranks of a group that was
--- called and that told nothing, nobody knows.
+-- GPUs that a stage did not call wait for those that it called; what ranks of a called group did
+-- that recorded nothing is unknown.
 INSERT INTO paint
 WITH called AS (
     SELECT DISTINCT stage, cluster, first_ns, last_ns, worker_group
@@ -149,8 +149,8 @@ ANTI JOIN ledger_cluster here ON here.stage = missed.stage
     AND here.cluster = missed.cluster AND here.gpu = missed.gpu
 
 -- name: between
--- Between two steps that follow one another there is nothing that has no name, but in one of
--- which no stage was recorded nobody knows.
+-- Between two steps that follow one another everything has a name, but what goes on in a step of
+-- which no stage was recorded is unknown.
 INSERT INTO paint
 WITH followed AS (
     SELECT *, lead(start_ns) OVER steps AS next_ns, lead(number) OVER steps AS next,
@@ -205,7 +205,7 @@ FROM ({islands})
 GROUP BY attempt, engine, batch_id, island
 
 -- name: engine_batch
--- Of batches whose trajectories have times of their own: first start, last decoded, last told.
+-- Of batches whose trajectories have times of their own: first start, last decoded, last ended.
 CREATE OR REPLACE TEMP TABLE ledger_batch AS
 WITH lived AS (
     SELECT batch_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
@@ -229,7 +229,7 @@ FROM ledger_stage stage JOIN ledger_batch batch USING (step_id, mode)
 WHERE stage.name = 'rollout' AND decoded_ns IS NOT NULL
   AND stage.process IN (SELECT process FROM gpu_teller WHERE NOT own)
 UNION
--- Whoever asks a server waits for it.
+-- A rank that asks a server waits for it.
 SELECT stage.stage, true FROM ledger_stage stage
 WHERE stage.name = 'rollout' AND NOT EXISTS (SELECT 1 FROM ledger_home)
   AND stage.process IN (SELECT process FROM gpu_teller WHERE own)
@@ -286,7 +286,7 @@ SELECT *, coalesce(step_id, first_value(step_id IGNORE NULLS) OVER (
 FROM made
 
 -- name: length
--- Groups in the queue over time, and when another one was begun.
+-- Groups in the queue over time, and when another one was started.
 CREATE OR REPLACE TEMP TABLE queue_length AS
 WITH begun AS (
     SELECT step_id, min(start_ns) AS start_ns FROM ledger_window GROUP BY step_id
@@ -306,7 +306,7 @@ SELECT attempt, at_ns, lead(at_ns) OVER events AS until_ns, starts > 0 AS starts
 FROM summed WINDOW events AS (PARTITION BY attempt ORDER BY at_ns)
 
 -- name: queue_data
--- Whoever fetches the data of a step waits for the last group that it takes.
+-- A rank that fetches the data of a step waits for the last group that it takes.
 INSERT INTO paint
 SELECT told.gpu, $queue, stage.start_ns, least(stage.end_ns, last_ns)
 FROM ledger_stage stage JOIN gpu_teller told USING (process)
@@ -327,7 +327,7 @@ WITH beside AS ({beside}), during AS (
 )
 SELECT gpu, $idle, start_ns, end_ns FROM beside JOIN during USING (attempt)
 UNION ALL
--- What begins a trajectory after another never begins one while the queue is full.
+-- What starts one trajectory after another never starts one while the queue is full.
 SELECT gpu, $full, at_ns, until_ns
 FROM beside JOIN queue_length queue USING (attempt)
 JOIN (SELECT attempt, max(groups) AS most FROM queue_length WHERE starts GROUP BY attempt)

@@ -1,4 +1,4 @@
-"""Which GPUs a run has, who works on them, and whose stages tell what they do.
+"""Which GPUs a run has, who works on them, and whose stages say what they do.
 
 A device that a process surely works on is a GPU. Where devices are not known, what a cluster gave
 its processes are the GPUs, which several of them may share; else a rank is one, under the same name
@@ -20,7 +20,7 @@ _SQL: Final = statements(__name__)
 
 
 def _find(search: Search) -> Places:
-    """All of it."""
+    """Search for all of it."""
     found = search.found
     callers = search.numbers(_SQL["callers"])
     steppers = search.numbers(_SQL["steppers"])
@@ -73,7 +73,7 @@ def find_places(tables: Tables) -> Places:
     """The GPUs of a recording, put into tables too.
 
     Makes ``gpu``, ``gpu_process`` (who works on which), ``gpu_rank`` (the first of them, and its
-    rank, by attempt), ``gpu_teller`` (whose stages tell what a GPU does, until when) and
+    rank, by attempt), ``gpu_teller`` (whose stages say what a GPU does, until when) and
     ``engine_gpu``.
     """
     found = _find(Search(tables))

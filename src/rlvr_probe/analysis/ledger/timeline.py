@@ -45,7 +45,7 @@ def sweep(tables: Tables, begin_ns: int, end_ns: int) -> None:
 def find_hidden(tables: Tables) -> None:
     """Make ``hidden_wait``: by step and GPU, the part of an update that was waiting, ns.
 
-    Where readings do not tell, of any GPU of an update, it has no row.
+    An update has no row unless readings show it on every GPU of it.
     """
     tables.sql.execute(_SQL["read"])
     tables.sql.execute(_SQL["course"])

@@ -26,8 +26,8 @@ class Calls:
     """Something with a name that is called, for trajectories.
 
     Attributes:
-        name: What a name is, ``function`` or ``tool``; its metrics have ids that begin with it.
-        rows: SQL with columns ``name``, ``unit`` (calls of two units are no part of each other),
+        name: What a name is, ``function`` or ``tool``; its metrics have ids that start with it.
+        rows: SQL with columns ``name``, ``unit`` (the time of calls adds up between units),
             ``step``, ``seconds``, ``start_ns`` and ``end_ns`` (NULL if only the seconds are known),
             ``samples`` (trajectories in it), ``trajectory_id`` and ``process``.
     """

@@ -40,7 +40,7 @@ _LOADS: Final = {
     "worker.tokens": fill(_SQL["tokens"], name="worker", column="tokens"),
 }
 """What members of a team carry, whose largest share the others wait for: SQL with columns ``unit``
-(a batch or a step), ``member``, ``value`` and ``trajectory_id`` (of the most telling one)."""
+(a batch or a step), ``member``, ``value`` and ``trajectory_id`` (the longest or last of them)."""
 
 
 def imbalance(tables: Tables) -> Chapter:

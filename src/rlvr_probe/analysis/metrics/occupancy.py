@@ -1,7 +1,7 @@
 """How full the decode slots of the engines were while there was rollout.
 
 Of turns whose times are their own, the sequences in flight at each moment are known. Where all
-responses of a call come back together, lengths give a bound: if all responses begin at once, and a
+responses of a call come back together, lengths give a bound: if all responses start at once, and a
 sequence is not slower the fewer there are, the slots are at least as full as the sum of lengths
 over their number times the longest. Without times nothing says how long a batch lasted beside
 another one, so that there is no bound of several: only what it were if every token took as long.

@@ -66,7 +66,7 @@ class Family:
     """Metrics of one quantity, or of calls by their names.
 
     Attributes:
-        id: Beginning of their ids.
+        id: Prefix of their ids.
         by: What a name is, for example ``function``; empty for a quantity.
         ids: What the ids in the column ``trajectory_id`` of its rows are of.
         by_step: Whether it has a series by step.

@@ -29,10 +29,10 @@ VIEWS: Final = _SQL.derived("sample_batch", "sample")
 
 
 class Section:
-    """Gathers what is known of one question.
+    """Gathers the metrics that answer one question.
 
     Attributes:
-        name: Stable; the ids of its metrics begin with it.
+        name: Stable; the ids of its metrics start with it.
         tables: What it asks.
         notes: Sentences on what the source does not have.
     """

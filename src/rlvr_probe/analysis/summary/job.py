@@ -33,9 +33,9 @@ TIMES: Final = ("queue_s", "prefill_s", "decode_s")
 
 
 def roles(trace: Trace) -> list[dict[str, Any]]:
-    """Processes by what they are to the job; none where no process told.
+    """Processes by their role in the job; none where no process recorded one.
 
-    Those that train first, then by number; one that did not tell has the role None.
+    Those that train first, then by number; a process that recorded no role has the role None.
     """
     if not any(process.role for process in trace.processes):
         return []
@@ -100,10 +100,10 @@ def rpcs(trace: Trace, steps: Iterable[Step]) -> dict[str, Any] | None:
 
 
 def selection(batches: Sequence[Batch]) -> dict[str, Any] | None:
-    """Groups that passed a filter and that were trained on; None where no batch tells of one.
+    """Groups that passed a filter and that were trained on; None where no batch recorded any.
 
-    Of the batches that tell: one of an unfinished step may do so yet. Each is None unless every
-    one of them tells it.
+    Of the batches that did: one of an unfinished step may do so yet. Each count is None unless
+    every one of them recorded it.
     """
     told = [batch for batch in batches if batch.kept is not None or batch.used is not None]
     if not told:
@@ -116,9 +116,9 @@ def selection(batches: Sequence[Batch]) -> dict[str, Any] | None:
 
 
 def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
-    """Trainer steps that the weights of a trajectory lacked when its step began.
+    """Trainer steps that the weights of a trajectory lacked when its step started.
 
-    Of the oldest weights that it saw; None where no trajectory tells.
+    Of the oldest weights that it saw; None where no trajectory recorded a version.
     """
     lag = Counter[int]()
     for batch in batches:
@@ -135,7 +135,7 @@ def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
 
 
 def requests(trace: Trace) -> dict[str, Any] | None:
-    """Counts, times and cached tokens of all requests; None where no engine told of any."""
+    """Counts, times and cached tokens of all requests; None where no engine recorded one."""
     found = [_columns(attempt.requests) for attempt in trace.attempts if len(attempt.requests)]
     if not found:
         return None
@@ -241,7 +241,7 @@ def process_entry(trace: Trace, process: Process) -> dict[str, Any]:
 def open_spans(trace: Trace) -> list[dict[str, Any]]:
     """Oldest first within a process; the process says whether it is open now or was at its end.
 
-    What trainers are at between two steps comes last: it is no span.
+    What trainers do between two steps comes last: no span covers it.
     """
     return [
         {

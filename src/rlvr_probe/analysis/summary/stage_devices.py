@@ -1,7 +1,7 @@
 """What devices did in each stage of the steps: one row per stage and kind of device.
 
-In Python: of every run hosts are read, and to load what SQL takes longer than all of this. Figures
-of GPUs are those of the chapter ``devices``, which is asked of runs of any size; tests hold one
+In Python: of every run hosts are read, and to load what SQL takes longer than all of this. Metrics
+of GPUs are those of the section ``devices``, which is asked of runs of any size; tests hold one
 against the other, counter by counter.
 """
 
@@ -28,7 +28,7 @@ from rlvr_probe.model.trace import Trace
 __all__ = ["StageDevices", "stage_devices"]
 
 _KNOWN: Final = 0.5
-"""Of a mean that is known of a smaller share of the time, nothing is said."""
+"""A mean that is known of a smaller share of the time is omitted."""
 
 _StepKey = tuple[int, int, int, int]
 
@@ -89,7 +89,7 @@ class _Seen:
 def stage_devices(trace: Trace) -> list[StageDevices]:
     """Per stage what GPUs did, then per stage what hosts did; nothing where no device was read.
 
-    Steps that not every rank finished are left out.
+    Steps that not every rank finished are omitted.
     """
     if not trace.devices:
         return []

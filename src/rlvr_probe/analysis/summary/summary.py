@@ -22,7 +22,7 @@ SHOW_SCHEMA_VERSION: Final = 1
 
 
 def summarize(trace: Trace) -> dict[str, Any]:
-    """Counts and figures of a run, ready for JSON.
+    """Counts and metrics of a run, ready for JSON.
 
     Top-level counts are of training, each step once: steps thrown away by a resume are under
     ``redone``, evaluation is under ``evaluation``. ``trajectories`` and tokens include those of

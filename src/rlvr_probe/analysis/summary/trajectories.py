@@ -19,7 +19,7 @@ __all__ = ["Lengths", "counted", "counts", "per_call_s", "rewards", "tool_use", 
 
 
 def counted(batches: Iterable[Batch], *, whole: bool) -> list[Batch]:
-    """The batches that figures are made of.
+    """The batches that metrics are made of.
 
     Args:
         batches: Some of a run.
@@ -150,9 +150,9 @@ def tool_use(batches: Iterable[Batch]) -> list[dict[str, Any]]:
 def rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     """Per reward function: mean value, time of its calls, and how often a service was asked.
 
-    Of one that gave values and that nobody was seen to call, calls are unknown: another process
-    verified, and did not tell for whom. Of one that was called and gave values to nobody that is
-    known, the values are.
+    Where a function gave values and no call of it was recorded, its calls are unknown: another
+    process verified, and did not record for which rows. Where it was called and no row is known to
+    have its values, the values are unknown.
     """
     values = dict[str, tuple[int, float]]()
     odd, missing = Counter[str](), Counter[str]()
