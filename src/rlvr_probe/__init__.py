@@ -15,7 +15,7 @@ its tables.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from rlvr_probe.analysis.run import Relation, Run, open_run
+    from rlvr_probe.analysis.open_run import Relation, Run, open_run
     from rlvr_probe.config import Config
     from rlvr_probe.probe.attach import Attachment, attach, detach
     from rlvr_probe.probe.spans import span

@@ -14,7 +14,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.workload import LeftOut, Workload
 from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build, build_workload
-from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
+from rlvr_probe.workload.fed_steps import Reuse, fed_steps, linked
 from rlvr_probe.workload.notes import REASONS, why_nothing
 from tests.by_hand import tables_of
 from tests.journals import EPOCH_NS, SECOND, JournalFile, Training, simple_run

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rlvr_probe.analysis.baselines import Limit
 from rlvr_probe.analysis.launches import launches
+from rlvr_probe.analysis.limits import Limit
 from rlvr_probe.recording.follow.member import Member, Work
 
 __all__ = ["WRONG", "Finding", "Outcome", "Standing", "Verdict", "standing_of"]

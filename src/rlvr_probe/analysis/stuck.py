@@ -1,6 +1,6 @@
 """What a run is stuck on: what is open, against how long such things took before, and who waits.
 
-A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.baselines` allows,
+A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.limits` allows,
 and so is what a trainer does between two steps. Where enough of its kind ended, what is around it
 is judged as well, since a step may not end though all in it does; where they are few, what ends
 inside it shows that it goes on. A call that is overdue where it was made is so where it is done.
@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from rlvr_probe.analysis.arriving import apart, called, missing
-from rlvr_probe.analysis.baselines import (
+from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
+from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
+from rlvr_probe.analysis.limits import (
     NO_TIMES,
     Fallback,
     Limit,
@@ -29,8 +30,7 @@ from rlvr_probe.analysis.baselines import (
     fineness,
     limit_of,
 )
-from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
-from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
+from rlvr_probe.analysis.peers import apart, called, missing
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN
 from rlvr_probe.recording.follow.member import Member, Work

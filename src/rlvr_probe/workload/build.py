@@ -22,7 +22,7 @@ from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
 from rlvr_probe.recording.training import changed_facts, last_training
-from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
+from rlvr_probe.workload.fed_steps import Reuse, fed_steps, linked
 from rlvr_probe.workload.notes import (
     loss_notes,
     lossy_processes,

@@ -16,11 +16,11 @@ from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
 from rlvr_probe.analysis.causes.regressions import grown
 from rlvr_probe.analysis.causes.replay import make_laps
 from rlvr_probe.analysis.causes.rewards import serial_rewards
-from rlvr_probe.analysis.causes.rollout import aggressive_filter, stragglers
+from rlvr_probe.analysis.causes.stragglers_and_filters import aggressive_filter, stragglers
 from rlvr_probe.analysis.causes.texts import KINDS
 from rlvr_probe.analysis.causes.tools import slow_tools
-from rlvr_probe.analysis.causes.transfer import queues, slow_weight_sync
 from rlvr_probe.analysis.causes.unfinished import unfinished
+from rlvr_probe.analysis.causes.weights_and_queues import queues, slow_weight_sync
 from rlvr_probe.analysis.ledger import find_extent
 from rlvr_probe.recording.tables import Tables
 

@@ -19,7 +19,7 @@ from rlvr_probe.analysis.causes.rewards import replay_functions
 from rlvr_probe.analysis.causes.texts import seconds, times
 from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
 from rlvr_probe.analysis.causes.tools import replay_tool
-from rlvr_probe.analysis.causes.transfer import moved_by_step, replay_weights
+from rlvr_probe.analysis.causes.weights_and_queues import moved_by_step, replay_weights
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 

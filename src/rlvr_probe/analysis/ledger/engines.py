@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
-from rlvr_probe.analysis.ledger.gpu_lookup import Gpu, Search
+from rlvr_probe.analysis.ledger.gpu_search import Gpu, Search
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["find_engines"]

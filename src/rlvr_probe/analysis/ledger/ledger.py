@@ -8,7 +8,7 @@ from typing import Final
 
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
-from rlvr_probe.analysis.ledger.gpu_lookup import Gpu, insert
+from rlvr_probe.analysis.ledger.gpu_search import Gpu, insert
 from rlvr_probe.analysis.ledger.painting import (
     find_rollout,
     find_stages,

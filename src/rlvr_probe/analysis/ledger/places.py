@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.ledger.engines import find_engines
-from rlvr_probe.analysis.ledger.gpu_lookup import Places, Search, insert
+from rlvr_probe.analysis.ledger.gpu_search import Places, Search, insert
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlvr_probe.analysis.summary.attribution import (
+from rlvr_probe.analysis.summary.span_devices import (
     Attribution,
     Interval,
     Scope,
@@ -40,7 +40,7 @@ class StageDevices:
     Attributes:
         stage: Its name, or ``step``.
         kind: ``gpu`` or ``host``.
-        scope: Where the devices were found, see :mod:`rlvr_probe.analysis.summary.attribution`.
+        scope: Where the devices were found, see :mod:`rlvr_probe.analysis.summary.span_devices`.
         devices: How many.
         steps: Steps in which the stage was seen.
         seconds: Time of it, summed over devices; spans of one device at the same time count once.
