@@ -1,11 +1,13 @@
-"""SQL in files beside the modules that ask it, and how statements are put together.
+"""SQL in files beside the modules that ask it: statements, their parts, and merged intervals.
 
 A module ``lengths.py`` asks what stands in ``lengths.sql``: statements, each after a line
 ``-- name: ...`` and comments that say what it is. ``$name`` is a value, ``{name}`` another
 statement of the same file, or a part that :func:`fill` puts there.
 
 Of equal values a statement takes those with the larger ids, ``arg_max(id, (value, id))``, so that
-the order of the rows, which no table has, does not show in figures.
+the order of the rows, which no table has, does not show in metrics.
+
+Intervals that overlap or touch are put together by :func:`islands` and :func:`covered`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from typing import Final
 from rlvr_probe.recording.schema import statements as read
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Derived", "Statements", "fill", "make", "read_texts", "statements"]
+__all__ = [
+    "OVERLAP",
+    "Derived",
+    "Statements",
+    "covered",
+    "fill",
+    "islands",
+    "make",
+    "read_texts",
+    "statements",
+]
 
 Derived = Mapping[str, tuple[str, str]]
 """Tables that are made before something is asked: by name, what a row is, and the query."""
@@ -120,3 +132,35 @@ def _put(sql: str, parts: Mapping[str, object]) -> str:
         return indent(part, before).lstrip()
 
     return _PART.sub(put, sql)
+
+
+_SQL: Final = statements(__name__)
+OVERLAP: Final = _SQL["overlap"]
+"""What to group rows by so that those of a group surely overlap."""
+
+
+def islands(rows: str, keys: str) -> str:
+    """A query of ``rows`` with ``island``: what overlaps or touches has one number.
+
+    ``min(start_ns)`` and ``max(end_ns)`` by ``keys`` and ``island`` are intervals apart from one
+    another, so that their lengths add up to the time that is covered.
+
+    Args:
+        rows: A table, or a query; it has ``start_ns`` and ``end_ns``, ns.
+        keys: Columns of it: rows that differ there never belong together.
+    """
+    return fill(_SQL["islands"], rows=_source(rows), keys=keys)
+
+
+def covered(rows: str, keys: str) -> str:
+    """A query of ``keys`` and ``ns``, the time that rows of ``rows`` cover, each moment once.
+
+    Args:
+        rows: As for :func:`islands`; rows without a time cover none.
+        keys: As for :func:`islands`.
+    """
+    return fill(_SQL["covered"], rows=_source(rows), keys=keys)
+
+
+def _source(rows: str) -> str:
+    return rows if rows.isidentifier() else fill("({rows})", rows=rows)

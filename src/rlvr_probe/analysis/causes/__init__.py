@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.builder import Run, make_laps
+from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
 from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
 from rlvr_probe.analysis.causes.regressions import grown
-from rlvr_probe.analysis.causes.replay import make_laps
-from rlvr_probe.analysis.causes.rewards import serial_rewards
+from rlvr_probe.analysis.causes.slow_calls import serial_rewards, slow_tools
 from rlvr_probe.analysis.causes.stragglers_and_filters import aggressive_filter, stragglers
-from rlvr_probe.analysis.causes.texts import KINDS
-from rlvr_probe.analysis.causes.tools import slow_tools
 from rlvr_probe.analysis.causes.unfinished import unfinished
 from rlvr_probe.analysis.causes.weights_and_queues import queues, slow_weight_sync
 from rlvr_probe.analysis.ledger import find_extent

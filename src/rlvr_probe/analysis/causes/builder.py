@@ -1,4 +1,18 @@
-"""Makes a cause of what a query found, unless it is noise, and says whom a step waited for."""
+"""Makes causes of what queries found in a run, unless it is noise; and the laps that they replay.
+
+A *lap* is what one rank does from one barrier to the next. The step waits for the longest; with
+another duration of one of its parts another rank may be the longest. ``cause_lap`` has a row for
+each step, barrier and rank:
+
+*   ``own_ns`` is what its GPU worked, so that a faster GPU makes it shorter;
+*   ``tool_ns`` and ``reward_ns`` are what it waited for its own tools and reward functions: what
+    ran at the same time counts once.
+
+``cause_path`` has a row for each trajectory that goes its own way, from its start until it was
+verified. ``cause_called`` has the calls of tools and reward functions that a rank waits for itself.
+``cause_hidden`` has the stages whose ranks end together, because a collective in them
+makes all wait for the last: how long each of them worked is not in its spans.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +20,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
-from rlvr_probe.analysis.causes.texts import HELPS, REFUTED, per_cent, seconds
+from rlvr_probe.analysis.causes.cause import (
+    HAPPENED,
+    HELPS,
+    REFUTED,
+    Cause,
+    Saving,
+    is_early,
+    per_cent,
+    seconds,
+)
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.results import Answer, Evidence, query
-from rlvr_probe.analysis.statements import statements
+from rlvr_probe.analysis.statements import covered, fill, statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Run", "last_of"]
+__all__ = ["WITHOUT", "Run", "last_of", "make_laps"]
 
 _SQL: Final = statements(__name__)
+
+_KEYS: Final = "step_id, process, part"
+WITHOUT: Final = covered(_SQL["other_calls"], _KEYS)
+"""Time in which a rank waits for a tool or a reward function, but for those of ``$names``."""
+
+
+def make_laps(tables: Tables) -> None:
+    """Make the tables of this module, for as long as the connection is open.
+
+    Those of GPUs are there.
+    """
+    for name in ("work", "calls", "called"):
+        tables.sql.execute(_SQL[name])
+    tables.sql.execute(fill(_SQL["parts"], waited=covered("cause_called", _KEYS)))
+    for name in ("laps", "hidden", "paths", "hot"):
+        tables.sql.execute(_SQL[name])
 
 
 def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:

@@ -1,4 +1,4 @@
-"""A cause of lost GPU time: what it is, what it costs, what says so, and what would refute it."""
+"""A cause of lost GPU time: what it is, what it costs, what says so; and values in words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rlvr_probe.analysis.results import Evidence, Queried
+from rlvr_probe.analysis.statements import read_texts
 
-__all__ = ["HAPPENED", "Cause", "Saving", "is_early"]
+__all__ = [
+    "HAPPENED",
+    "HELPS",
+    "KINDS",
+    "REFUTED",
+    "Cause",
+    "Saving",
+    "is_early",
+    "per_cent",
+    "placed",
+    "seconds",
+    "times",
+    "whom",
+]
 
 HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
@@ -84,7 +98,7 @@ class Cause(Queried):
     """One cause of lost GPU time, with what it costs and what says so.
 
     Attributes:
-        kind: One of :data:`~rlvr_probe.analysis.causes.texts.KINDS`.
+        kind: One of :data:`~rlvr_probe.analysis.causes.cause.KINDS`.
         title: What is wrong, where, and what it costs: one sentence.
         gpu_s: GPU time that a run without it would have saved, s: GPUs times wall time.
         share: The same as a share of the GPU time of the run, 0..1.
@@ -120,3 +134,61 @@ class Cause(Queried):
     query: str
     no_interval: str = ""
     early: bool = False
+
+
+_NAMED: Final = 3
+"""Processes that are named one by one."""
+
+_TEXTS: Final = read_texts(__name__, "kinds.ini")
+
+KINDS: Final = tuple(_TEXTS)
+"""Everything that may be named."""
+
+HELPS: Final = {kind: texts["helps"] for kind, texts in _TEXTS.items()}
+"""What usually helps, by kind."""
+
+REFUTED: Final = {kind: texts["refuted"] for kind, texts in _TEXTS.items()}
+"""What would refute it, by kind."""
+
+
+def per_cent(share: float) -> str:
+    """A share in words."""
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def placed(rank: int | None, team: str, process: int) -> tuple[str, dict[str, str | int]]:
+    """A rank in words, and as the place of a cause.
+
+    Args:
+        rank: Its number in its group; None where that is not known.
+        team: That group, where several have methods of one name; else empty.
+        process: Its number among the processes.
+    """
+    kind, number = ("process", process) if rank is None else ("rank", rank)
+    if not team:
+        return f"{kind} {number}", {kind: number}
+    return f"{kind} {number} of {team}", {kind: number, "worker_group": team}
+
+
+def whom(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Processes in words, the first three of them: by ``rank``, or by ``role`` and ``process``."""
+    names = dict.fromkeys(
+        f"{row['role'] or 'process'} {row['process']}" if row["rank"] is None
+        else f"rank {row['rank']}"
+        for row in rows
+    )  # fmt: skip
+    more = len(names) - _NAMED
+    return " and ".join([*names][:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def seconds(ns: float) -> str:
+    """A duration in words; ``ns`` in ns."""
+    value = ns / 1e9
+    if value < 10:
+        return f"{value:.2g} s" if value < 1 else f"{value:.1f} s"
+    return f"{value:,.0f} s"
+
+
+def times(factor: float) -> str:
+    """A factor in words."""
+    return f"{factor:.2f}x" if factor < 1.2 else f"{factor:.1f}x"

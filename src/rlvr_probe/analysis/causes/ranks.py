@@ -31,8 +31,7 @@ from statistics import median
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import placed, seconds, times
+from rlvr_probe.analysis.causes.cause import Cause, Saving, placed, seconds, times
 from rlvr_probe.analysis.causes.thresholds import (
     CLOCKS_APART_S,
     HOT_MIN,

@@ -14,11 +14,9 @@ from statistics import median
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.rewards import replay_functions
-from rlvr_probe.analysis.causes.texts import seconds, times
+from rlvr_probe.analysis.causes.cause import Cause, Saving, seconds, times
+from rlvr_probe.analysis.causes.slow_calls import replay_functions, replay_tool
 from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
-from rlvr_probe.analysis.causes.tools import replay_tool
 from rlvr_probe.analysis.causes.weights_and_queues import moved_by_step, replay_weights
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements

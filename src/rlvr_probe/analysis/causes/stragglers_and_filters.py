@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import per_cent, seconds
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds
 from rlvr_probe.analysis.causes.thresholds import FEW_KEPT, LONG_TAIL_SHARE, RARE, TAIL
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import placed, seconds, whom
+from rlvr_probe.analysis.causes.cause import Cause, Saving, placed, seconds, whom
 from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
-from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.limits import NO_TIMES, UNCOVERED_S, Fallback, Times, fineness, limit_of
 from rlvr_probe.analysis.results import Answer, Evidence, query
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import fill, islands, statements
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
 from rlvr_probe.recording.tables import Tables
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import per_cent, seconds, times
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
 from rlvr_probe.analysis.causes.thresholds import (
     EMPTY_SLACK,
     EMPTY_USUAL,

@@ -8,6 +8,7 @@ from typing import Final
 
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
+from rlvr_probe.analysis.ledger.gpu_owners import find_places
 from rlvr_probe.analysis.ledger.gpu_search import Gpu, insert
 from rlvr_probe.analysis.ledger.painting import (
     find_rollout,
@@ -16,7 +17,6 @@ from rlvr_probe.analysis.ledger.painting import (
     paint_rollout,
     paint_stages,
 )
-from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.ledger.timeline import begin_paint, find_hidden, make_cells, sweep
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables

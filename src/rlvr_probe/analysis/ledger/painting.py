@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import OVERLAP, islands
 from rlvr_probe.analysis.ledger.categories import STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases, layers
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import OVERLAP, fill, islands, statements
 from rlvr_probe.recording.between import BETWEEN
 from rlvr_probe.recording.tables import Tables
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.ledger.categories import LAYERS
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import fill, islands, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["begin_paint", "find_discarded", "find_hidden", "make_cells", "sweep"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import covered
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS
 from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload, prepare
 from rlvr_probe.analysis.results import Chapter
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import covered, fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["asynchronous"]

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.metrics.registry import FAMILIES
 from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload, prepare
 from rlvr_probe.analysis.results import Answer, Chapter
-from rlvr_probe.analysis.statements import fill, make, statements
+from rlvr_probe.analysis.statements import fill, islands, make, statements
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS
 from rlvr_probe.recording.tables import Tables

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.occupancy import observe, observed
 from rlvr_probe.analysis.metrics.section import (
     MOST_ROWS,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import Spread, distribution
+from rlvr_probe.analysis.metrics.families import Spread, distribution
 from rlvr_probe.analysis.metrics.section import Section, prepare
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import fill, statements

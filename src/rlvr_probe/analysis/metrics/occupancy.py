@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.section import Section, evidence_of, prepare
 from rlvr_probe.analysis.results import Chapter, query
 from rlvr_probe.analysis.statements import make, statements

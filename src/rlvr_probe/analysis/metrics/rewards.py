@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from rlvr_probe.analysis.metrics.calls import Calls
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import Calls, distribution
 from rlvr_probe.analysis.metrics.section import (
     MOST_ROWS,
     Section,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.metrics.calls import Calls
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import Calls, distribution
 from rlvr_probe.analysis.metrics.section import Section, evidence_of, prepare
 from rlvr_probe.analysis.results import Chapter
 from rlvr_probe.analysis.statements import fill, statements

@@ -1,18 +1,19 @@
-"""The ledger of the page: by category, by step, by GPU and step, and who came last."""
+"""Rows of the page's charts of the ledger and of lengths, and who is behind the ids in them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rlvr_probe.analysis.characterization import LEDGER_QUERY
 from rlvr_probe.analysis.ledger import CATEGORIES, MEANING, Ledger
 from rlvr_probe.analysis.ledger.ledger import Unit
-from rlvr_probe.analysis.page.selection import together
+from rlvr_probe.analysis.page.timeline import together
 from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["ledger_of"]
+__all__ = ["hosts", "ledger_of", "lengths_of", "lost", "references"]
 
 _SQL: Final = statements(__name__)
 
@@ -71,3 +72,63 @@ def _map(tables: Tables, gpus: int, bars: int) -> dict[str, Any]:
         cells[line][bar] = round(100 * (share or 0))
     ends = [(names[at], names[min(at + of, gpus) - 1]) for at in range(0, gpus, of)]
     return {"together": of, "cells": cells, "ends": ends, "query": waited.query}
+
+
+_CLASSES: Final = 4
+"""Classes of length to a factor of two."""
+_COLUMNS: Final = 240
+"""Columns of the picture; of more steps, several make one."""
+
+
+def lengths_of(tables: Tables) -> dict[str, Any] | None:
+    """How many responses of each length there are in each step; None of a source without any."""
+    sql = tables.sql
+    [[steps]] = sql.execute(_SQL["length_steps"]).fetchall()
+    of = together(steps, _COLUMNS)
+    query(tables, _SQL["make_length_bars"], together=of)
+    bars = sql.execute(_SQL["length_bars"]).fetchall()
+    cells = query(tables, _SQL["classes"], classes=_CLASSES)
+    if not cells.rows:
+        return None
+    [[cap]] = sql.execute(_SQL["cap"]).fetchall()
+    return {
+        "together": of,
+        "first": [first for first, _ in bars],
+        "last": [last for _, last in bars],
+        "per_doubling": _CLASSES,
+        "cells": cells.rows,
+        "cap": cap,
+        "query": cells.query,
+    }
+
+
+_KINDS: Final = ("trajectory", "process", "device", "step")
+
+
+def references(tables: Tables, ids: Mapping[str, Iterable[int]]) -> dict[str, dict[str, Any]]:
+    """What is known of each id, by kind."""
+    found = dict[str, dict[str, Any]]()
+    for kind in _KINDS:
+        asked = sorted(set(ids.get(kind, ())))
+        if asked:
+            answer = query(tables, _SQL[kind], ids=asked)
+            found[kind] = {
+                str(row[0]): {
+                    name: value
+                    for name, value in zip(answer.columns[1:], row[1:], strict=True)
+                    if value is not None
+                }
+                for row in answer.rows
+            }
+    return found
+
+
+def hosts(tables: Tables) -> int:
+    """How many hosts its processes ran on."""
+    [[count]] = tables.sql.execute(_SQL["hosts"]).fetchall()
+    return int(count)
+
+
+def lost(tables: Tables) -> list[tuple[Any, ...]]:
+    """Reasons, and how many records were lost for each; the most first."""
+    return tables.sql.execute(_SQL["lost"]).fetchall()
