@@ -68,8 +68,7 @@ class Usual:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
-        self._own: dict[tuple[str, str, str], Times] = {}
-        self._all: dict[tuple[str, str], Times] = {}
+        self._times: dict[tuple[str, str, str], Times] = {}
 
     def of(self, member: Member, work: Work) -> Times:
         """Those of its kind in its process, if that has enough of them, else in all.
@@ -78,24 +77,12 @@ class Usual:
         worker differs from an update of it.
         """
         key = work.name, work.detail
-        past = member.past.get(key)
-        if past is not None and past.count >= LEAST:
-            return self._in(member, key, past)
-        return self._in_all(key)
-
-    def _in(self, member: Member, key: tuple[str, str], past: Past) -> Times:
-        place = (member.header.process, *key)
-        found = self._own.get(place)
-        if found is None:
-            found = self._own[place] = Times.of([past])
-        return found
-
-    def _in_all(self, key: tuple[str, str]) -> Times:
-        found = self._all.get(key)
-        if found is None:
-            pasts = [member.past[key] for member in self._members if key in member.past]
-            found = self._all[key] = Times.of(pasts) if pasts else NO_TIMES
-        return found
+        enough = key in member.past and member.past[key].count >= LEAST
+        place = (member.header.process if enough else "", *key)
+        if place not in self._times:
+            members = [member] if enough else self._members
+            self._times[place] = Times.of([each.past[key] for each in members if key in each.past])
+        return self._times[place]
 
 
 _TIMES: Final = 3

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rlvr_probe.analysis.finding import Finding, Verdict
+from rlvr_probe.analysis.finding import Finding
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import BETWEEN
+from rlvr_probe.recording.follow.member import Member
 
 __all__ = ["apart", "called", "missing"]
 
@@ -33,13 +34,13 @@ def called(findings: list[Finding]) -> list[Finding]:
         replace(finding, verdict="overdue")
         if finding.verdict in ("open", "unknown", "gone")
         and not finding.inside
-        and any(_is_one_call(finding, other) for other in made)
+        and any(_is_same_call(finding, other) for other in made)
         else finding
         for finding in findings
     ]
 
 
-def _is_one_call(finding: Finding, other: Finding) -> bool:
+def _is_same_call(finding: Finding, other: Finding) -> bool:
     """Whether both are in the same call: of one method, and started at one time by wall clocks."""
     done, made = finding.work, other.work
     if done is None or made is None or not done.name == made.name == names.RPC.name:
@@ -103,21 +104,19 @@ def missing(findings: list[Finding]) -> list[Finding]:
     Such a rank has done nothing since another rank of its role started the stage that is overdue
     there, and is in no stage of that name. A stage that one rank may do alone waits for no other.
     """
-    ranks = [finding for finding in findings if finding.member.rank is not None]
-    stages = _overdue_stages(ranks)
+    stages = _overdue_stages([finding for finding in findings if finding.member.rank is not None])
     found = list[Finding]()
     for finding in findings:
+        ahead = 0
         if finding.member.rank is not None and finding.verdict not in ("died", "silent"):
-            own, moved_ns = _names(finding), _moved_ns(finding) + _UNDERWAY_NS
+            moved_ns = _moved_ns(finding.member) + _UNDERWAY_NS
             ahead = sum(
-                len(begun) - bisect_right(begun, moved_ns)
-                for stage, begun in stages.items()
-                if stage.role == finding.member.role and _is_missed(finding, own, stage)
+                len(starts) - bisect_right(starts, moved_ns)
+                for stage, starts in stages.items()
+                if stage.role == finding.member.role and _is_missed(finding, stage)
             )
-            if ahead:
-                verdict: Verdict = "overdue" if finding.verdict == "overdue" else "missing"
-                finding = replace(finding, verdict=verdict, waiting=ahead)
-        found.append(finding)
+        verdict = finding.verdict if finding.verdict == "overdue" or not ahead else "missing"
+        found.append(replace(finding, verdict=verdict, waiting=ahead))
     return found
 
 
@@ -134,14 +133,14 @@ def _overdue_stages(ranks: Sequence[Finding]) -> dict[_Stage, list[int]]:
             common = calls[role, _call(finding)] > total[role] / 2
             in_step = any(work.name == names.STEP.name for work in path)
             key = _Stage(role, frozenset(_names(finding)), stage.name, in_step, common)
-            begun = found.setdefault(key, {})
-            begun[finding.member.header.process] = finding.member.wall_ns(stage.start_ns)
-    return {stage: sorted(begun.values()) for stage, begun in found.items()}
+            starts = found.setdefault(key, {})
+            starts[finding.member.header.process] = finding.member.wall_ns(stage.start_ns)
+    return {stage: sorted(starts.values()) for stage, starts in found.items()}
 
 
-def _is_missed(finding: Finding, own: set[str], stage: _Stage) -> bool:
+def _is_missed(finding: Finding, stage: _Stage) -> bool:
     """Whether this stage waits for a rank that is elsewhere."""
-    if not own.isdisjoint(stage.names):
+    if not _names(finding).isdisjoint(stage.names):
         return False
     if stage.name == BETWEEN:
         return any(work.name == names.STEP.name for work in finding.inside)
@@ -157,8 +156,7 @@ def _names(finding: Finding) -> set[str]:
     return {work.name for work in works} & _STAGES
 
 
-def _moved_ns(finding: Finding) -> int:
+def _moved_ns(member: Member) -> int:
     """When a rank last started or ended something, by the wall clock of its machine."""
-    member = finding.member
-    begun = [work.start_ns for work in member.work]
-    return member.wall_ns(max(member.last_ns, member.header.mono_ns, *begun))
+    starts = (work.start_ns for work in member.work)
+    return member.wall_ns(max(member.last_ns, member.header.mono_ns, *starts))

@@ -16,7 +16,7 @@ is said of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
@@ -100,17 +100,10 @@ def is_stuck(findings: Iterable[Finding]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """An open span of a process: what is around it and inside it, and how it compares."""
+class _Open(Finding):
+    """What is found of an open span by itself."""
 
     work: Work
-    inside: tuple[Work, ...]
-    at: Work | None
-    age_s: float
-    past: Times
-    limit: Limit
-    moved_s: float | None
-    overdue: bool
 
 
 def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
@@ -130,7 +123,9 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
     gone = member.state == "died" and (launch.trained or not look.trained)
     # What a script does after its training is its own affair, for a while.
     opened = [
-        span for span in _opened(member, launch, look) if span.work.name != AFTER or span.overdue
+        span
+        for span in _opened(member, launch, look)
+        if span.work.name != AFTER or span.verdict == "overdue"
     ]
     if wrong is None and (starved := _starved(member, launch, look, opened)) is not None:
         wrong, opened = "starved", [starved]
@@ -140,13 +135,13 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
         verdict = wrong or ("gone" if gone else "idle")
         return [Finding(member, None, (), None, silent_s, 0, None, None, None, verdict)]
     return [
-        Finding(
-            member, span.work, span.inside, span.age_s, silent_s, span.past.count, span.past.p50_s,
-            span.past.p99_s, span.past.longest_s, wrong or _verdict(span, gone), span.limit,
-            span.moved_s, at=span.at,
+        replace(
+            span,
+            silent_s=silent_s,
+            verdict=wrong or ("gone" if gone and span.verdict != "overdue" else span.verdict),
         )
         for span in opened
-    ]  # fmt: skip
+    ]
 
 
 def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open]) -> _Open | None:
@@ -154,7 +149,7 @@ def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open
     step = step_of(member)
     if step is None or not is_starving(member, step, launch):
         return None
-    if any(span.overdue and span.work.name not in _SIFTED for span in opened):
+    if any(span.verdict == "overdue" and span.work.name not in _SIFTED for span in opened):
         return None  # something in it does not go on
     past = look.usual.of(member, step)
     limit = limit_of(step.name, past, look.fallback)
@@ -162,18 +157,19 @@ def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open
     if age_s - step.aside_ns / 1e9 <= limit.seconds:
         return None
     span = next(span for span in opened if step in (span.work, *span.inside))
-    path = (span.work, *span.inside)
-    place = path.index(step)
-    at = span.at or (path[0] if place else None)
-    return _Open(step, path[place + 1 :], at, age_s, past, limit, None, True)
+    path = tuple(work for work in (span.at, span.work, *span.inside) if work is not None)
+    return _open(member, path, path.index(step), age_s, past, limit, "overdue")
 
 
-def _verdict(span: _Open, gone: bool) -> Verdict:
-    if span.overdue:
-        return "overdue"
-    if gone:
-        return "gone"
-    return "open" if span.limit.rule == "past" else "unknown"
+def _open(
+    member: Member, path: tuple[Work, ...], place: int, age_s: float, past: Times, limit: Limit,
+    verdict: Verdict, moved_s: float | None = None,
+) -> _Open:  # fmt: skip
+    """What is found of the span at ``place`` of ``path``, which has the innermost one first."""
+    return _Open(
+        member, path[place], path[place + 1 :], age_s, None, past.count, past.p50_s, past.p99_s,
+        past.longest_s, verdict, limit, moved_s, at=path[0] if place else None,
+    )  # fmt: skip
 
 
 def _is_needed(member: Member) -> bool:
@@ -193,8 +189,8 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
             path = (leaf, *_around(leaf, by_id))
             judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
             known = [span for span in judged if span is not None]
-            found.append(next((span for span in known if span.overdue), known[0]))
-    holding = {work.id for span in found if span.overdue for work in span.inside}
+            found.append(next((span for span in known if span.verdict == "overdue"), known[0]))
+    holding = {work.id for span in found if span.verdict == "overdue" for work in span.inside}
     seen = set[int]()
     for span in found:
         if span.at is not None and span.work.id in holding:
@@ -254,10 +250,9 @@ def _judged(
         moved_s = max(0, until_ns - moved_ns) / 1e9
         longest = Limit(limit.seconds * look.fallback.times, limit.rule)
         limit, still_s = (longest, still_s) if still_s > longest.seconds else (limit, moved_s)
-    return _Open(
-        work, path[place + 1 :], path[0] if place else None, age_s, past, limit, moved_s,
-        still_s > limit.seconds,
-    )  # fmt: skip
+    verdict: Verdict = "open" if limit.rule == "past" else "unknown"
+    verdict = "overdue" if still_s > limit.seconds else verdict
+    return _open(member, path, place, age_s, past, limit, verdict, moved_s)
 
 
 def _until_ns(member: Member, look: _Look) -> int:

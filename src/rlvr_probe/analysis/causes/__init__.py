@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rlvr_probe.analysis.causes.builder import Run, make_laps
+from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
 from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
 from rlvr_probe.analysis.causes.regressions import grown
@@ -48,10 +48,6 @@ NATURAL: Final = ("long_tail",)
 """Kinds that belong to the workload: behind all others, and no fault where they are all."""
 
 
-def _place(cause: Cause) -> tuple[object, ...]:
-    return cause.kind, *sorted(cause.where.items())
-
-
 def find_causes(tables: Tables) -> list[Cause]:
     """What made GPUs wait, most expensive first; nothing that is below noise.
 
@@ -61,13 +57,12 @@ def find_causes(tables: Tables) -> list[Cause]:
     extent = find_extent(tables)
     if extent is None or not extent.wall_ns:
         return []
-    make_laps(tables)
     run = Run.of(tables, extent)
     causes = [cause for find in _FINDERS for cause in find(run)]
     past = grown(run)
     if any(cause.kind == "serial_reward" for cause in causes):
         past = [cause for cause in past if cause.kind != "slow_reward"]
     # What a thing was in the same run says more than what others of its kind are.
-    better = {_place(cause) for cause in past}
-    causes = [*past, *(cause for cause in causes if _place(cause) not in better)]
+    better = [(cause.kind, cause.where) for cause in past]
+    causes = [*past, *(cause for cause in causes if (cause.kind, cause.where) not in better)]
     return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -cause.gpu_s))

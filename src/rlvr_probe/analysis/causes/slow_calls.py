@@ -25,18 +25,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes import thresholds
 from rlvr_probe.analysis.causes.builder import WITHOUT, Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, seconds, times
-from rlvr_probe.analysis.causes.thresholds import (
-    PARALLEL,
-    QUEUED_MOST,
-    REWARD_SHARE,
-    SERIAL,
-    SOMETIMES,
-    TOOL_ALIKE_NS,
-    TOOL_RATIO,
-    TOOL_SHARE,
-)
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import fill, statements
 
@@ -53,49 +44,38 @@ def slow_tools(run: Run) -> list[Cause]:
     tools = run.ask(_SQL["tools"]).dicts
     causes = list[Cause]()
     for tool in tools[:_TRIED]:
-        others = [row["ns"] for row in tools if row is not tool and row["ns"] >= TOOL_ALIKE_NS]
-        left = min([*others, tool["ns"]]) / tool["ns"] if others else 0.0
+        alike = [row for row in tools if row is not tool and row["ns"] >= thresholds.TOOL_ALIKE_NS]
+        fastest = min(alike, key=lambda row: (row["ns"], row["tool"]), default=None)
+        left = min(1.0, fastest["ns"] / tool["ns"]) if fastest else 0.0
         answer = replay_tool(run, tool["tool"], left)
         saving = Saving.of(answer.rows)
-        slow = bool(others) and left <= 1 / TOOL_RATIO
-        if not slow:
+        if not fastest or left > 1 / thresholds.TOOL_RATIO:
             whole_answer = replay_tool(run, tool["tool"], 0.0)
             whole = Saving.of(whole_answer.rows)
-            if run.share(whole) < TOOL_SHARE:
+            if run.share(whole) < thresholds.TOOL_SHARE:
                 continue
             if run.is_noise(saving):
                 saving, answer = whole, whole_answer
-        causes += _cause(run, tool, tools, saving, answer)
+        title = f"tool {tool['tool']} takes {seconds(tool['ns'])} a call"
+        if fastest:
+            title += f", {times(tool['ns'] / fastest['ns'])} as long as {fastest['tool']}"
+        evidence = {"trajectory": Evidence.of(dict.fromkeys(tool["slowest"]), tool["calls"])}
+        causes += run.cause(
+            "slow_tool", title, answer, saving, where={"tool": str(tool["tool"])},
+            evidence=evidence, worst=_worst(run, tool, saving),
+        )  # fmt: skip
     return causes
+
+
+def _worst(run: Run, row: Mapping[str, Any], saving: Saving) -> list[str]:
+    longest = seconds(row["longest_ns"])
+    calls = f"{row['calls']:,} calls in training, the longest {longest}"
+    return [calls, *run.worst_steps(saving, 2)]
 
 
 def replay_tool(run: Run, tool: str, left: float) -> Answer:
     """Wall time of each step, ns, that calls of ``tool`` of that share of their time would save."""
     return run.ask(fill(_SQL["replay"], without=WITHOUT), names=[tool], left=left)
-
-
-def _cause(
-    run: Run,
-    tool: Mapping[str, Any],
-    tools: Sequence[Mapping[str, Any]],
-    saving: Saving,
-    answer: Answer,
-) -> list[Cause]:
-    title = f"tool {tool['tool']} takes {seconds(tool['ns'])} a call"
-    others = sorted((row["ns"], row["tool"]) for row in tools if row is not tool)
-    others = [(ns, name) for ns, name in others if ns >= TOOL_ALIKE_NS]
-    if others:
-        fastest, name = others[0]
-        title += f", {times(tool['ns'] / fastest)} as long as {name}"
-    worst = [
-        f"{tool['calls']:,} calls in training, the longest {seconds(tool['longest_ns'])}",
-        *run.worst_steps(saving, 2),
-    ]
-    evidence = {"trajectory": Evidence.of(dict.fromkeys(tool["slowest"]), tool["calls"])}
-    where = {"tool": str(tool["tool"])}
-    return run.cause(
-        "slow_tool", title, answer, saving, where=where, evidence=evidence, worst=worst
-    )
 
 
 _LATE: Final = 1.3
@@ -114,7 +94,7 @@ def serial_rewards(run: Run) -> list[Cause]:
     answer = run.ask(_SQL["queued"])
     saving = Saving.of(answer.rows)
     queued = _queued(run, answer, saving)
-    if queued and saving.wall_ns >= QUEUED_MOST * waited.wall_ns:
+    if queued and saving.wall_ns >= thresholds.QUEUED_MOST * waited.wall_ns:
         return queued
     return _in_batches(run) or _long(run) or queued
 
@@ -140,12 +120,12 @@ def _in_batches(run: Run) -> list[Cause]:
     if not total:
         return []
     growth = sum(row["growth"] * row["total_s"] for row in functions) / total
-    if growth < SERIAL:
+    if growth < thresholds.SERIAL:
         return []
     rows = sum(row["rows"] * row["total_s"] for row in functions) / total
     # A call of n rows on k workers takes n / k times one verification, and the end of the last.
     workers = 1 + max(0.0, rows * (1 - growth) / (_LATE * growth))
-    left = _length(rows, PARALLEL) / _length(rows, workers)
+    left = _length(rows, thresholds.PARALLEL) / _length(rows, workers)
     answer = replay_functions(run, [row["function"] for row in functions], min(1.0, left))
     saving = Saving.of(answer.rows)
     worst = [
@@ -168,25 +148,21 @@ def _long(run: Run) -> list[Cause]:
     for row in run.ask(_SQL["spent"]).dicts:
         answer = replay_functions(run, [row["function"]], 0.0)
         saving = Saving.of(answer.rows)
-        if run.share(saving) < REWARD_SHARE:
+        if run.share(saving) < thresholds.REWARD_SHARE:
             continue
         title = f"{gpus} wait for reward function {row['function']}, {seconds(row['ns'])} a call"
         usual = replay_functions(run, [row["function"]], 0.0, row["usual_ns"])
         above = Saving.of(usual.rows).by_step
         least = max(row["usual_ns"], max(above.values(), default=0.0) / 10)
         late = Saving({step: ns if ns >= least else 0.0 for step, ns in above.items()})
-        if late.wall_ns >= SOMETIMES * saving.wall_ns:
+        if late.wall_ns >= thresholds.SOMETIMES * saving.wall_ns:
             saving, answer = late, usual
             title = (
                 f"{gpus} wait for reward function {row['function']} in {len(late.worst_steps)} of"
                 f" {len(above)} steps, up to {seconds(row['longest_ns'])} a call and"
                 f" {seconds(row['usual_ns'])} in others"
             )
-        worst = [
-            f"{row['calls']:,} calls in training, the longest {seconds(row['longest_ns'])}",
-            *run.worst_steps(saving, 2),
-        ]
-        where = {"function": str(row["function"])}
+        where, worst = {"function": str(row["function"])}, _worst(run, row, saving)
         causes += run.cause("slow_reward", title, answer, saving, where=where, worst=worst)
     return causes
 
