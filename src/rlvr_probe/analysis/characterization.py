@@ -16,15 +16,7 @@ from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.notes import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
-__all__ = [
-    "LOST",
-    "NO_CAUSE",
-    "Characterization",
-    "Progress",
-    "Unexplained",
-    "characterize",
-    "unexplained",
-]
+__all__ = ["LOST", "NO_CAUSE", "Characterization", "characterize", "unexplained"]
 
 _SQL: Final = statements(__name__)
 

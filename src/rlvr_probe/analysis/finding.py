@@ -11,7 +11,7 @@ from rlvr_probe.analysis.launches import launches
 from rlvr_probe.analysis.limits import Limit
 from rlvr_probe.recording.follow.member import Member, Work
 
-__all__ = ["WRONG", "Finding", "Outcome", "Standing", "Verdict", "standing_of"]
+__all__ = ["WRONG", "Finding", "Standing", "Verdict", "standing_of"]
 
 Verdict = Literal[
     "died", "silent", "missing", "starved", "overdue", "gone", "apart", "unknown", "open", "idle"

@@ -26,7 +26,6 @@ __all__ = [
     "UNCOVERED_S",
     "Fallback",
     "Limit",
-    "Rule",
     "Times",
     "Usual",
     "fineness",

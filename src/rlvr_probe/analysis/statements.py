@@ -13,22 +13,22 @@ Intervals that overlap or touch are put together by :func:`islands` and :func:`c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from configparser import RawConfigParser
 from functools import cache
 from importlib.resources import files
 from textwrap import indent
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.recording.schema import statements as read
 from rlvr_probe.recording.tables import Tables
 
 __all__ = [
     "OVERLAP",
-    "Derived",
     "Statements",
     "covered",
     "fill",
+    "insert",
     "islands",
     "make",
     "read_texts",
@@ -116,6 +116,16 @@ def make(tables: Tables, derived: Derived) -> None:
     """Make temporary tables, again where they are there."""
     for name, (_, sql) in derived.items():
         tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+
+
+def insert(tables: Tables, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Make a temporary table of rows from Python."""
+    types = [column.strip().split(" ") for column in columns.split(",")]
+    tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
+    values = [list(column) for column in zip(*rows, strict=True)]
+    if values:
+        parts = ", ".join(f"unnest(?::{kind}[])" for _, kind in types)
+        tables.sql.execute(f"INSERT INTO {name} SELECT {parts}", values)
 
 
 def _put(sql: str, parts: Mapping[str, object]) -> str:

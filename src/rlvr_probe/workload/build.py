@@ -31,7 +31,7 @@ from rlvr_probe.workload.notes import (
     why_nothing,
 )
 
-__all__ = ["Facts", "build_workload", "collect_facts"]
+__all__ = ["build_workload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,10 @@ def collect_facts(trace: Trace, attempts: Sequence[Attempt]) -> Facts:
     return Facts(values, notes)
 
 
+_Place = tuple[int, int | None, int | None]
+"""Attempt, session and step."""
+
+
 @dataclass(slots=True)
 class _Draft:
     """What has been taken so far."""
@@ -89,6 +93,10 @@ class _Draft:
     sessions: dict[tuple[int, int], int] = field(default_factory=dict)
     unknown_stages: Counter[str] = field(default_factory=Counter)
     """Iterations whose time of a stage is not known, by stage."""
+
+    def omit(self, what: str, reason: str, place: _Place, count: int) -> None:
+        """Take note of what is omitted, and of how many trajectories are in it."""
+        self.left_out.append(LeftOut(what, reason, *place, count))
 
 
 def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
@@ -109,9 +117,7 @@ def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
         if other in chosen:
             _add_attempt(trace, other, draft, alone=attempt is not None)
         else:
-            draft.left_out.append(
-                LeftOut("attempt", "not_chosen", other.index, None, None, _rows(other.steps))
-            )
+            draft.omit("attempt", "not_chosen", (other.index, None, None), _rows(other.steps))
     if not draft.batches:
         raise WorkloadError(f"no complete step in this recording: {_why_empty(trace, draft)}")
     sizes = sorted({taken.batch.group_size for taken in draft.batches})
@@ -125,27 +131,22 @@ def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
 
 
 def _choose(trace: Trace, attempt: int | None) -> list[Attempt]:
-    if attempt is not None:
-        if not 0 <= attempt < len(trace.attempts):
-            known = f"0 to {len(trace.attempts) - 1}" if trace.attempts else "none"
-            raise WorkloadError(f"attempt {attempt} is not in this recording; it has {known}")
-        chosen = [trace.attempts[attempt]]
-    else:
-        chosen = trace.attempts
-        together = [
-            str(attempt.index) for attempt in chosen if attempt.concurrent and not attempt.mixed
-        ]
-        if together:
-            raise WorkloadError(
-                "two jobs ran at the same time under one run id; choose one with"
-                f" --attempt: {', '.join(together)}"
-            )
-    if any(attempt.mixed for attempt in chosen):
+    if attempt is not None and not 0 <= attempt < len(trace.attempts):
+        known = f"0 to {len(trace.attempts) - 1}" if trace.attempts else "none"
+        raise WorkloadError(f"attempt {attempt} is not in this recording; it has {known}")
+    chosen = list(trace.attempts if attempt is None else [trace.attempts[attempt]])
+    together = [str(other.index) for other in chosen if other.concurrent and not other.mixed]
+    if attempt is None and together:
+        raise WorkloadError(
+            "two jobs ran at the same time under one run id; choose one with"
+            f" --attempt: {', '.join(together)}"
+        )
+    if any(other.mixed for other in chosen):
         raise WorkloadError(
             "two processes claim the same rank of one job at the same time: their rows cannot be"
             " told apart; record each job under its own RLVR_PROBE_RUN_ID"
         )
-    return list(chosen)
+    return chosen
 
 
 def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) -> None:
@@ -158,25 +159,19 @@ def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) 
         number = draft.sessions.setdefault(key, len(draft.sessions))
         standing = list[Step]()
         for step in steps:
-            for reason in _reasons(step, alone=alone, least=least):
-                draft.left_out.append(
-                    LeftOut("step", reason, attempt.index, number, step.number, _rows([step]))
-                )
-                break
+            place = attempt.index, number, step.number
+            if reason := _reason(step, alone=alone, least=least):
+                draft.omit("step", reason, place, _rows([step]))
             else:
                 standing.append(step)
             evaluated = sum(batch.rows for batch in step.evaluations)
             if evaluated:
-                draft.left_out.append(
-                    LeftOut(
-                        "evaluation", "evaluation", attempt.index, number, step.number, evaluated
-                    )
-                )
+                draft.omit("evaluation", "evaluation", place, evaluated)
         _add_session(trace, attempt, number, steps, standing, draft, reuse, lossy)
 
 
-def _reasons(step: Step, *, alone: bool, least: int) -> Iterable[str]:
-    """Why a step cannot be taken; nothing if it can, or if there is nothing to take.
+def _reason(step: Step, *, alone: bool, least: int) -> str:
+    """Why a step cannot be taken; empty if it can, or if there is nothing to take.
 
     Args:
         step: To look at.
@@ -184,16 +179,13 @@ def _reasons(step: Step, *, alone: bool, least: int) -> Iterable[str]:
         least: Batches that it must have generated.
     """
     if not step.started:
-        return
+        return ""
     # Alone, an attempt is taken as it ran; what it went back on itself is still there twice.
     if step.superseded_by is not None and not (alone and step.superseded_by != step.attempt):
-        yield "superseded"
-    if not step.done:
-        yield "incomplete"
-    if not step.lengths_known or len(step.batches) < least:
-        yield "lost_records"
-    if not step.complete:
-        yield "incomplete"
+        return "superseded"
+    if step.done and (not step.lengths_known or len(step.batches) < least):
+        return "lost_records"
+    return "" if step.complete else "incomplete"
 
 
 def _add_session(
@@ -251,9 +243,7 @@ def _add_session(
     # These trained on a batch that is omitted or lost, so there is nothing to replay.
     for number in sorted(by_number.keys() - used):
         reason = "lost_records" if lossy and number not in claimed else "no_batch"
-        draft.left_out.append(
-            LeftOut("step", reason, attempt.index, session, number, _rows([by_number[number]]))
-        )
+        draft.omit("step", reason, (attempt.index, session, number), _rows([by_number[number]]))
 
 
 def _take(
@@ -263,9 +253,7 @@ def _take(
     for shard in batch.shards:
         rank = trace.processes[shard.process].rank if shard.rank is None else shard.rank
         if rank is None:
-            draft.left_out.append(
-                LeftOut("samples", "unknown_rank", attempt.index, session, batch.step, batch.rows)
-            )
+            draft.omit("samples", "unknown_rank", (attempt.index, session, batch.step), batch.rows)
             return None
         ranks[shard.process] = rank
     clock = {
@@ -286,12 +274,9 @@ def _reuse(attempt: Attempt, session: int) -> Reuse | None:
     for candidate in attempt.sessions:
         if candidate.session == session:
             facts = Facts(dict(candidate.facts), ())
-            per_generation, per_step = (
-                facts.count("steps_per_generation"),
-                facts.count("accumulation"),
-            )
-            if per_generation and per_step:
-                return Reuse(per_generation * (facts.count("iterations") or 1), per_step)
+            per_batch, per_step = facts.count("steps_per_generation"), facts.count("accumulation")
+            if per_batch and per_step:
+                return Reuse(per_batch * (facts.count("iterations") or 1), per_step)
     return None
 
 

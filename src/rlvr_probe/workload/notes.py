@@ -14,7 +14,6 @@ from rlvr_probe.model.workload import LeftOut, WorkloadBatch
 
 __all__ = [
     "REASONS",
-    "Reason",
     "loss_notes",
     "lossy_processes",
     "stage_seconds",

@@ -24,11 +24,11 @@ from rlvr_probe.analysis.statements import fill, islands, statements
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["APART_S", "dead_processes", "unfinished"]
+__all__ = ["dead_processes", "unfinished"]
 
 _SQL: Final = statements(__name__)
 
-APART_S: Final = 2.0
+_APART_S: Final = 2.0
 """How much longer others lived than a process that died before them, s. A whole job is killed
 within that; a sign of life is 0.1 s old, more on a busy machine."""
 
@@ -44,7 +44,7 @@ def dead_processes(tables: Tables) -> list[str]:
         f" {'the first of them' if len(rows) > 1 else 'it'} was last seen"
         f" {seconds(first['lived_ns'])} after its start"
     )
-    if first["before_ns"] > APART_S * 1e9:
+    if first["before_ns"] > _APART_S * 1e9:
         note += f", {seconds(first['before_ns'])} before the last sign of life of the recording"
     return [note]
 
@@ -90,7 +90,7 @@ def unfinished(run: Run) -> list[Cause]:
     if not opened.rows:
         return []
     rows = opened.dicts
-    dead = run.ask(_SQL["dead"], here=APART_S, elsewhere=_ELSEWHERE_S, outside=OUTSIDE)
+    dead = run.ask(_SQL["dead"], here=_APART_S, elsewhere=_ELSEWHERE_S, outside=OUTSIDE)
     causes = list[Cause]()
     for attempt in dict.fromkeys(row["attempt"] for row in rows):
         own = [row for row in rows if row["attempt"] == attempt]

@@ -15,48 +15,39 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import astuple
 from typing import Final
 
-from rlvr_probe.analysis.ledger.gpu_search import Gpu, Places, Search, insert
-from rlvr_probe.analysis.statements import statements
+from rlvr_probe.analysis.ledger.gpu_search import Gpu, Places, Search
+from rlvr_probe.analysis.statements import insert, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["find_places"]
 
 _SQL: Final = statements(__name__)
 
+_SERVER: Final = -1
+"""Number of an engine that has none: a server."""
+
 
 def _find(search: Search) -> Places:
-    """Search for all of it."""
+    """Find ranks that do everything themselves, those that a controller calls, and engines."""
     found = search.found
     callers = search.numbers(_SQL["callers"])
     steppers = search.numbers(_SQL["steppers"])
     for process in sorted(steppers & search.processes.keys()):
-        attempt = search.processes[process].attempt
         into = found.controllers if process in callers else found.ranks
-        into.setdefault(attempt, []).append(process)
+        into.setdefault(search.processes[process].attempt, []).append(process)
     attempts = sorted({*found.controllers, *found.ranks})
-    for attempt in attempts:
-        _ranks(search, attempt)
-    _called(search)
-    _missing(search)
-    find_engines(search, attempts)
-    return found
-
-
-def _ranks(search: Search, attempt: int) -> None:
-    """Ranks that do everything themselves."""
-    for process in search.found.ranks.get(attempt, ()):
+    for process in (each for attempt in attempts for each in found.ranks.get(attempt, ())):
         rank = search.processes[process].rank
         search.put(process, f"rank {process if rank is None else rank}", rank)
-
-
-def _called(search: Search) -> None:
-    """Ranks of groups that a controller calls."""
     for process, rank in search.ask(_SQL["called"]):
         if process in search.processes:
-            role = search.processes[process].role
-            search.put(process, f"{role} {rank}", rank)
+            search.put(process, f"{search.processes[process].role} {rank}", rank)
+    _missing(search)
+    _find_engines(search, attempts)
+    return found
 
 
 def _missing(search: Search) -> None:
@@ -84,27 +75,13 @@ def find_places(tables: Tables) -> Places:
     ``engine_gpu``.
     """
     found = _find(Search(tables))
-    insert(
-        tables, "gpu",
-        "gpu INTEGER, key VARCHAR, device INTEGER, process INTEGER, rank BIGINT, host VARCHAR,"
-        " boot VARCHAR, part VARCHAR",
-        [
-            (gpu.index, gpu.key, gpu.device, gpu.process, gpu.rank, gpu.host, gpu.boot, gpu.part)
-            for gpu in found.gpus
-        ],
-    )  # fmt: skip
-    insert(
-        tables,
-        "gpu_process",
-        "gpu INTEGER, process INTEGER",
-        [(gpu.index, process) for gpu in found.gpus for process in gpu.processes],
-    )
-    insert(
-        tables,
-        "gpu_rank",
-        "gpu INTEGER, attempt INTEGER, process INTEGER, rank BIGINT",
-        [(*at, *told) for at, told in found.first.items()],
-    )
+    columns = "gpu INTEGER, key VARCHAR, device INTEGER, process INTEGER, rank BIGINT"
+    columns += ", host VARCHAR, boot VARCHAR, part VARCHAR"
+    insert(tables, "gpu", columns, [astuple(gpu)[:-1] for gpu in found.gpus])
+    works = [(gpu.index, process) for gpu in found.gpus for process in gpu.processes]
+    insert(tables, "gpu_process", "gpu INTEGER, process INTEGER", works)
+    first = [(*place, *rank) for place, rank in found.first.items()]
+    insert(tables, "gpu_rank", "gpu INTEGER, attempt INTEGER, process INTEGER, rank BIGINT", first)
     insert(tables, "engine_owner", "attempt INTEGER, engine BIGINT, process INTEGER", found.owners)
     insert(tables, "engine_gpu", "attempt INTEGER, engine BIGINT, gpu INTEGER", found.engines)
     _tellers(tables, found)
@@ -134,64 +111,55 @@ def _tellers(tables: Tables, found: Places) -> None:
     tables.sql.execute(_SQL["tellers"])
 
 
-SERVER = -1
-"""Number of an engine that has none: a server."""
-
-
-def find_engines(search: Search, attempts: Iterable[int]) -> None:
+def _find_engines(search: Search, attempts: Iterable[int]) -> None:
     """Find GPUs of the rollout engines of these attempts; those of ranks are found already."""
     numbers = defaultdict[int, list[int]](list)
     for attempt, number in search.ask(_SQL["numbered"]):
         numbers[attempt].append(number)
-    search.found.owners += _owners(search)
+    # The process that recorded the first turn of the engine as a request. The first of the attempt:
+    # a later attempt has processes of its own.
+    if search.ask(_SQL["requested"]) == [(True,)]:
+        search.found.owners += search.ask(_SQL["owners"])
     owners = {(attempt, engine): process for attempt, engine, process in search.found.owners}
-    training = _training(search)
+    training = search.numbers(_SQL["workers"])
+    training |= {process for ranks in search.found.ranks.values() for process in ranks}
     for attempt in attempts:
         left = list[int]()
         for number in numbers[attempt]:
             process = owners.get((attempt, number))
-            if process is not None and search.has_place(process):
+            if process is not None and (process in search.works or process in search.given):
                 _serve(search, attempt, number, search.put(process, "", None), training)
             else:
                 left.append(number)
-        if not numbers[attempt] and (_server(search) or _serves(search, attempt)):
-            left.append(SERVER)
+        if not numbers[attempt] and _serves(search, attempt):
+            left.append(_SERVER)
         if left:
             _place(search, attempt, left, training)
 
 
-def _owners(search: Search) -> list[tuple[int, int, int]]:
-    """Attempt, engine and the process that recorded the first turn of the engine as a request.
-
-    The first of the attempt: a later attempt has processes of its own.
-    """
-    [[some]] = search.ask(_SQL["requested"])
-    if not some:
-        return []
-    return search.ask(_SQL["owners"])
-
-
 def _serves(search: Search, attempt: int) -> bool:
-    """Whether an engine without a number decoded for processes that have no GPU."""
+    """Whether an engine without a number decoded: a server, or for processes that have no GPU."""
+    if search.ask(_SQL["server"]) == [(True,)]:
+        return True
     owned = sorted({process for gpu in search.found.gpus for process in gpu.processes})
-    [[some]] = search.ask(_SQL["serves"], attempt=attempt, owned=owned)
-    return bool(some)
-
-
-def _server(search: Search) -> bool:
-    """Whether the engine is a server, on none of the GPUs of its clients."""
-    [[server]] = search.ask(_SQL["server"])
-    return bool(server)
+    return search.ask(_SQL["serves"], attempt=attempt, owned=owned) == [(True,)]
 
 
 def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[int]) -> None:
     """Find GPUs for engines of which no device is known."""
     [[size, beside]] = search.ask(_SQL["size"])
-    free = _free(search)
+    taken = {gpu.device for gpu in search.found.gpus}
+    free = [row for row in search.ask(_SQL["free"]) if row[0] not in taken]
     held = _largest(search, attempt)
     each = size or max(1, len(held) // len(engines))
     notes = search.found.notes
-    workers = _workers(search, attempt)
+    owned = {process for gpu in search.found.gpus for process in gpu.processes}
+    # As the workers of an engine.
+    workers = [
+        process
+        for process in search.given
+        if process not in owned and search.processes[process].attempt == attempt
+    ]
     given = {name for process in workers for name in search.given[process]}
     if given and len(given) == len(engines) * each:
         found = {gpu.index: gpu for process in workers for gpu in search.put(process, "", None)}
@@ -200,7 +168,7 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
             f"{len(given)} GPUs were given to processes other than ranks: they are taken to be"
             " those of the rollout engines, in the order of the processes"
         )
-    elif engines != [SERVER] and len(held) == len(engines) * each and not beside:
+    elif engines != [_SERVER] and len(held) == len(engines) * each and not beside:
         gpus = held
         notes.append(
             "no device of a rollout engine was recorded: they are taken to be on the GPUs of"
@@ -215,7 +183,7 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
             f"{len(free)} GPUs that no recorded process works on showed activity: they are"
             " taken to be those of the rollout engine"
         )
-    elif engines == [SERVER]:
+    elif engines == [_SERVER]:
         notes.append("no device of the rollout engine was recorded: its GPUs are not in the ledger")
         return
     else:
@@ -230,16 +198,6 @@ def _place(search: Search, attempt: int, engines: Sequence[int], training: Set[i
         )
     for at, number in enumerate(engines):
         _serve(search, attempt, number, gpus[at * each : (at + 1) * each], training)
-
-
-def _workers(search: Search, attempt: int) -> list[int]:
-    """Processes of an attempt, other than ranks, that were given GPUs: workers of an engine."""
-    owned = {process for gpu in search.found.gpus for process in gpu.processes}
-    return [
-        process
-        for process in search.given
-        if process not in owned and search.processes[process].attempt == attempt
-    ]
 
 
 def _largest(search: Search, attempt: int) -> list[Gpu]:
@@ -257,16 +215,6 @@ def _largest(search: Search, attempt: int) -> list[Gpu]:
     return sorted(held, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.index))
 
 
-def _free(search: Search) -> list[tuple[int, str, str]]:
-    """Devices that showed activity and that no recorded process works on."""
-    taken = {gpu.device for gpu in search.found.gpus}
-    return [
-        (device, host, boot)
-        for device, host, boot in search.ask(_SQL["free"])
-        if device not in taken
-    ]
-
-
 def _serve(
     search: Search, attempt: int, engine: int, gpus: Iterable[Gpu], training: Set[int]
 ) -> None:
@@ -275,9 +223,3 @@ def _serve(
         trains = named or not training.isdisjoint(gpu.processes)
         gpu.part = "both" if trains else "rollout"
         search.found.engines.append((attempt, engine, gpu.index))
-
-
-def _training(search: Search) -> set[int]:
-    """Processes of ranks."""
-    workers = search.numbers(_SQL["workers"])
-    return workers | {process for some in search.found.ranks.values() for process in some}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
 from rlvr_probe.analysis.ledger.gpu_owners import find_places
-from rlvr_probe.analysis.ledger.gpu_search import Gpu, insert
+from rlvr_probe.analysis.ledger.gpu_search import Gpu
 from rlvr_probe.analysis.ledger.painting import (
     find_rollout,
     find_stages,
@@ -18,7 +18,7 @@ from rlvr_probe.analysis.ledger.painting import (
     paint_stages,
 )
 from rlvr_probe.analysis.ledger.timeline import begin_paint, find_hidden, make_cells, sweep
-from rlvr_probe.analysis.statements import statements
+from rlvr_probe.analysis.statements import insert, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Unit",
     "find_extent",
     "make_ledger",
-    "notes_of",
     "unit_of",
 ]
 
@@ -115,38 +114,35 @@ HIDDEN = (
 )
 
 
-def notes_of(tables: Tables) -> list[str]:
+def _notes(tables: Tables) -> list[str]:
     """What the ledger of this recording omits or assumes."""
-    sql = tables.sql
+
+    def first(name: str) -> Any:
+        return tables.sql.execute(_SQL[name]).fetchall()[0][0]
+
     notes = list[str]()
-    [[after_s]] = sql.execute(_SQL["after"]).fetchall()
-    if after_s is not None:
+    if (after_s := first("after")) is not None:
         notes.append(
             f"the training was seen for {after_s:,.0f} s more after its last step and what was open"
             " in it: nothing says what it did then, and it is not in the ledger"
         )
-    [[gpus, known]] = sql.execute(_SQL["known_gpus"]).fetchall()
+    [[gpus, known, _]] = tables.sql.execute(_SQL["unit"]).fetchall()
     if gpus and not known:
         counted = "the rank counts" if gpus == 1 else f"each of {gpus} ranks or engines counts"
         notes.append(f"no GPU recorded; {counted} as one")
-    [[unread]] = sql.execute(_SQL["unread"]).fetchall()
-    if unread:
+    if first("unread"):
         notes.append(HIDDEN)
-    whole = sql.execute(_SQL["whole"]).fetchall()
-    if whole:
+    if whole := tables.sql.execute(_SQL["whole"]).fetchall():
         names = ", ".join(f"{name} ({count})" for name, count in whole)
         notes.append(
             "some stages are known only as a whole, so that waiting in them counts as work:"
             f" {names}"
         )
-    [[missing]] = sql.execute(_SQL["unrecorded"]).fetchall()
-    if missing:
+    if missing := first("unrecorded"):
         notes.append(f"{missing} ranks of the training recorded nothing")
-    [[beside]] = sql.execute(_SQL["beside"]).fetchall()
-    if beside:
+    if beside := first("beside"):
         notes.append(f"{beside} GPUs were read that no process of this run is known to work on")
-    [[width]] = sql.execute(_SQL["width"]).fetchall()
-    if width is not None and width > 0:
+    if (width := first("width") or 0) > 0:
         notes.append(
             f"machines wait for each other by clocks that are known to {width:.3g} s: what is"
             " shorter counts as dispatch"
@@ -222,7 +218,7 @@ def make_ledger(tables: Tables) -> Ledger | None:
     find_hidden(tables)
     make_cells(tables)
     find_barriers(tables)
-    notes = (*places.notes, *notes_of(tables))
+    notes = (*places.notes, *_notes(tables))
     for name in _LARGE:
         sql.execute(f"DROP TABLE IF EXISTS {name}")
     insert(tables, "ledger_note", "note VARCHAR", [(note,) for note in notes])
@@ -236,13 +232,7 @@ def _made(tables: Tables) -> Ledger | None:
     if not tables.has("ledger_span"):
         return None
     [[begin_ns, end_ns]] = sql.execute(_SQL["span"]).fetchall()
-    processes = dict(sql.execute(_SQL["processes"]).fetchall())
-    gpus = [
-        Gpu(gpu, key, device, process, rank, host, boot, part, processes.get(gpu, []))
-        for gpu, key, device, process, rank, host, boot, part in sql.execute(
-            _SQL["gpus"]
-        ).fetchall()
-    ]
+    gpus = [Gpu(*row) for row in sql.execute(_SQL["gpus"]).fetchall()]
     ns = dict.fromkeys(CATEGORIES, 0)
     ns.update(sql.execute(_SQL["categories"]).fetchall())
     notes = sql.execute(_SQL["notes"]).fetchall()

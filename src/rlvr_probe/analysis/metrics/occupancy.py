@@ -19,14 +19,14 @@ from rlvr_probe.analysis.statements import make, statements
 from rlvr_probe.analysis.statistics import Interval, mean_interval
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["BINS", "RUN_BINS", "TABLES", "observe", "observed", "occupancy", "put_away"]
+__all__ = ["TABLES", "observe", "observed", "occupancy", "put_away"]
 
 _SQL: Final = statements(__name__)
 
-BINS: Final = 256
+_BINS: Final = 256
 """Pieces of the rollout of a batch: shares of time are as exact as one of them."""
 
-RUN_BINS: Final = 8_192
+_RUN_BINS: Final = 8_192
 """Pieces of the whole run, where trajectories are generated for a queue."""
 
 _UNDER: Final = ("under_10", "under_25", "under_50")
@@ -34,7 +34,7 @@ _UNDER: Final = ("under_10", "under_25", "under_50")
 
 def _derived(engine: str) -> dict[str, tuple[str, str]]:
     names = ("decode", "rollout", "flight")
-    return _SQL.derived(*names, bins=BINS, run_bins=RUN_BINS, each_engine=engine)
+    return _SQL.derived(*names, bins=_BINS, run_bins=_RUN_BINS, each_engine=engine)
 
 
 TABLES: Final = _derived("each_engine")

@@ -29,13 +29,10 @@ def ledger_of(tables: Tables, ledger: Ledger | None, unit: Unit) -> dict[str, An
     if ledger is None:
         return None
     count = len(ledger.gpus)
-    [[steps]] = tables.sql.execute(_SQL["steps"]).fetchall()
-    of = together(steps, _BARS)
-    query(tables, _SQL["make_bars"], together=of)
-    bars = tables.sql.execute(_SQL["bars"]).fetchall()
+    steps, bars = _bars(tables, _BARS, "steps", "make_bars", "bars")
     by_bar = query(tables, _SQL["by_bar"])
     index = {name: at for at, name in enumerate(CATEGORIES)}
-    cells: list[list[float]] = [[0] * len(bars) for _ in CATEGORIES]
+    cells: list[list[float]] = [[0] * len(bars["first"]) for _ in CATEGORIES]
     for bar, category, gpu_s in by_bar.rows:
         cells[index[category]][bar] = gpu_s
     who = query(tables, _SQL["who"])
@@ -48,18 +45,24 @@ def ledger_of(tables: Tables, ledger: Ledger | None, unit: Unit) -> dict[str, An
         "gpu_s": [ledger.ns[name] / 1e9 for name in CATEGORIES],
         "query": LEDGER_QUERY,
         "steps": steps,
-        "bars": {
-            "together": of,
-            "first": [first for first, _ in bars],
-            "last": [last for _, last in bars],
-            "cells": cells,
-            "query": by_bar.query,
-        },
-        "map": _map(tables, count, len(bars)),
+        "bars": {**bars, "cells": cells, "query": by_bar.query},
+        "map": _map(tables, count, len(bars["first"])),
         "who": who.dicts,
         "worst": query(tables, _SQL["worst"]).dicts,
         "who_query": who.query,
     }
+
+
+def _bars(
+    tables: Tables, most: int, count: str, make: str, bars: str
+) -> tuple[int, dict[str, Any]]:
+    """How many steps there are; of each bar the first and the last."""
+    [[steps]] = tables.sql.execute(_SQL[count]).fetchall()
+    of = together(steps, most)
+    query(tables, _SQL[make], together=of)
+    rows = tables.sql.execute(_SQL[bars]).fetchall()
+    first, last = ([row[at] for row in rows] for at in (0, 1))
+    return steps, {"together": of, "first": first, "last": last}
 
 
 def _map(tables: Tables, gpus: int, bars: int) -> dict[str, Any]:
@@ -82,19 +85,13 @@ _COLUMNS: Final = 240
 
 def lengths_of(tables: Tables) -> dict[str, Any] | None:
     """How many responses of each length there are in each step; None of a source without any."""
-    sql = tables.sql
-    [[steps]] = sql.execute(_SQL["length_steps"]).fetchall()
-    of = together(steps, _COLUMNS)
-    query(tables, _SQL["make_length_bars"], together=of)
-    bars = sql.execute(_SQL["length_bars"]).fetchall()
+    _, bars = _bars(tables, _COLUMNS, "length_steps", "make_length_bars", "length_bars")
     cells = query(tables, _SQL["classes"], classes=_CLASSES)
     if not cells.rows:
         return None
-    [[cap]] = sql.execute(_SQL["cap"]).fetchall()
+    [[cap]] = tables.sql.execute(_SQL["cap"]).fetchall()
     return {
-        "together": of,
-        "first": [first for first, _ in bars],
-        "last": [last for _, last in bars],
+        **bars,
         "per_doubling": _CLASSES,
         "cells": cells.rows,
         "cap": cap,
@@ -113,12 +110,10 @@ def references(tables: Tables, ids: Mapping[str, Iterable[int]]) -> dict[str, di
         if asked:
             answer = query(tables, _SQL[kind], ids=asked)
             found[kind] = {
-                str(row[0]): {
-                    name: value
-                    for name, value in zip(answer.columns[1:], row[1:], strict=True)
-                    if value is not None
+                str(row.pop(answer.columns[0])): {
+                    name: value for name, value in row.items() if value is not None
                 }
-                for row in answer.rows
+                for row in answer.dicts
             }
     return found
 

@@ -13,7 +13,7 @@ from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["GPUS", "chosen_gpus", "chosen_steps", "timeline_of", "together"]
+__all__ = ["GPUS", "timeline_of", "together"]
 
 _SQL: Final = statements(__name__)
 
@@ -45,7 +45,7 @@ def _first(count: int, *some: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(chain(*some)))[:count]
 
 
-def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
+def _chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
     """Numbers of the GPUs that are drawn, by rank, and how many there are for which reason."""
     places = tables.sql.execute(_SQL["places"]).fetchall()
     every = [gpu for gpu, *_ in places]
@@ -71,7 +71,7 @@ def chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dic
     return [gpu for gpu in every if gpu in chosen], why
 
 
-def chosen_steps(
+def _chosen_steps(
     tables: Tables, causes: Sequence[Cause], cost: dict[int, int], most: int
 ) -> list[int]:
     """Steps that are drawn exactly, in order of their start.
@@ -133,7 +133,7 @@ _EXACT: Final = 150_000
 def timeline_of(tables: Tables, ledger: Ledger, causes: Sequence[Cause]) -> dict[str, Any]:
     """Tracks of the GPUs that are drawn, in µs from the start of the first step."""
     begin, end = ledger.begin_ns, ledger.end_ns
-    gpus, why = chosen_gpus(tables, causes)
+    gpus, why = _chosen_gpus(tables, causes)
     query(tables, _SQL["make_gpus"], gpus=gpus)
     tables.sql.execute(_SQL["make_segments"])
     steps = tables.sql.execute(_SQL["steps"]).fetchall()
@@ -181,7 +181,7 @@ def _windows(tables: Tables, causes: Sequence[Cause], begin: int, end: int) -> l
     cost = dict(tables.sql.execute(_SQL["costs"]).fetchall())
     windows = list[_Window]()
     over = begin
-    for step in chosen_steps(tables, causes, cost, _EXACT):
+    for step in _chosen_steps(tables, causes, cost, _EXACT):
         [first, last] = query(tables, _SQL["extent"], step=step).row
         first, last = max(first, over, begin), min(last, end)
         if first < last:

@@ -25,7 +25,7 @@ from rlvr_probe.model.counters import BY_NAME
 from rlvr_probe.model.devices import DeviceSeries, DeviceUse, Quality
 from rlvr_probe.model.trace import Trace
 
-__all__ = ["LeastBusy", "StageDevices", "devices", "held_down", "least_busy", "stage_devices"]
+__all__ = ["StageDevices", "devices", "held_down", "least_busy", "stage_devices"]
 
 _KNOWN: Final = 0.5
 """A mean that is known of a smaller share of the time is omitted."""
