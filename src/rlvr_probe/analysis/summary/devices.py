@@ -138,10 +138,12 @@ def _summed(stage: str, kind: str, seen: _Seen, series: Mapping[str, DeviceSerie
         for by_device in seen.steps.values()
     ]
     uses = [use for step in steps for use in step]
+    by_device = defaultdict[str, list[DeviceUse]](list)
+    for use in uses:
+        by_device[use.uuid].append(use)
     seconds = sum(use.seconds for use in uses)
     per_step, known_steps = _totals(steps)
-    per_second = _rates(uses, series)
-    means, maxima = _means(uses, seconds)
+    means, maxima = _means(uses)
     low_s = sum(use.seconds for use in uses if use.quality != "ok")
     quality: Quality = "low" if 2 * low_s >= seconds else "ok"
     scopes: Sequence[Scope] = ("node", "job", "process")
@@ -149,33 +151,21 @@ def _summed(stage: str, kind: str, seen: _Seen, series: Mapping[str, DeviceSerie
         stage=stage,
         kind=kind,
         scope=next(scope for scope in scopes if scope in seen.scopes),
-        devices=len({use.uuid for use in uses}),
+        devices=len(by_device),
         steps=len(steps),
         seconds=seconds,
         per_step=per_step,
         known_steps=known_steps,
-        per_second=per_second,
+        per_second=_rates(uses, series),
         means=means,
         maxima=maxima,
-        by_device={uuid: _of_device(own, series) for uuid, own in _by_device(uses).items()},
+        by_device={
+            uuid: {**_means(own)[0], **_rates(own, series)} for uuid, own in by_device.items()
+        },
         energy_error_j=_energy_error(steps),
         quality="absent" if all(use.quality == "absent" for use in uses) else quality,
         shared=seen.shared,
     )
-
-
-def _by_device(uses: Iterable[DeviceUse]) -> Mapping[str, list[DeviceUse]]:
-    found = dict[str, list[DeviceUse]]()
-    for use in uses:
-        found.setdefault(use.uuid, []).append(use)
-    return found
-
-
-def _of_device(
-    uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]
-) -> Mapping[str, float]:
-    means, _ = _means(uses, sum(use.seconds for use in uses))
-    return {**means, **_rates(uses, series)}
 
 
 def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dict[str, float]:
@@ -189,19 +179,18 @@ def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dic
     }
     # In the order of the vocabulary: that of a set differs from run to run.
     for name in filter(read.__contains__, BY_NAME):
-        rises = [_rise(name, use, series[use.uuid]) for use in uses]
-        known_s = sum(rise[1] for rise in rises if rise is not None)
+        # Of what is known of the whole span, that; else as far as it was read.
+        rises = (
+            series[use.uuid].rise(name, use.start_ns, use.end_ns)
+            if (total := use.total(name)) is None
+            else (total, use.seconds)
+            for use in uses
+        )
+        known = [rise for rise in rises if rise is not None]
+        known_s = sum(length_s for _, length_s in known)
         if known_s and known_s >= _KNOWN * seconds:
-            rates[name] = sum(rise[0] for rise in rises if rise is not None) / known_s
+            rates[name] = sum(amount for amount, _ in known) / known_s
     return rates
-
-
-def _rise(name: str, use: DeviceUse, series: DeviceSeries) -> tuple[float, float] | None:
-    """Of what is known of the whole span, that; else as far as it was read."""
-    total = use.total(name)
-    if total is None:
-        return series.rise(name, use.start_ns, use.end_ns)
-    return total, use.seconds
 
 
 def _totals(
@@ -210,28 +199,28 @@ def _totals(
     """Per step, and how many steps are known."""
     per_step, known_steps = dict[str, float](), dict[str, int]()
     for name in _names(steps, "total"):
-        whole = [
-            sum(told)
-            for step in steps
-            if len(told := [total for use in step if (total := use.total(name)) is not None])
-            == len(step)
-        ]
+        totals = ([use.total(name) for use in step] for step in steps)
+        whole = [sum(filter(None, step)) for step in totals if None not in step]
         if whole:
-            per_step[name] = sum(whole) / len(whole)
-            known_steps[name] = len(whole)
+            per_step[name], known_steps[name] = sum(whole) / len(whole), len(whole)
     return per_step, known_steps
 
 
-def _means(uses: Sequence[DeviceUse], seconds: float) -> tuple[dict[str, float], dict[str, float]]:
-    means, maxima = dict[str, float](), dict[str, float]()
+def _means(uses: Sequence[DeviceUse]) -> tuple[dict[str, float], dict[str, float]]:
+    """Means over the time of which they are known, and the largest readings."""
+    means, maxima, seconds = (
+        dict[str, float](),
+        dict[str, float](),
+        sum(use.seconds for use in uses),
+    )
     for name in _names([uses], "window", "gauge"):
-        told = [(use.counters[name], use.seconds) for use in uses if name in use.counters]
-        known_s = sum(value.covered * length for value, length in told)
+        read = [(use.counters[name], use.seconds) for use in uses if name in use.counters]
+        known_s = sum(value.covered * length for value, length in read)
         if known_s < _KNOWN * seconds or not known_s:
             continue
-        total = sum(value.mean * value.covered * s for value, s in told if value.mean is not None)
+        total = sum(value.mean * value.covered * s for value, s in read if value.mean is not None)
         means[name] = total / known_s
-        largest = [value.maximum for value, _ in told if value.maximum is not None]
+        largest = [value.maximum for value, _ in read if value.maximum is not None]
         if largest:
             maxima[name] = max(largest)
     return means, maxima
@@ -252,8 +241,7 @@ def _energy_error(steps: Sequence[Sequence[DeviceUse]]) -> float | None:
     """Bound of the energy per step, over the steps of which it is known."""
     whole = [step for step in steps if all("energy_j" in use.counters for use in step)]
     errors = [use.energy_error_j for step in whole for use in step]
-    known = [error for error in errors if error is not None]
-    return sum(known) / len(whole) if whole and len(known) == len(errors) else None
+    return None if not whole or None in errors else sum(filter(None, errors)) / len(whole)
 
 
 _BEHIND: Final = 0.1
@@ -344,14 +332,11 @@ def least_busy(found: Mapping[str, Any]) -> LeastBusy | None:
         name = next((n for n in ("sm_active", "utilization") if n in stage["means"]), None)
         if stage["kind"] != "gpu" or stage["stage"] == names.STEP.name or name is None:
             continue
-        told = {uuid: own[name] for uuid, own in stage["by_device"].items() if name in own}
-        if not told:
-            continue
-        uuid = min(told, key=told.__getitem__)
-        behind = stage["means"][name] - told[uuid]
-        if stage["quality"] == "ok" and behind >= _BEHIND:
-            lost_s = behind * stage["seconds"]
-            least = LeastBusy(uuid, stage["stage"], name, told[uuid], stage["means"][name])
+        busy = {uuid: own[name] for uuid, own in stage["by_device"].items() if name in own}
+        uuid, mean = min(busy, key=busy.__getitem__, default=""), stage["means"][name]
+        if busy and stage["quality"] == "ok" and mean - busy[uuid] >= _BEHIND:
+            lost_s = (mean - busy[uuid]) * stage["seconds"]
+            least = LeastBusy(uuid, stage["stage"], name, busy[uuid], mean)
             worst[lost_s, uuid, least.stage] = least
     return worst[max(worst)] if worst else None
 
@@ -359,5 +344,5 @@ def least_busy(found: Mapping[str, Any]) -> LeastBusy | None:
 def held_down(found: Mapping[str, Any]) -> dict[str, float]:
     """Share of the time of steps in which clocks were held down, by counter, where it is much."""
     step = next((stage for stage in found["stages"] if stage["stage"] == names.STEP.name), None)
-    told = {} if step is None else step["per_second"]
-    return {name: told[name] for name in _THROTTLES if told.get(name, 0.0) >= _THROTTLED}
+    held = {} if step is None else step["per_second"]
+    return {name: held[name] for name in _THROTTLES if held.get(name, 0.0) >= _THROTTLED}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import reduce
+from operator import iadd
 from typing import Any, Final
 
 from rlvr_probe.analysis.summary import job, trajectories
 from rlvr_probe.analysis.summary.devices import devices
 from rlvr_probe.analysis.summary.trajectories import Lengths, counted, counts
 from rlvr_probe.model import names
-from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.recording.notes import cut
 from rlvr_probe.recording.training import FACTS, last_training
@@ -35,7 +36,8 @@ def summarize(trace: Trace) -> dict[str, Any]:
     whole = any(batch.whole for batch in batches)
     sample = counted(batches, whole=whole)
     own = [Lengths.of(counted(step.batches, whole=whole)) for step in standing]
-    redone = trace.redone
+    redone, facts = trace.redone, last_training(trace.attempts)
+    cut_rows = [batch.rows for batch in batches if not batch.whole]
     return {
         "schema_version": SHOW_SCHEMA_VERSION,
         "run": trace.run,
@@ -48,8 +50,8 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "open_spans": len(trace.open_spans),
         "lost_records": sum(trace.lost.values()),
         "duration_s": max((process.last_seen_ns for process in trace.processes), default=0) / 1e9,
-        "training": _training(trace),
-        "lengths": _sum(own).figures(),
+        "training": {name: facts.get(name) for name in FACTS} if facts else None,
+        "lengths": reduce(iadd, own, Lengths()).figures(),
         "stages": _stages(trace, standing),
         "rewards": trajectories.rewards(sample),
         "turns": trajectories.turns(sample),
@@ -89,25 +91,11 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "faults": dict(
             sum((Counter(process.faults) for process in trace.processes), Counter[str]())
         ),
-        "notes": [*trace.notes, *_cut(batches)],
+        "notes": [
+            *trace.notes,
+            *cut(len(batches) - len(cut_rows), len(cut_rows), sum(cut_rows)),
+        ],
     }
-
-
-def _sum(parts: Iterable[Lengths]) -> Lengths:
-    found = Lengths()
-    for part in parts:
-        found.add(part)
-    return found
-
-
-def _training(trace: Trace) -> dict[str, Any] | None:
-    facts = last_training(trace.attempts)
-    return {name: facts.get(name) for name in FACTS} if facts else None
-
-
-def _cut(batches: Sequence[Batch]) -> list[str]:
-    rows = [batch.rows for batch in batches if not batch.whole]
-    return cut(len(batches) - len(rows), len(rows), sum(rows))
 
 
 def _evaluation(steps: Sequence[Step]) -> dict[str, Any]:
@@ -143,13 +131,10 @@ def _step_entry(step: Step, lengths: Lengths) -> dict[str, Any]:
 
 def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Per stage: seconds per step in which it was seen, mean of the ranks and slowest rank."""
-    found = list[dict[str, Any]]()
-    whole = 0.0
+    found, whole = list[dict[str, Any]](), 0.0
     for stage in (names.STEP.name, *names.STAGES):
-        by_rank = dict[int | None, float]()
-        seen = 0
-        total = 0.0
-        within = False
+        by_rank = defaultdict[int | None, float](float)
+        seen, total, within = 0, 0.0, False
         for step in steps:
             if step.started and not step.done:
                 continue
@@ -159,8 +144,7 @@ def _stages(trace: Trace, steps: Sequence[Step]) -> list[dict[str, Any]]:
             # The mean first: ranks of two attempts may differ in number.
             total += sum(seconds.values()) / len(seconds) if seconds else 0.0
             for process, value in seconds.items():
-                rank = trace.processes[process].rank
-                by_rank[rank] = by_rank.get(rank, 0.0) + value
+                by_rank[trace.processes[process].rank] += value
         if not seen:
             continue
         slowest = max(by_rank, key=lambda rank: by_rank[rank])

@@ -68,12 +68,13 @@ class Lengths:
                     found.known += len(shard.truncated)
         return found
 
-    def add(self, other: Lengths) -> None:
+    def __iadd__(self, other: Lengths) -> Lengths:
         """Take those of ``other``, too."""
         self.prompt.update(other.prompt)
         self.response.update(other.response)
         self.stopped += other.stopped
         self.known += other.known
+        return self
 
     def figures(self) -> dict[str, Any]:
         """How long prompts and responses are, and how many the cap stopped."""
