@@ -123,13 +123,8 @@ def standing_of(members: Sequence[Member], findings: Sequence[Finding], wall_ns:
             states["ended" if launch.outlived(process) else process.state] += 1
             trained = trained or process.trained
             returned = returned and (process.returned or not process.trained)
-    return Standing(
-        _outcome(states, findings),
-        states,
-        trained,
-        trained and returned,
-        (wall_ns - seen_ns) / 1e9,
-    )
+    outcome, returned = _outcome(states, findings), trained and returned
+    return Standing(outcome, states, trained, returned, (wall_ns - seen_ns) / 1e9)
 
 
 def _outcome(states: Counter[str], findings: Sequence[Finding]) -> Outcome:

@@ -53,17 +53,14 @@ class Launch:
     def of(cls, members: list[Member]) -> Launch:
         """Of these processes."""
         trained = [process for process in members if process.trained]
+        moved = (each.wall_ns(max(each.last_ns, each.header.mono_ns)) for each in members)
+        active = (each.wall_ns(each.active_ns) for each in members if each.active_ns)
         return cls(
             members,
             min(process.header.epoch_ns for process in members),
             max(process.wall_ns(process.heartbeat_ns) for process in members),
-            max(
-                process.wall_ns(max(process.last_ns, process.header.mono_ns)) for process in members
-            ),
-            max(
-                (process.wall_ns(process.active_ns) for process in members if process.active_ns),
-                default=0,
-            ),
+            max(moved),
+            max(active, default=0),
             frozenset((process.trained, process.rank) for process in trained or members),
             any(process.state == "running" for process in members),
             bool(trained),
@@ -86,7 +83,10 @@ class Launch:
         seen_ns = member.wall_ns(member.heartbeat_ns)
         if self.last_ns.get((member.role, member.rank, member.trained), 0) > seen_ns:
             return True
-        if any(_was_taken(member, driver) for driver in self.left):
+        if member.role not in ("", DRIVER) and any(
+            is_taken(member.header, member.heartbeat_ns, driver.header, driver.left_ns)
+            for driver in self.left
+        ):
             return True
         if member.trained:
             return member.returned
@@ -105,12 +105,6 @@ def _last_begun(members: Sequence[Member]) -> dict[tuple[str, int | None, bool],
                 place = process.role, process.rank, trained
                 found[place] = max(found.get(place, 0), process.header.epoch_ns)
     return found
-
-
-def _was_taken(member: Member, driver: Member) -> bool:
-    if member.role in ("", DRIVER):
-        return False
-    return is_taken(member.header, member.heartbeat_ns, driver.header, driver.left_ns)
 
 
 def launches(members: Sequence[Member]) -> list[Launch]:

@@ -6,18 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rlvr_probe.analysis.ledger import painting, timeline
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
 from rlvr_probe.analysis.ledger.gpu_owners import find_places
 from rlvr_probe.analysis.ledger.gpu_search import Gpu
-from rlvr_probe.analysis.ledger.painting import (
-    find_rollout,
-    find_stages,
-    paint_queue,
-    paint_rollout,
-    paint_stages,
-)
-from rlvr_probe.analysis.ledger.timeline import begin_paint, find_hidden, make_cells, sweep
 from rlvr_probe.analysis.statements import insert, statements
 from rlvr_probe.recording.tables import Tables
 
@@ -103,7 +96,7 @@ def find_extent(tables: Tables) -> Extent | None:
     """
     if not tables.has("gpu", "ledger_window"):
         find_places(tables)
-        find_stages(tables)
+        painting.find_stages(tables)
     [[gpus, begin_ns, end_ns, steps]] = tables.sql.execute(_SQL["extent"]).fetchall()
     return None if begin_ns is None else Extent(gpus, begin_ns, end_ns, steps)
 
@@ -204,19 +197,19 @@ def make_ledger(tables: Tables) -> Ledger | None:
     if made is not None:
         return made
     places = find_places(tables)
-    find_stages(tables)
+    painting.find_stages(tables)
     extent = find_extent(tables)
     if extent is None:
         return None
     begin_ns, end_ns = extent.begin_ns, extent.end_ns
-    begin_paint(tables)
-    find_rollout(tables)
-    paint_stages(tables)
-    paint_rollout(tables)
-    paint_queue(tables)
-    sweep(tables, begin_ns, end_ns)
-    find_hidden(tables)
-    make_cells(tables)
+    timeline.begin_paint(tables)
+    painting.find_rollout(tables)
+    painting.paint_stages(tables)
+    painting.paint_rollout(tables)
+    painting.paint_queue(tables)
+    timeline.sweep(tables, begin_ns, end_ns)
+    timeline.find_hidden(tables)
+    timeline.make_cells(tables)
     find_barriers(tables)
     notes = (*places.notes, *_notes(tables))
     for name in _LARGE:

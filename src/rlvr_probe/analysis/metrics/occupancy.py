@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlvr_probe.analysis.metrics.families import distribution
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, prepare
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter, query
 from rlvr_probe.analysis.statements import make, statements
 from rlvr_probe.analysis.statistics import Interval, mean_interval
@@ -94,8 +94,7 @@ def occupancy(tables: Tables, *, slots: int | None = None) -> Chapter:
         slots: Sequences that one engine decodes at once, for example vLLM's ``max_num_seqs``. A
             recording does not have it; without it, slots are the most that were ever in use.
     """
-    section = Section(tables, "occupancy", "Decode slots")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "occupancy", "Decode slots")
     distribution(section, "length_idle", _SQL["length_idle"])
     section.add_series("length_idle.by_batch", section.ask(_SQL["length_idle_by_batch"]))
     flight = observe(tables, slots)

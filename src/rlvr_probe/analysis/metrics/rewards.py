@@ -11,7 +11,6 @@ from rlvr_probe.analysis.metrics.section import (
     Section,
     evidence_of,
     is_workload,
-    prepare,
 )
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import statements
@@ -31,8 +30,7 @@ _ALIKE: Final = "a workload does not distinguish a reward that is NaN or infinit
 
 def rewards(tables: Tables) -> Chapter:
     """What verification takes."""
-    section = Section(tables, "rewards", "Rewards")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "rewards", "Rewards")
     names = [name for name in _CALLS.add(section) if name is not None]
     _values(section)
     _work(section, names)
