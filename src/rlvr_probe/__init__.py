@@ -34,11 +34,11 @@ __all__ = [
 _HOMES = {
     "Attachment": "probe.attach",
     "Config": "config",
-    "Relation": "analysis.run",
-    "Run": "analysis.run",
+    "Relation": "analysis.open_run",
+    "Run": "analysis.open_run",
     "attach": "probe.attach",
     "detach": "probe.attach",
-    "open_run": "analysis.run",
+    "open_run": "analysis.open_run",
     "span": "probe.spans",
 }
 

@@ -185,7 +185,9 @@ def _reason(step: Step, *, alone: bool, least: int) -> str:
         return "superseded"
     if step.done and (not step.lengths_known or len(step.batches) < least):
         return "lost_records"
-    return "" if step.complete else "incomplete"
+    if not step.complete:
+        return "incomplete"
+    return ""
 
 
 def _add_session(
