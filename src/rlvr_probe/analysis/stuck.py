@@ -183,21 +183,19 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
     """The innermost spans of a process: of those that are overdue, and of all others."""
     by_id = {work.id: work for work in member.work if not _is_idle(work, member, launch)}
     outer = {work.parent for work in by_id.values()}
+    leaves = [work for work in by_id.values() if work.id not in outer]
+    paths = {leaf.id: (leaf, *_around(leaf, by_id)) for leaf in leaves}
     found = list[_Open]()
-    for leaf in by_id.values():
-        if leaf.id not in outer:
-            path = (leaf, *_around(leaf, by_id))
-            judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
-            known = [span for span in judged if span is not None]
-            found.append(next((span for span in known if span.verdict == "overdue"), known[0]))
+    for path in paths.values():
+        judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
+        known = [span for span in judged if span is not None]
+        found.append(next((span for span in known if span.verdict == "overdue"), known[0]))
     holding = {work.id for span in found if span.verdict == "overdue" for work in span.inside}
     seen = set[int]()
     for span in found:
         if span.at is not None and span.work.id in holding:
             # Something else in it is overdue, and this is not.
-            leaf = next(work for work in by_id.values() if work.id == span.at.id)
-            path = (leaf, *_around(leaf, by_id))
-            again = _judged(path, 0, member, launch, look)
+            again = _judged(paths[span.at.id], 0, member, launch, look)
             if again is not None:
                 yield again
         elif span.work.id not in seen:

@@ -163,32 +163,30 @@ SELECT gpu, $bubble, start_ns,
             ELSE end_ns END
 FROM followed JOIN gpu_teller USING (process) WHERE followed.told
 
+-- name: own_engine
+-- An engine without a number is that of the process, or else a server.
+CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process END
+
 -- name: engine_call
 -- Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
--- An engine without a number is that of the process, or else a server.
 CREATE OR REPLACE TEMP TABLE ledger_call AS
 WITH call AS (
-    SELECT attempt, coalesce(engine, CASE WHEN home.process IS NULL THEN -1
-                                          ELSE -2 - home.process END) AS engine,
-           batch_id, mode = 'eval' AS evaluates, turn.start_ns, turn.end_ns, trajectory_id,
-           turn.response_tokens AS tokens
+    SELECT attempt, coalesce(engine, {own_engine}) AS engine, batch_id, mode = 'eval' AS evaluates,
+           turn.start_ns, turn.end_ns, trajectory_id, turn.response_tokens AS tokens
     FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
     LEFT JOIN ledger_home home USING (process)
     WHERE turn.start_ns IS NOT NULL
     UNION ALL
-    SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
-                                                ELSE -2 - home.process END),
-           NULL, false, start_ns, end_ns, NULL, response_tokens
-    FROM engine_call LEFT JOIN ledger_home home USING (process)
-    LEFT JOIN engine_owner owner USING (attempt, process)
-    UNION ALL
-    SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
-                                                ELSE -2 - home.process END),
-           NULL, false, open_span.start_ns, open_span.start_ns + (age_s * 1e9)::BIGINT, NULL,
-           NULL
-    FROM open_span JOIN process USING (process) LEFT JOIN ledger_home home USING (process)
-    LEFT JOIN engine_owner owner USING (attempt, process)
-    WHERE name = 'turn' AND age_s IS NOT NULL
+    SELECT attempt, coalesce(owner.engine, {own_engine}), NULL, false, start_ns, end_ns, NULL,
+           tokens
+    FROM (
+        SELECT attempt, process, start_ns, end_ns, response_tokens AS tokens FROM engine_call
+        UNION ALL
+        SELECT attempt, process, open_span.start_ns,
+               open_span.start_ns + (age_s * 1e9)::BIGINT, NULL
+        FROM open_span JOIN process USING (process) WHERE name = 'turn' AND age_s IS NOT NULL
+    )
+    LEFT JOIN ledger_home home USING (process) LEFT JOIN engine_owner owner USING (attempt, process)
 )
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
        arg_max(trajectory_id, (end_ns, trajectory_id)) FILTER (end_ns IS NOT NULL) AS last,
