@@ -152,12 +152,13 @@ def jackknife(
     without = [
         figure([total - own for total, own in zip(whole, block, strict=True)]) for block in blocks
     ]
-    told = [value for value in without if value is not None]
-    if value is None or len(told) < len(blocks) or len(told) < 2:
+    known = [value for value in without if value is not None]
+    count = len(known)
+    if value is None or count < len(blocks) or count < 2:
         return None, None
-    mean = sum(told) / len(told)
-    variance = (len(told) - 1) / len(told) * sum((value - mean) ** 2 for value in told)
-    half = student(len(told) - 1) * math.sqrt(variance)
+    mean = sum(known) / count
+    variance = (count - 1) / count * sum((value - mean) ** 2 for value in known)
+    half = student(count - 1) * math.sqrt(variance)
     return value - half, value + half
 
 

@@ -107,10 +107,10 @@ class _Open(Finding):
 
 
 def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
-    told = member.state == "running" and member.header.boot == look.boot and member.beats
-    silent_s = max(0, look.now_ns - member.heartbeat_ns) / 1e9 if told else None
     if launch.outlived(member):
         return []
+    here = member.state == "running" and member.header.boot == look.boot and member.beats
+    silent_s = max(0, look.now_ns - member.heartbeat_ns) / 1e9 if here else None
     wrong: Verdict | None = None
     if member.state == "died" and launch.alive:
         wrong = "died"

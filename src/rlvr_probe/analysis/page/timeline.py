@@ -45,22 +45,24 @@ def _first(count: int, *some: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(chain(*some)))[:count]
 
 
+def _ids(cause: Cause, kind: str) -> tuple[int, ...]:
+    return cause.evidence[kind].ids if kind in cause.evidence else ()
+
+
 def _chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
     """Numbers of the GPUs that are drawn, by rank, and how many there are for which reason."""
     places = tables.sql.execute(_SQL["places"]).fetchall()
     every = [gpu for gpu, *_ in places]
     if len(every) <= GPUS:
         return every, {}
-    named = dict[int, None]()
-    for cause in causes:
-        processes, devices = (
-            set(cause.evidence[kind].ids) if kind in cause.evidence else set[int]()
-            for kind in ("process", "device")
-        )
-        for gpu, process, device, rank in places:
-            here = rank is not None and rank == cause.where.get("rank")
-            if here or process in processes or device in devices:
-                named[gpu] = None
+    named = (
+        gpu
+        for cause in causes
+        for gpu, process, device, rank in places
+        if (rank is not None and rank == cause.where.get("rank"))
+        or process in _ids(cause, "process")
+        or device in _ids(cause, "device")
+    )
     waited = [gpu for gpu, _ in tables.sql.execute(_SQL["waited"]).fetchall()]
     causing = _first(GPUS // 2, named)
     ends = _first(len(causing) + 2 * _ENDS, causing, waited[:_ENDS], waited[::-1][:_ENDS])
@@ -87,10 +89,7 @@ def _chosen_steps(
     took = dict(steps)
     longest = sorted(order, key=lambda step: -took[step])
     place = {step: at for at, step in enumerate(order)}
-    named = (
-        step for cause in causes for step in (cause.evidence["step"].ids if "step" in cause.evidence
-                                            else ())[:5]
-    )  # fmt: skip
+    named = (step for cause in causes for step in _ids(cause, "step")[:5])
     median = longest[len(longest) // 2 :][:1]
     ends = (*order[:1], *order[-1:])
     wished = _first(

@@ -12,7 +12,7 @@ from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.columns import firsts_of
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
-from rlvr_probe.model.turns import Request, RequestColumns
+from rlvr_probe.model.turns import RequestColumns
 
 __all__ = [
     "TIMES",
@@ -105,12 +105,12 @@ def selection(batches: Sequence[Batch]) -> dict[str, Any] | None:
     Of the batches that did: one of an unfinished step may do so yet. Each count is None unless
     every one of them recorded it.
     """
-    told = [batch for batch in batches if batch.kept is not None or batch.used is not None]
-    if not told:
+    known = [batch for batch in batches if batch.kept is not None or batch.used is not None]
+    if not known:
         return None
-    found: dict[str, Any] = {"groups": sum(batch.count_groups()[0] for batch in told)}
+    found: dict[str, Any] = {"groups": sum(batch.count_groups()[0] for batch in known)}
     for name in ("kept", "used"):
-        groups = [getattr(batch, name) for batch in told]
+        groups = [getattr(batch, name) for batch in known]
         found[name] = None if None in groups else sum(map(len, groups))
     return found
 
@@ -136,18 +136,19 @@ def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
 
 def requests(trace: Trace) -> dict[str, Any] | None:
     """Counts, times and cached tokens of all requests; None where no engine recorded one."""
-    found = [_columns(attempt.requests) for attempt in trace.attempts if len(attempt.requests)]
+    given = (attempt.requests for attempt in trace.attempts if len(attempt.requests))
+    found = [some if isinstance(some, RequestColumns) else RequestColumns(some) for some in given]
     if not found:
         return None
     times = {name: array("d") for name in TIMES}
     finishes, lost = Counter[str | None](), Counter[int]()
     prompt = cached = 0
-    for told in found:
-        for measured, values in zip(times.values(), told.times(), strict=True):
+    for columns in found:
+        for measured, values in zip(times.values(), columns.times(), strict=True):
             measured.extend(values)
-        finishes.update(told.finishes())
-        lost.update(told.preempted())
-        sent, held = told.cached()
+        finishes.update(columns.finishes())
+        lost.update(columns.preempted())
+        sent, held = columns.cached()
         prompt, cached = prompt + sent, cached + held
     return {
         "requests": sum(map(len, found)),
@@ -161,10 +162,6 @@ def requests(trace: Trace) -> dict[str, Any] | None:
         **{name: distribution(array("d", sorted(measured))) for name, measured in times.items()},
         "total_s": {name: sum(measured) for name, measured in times.items() if measured},
     }
-
-
-def _columns(requests: Sequence[Request]) -> RequestColumns:
-    return requests if isinstance(requests, RequestColumns) else RequestColumns(requests)
 
 
 def user_spans(trace: Trace) -> list[dict[str, Any]]:

@@ -166,8 +166,8 @@ def rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
             odd[name] += len(column.values) - unknown - len(known)
             count, total = values.get(name, (0, 0.0))
             values[name] = (count + len(known), total + sum(known))
-        for name, told in shard.calls.by_function().items():
-            calls[name] = calls[name] + told if name in calls else told
+        for name, some in shard.calls.by_function().items():
+            calls[name] = calls[name] + some if name in calls else some
     return [
         _entry(
             function, values.get(function), odd[function], missing[function], calls.get(function)
