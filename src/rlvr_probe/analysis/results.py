@@ -16,16 +16,7 @@ import duckdb
 if TYPE_CHECKING:
     from rlvr_probe.recording.tables import Tables
 
-__all__ = [
-    "Answer",
-    "Chapter",
-    "ChapterMaker",
-    "Evidence",
-    "Figure",
-    "Queried",
-    "Series",
-    "query",
-]
+__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Queried", "Series", "query"]
 
 _EVIDENCE: Final = 20
 """Ids that a figure carries of each kind."""

@@ -21,15 +21,7 @@ from typing import Final, get_args
 
 from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
 from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
-from rlvr_probe.analysis.limits import (
-    NO_TIMES,
-    Fallback,
-    Limit,
-    Times,
-    Usual,
-    fineness,
-    limit_of,
-)
+from rlvr_probe.analysis.limits import NO_TIMES, Fallback, Limit, Times, Usual, fineness, limit_of
 from rlvr_probe.analysis.peers import apart, called, missing
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN

@@ -14,16 +14,7 @@ from rlvr_probe.analysis.ledger.gpu_search import Gpu
 from rlvr_probe.analysis.statements import insert, statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = [
-    "GPU",
-    "HIDDEN",
-    "Extent",
-    "Ledger",
-    "Unit",
-    "find_extent",
-    "make_ledger",
-    "unit_of",
-]
+__all__ = ["GPU", "HIDDEN", "Extent", "Ledger", "Unit", "find_extent", "make_ledger", "unit_of"]
 
 _SQL: Final = statements(__name__)
 

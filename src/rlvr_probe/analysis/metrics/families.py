@@ -10,12 +10,7 @@ from rlvr_probe.analysis.metrics.registry import FAMILIES
 from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Evidence
 from rlvr_probe.analysis.statements import covered, fill, make, statements
-from rlvr_probe.analysis.statistics import (
-    Interval,
-    binomial_ranks,
-    design_effect,
-    mean_interval,
-)
+from rlvr_probe.analysis.statistics import Interval, binomial_ranks, design_effect, mean_interval
 
 __all__ = ["Calls", "Spread", "distribution"]
 
