@@ -20,17 +20,7 @@ from rlvr_probe.model import names
 from rlvr_probe.recording.between import BETWEEN
 from rlvr_probe.recording.follow.member import Member, Past, Work
 
-__all__ = [
-    "LEAST",
-    "NO_TIMES",
-    "UNCOVERED_S",
-    "Fallback",
-    "Limit",
-    "Times",
-    "Usual",
-    "fineness",
-    "limit_of",
-]
+__all__ = ["LEAST", "UNCOVERED_S", "Fallback", "Limit", "Times", "Usual", "fineness", "limit_of"]
 
 LEAST: Final = 20
 """Ended spans of a kind from which on they are compared with."""
@@ -40,10 +30,10 @@ LEAST: Final = 20
 class Times:
     """How long ended spans of a kind took: their number, and quantiles of the recent ones."""
 
-    count: int
-    p50_s: float | None
-    p99_s: float | None
-    longest_s: float | None
+    count: int = 0
+    p50_s: float | None = None
+    p99_s: float | None = None
+    longest_s: float | None = None
 
     @classmethod
     def of(cls, pasts: Sequence[Past]) -> Times:
@@ -56,10 +46,6 @@ class Times:
             quantile(sample, 0.99) / 1e9 if sample else None,
             None if longest_ns is None else longest_ns / 1e9,
         )
-
-
-NO_TIMES: Final = Times(0, None, None, None)
-"""Those of a kind of which no span ended."""
 
 
 class Usual:

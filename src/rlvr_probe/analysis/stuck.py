@@ -21,7 +21,7 @@ from typing import Final, get_args
 
 from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
 from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
-from rlvr_probe.analysis.limits import NO_TIMES, Fallback, Limit, Times, Usual, fineness, limit_of
+from rlvr_probe.analysis.limits import Fallback, Limit, Times, Usual, fineness, limit_of
 from rlvr_probe.analysis.peers import apart, called, missing
 from rlvr_probe.model import names
 from rlvr_probe.recording.between import AFTER, BEFORE, UNSEEN
@@ -226,7 +226,7 @@ def _judged(
     work = path[place]
     if place and (work.name in _FINE or any(outer.name in _ASIDE for outer in path[:place])):
         return None
-    past = NO_TIMES if work.name == BEFORE else look.usual.of(member, work)
+    past = Times() if work.name == BEFORE else look.usual.of(member, work)
     limit = limit_of(work.name, past, look.fallback)
     if place and limit.rule != "past":
         return None

@@ -191,15 +191,9 @@ def _reason(step: Step, *, alone: bool, least: int) -> str:
 
 
 def _add_session(
-    trace: Trace,
-    attempt: Attempt,
-    session: int,
-    steps: Sequence[Step],
-    standing: Sequence[Step],
-    draft: _Draft,
-    reuse: Reuse | None,
-    lossy: frozenset[int],
-) -> None:
+    trace: Trace, attempt: Attempt, session: int, steps: Sequence[Step], standing: Sequence[Step],
+    draft: _Draft, reuse: Reuse | None, lossy: frozenset[int],
+) -> None:  # fmt: skip
     """Take the batches of one training in one attempt."""
     by_number = {step.number: step for step in standing if step.started}
     # What was generated and lost also fed steps, which no other batch then did.
@@ -209,13 +203,8 @@ def _add_session(
         for batch in (*step.batches, *repeat(None, min(step.missing_batches, 1)))
     ]
     begun = [step.number for step in steps if step.started]
-    fed = fed_steps(
-        [step.number for step, _ in generated],
-        reuse,
-        min(begun, default=0),
-        max(begun, default=0),
-        lossy=bool(lossy),
-    )
+    first, last = min(begun, default=0), max(begun, default=0)
+    fed = fed_steps([step.number for step, _ in generated], reuse, first, last, lossy=bool(lossy))
     numbers = sorted(by_number)
     used, claimed = set[int](), set[int]()
     for members, feeds in linked(fed):

@@ -52,13 +52,9 @@ def stragglers(run: Run) -> list[Cause]:
 
 
 def _named(
-    run: Run,
-    kind: str,
-    saving: Saving,
-    row: Mapping[str, Any],
-    longest: Sequence[int],
+    run: Run, kind: str, saving: Saving, row: Mapping[str, Any], longest: Sequence[int],
     answer: Answer,
-) -> list[Cause]:
+) -> list[Cause]:  # fmt: skip
     number, ns = run.number(row["step_id"]), saving.wall_ns
     where = {"step": number, "group": row["grp"], "sample": row["sample"], "batch": row["ordinal"]}
     tokens = row["response_tokens"]

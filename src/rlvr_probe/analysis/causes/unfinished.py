@@ -11,14 +11,14 @@ How long a span may be open, and which of several holds up the others, is decide
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, placed, seconds, whom
 from rlvr_probe.analysis.causes.thresholds import OPEN_LEAST_S
-from rlvr_probe.analysis.limits import NO_TIMES, UNCOVERED_S, Fallback, Times, fineness, limit_of
+from rlvr_probe.analysis.limits import UNCOVERED_S, Fallback, Times, fineness, limit_of
 from rlvr_probe.analysis.results import Answer, Evidence, query
 from rlvr_probe.analysis.statements import fill, islands, statements
 from rlvr_probe.recording.between import AROUND, BETWEEN, OUTSIDE
@@ -27,6 +27,7 @@ from rlvr_probe.recording.tables import Tables
 __all__ = ["dead_processes", "unfinished"]
 
 _SQL: Final = statements(__name__)
+_Row = Mapping[str, Any]
 
 _APART_S: Final = 2.0
 """How much longer others lived than a process that died before them, s. A whole job is killed
@@ -79,7 +80,7 @@ class _Overdue:
         fine: The lower, the more likely others wait for it.
     """
 
-    row: Mapping[str, Any]
+    row: _Row
     past: Times
     fine: int
 
@@ -99,9 +100,7 @@ def unfinished(run: Run) -> list[Cause]:
     return causes
 
 
-def _died(
-    run: Run, gone: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], answer: Answer
-) -> list[Cause]:
+def _died(run: Run, gone: Sequence[_Row], rows: Sequence[_Row], answer: Answer) -> list[Cause]:
     first = gone[0]
     saving = Saving({first["step_id"]: 1e9 * first["until_s"]})
     dead = {row["process"] for row in gone}
@@ -109,13 +108,12 @@ def _died(
     inside = [row for row in rows if row["process"] == first["process"]]
     how = "died" if first["state"] == "died" else "was last seen"
     title = f"{whom(gone)} {how} {seconds(1e9 * first['until_s'])} before the recording ends"
-    [last, *_] = _innermost(inside)[::-1]
+    last = _innermost(inside)[-1]
     title += f", in {_what(last)}, and no step ended after it"
-    worst = [_at(run, row) for row in (last, *_innermost(others)[: _SHOWN - 1])]
-    return _cause(run, saving, title, answer, gone, last, worst)
+    return _cause(run, saving, title, answer, gone, last, (last, *_innermost(others)))
 
 
-def _open(run: Run, rows: Sequence[Mapping[str, Any]], answer: Answer) -> list[Cause]:
+def _open(run: Run, rows: Sequence[_Row], answer: Answer) -> list[Cause]:
     overdue = _overdue(run, rows)
     if not overdue:
         return []
@@ -134,21 +132,20 @@ def _open(run: Run, rows: Sequence[Mapping[str, Any]], answer: Answer) -> list[C
     else:
         title += "none had ended before"
     others = [span.row for span in overdue if span.row not in alike]
-    worst = [_at(run, span) for span in (*alike, *others)[:_SHOWN]]
-    return _cause(run, saving, title, answer, alike, row, worst)
+    return _cause(run, saving, title, answer, alike, row, (*alike, *others))
 
 
-def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
+def _overdue(run: Run, rows: Sequence[_Row]) -> list[_Overdue]:
     """Innermost of the spans that were open for longer than they may be."""
     ended = fill(_SQL["past"], islands=islands(_SQL["around"], "process, session, life"))
     names = sorted({row["name"] for row in rows} | {"step"})
     answer = run.ask(ended, names=names, between=BETWEEN, around=sorted(AROUND))
     past = {(name, detail): Times(*times) for name, detail, *times in answer.rows}
-    longest_s = past.get(("step", None), NO_TIMES).longest_s or 0.0
+    longest_s = past.get(("step", None), Times()).longest_s or 0.0
     inside = {(row["process"], row["id"]) for row in rows}
     late = dict[tuple[int, int], _Overdue]()
     for row in (row for row in rows if row["since"]):
-        times = past.get((row["name"], row["detail"] or None), NO_TIMES)
+        times = past.get((row["name"], row["detail"] or None), Times())
         # Where none ended, the longest step is all that there is to compare with.
         least_s = UNCOVERED_S if row["name"] == BETWEEN else OPEN_LEAST_S
         least_s = least_s if times.count else max(least_s, longest_s)
@@ -160,31 +157,26 @@ def _overdue(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[_Overdue]:
     return [span for key, span in late.items() if key not in around]
 
 
-def _innermost(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _innermost(rows: Sequence[_Row]) -> list[_Row]:
     around = {(row["process"], row["parent"]) for row in rows}
     return [row for row in rows if (row["process"], row["id"]) not in around]
 
 
 def _cause(
-    run: Run,
-    saving: Saving,
-    title: str,
-    answer: Answer,
-    who: Sequence[Mapping[str, Any]],
-    what: Mapping[str, Any],
-    worst: Iterable[str],
-) -> list[Cause]:
-    first = who[0]
-    _, where = placed(first["rank"], "", first["process"])
-    where["step"] = run.number(first["step_id"])
+    run: Run, saving: Saving, title: str, answer: Answer, who: Sequence[_Row], what: _Row,
+    others: Sequence[_Row],
+) -> list[Cause]:  # fmt: skip
+    _, where = placed(who[0]["rank"], "", who[0]["process"])
+    where["step"] = run.number(who[0]["step_id"])
     where[_PLACES.get(what["name"], "stage")] = str(what["detail"] or what["name"])
     evidence = {"process": Evidence.of(dict.fromkeys(row["process"] for row in who))}
+    worst = [_at(run, row) for row in others[:_SHOWN]]
     return run.cause(
         "unfinished", title, answer, saving, where=where, evidence=evidence, worst=worst
     )
 
 
-def _what(row: Mapping[str, Any]) -> str:
+def _what(row: _Row) -> str:
     """A span in words."""
     if row["name"] == BETWEEN:
         return _UNCOVERED
@@ -193,7 +185,7 @@ def _what(row: Mapping[str, Any]) -> str:
     return str(row["name"])
 
 
-def _at(run: Run, row: Mapping[str, Any]) -> str:
+def _at(run: Run, row: _Row) -> str:
     """Who was where since when."""
     since_s = (row["start_ns"] - run.extent.begin_ns) / 1e9
     return (

@@ -111,12 +111,9 @@ def _effects(groups: Mapping[str, Any], count: int) -> dict[str, float]:
 
 
 def _ends(
-    section: Section,
-    rows: str,
-    quantiles: Mapping[str, float],
-    effects: Mapping[str, float],
+    section: Section, rows: str, quantiles: Mapping[str, float], effects: Mapping[str, float],
     count: int,
-) -> dict[str, Interval]:
+) -> dict[str, Interval]:  # fmt: skip
     ranks = {
         name: binomial_ranks(count / effects[name], share) for name, share in _QUANTILES.items()
     }
