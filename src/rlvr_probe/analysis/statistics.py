@@ -115,10 +115,7 @@ def binomial_ranks(count: float, share: float) -> Interval:
     low = _binomial_quantile(n, share, 0.025)
     high = _binomial_quantile(n, share, 0.975) + 1
     # Quantile h of linear interpolation is order statistic 1 + h (n - 1).
-    return (
-        (low - 1) / (n - 1) if low >= 1 else None,
-        (high - 1) / (n - 1) if high <= n else None,
-    )
+    return ((low - 1) / (n - 1) if low >= 1 else None, (high - 1) / (n - 1) if high <= n else None)
 
 
 def _binomial_quantile(n: int, p: float, level: float) -> int:

@@ -54,27 +54,21 @@ def lossy_processes(trace: Trace, attempt: Attempt) -> frozenset[int]:
 
 def loss_notes(trace: Trace) -> list[str]:
     """What a reader of a workload should know. Hook points have names of users' code: no names."""
-    notes = list[str]()
     reduced = sum(process.level != "full" for process in trace.processes)
-    if reduced:
-        notes.append(f"{reduced} processes recorded less from some time on")
     passing = sum(process.level == "full" and _reduced(process) for process in trace.processes)
-    if passing:
-        notes.append(f"{passing} processes recorded less for some time")
     muted = sum(bool(process.muted) for process in trace.processes)
-    if muted:
-        places = len({place for process in trace.processes for place in process.muted})
-        notes.append(
-            f"{places} hook points were passed over in {muted} processes from some time on, to cost"
-            " less"
-        )
+    places = len({place for process in trace.processes for place in process.muted})
     faults = sum(sum(process.faults.values()) for process in trace.processes)
-    if faults:
-        notes.append(f"{faults} errors inside the probe may each have cost a record")
     lost = sum(trace.lost.values())
-    if lost:
-        notes.append(f"{lost} records of this run were lost")
-    return notes
+    notes = {
+        f"{reduced} processes recorded less from some time on": reduced,
+        f"{passing} processes recorded less for some time": passing,
+        f"{places} hook points were passed over in {muted} processes from some time on, to cost"
+        " less": muted,
+        f"{faults} errors inside the probe may each have cost a record": faults,
+        f"{lost} records of this run were lost": lost,
+    }
+    return [note for note, count in notes.items() if count]
 
 
 def stage_seconds(steps: Sequence[Step], lossy: Set[int]) -> tuple[dict[str, float], list[str]]:

@@ -90,13 +90,7 @@ def lengths_of(tables: Tables) -> dict[str, Any] | None:
     if not cells.rows:
         return None
     [[cap]] = tables.sql.execute(_SQL["cap"]).fetchall()
-    return {
-        **bars,
-        "per_doubling": _CLASSES,
-        "cells": cells.rows,
-        "cap": cap,
-        "query": cells.query,
-    }
+    return {**bars, "per_doubling": _CLASSES, "cells": cells.rows, "cap": cap, "query": cells.query}
 
 
 _KINDS: Final = ("trajectory", "process", "device", "step")

@@ -97,10 +97,7 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "faults": dict(
             sum((Counter(process.faults) for process in trace.processes), Counter[str]())
         ),
-        "notes": [
-            *trace.notes,
-            *cut(len(batches) - len(cut_rows), len(cut_rows), sum(cut_rows)),
-        ],
+        "notes": [*trace.notes, *cut(len(batches) - len(cut_rows), len(cut_rows), sum(cut_rows))],
     }
 
 

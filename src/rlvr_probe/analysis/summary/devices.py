@@ -193,9 +193,7 @@ def _rates(uses: Sequence[DeviceUse], series: Mapping[str, DeviceSeries]) -> dic
     return rates
 
 
-def _totals(
-    steps: Sequence[Sequence[DeviceUse]],
-) -> tuple[dict[str, float], dict[str, int]]:
+def _totals(steps: Sequence[Sequence[DeviceUse]]) -> tuple[dict[str, float], dict[str, int]]:
     """Per step, and how many steps are known."""
     per_step, known_steps = dict[str, float](), dict[str, int]()
     for name in _names(steps, "total"):
