@@ -1,4 +1,4 @@
-"""Launches of a run that are not past, and whether a trainer of one gets nothing to train on."""
+"""Launches of a run that are not past, and whether a filter leaves a trainer of one nothing."""
 
 from __future__ import annotations
 

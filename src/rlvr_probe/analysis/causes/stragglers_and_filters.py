@@ -1,9 +1,9 @@
-"""Single trajectories that a whole step waited for, much longer than the run leads to expect.
+"""Single trajectories that a whole step waited for, and filters that make it generate again.
 
-What the longest costs a step is how much later it ends than all others of its batch, as far as it
-generated for longer; where a rank generates its rows in calls of their own, what its calls would
-have been shorter by, at the pace that the longest trajectory of a call and its time have in common
-in the run, as far as no other rank is as late.
+What the longest trajectory costs a step is how much later it ends than all others of its batch, as
+far as it generated for longer. Where a rank generates its rows in calls of their own, it is what
+these would have been shorter by, at the pace that the longest trajectory of a call and its time
+have in common in the run, as far as no other rank is as late.
 
 Lengths have heavy tails by nature. A straggler is one of which the run's own tail leads to expect
 less than one in a thousand: the tail is that of Hill's estimator over the longest of all others,

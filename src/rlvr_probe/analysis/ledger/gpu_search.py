@@ -1,4 +1,4 @@
-"""What is known of the GPUs of a run while :mod:`~.places` and :mod:`~.engines` look for them."""
+"""The search for the GPUs of a run: what is found so far, and how a process gets its own."""
 
 from __future__ import annotations
 
