@@ -15,7 +15,7 @@ import pytest
 from rlvr_probe_otlp.tests.receiver import Receiver, attributes, identifier, receiver
 
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.analysis.summary.stage_devices import stage_devices
+from rlvr_probe.analysis.summary.devices import stage_devices
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.probe.election import holder, lock_path, open_lock
 from tests.jobs import wait_for

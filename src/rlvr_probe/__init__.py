@@ -15,7 +15,7 @@ its tables.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from rlvr_probe.analysis.run import Relation, Run, open_run
+    from rlvr_probe.analysis.open_run import Relation, Run, open_run
     from rlvr_probe.config import Config
     from rlvr_probe.probe.attach import Attachment, attach, detach
     from rlvr_probe.probe.user_span import span
@@ -34,11 +34,11 @@ __all__ = [
 _HOMES = {
     "Attachment": "probe.attach",
     "Config": "config",
-    "Relation": "analysis.run",
-    "Run": "analysis.run",
+    "Relation": "analysis.open_run",
+    "Run": "analysis.open_run",
     "attach": "probe.attach",
     "detach": "probe.attach",
-    "open_run": "analysis.run",
+    "open_run": "analysis.open_run",
     "span": "probe.user_span",
 }
 

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from rlvr_probe.analysis.ledger.categories import LAYERS
-from rlvr_probe.analysis.ledger.gpu_lookup import insert
 from rlvr_probe.analysis.ledger.timeline import begin_paint, sweep
+from rlvr_probe.analysis.statements import insert
 from rlvr_probe.recording.tables import Tables
 from tests import today
 

@@ -9,7 +9,7 @@ from math import comb
 import pytest
 
 from rlvr_probe.analysis.causes import KINDS, Cause, Saving, find_causes
-from rlvr_probe.analysis.causes.texts import HELPS, REFUTED
+from rlvr_probe.analysis.causes.cause import HELPS, REFUTED
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.analysis.metrics.occupancy import occupancy
-from rlvr_probe.analysis.summary.stage_devices import stage_devices
+from rlvr_probe.analysis.summary.devices import stage_devices
 from rlvr_probe.model.batch import Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run

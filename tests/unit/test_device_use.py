@@ -13,8 +13,8 @@ import pytest
 
 from rlvr_probe.analysis.metrics.devices import devices
 from rlvr_probe.analysis.summary import summarize
-from rlvr_probe.analysis.summary.attribution import Attribution
-from rlvr_probe.analysis.summary.stage_devices import StageDevices, stage_devices
+from rlvr_probe.analysis.summary.devices import StageDevices, stage_devices
+from rlvr_probe.analysis.summary.span_devices import Attribution
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import BY_NAME
 from rlvr_probe.model.trace import Trace

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_probe.analysis.intervals import covered, islands
+from rlvr_probe.analysis.statements import covered, islands
 
 Rows = list[tuple[int | None, int, int]]
 

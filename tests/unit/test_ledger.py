@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
+from rlvr_probe.analysis.ledger.gpu_owners import find_places
 from rlvr_probe.analysis.ledger.painting import find_stages
-from rlvr_probe.analysis.ledger.places import find_places
 from rlvr_probe.analysis.metrics.ledger import ledger
 from rlvr_probe.model import names
 from rlvr_probe.recording.tables import Tables, open_tables

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.ledger import Ledger, make_ledger
-from rlvr_probe.analysis.ledger.places import find_places
+from rlvr_probe.analysis.ledger.gpu_owners import find_places
 from rlvr_probe.analysis.metrics.ledger import ledger
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name

@@ -176,7 +176,7 @@ def test_what_is_known_of_some_trajectories_only_is_listed(tmp_path: Path) -> No
     ]
     assert sum((one.start_ns, one.end_ns) == (None, None) for one in samples) == 32
     assert "the rollout engine is not known of 32 of 96 trajectories" in workload.notes
-    assert "when it began and ended is not known of 32 of 96 trajectories" in workload.notes
+    assert "when it started and ended is not known of 32 of 96 trajectories" in workload.notes
     assert "1 processes of the job recorded nothing" in workload.notes
 
 

@@ -21,7 +21,7 @@ import pytest
 
 import rlvr_probe
 from rlvr_probe import cli
-from rlvr_probe.analysis.run import _RELATIONS
+from rlvr_probe.analysis.open_run import _RELATIONS
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model import names
 from rlvr_probe.recording.tables import open_tables, save_tables

@@ -243,11 +243,11 @@ def test_every_gpu_of_the_timeline_is_told_of_from_begin_to_end(page: str) -> No
 def test_of_very_many_gpus_some_are_drawn_and_all_are_counted(
     found: tuple[Tables, Characterization], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_probe.analysis.page.selection.GPUS", 3)
-    monkeypatch.setattr("rlvr_probe.analysis.page.selection._ENDS", 1)
+    monkeypatch.setattr("rlvr_probe.analysis.page.timeline.GPUS", 3)
+    monkeypatch.setattr("rlvr_probe.analysis.page.timeline._ENDS", 1)
     monkeypatch.setattr("rlvr_probe.analysis.page.timeline._EXACT", 150)
-    monkeypatch.setattr("rlvr_probe.analysis.page.ledgers._BARS", 2)
-    monkeypatch.setattr("rlvr_probe.analysis.page.ledgers._LINES", 2)
+    monkeypatch.setattr("rlvr_probe.analysis.page.charts._BARS", 2)
+    monkeypatch.setattr("rlvr_probe.analysis.page.charts._LINES", 2)
     told = document(*found)
     timeline, ledger = told["timeline"], told["ledger"]
     assert (len(timeline["gpus"]), timeline["of"]) == (3, 4)
@@ -265,8 +265,8 @@ def test_of_very_many_gpus_some_are_drawn_and_all_are_counted(
 def test_gpus_that_a_cause_names_are_drawn(
     found: tuple[Tables, Characterization], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_probe.analysis.page.selection.GPUS", 2)
-    monkeypatch.setattr("rlvr_probe.analysis.page.selection._ENDS", 0)
+    monkeypatch.setattr("rlvr_probe.analysis.page.timeline.GPUS", 2)
+    monkeypatch.setattr("rlvr_probe.analysis.page.timeline._ENDS", 0)
     tables, told = found
     assert told.ledger is not None
     for rank in range(4):

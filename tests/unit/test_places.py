@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.analysis.ledger.places import find_places
+from rlvr_probe.analysis.ledger.gpu_owners import find_places
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import Tables, open_tables

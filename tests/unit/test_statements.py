@@ -64,7 +64,7 @@ def test_of_equal_values_ids_decide_who_is_behind_a_figure(file: Path) -> None:
 
 @pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
 def test_of_two_that_are_as_long_the_order_of_rows_decides_nothing(ids: tuple[int, int]) -> None:
-    rollout = statements("rlvr_probe.analysis.causes.rollout")
+    rollout = statements("rlvr_probe.analysis.causes.stragglers_and_filters")
     barriers = statements("rlvr_probe.analysis.ledger.barriers")
     with duckdb.connect() as sql:
         sql.execute(

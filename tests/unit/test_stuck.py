@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.baselines import LEAST
+from rlvr_probe.analysis.limits import LEAST
 from rlvr_probe.analysis.stuck import examine, is_stuck
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.baselines import LEAST, Fallback
 from rlvr_probe.analysis.finding import Finding, standing_of
+from rlvr_probe.analysis.limits import LEAST, Fallback
 from rlvr_probe.analysis.stuck import examine, is_stuck
 from rlvr_probe.cli import stuck
 from rlvr_probe.cli.stacks import stacks_of

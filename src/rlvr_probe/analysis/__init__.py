@@ -1,1 +1,1 @@
-"""What a trace, or its tables, tell beyond what was recorded in any one place."""
+"""What follows from a trace or its tables: ledger, metrics, causes, what a run is stuck on."""

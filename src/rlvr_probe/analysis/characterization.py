@@ -16,15 +16,7 @@ from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.notes import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
-__all__ = [
-    "LOST",
-    "NO_CAUSE",
-    "Characterization",
-    "Progress",
-    "Unexplained",
-    "characterize",
-    "unexplained",
-]
+__all__ = ["LOST", "NO_CAUSE", "Characterization", "characterize", "unexplained"]
 
 _SQL: Final = statements(__name__)
 
@@ -48,7 +40,7 @@ class Characterization:
         unit: What the ledger counts.
         ledger_by_step, waits: What the statements of these names gave; None without a ledger.
         causes: Ranked.
-        chapters: In the order of the report.
+        ``chapters``: Sections, in the order of the report.
         notes: What a reader should know of the source, most important first.
     """
 

@@ -1,4 +1,4 @@
-"""What is found of each process of a run that is looked at while it goes on, and of the run."""
+"""What ``rlvr-probe stuck`` finds of each process of a run, and of the run as a whole."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rlvr_probe.analysis.baselines import Limit
 from rlvr_probe.analysis.launches import launches
+from rlvr_probe.analysis.limits import Limit
 from rlvr_probe.recording.follow.member import Member, Work
 
-__all__ = ["WRONG", "Finding", "Outcome", "Standing", "Verdict", "standing_of"]
+__all__ = ["WRONG", "Finding", "Standing", "Verdict", "standing_of"]
 
 Verdict = Literal[
     "died", "silent", "missing", "starved", "overdue", "gone", "apart", "unknown", "open", "idle"
@@ -20,7 +20,7 @@ Verdict = Literal[
 does; on another machine, others of its job were seen for much longer. ``missing``: a rank of its
 role is overdue, further on, and it has done nothing since. ``starved``: its step is past its limit,
 it generates, and its filter passes nothing, as far as is known. ``overdue``: open past its limit.
-``gone``: with all of its job, and no training returned. ``apart``: it is not where most ranks of
+``gone``: with all of its job, and training did not return. ``apart``: it is not where most ranks of
 its role wait. ``unknown``: too few to compare with, and not past its limit. ``open``: nothing is
 wrong with it. ``idle``: it has nothing open.
 
@@ -34,14 +34,14 @@ WRONG: Final[frozenset[Verdict]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One process, by the innermost of what it is at; one with several has several.
+    """One process by an innermost open span; a process with several of them has several findings.
 
     Attributes:
         member: The process.
         work: The innermost span that is overdue, else the innermost one; None where it has none
             open.
         inside: Spans around it, the nearest first.
-        age_s: Since its begin: until now, or until the process was last seen.
+        age_s: Since its start, until now or until the process was last seen.
         silent_s: Since its last sign of life; of one of another machine that is silent, how long
             others of its job gave one after it, by wall clocks; None of any other there.
         before, p50_s, p99_s, longest_s: Spans of its kind that ended, how many and how long they
@@ -94,8 +94,8 @@ class Standing:
         outcome: What is to be thought of it.
         states: How many processes are in each state; ``ended`` are those that were there until
             their training was over.
-        trained, returned: Whether a training began, and whether the last one of each process that
-            trains returned by itself.
+        trained, returned: Whether any process trained, and whether the last training of each that
+            did returned by itself.
         seen_s: Since the last sign of life of any process, by wall clocks; negative where that of
             another machine is ahead.
     """
@@ -123,13 +123,8 @@ def standing_of(members: Sequence[Member], findings: Sequence[Finding], wall_ns:
             states["ended" if launch.outlived(process) else process.state] += 1
             trained = trained or process.trained
             returned = returned and (process.returned or not process.trained)
-    return Standing(
-        _outcome(states, findings),
-        states,
-        trained,
-        trained and returned,
-        (wall_ns - seen_ns) / 1e9,
-    )
+    outcome, returned = _outcome(states, findings), trained and returned
+    return Standing(outcome, states, trained, returned, (wall_ns - seen_ns) / 1e9)
 
 
 def _outcome(states: Counter[str], findings: Sequence[Finding]) -> Outcome:

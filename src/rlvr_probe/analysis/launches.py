@@ -1,4 +1,4 @@
-"""Launches of a run that are not past, and whether a trainer of one gets nothing to train on."""
+"""Launches of a run that are not past, and whether a filter leaves a trainer of one nothing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Launch:
 
     Attributes:
         members: The processes.
-        begun_ns, seen_ns, moved_ns: When it began, was last seen, and when a process of it last
-            began or something in one ended, by wall clocks.
+        begun_ns, seen_ns, moved_ns: When it started, was last seen, and when a process of it last
+            started or something in one ended, by wall clocks.
         active_ns: When a trajectory or what is finer last ended; 0 before.
         ranks: Those that trained; of a launch in which none did, all, and each says so.
         alive: Whether a process of it runs.
-        trained, returned: Whether one of it took part in a training, and whether that returned.
+        trained, returned: Whether one of its processes trained, and whether that returned.
         closed: Whether a process that trained has ended in an orderly way.
         worked_ns: When something that trainers did last ended, by wall clocks.
         clocks: Keys of the clocks of trainers.
         left: Drivers that left it.
-        last_ns: When each rank of a role last began, by wall clocks, as one that trains and as any:
-            one that is started again in its job, as by torchrun, is another process.
+        last_ns: When each rank of a role last started, by wall clocks, as one that trains and as
+            any: a rank that its job starts again, as torchrun does, is another process.
     """
 
     members: list[Member]
@@ -53,17 +53,14 @@ class Launch:
     def of(cls, members: list[Member]) -> Launch:
         """Of these processes."""
         trained = [process for process in members if process.trained]
+        moved = (each.wall_ns(max(each.last_ns, each.header.mono_ns)) for each in members)
+        active = (each.wall_ns(each.active_ns) for each in members if each.active_ns)
         return cls(
             members,
             min(process.header.epoch_ns for process in members),
             max(process.wall_ns(process.heartbeat_ns) for process in members),
-            max(
-                process.wall_ns(max(process.last_ns, process.header.mono_ns)) for process in members
-            ),
-            max(
-                (process.wall_ns(process.active_ns) for process in members if process.active_ns),
-                default=0,
-            ),
+            max(moved),
+            max(active, default=0),
             frozenset((process.trained, process.rank) for process in trained or members),
             any(process.state == "running" for process in members),
             bool(trained),
@@ -76,24 +73,27 @@ class Launch:
         )
 
     def outlived(self, member: Member) -> bool:
-        """Whether a process that is gone, or of another machine, is not needed any more.
+        """Whether a process that is gone, or of another machine, has done its part.
 
-        Who trains says so itself; others are ended with the training, as Ray ends them, and who
-        was started again is another process.
+        A process that trains records so itself; others are ended with the training, as Ray ends
+        them, and one that was started again is another process.
         """
         if member.state not in ("died", "unknown"):
             return False
         seen_ns = member.wall_ns(member.heartbeat_ns)
         if self.last_ns.get((member.role, member.rank, member.trained), 0) > seen_ns:
             return True
-        if any(_was_taken(member, driver) for driver in self.left):
+        if member.role not in ("", DRIVER) and any(
+            is_taken(member.header, member.heartbeat_ns, driver.header, driver.left_ns)
+            for driver in self.left
+        ):
             return True
         if member.trained:
             return member.returned
         if self.returned or not self.closed or self.alive:
             return self.returned
-        # Of a training that failed, who left a moment before may be the reason. Times of two
-        # machines are not compared.
+        # Where training failed, a process that left a moment before may be the reason. Times of
+        # two machines are not compared.
         return self.clocks != {member.header.clock} or seen_ns >= self.worked_ns
 
 
@@ -107,16 +107,11 @@ def _last_begun(members: Sequence[Member]) -> dict[tuple[str, int | None, bool],
     return found
 
 
-def _was_taken(member: Member, driver: Member) -> bool:
-    if member.role in ("", DRIVER):
-        return False
-    return is_taken(member.header, member.heartbeat_ns, driver.header, driver.left_ns)
-
-
 def launches(members: Sequence[Member]) -> list[Launch]:
-    """All but those that are over and of which a later one took up a rank.
+    """All launches but those that are over and of which a later one took up a rank.
 
-    Of one that trained only one that trains does: what else is started may have any rank, or none.
+    Only a launch that trains takes up a rank of one that trained: other processes may have any rank
+    or none.
     """
     found = [Launch.of([members[index] for index in launch]) for launch in job_launches(members)]
     last_ns = dict[tuple[bool, int | None], int]()
@@ -133,9 +128,9 @@ def launches(members: Sequence[Member]) -> list[Launch]:
 
 _TIMES: Final = 3
 _ROUNDS: Final = 3
-"""Rollouts of a step that are no surprise where none has ended yet."""
+"""Rollouts that a step may take where no step has ended yet."""
 _SHARE: Final = 0.9
-"""Of what was generated, what must have been thrown away: some of it is on its way."""
+"""Least share of the generated that was thrown away: some of it is on its way."""
 
 
 def step_of(member: Member) -> Work | None:
@@ -147,14 +142,14 @@ def step_of(member: Member) -> Work | None:
 def is_starving(member: Member, step: Work, launch: Launch) -> bool:
     """Whether the filter of a trainer passed nothing in its step, as far as is recorded.
 
-    Either it tells of groups that it threw away, and nearly all that were generated are among
-    them, or, where that is not known, thrice as many as in any step before; or it generated thrice
-    as often as in any.
+    Either it recorded groups that it threw away: nearly all that were generated, or, where that is
+    unknown, three times as many as in any step before. Or it generated three times as often as in
+    any step before.
 
     Args:
-        member: A trainer, or who generates for its queue.
-        step: That it is in.
-        launch: That it belongs to.
+        member: A trainer, or the process that generates for its queue.
+        step: The step it is in.
+        launch: The launch it belongs to.
     """
     sifting = member.sifting
     if sifting.passed or member.filters == 0:
@@ -164,7 +159,7 @@ def is_starving(member: Member, step: Work, launch: Launch) -> bool:
     if not sifting.discarded:
         return False
     generated = _generated(launch, member.wall_ns(step.start_ns))
-    # Who generates for a queue does not tell it, and its trainer does.
+    # A process that generates for a queue does not record the size; its trainer does.
     sizes = (process.group_size for process in (member, *launch.members))
     size = next((size for size in sizes if size is not None), None)
     if generated is None or size is None:

@@ -1,4 +1,4 @@
-"""What the analysis says: figures, each with the query that made it and what is behind it."""
+"""Results of the analysis: metrics, each with the query that made it and the ids behind it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,7 @@ import duckdb
 if TYPE_CHECKING:
     from rlvr_probe.recording.tables import Tables
 
-__all__ = [
-    "Answer",
-    "Chapter",
-    "ChapterMaker",
-    "Evidence",
-    "Figure",
-    "Queried",
-    "Series",
-    "query",
-]
+__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Queried", "Series", "query"]
 
 _EVIDENCE: Final = 20
 """Ids that a figure carries of each kind."""
@@ -35,7 +26,7 @@ _CTE_NAME: Final = re.compile(r'"key":"([^"]+)","value":\{"aliases"')
 
 
 class Queried:
-    """What a query made: :attr:`inputs` are looked up where somebody asks for them.
+    """What a query made: :attr:`inputs` are looked up where they are asked for.
 
     Only what is written into a file has them, and to look them up takes a third of a query's time.
     """
@@ -91,21 +82,21 @@ class Evidence:
 
     @classmethod
     def of(cls, ids: Iterable[int], count: int | None = None) -> Evidence:
-        """The first of ``ids``, the most telling first; ``count`` where there are more of them."""
+        """The first of ``ids``, the most important first; ``count`` where there are more."""
         found = list(ids)
         return cls(tuple(found[:_EVIDENCE]), len(found) if count is None else count)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure(Queried):
-    """One number that the analysis found, or why it cannot be told.
+    """One number that the analysis found, or why it is unknown.
 
     Attributes:
         id: Stable and documented, for example ``lengths.response.p99``.
         title: A few words.
         meaning: One sentence: formula and source.
         unit: ``s``, ``tokens``, ``J``, ``1``; a share is 0..1 and has unit ``1``.
-        value: None if it cannot be told: then ``why`` says why.
+        value: None if unknown: then ``why`` says why.
         low, high: 95 % interval, where one makes sense.
         query: The SQL that made it, as it was run.
         evidence: Ids behind it by kind: ``step`` (step_id), ``process``, ``trajectory``, ``batch``,
@@ -129,12 +120,12 @@ class Figure(Queried):
         """Refuse what would be read as a number that it is not.
 
         Raises:
-            ValueError: Neither a value nor a reason, both, or a value that is no number.
+            ValueError: Neither a value nor a reason, both, or a value that is not a number.
         """
         if (self.value is None) != bool(self.why):
             raise ValueError(f"{self.id}: expected a value, or a reason why there is none")
         if isinstance(self.value, float) and not math.isfinite(self.value):
-            raise ValueError(f"{self.id}: {self.value} is no number; expected None and a reason")
+            raise ValueError(f"{self.id}: {self.value} is not a number; expected None and a reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +159,7 @@ class Chapter:
 
     Attributes:
         name: Stable, for example ``lengths``.
-        notes: What cannot be told of this source, and why: sentences.
+        notes: What is unknown of this source, and why: sentences.
     """
 
     name: str
@@ -179,7 +170,7 @@ class Chapter:
 
 
 ChapterMaker = Callable[["Tables"], Chapter]
-"""What a chapter is made by."""
+"""What makes a section of tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,4 +235,4 @@ def _literal(value: object) -> str:
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    raise TypeError(f"{value!r} is no value for a query; expected a number, a text or a list")
+    raise TypeError(f"{value!r} is not a value for a query; expected a number, a text or a list")

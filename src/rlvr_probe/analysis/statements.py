@@ -1,27 +1,39 @@
-"""SQL in files beside the modules that ask it, and how statements are put together.
+"""SQL in files beside the modules that ask it: statements, their parts, and merged intervals.
 
 A module ``lengths.py`` asks what stands in ``lengths.sql``: statements, each after a line
 ``-- name: ...`` and comments that say what it is. ``$name`` is a value, ``{name}`` another
 statement of the same file, or a part that :func:`fill` puts there.
 
 Of equal values a statement takes those with the larger ids, ``arg_max(id, (value, id))``, so that
-the order of the rows, which no table has, does not show in figures.
+the order of the rows, which no table has, does not show in metrics.
+
+Intervals that overlap or touch are put together by :func:`islands` and :func:`covered`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from configparser import RawConfigParser
 from functools import cache
 from importlib.resources import files
 from textwrap import indent
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.recording.schema import statements as read
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Derived", "Statements", "fill", "make", "read_texts", "statements"]
+__all__ = [
+    "OVERLAP",
+    "Statements",
+    "covered",
+    "fill",
+    "insert",
+    "islands",
+    "make",
+    "read_texts",
+    "statements",
+]
 
 Derived = Mapping[str, tuple[str, str]]
 """Tables that are made before something is asked: by name, what a row is, and the query."""
@@ -106,6 +118,16 @@ def make(tables: Tables, derived: Derived) -> None:
         tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
 
 
+def insert(tables: Tables, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Make a temporary table of rows from Python."""
+    types = [column.strip().split(" ") for column in columns.split(",")]
+    tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
+    values = [list(column) for column in zip(*rows, strict=True)]
+    if values:
+        parts = ", ".join(f"unnest(?::{kind}[])" for _, kind in types)
+        tables.sql.execute(f"INSERT INTO {name} SELECT {parts}", values)
+
+
 def _put(sql: str, parts: Mapping[str, object]) -> str:
     """Every part that there is at its place; one of several lines as far indented as that."""
 
@@ -120,3 +142,35 @@ def _put(sql: str, parts: Mapping[str, object]) -> str:
         return indent(part, before).lstrip()
 
     return _PART.sub(put, sql)
+
+
+_SQL: Final = statements(__name__)
+OVERLAP: Final = _SQL["overlap"]
+"""What to group rows by so that those of a group surely overlap."""
+
+
+def islands(rows: str, keys: str) -> str:
+    """A query of ``rows`` with ``island``: what overlaps or touches has one number.
+
+    ``min(start_ns)`` and ``max(end_ns)`` by ``keys`` and ``island`` are intervals apart from one
+    another, so that their lengths add up to the time that is covered.
+
+    Args:
+        rows: A table, or a query; it has ``start_ns`` and ``end_ns``, ns.
+        keys: Columns of it: rows that differ there never belong together.
+    """
+    return fill(_SQL["islands"], rows=_source(rows), keys=keys)
+
+
+def covered(rows: str, keys: str) -> str:
+    """A query of ``keys`` and ``ns``, the time that rows of ``rows`` cover, each moment once.
+
+    Args:
+        rows: As for :func:`islands`; rows without a time cover none.
+        keys: As for :func:`islands`.
+    """
+    return fill(_SQL["covered"], rows=_source(rows), keys=keys)
+
+
+def _source(rows: str) -> str:
+    return rows if rows.isidentifier() else fill("({rows})", rows=rows)

@@ -3,10 +3,10 @@
 Quantiles are with linear interpolation between the values: what numpy does by default, and
 ``quantile_cont`` of DuckDB, by which sections ask.
 
-The trajectories of a group answer one prompt and are no independent samples. Their *design effect*
-says by how much: the variance of a sum over groups, over what it would be if every trajectory were
-drawn on its own. ``n / design effect`` is the effective number of trajectories. Groups are taken to
-be independent.
+The trajectories of a group answer one prompt and are not independent samples. Their *design
+effect* says how much they depend: the variance of a sum over groups, over what it would be if every
+trajectory were drawn on its own. ``n / design effect`` is the effective number of trajectories.
+Groups are taken to be independent.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def share_interval(share: float, count: float) -> Interval:
 def binomial_ranks(count: float, share: float) -> Interval:
     """Between which quantiles of a sample the true quantile ``share`` lies.
 
-    Of ``n`` samples as many are below the true quantile as a binomial tells, so that it lies
+    How many of ``n`` samples are below the true quantile follows a binomial, so that it lies
     between two order statistics whatever the distribution is. They are given as quantiles, 0..1,
     of linear interpolation; None where not even the smallest or largest sample is far enough out.
 
@@ -115,10 +115,7 @@ def binomial_ranks(count: float, share: float) -> Interval:
     low = _binomial_quantile(n, share, 0.025)
     high = _binomial_quantile(n, share, 0.975) + 1
     # Quantile h of linear interpolation is order statistic 1 + h (n - 1).
-    return (
-        (low - 1) / (n - 1) if low >= 1 else None,
-        (high - 1) / (n - 1) if high <= n else None,
-    )
+    return ((low - 1) / (n - 1) if low >= 1 else None, (high - 1) / (n - 1) if high <= n else None)
 
 
 def _binomial_quantile(n: int, p: float, level: float) -> int:
@@ -141,23 +138,24 @@ def _binomial_quantile(n: int, p: float, level: float) -> int:
 def jackknife(
     blocks: Sequence[Sequence[float]], figure: Callable[[Sequence[float]], float | None]
 ) -> Interval:
-    """Of a figure made of sums over groups, by leaving out one block of groups after another.
+    """Of a metric made of sums over groups, by omitting one block of groups after another.
 
     Args:
         blocks: The sums of each block.
-        figure: Makes the figure of sums; None where it cannot.
+        figure: Makes the metric from sums; None where it cannot.
     """
     whole = [sum(column) for column in zip(*blocks, strict=True)]
     value = figure(whole) if blocks else None
     without = [
         figure([total - own for total, own in zip(whole, block, strict=True)]) for block in blocks
     ]
-    told = [value for value in without if value is not None]
-    if value is None or len(told) < len(blocks) or len(told) < 2:
+    known = [value for value in without if value is not None]
+    count = len(known)
+    if value is None or count < len(blocks) or count < 2:
         return None, None
-    mean = sum(told) / len(told)
-    variance = (len(told) - 1) / len(told) * sum((value - mean) ** 2 for value in told)
-    half = student(len(told) - 1) * math.sqrt(variance)
+    mean = sum(known) / count
+    variance = (count - 1) / count * sum((value - mean) ** 2 for value in known)
+    half = student(count - 1) * math.sqrt(variance)
     return value - half, value + half
 
 

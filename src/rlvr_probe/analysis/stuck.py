@@ -1,6 +1,6 @@
 """What a run is stuck on: what is open, against how long such things took before, and who waits.
 
-A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.baselines` allows,
+A span is *overdue* once it is open for longer than :mod:`~rlvr_probe.analysis.limits` allows,
 and so is what a trainer does between two steps. Where enough of its kind ended, what is around it
 is judged as well, since a step may not end though all in it does; where they are few, what ends
 inside it shows that it goes on. A call that is overdue where it was made is so where it is done.
@@ -16,21 +16,13 @@ is said of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
-from rlvr_probe.analysis.arriving import apart, called, missing
-from rlvr_probe.analysis.baselines import (
-    NO_TIMES,
-    Fallback,
-    Limit,
-    Times,
-    Usual,
-    fineness,
-    limit_of,
-)
 from rlvr_probe.analysis.finding import WRONG, Finding, Verdict
 from rlvr_probe.analysis.launches import Launch, is_starving, launches, step_of
+from rlvr_probe.analysis.limits import Fallback, Limit, Times, Usual, fineness, limit_of
+from rlvr_probe.analysis.peers import apart, called, missing
 from rlvr_probe.model import names
 from rlvr_probe.recording.between_steps import AFTER, BEFORE, UNSEEN
 from rlvr_probe.recording.follow.member import Member, Work
@@ -55,9 +47,9 @@ _GENERATES: Final = frozenset((names.ROLLOUT.name, names.REWARD.name, names.EVAL
 """What goes on as long as trajectories do, whichever process they are in."""
 _SIFTED: Final = frozenset((names.ROLLOUT.name, names.EXPERIENCE.name, names.STEP.name))
 _BEGINNING: Final = frozenset((names.RPC.name, names.USER.name))
-"""What is recorded before a training begins: models are loaded by calls to their processes."""
+"""What is recorded before training starts: models are loaded by calls to their processes."""
 _PASSING: Final = ("", "task")
-"""Roles of processes that others begin and end as they need them."""
+"""Roles of processes that others start and end as they need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +64,13 @@ class _Look:
 def examine(
     members: Sequence[Member], boot: str, now_ns: int, fallback: Fallback | None = None
 ) -> list[Finding]:
-    """What each process is at, the most suspicious first.
+    """What each process does, the most suspicious first.
 
     Args:
         members: Processes of one run.
         boot: Boot id of this machine.
         now_ns: CLOCK_MONOTONIC of this machine.
-        fallback: What is told where there is little to compare with.
+        fallback: The limit where there is little to compare with.
     """
     trained = any(member.trained for member in members)
     look = _Look(Usual(members), boot, now_ns, fallback or Fallback(), trained)
@@ -95,29 +87,22 @@ def examine(
 
 
 def is_stuck(findings: Iterable[Finding]) -> bool:
-    """Whether anything is wrong that can be told."""
+    """Whether anything is known to be wrong."""
     return any(finding.verdict in WRONG for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """What a process is at: a span, what is around it and inside it, and how it compares."""
+class _Open(Finding):
+    """What is found of an open span by itself."""
 
     work: Work
-    inside: tuple[Work, ...]
-    at: Work | None
-    age_s: float
-    past: Times
-    limit: Limit
-    moved_s: float | None
-    overdue: bool
 
 
 def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
-    told = member.state == "running" and member.header.boot == look.boot and member.beats
-    silent_s = max(0, look.now_ns - member.heartbeat_ns) / 1e9 if told else None
     if launch.outlived(member):
         return []
+    here = member.state == "running" and member.header.boot == look.boot and member.beats
+    silent_s = max(0, look.now_ns - member.heartbeat_ns) / 1e9 if here else None
     wrong: Verdict | None = None
     if member.state == "died" and launch.alive:
         wrong = "died"
@@ -130,7 +115,9 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
     gone = member.state == "died" and (launch.trained or not look.trained)
     # What a script does after its training is its own affair, for a while.
     opened = [
-        span for span in _opened(member, launch, look) if span.work.name != AFTER or span.overdue
+        span
+        for span in _opened(member, launch, look)
+        if span.work.name != AFTER or span.verdict == "overdue"
     ]
     if wrong is None and (starved := _starved(member, launch, look, opened)) is not None:
         wrong, opened = "starved", [starved]
@@ -140,13 +127,13 @@ def _of(member: Member, launch: Launch, look: _Look) -> list[Finding]:
         verdict = wrong or ("gone" if gone else "idle")
         return [Finding(member, None, (), None, silent_s, 0, None, None, None, verdict)]
     return [
-        Finding(
-            member, span.work, span.inside, span.age_s, silent_s, span.past.count, span.past.p50_s,
-            span.past.p99_s, span.past.longest_s, wrong or _verdict(span, gone), span.limit,
-            span.moved_s, at=span.at,
+        replace(
+            span,
+            silent_s=silent_s,
+            verdict=wrong or ("gone" if gone and span.verdict != "overdue" else span.verdict),
         )
         for span in opened
-    ]  # fmt: skip
+    ]
 
 
 def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open]) -> _Open | None:
@@ -154,7 +141,7 @@ def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open
     step = step_of(member)
     if step is None or not is_starving(member, step, launch):
         return None
-    if any(span.overdue and span.work.name not in _SIFTED for span in opened):
+    if any(span.verdict == "overdue" and span.work.name not in _SIFTED for span in opened):
         return None  # something in it does not go on
     past = look.usual.of(member, step)
     limit = limit_of(step.name, past, look.fallback)
@@ -162,18 +149,19 @@ def _starved(member: Member, launch: Launch, look: _Look, opened: Sequence[_Open
     if age_s - step.aside_ns / 1e9 <= limit.seconds:
         return None
     span = next(span for span in opened if step in (span.work, *span.inside))
-    path = (span.work, *span.inside)
-    place = path.index(step)
-    at = span.at or (path[0] if place else None)
-    return _Open(step, path[place + 1 :], at, age_s, past, limit, None, True)
+    path = tuple(work for work in (span.at, span.work, *span.inside) if work is not None)
+    return _open(member, path, path.index(step), age_s, past, limit, "overdue")
 
 
-def _verdict(span: _Open, gone: bool) -> Verdict:
-    if span.overdue:
-        return "overdue"
-    if gone:
-        return "gone"
-    return "open" if span.limit.rule == "past" else "unknown"
+def _open(
+    member: Member, path: tuple[Work, ...], place: int, age_s: float, past: Times, limit: Limit,
+    verdict: Verdict, moved_s: float | None = None,
+) -> _Open:  # fmt: skip
+    """What is found of the span at ``place`` of ``path``, which has the innermost one first."""
+    return _Open(
+        member, path[place], path[place + 1 :], age_s, None, past.count, past.p50_s, past.p99_s,
+        past.longest_s, verdict, limit, moved_s, at=path[0] if place else None,
+    )  # fmt: skip
 
 
 def _is_needed(member: Member) -> bool:
@@ -187,21 +175,19 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
     """The innermost spans of a process: of those that are overdue, and of all others."""
     by_id = {work.id: work for work in member.work if not _is_idle(work, member, launch)}
     outer = {work.parent for work in by_id.values()}
+    leaves = [work for work in by_id.values() if work.id not in outer]
+    paths = {leaf.id: (leaf, *_around(leaf, by_id)) for leaf in leaves}
     found = list[_Open]()
-    for leaf in by_id.values():
-        if leaf.id not in outer:
-            path = (leaf, *_around(leaf, by_id))
-            judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
-            known = [span for span in judged if span is not None]
-            found.append(next((span for span in known if span.overdue), known[0]))
-    holding = {work.id for span in found if span.overdue for work in span.inside}
+    for path in paths.values():
+        judged = (_judged(path, at, member, launch, look) for at in range(len(path)))
+        known = [span for span in judged if span is not None]
+        found.append(next((span for span in known if span.verdict == "overdue"), known[0]))
+    holding = {work.id for span in found if span.verdict == "overdue" for work in span.inside}
     seen = set[int]()
     for span in found:
         if span.at is not None and span.work.id in holding:
             # Something else in it is overdue, and this is not.
-            leaf = next(work for work in by_id.values() if work.id == span.at.id)
-            path = (leaf, *_around(leaf, by_id))
-            again = _judged(path, 0, member, launch, look)
+            again = _judged(paths[span.at.id], 0, member, launch, look)
             if again is not None:
                 yield again
         elif span.work.id not in seen:
@@ -212,7 +198,7 @@ def _opened(member: Member, launch: Launch, look: _Look) -> Iterator[_Open]:
 def _is_idle(work: Work, member: Member, launch: Launch) -> bool:
     """Whether a process that is outside of any training has nothing to do, as far as is known.
 
-    Where nobody trains yet, and nothing but calls was recorded, all of its launch begins. A
+    Where no process trains yet, and nothing but calls was recorded, all of its launch starts up. A
     training that returned ends its processes, unless that of others goes on.
     """
     if work.name == AFTER:
@@ -240,7 +226,7 @@ def _judged(
     work = path[place]
     if place and (work.name in _FINE or any(outer.name in _ASIDE for outer in path[:place])):
         return None
-    past = NO_TIMES if work.name == BEFORE else look.usual.of(member, work)
+    past = Times() if work.name == BEFORE else look.usual.of(member, work)
     limit = limit_of(work.name, past, look.fallback)
     if place and limit.rule != "past":
         return None
@@ -254,10 +240,9 @@ def _judged(
         moved_s = max(0, until_ns - moved_ns) / 1e9
         longest = Limit(limit.seconds * look.fallback.times, limit.rule)
         limit, still_s = (longest, still_s) if still_s > longest.seconds else (limit, moved_s)
-    return _Open(
-        work, path[place + 1 :], path[0] if place else None, age_s, past, limit, moved_s,
-        still_s > limit.seconds,
-    )  # fmt: skip
+    verdict: Verdict = "open" if limit.rule == "past" else "unknown"
+    verdict = "overdue" if still_s > limit.seconds else verdict
+    return _open(member, path, place, age_s, past, limit, verdict, moved_s)
 
 
 def _until_ns(member: Member, look: _Look) -> int:

@@ -66,7 +66,7 @@ def _slots(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
-    from rlvr_probe.analysis.run import require
+    from rlvr_probe.analysis.open_run import require
     from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.config import access_of

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from rlvr_probe.cli import Subparsers, add_run
 
 if TYPE_CHECKING:
-    from rlvr_probe.analysis.baselines import Fallback
     from rlvr_probe.analysis.finding import Finding
+    from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.recording.follow.activity import Activity
 
 __all__ = ["add_parser", "execute"]
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _AFTER_S, _TIMES = 600.0, 10.0
-"""Defaults of :class:`~rlvr_probe.analysis.baselines.Fallback`, which the parser does not load."""
+"""Defaults of :class:`~rlvr_probe.analysis.limits.Fallback`, which the parser does not load."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -83,7 +83,7 @@ def _between(least: float, most: float, unit: str) -> Callable[[str], float]:
 
 def execute(args: argparse.Namespace) -> int:
     """Look, once or again and again, and return the exit code."""
-    from rlvr_probe.analysis.baselines import Fallback
+    from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
     from rlvr_probe.cli.recordings import choose_run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlvr_probe.analysis.baselines import LEAST
 from rlvr_probe.analysis.finding import WRONG, Finding, Standing
+from rlvr_probe.analysis.limits import LEAST
 from rlvr_probe.report.document import Block, Line, clean, duration, seconds, table
 
 __all__ = ["Frame", "Stacks", "lay_out_stuck", "stuck_document"]

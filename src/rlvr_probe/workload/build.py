@@ -22,7 +22,7 @@ from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Attempt, Step, Trace
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
 from rlvr_probe.recording.attempts import changed_facts, last_training
-from rlvr_probe.workload.feeding import Reuse, fed_steps, linked
+from rlvr_probe.workload.fed_steps import Reuse, fed_steps, linked
 from rlvr_probe.workload.notes import (
     loss_notes,
     lossy_processes,
@@ -31,7 +31,7 @@ from rlvr_probe.workload.notes import (
     why_nothing,
 )
 
-__all__ = ["Facts", "build_workload", "collect_facts"]
+__all__ = ["build_workload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Facts:
     """Values of ``session`` events.
 
     Attributes:
-        notes: Facts that differ between trainings.
+        notes: Facts that differ between training runs.
     """
 
     values: dict[str, object]
@@ -73,10 +73,14 @@ def collect_facts(trace: Trace, attempts: Sequence[Attempt]) -> Facts:
             values["world_size"] = max(known)
     # By name alone: a value may be what a workload has an alias for.
     notes = tuple(
-        f"{name} differs between trainings; the workload states that of the last one"
+        f"{name} differs between training runs; the workload states that of the last one"
         for name in changed_facts(attempts)
     )
     return Facts(values, notes)
+
+
+_Place = tuple[int, int | None, int | None]
+"""Attempt, session and step."""
 
 
 @dataclass(slots=True)
@@ -89,6 +93,10 @@ class _Draft:
     sessions: dict[tuple[int, int], int] = field(default_factory=dict)
     unknown_stages: Counter[str] = field(default_factory=Counter)
     """Iterations whose time of a stage is not known, by stage."""
+
+    def omit(self, what: str, reason: str, place: _Place, count: int) -> None:
+        """Take note of what is omitted, and of how many trajectories are in it."""
+        self.left_out.append(LeftOut(what, reason, *place, count))
 
 
 def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
@@ -109,9 +117,7 @@ def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
         if other in chosen:
             _add_attempt(trace, other, draft, alone=attempt is not None)
         else:
-            draft.left_out.append(
-                LeftOut("attempt", "not_chosen", other.index, None, None, _rows(other.steps))
-            )
+            draft.omit("attempt", "not_chosen", (other.index, None, None), _rows(other.steps))
     if not draft.batches:
         raise WorkloadError(f"no complete step in this recording: {_why_empty(trace, draft)}")
     sizes = sorted({taken.batch.group_size for taken in draft.batches})
@@ -125,27 +131,22 @@ def build_workload(trace: Trace, *, attempt: int | None = None) -> Workload:
 
 
 def _choose(trace: Trace, attempt: int | None) -> list[Attempt]:
-    if attempt is not None:
-        if not 0 <= attempt < len(trace.attempts):
-            known = f"0 to {len(trace.attempts) - 1}" if trace.attempts else "none"
-            raise WorkloadError(f"attempt {attempt} is not in this recording; it has {known}")
-        chosen = [trace.attempts[attempt]]
-    else:
-        chosen = trace.attempts
-        together = [
-            str(attempt.index) for attempt in chosen if attempt.concurrent and not attempt.mixed
-        ]
-        if together:
-            raise WorkloadError(
-                "two jobs ran at the same time under one run id; choose one with"
-                f" --attempt: {', '.join(together)}"
-            )
-    if any(attempt.mixed for attempt in chosen):
+    if attempt is not None and not 0 <= attempt < len(trace.attempts):
+        known = f"0 to {len(trace.attempts) - 1}" if trace.attempts else "none"
+        raise WorkloadError(f"attempt {attempt} is not in this recording; it has {known}")
+    chosen = list(trace.attempts if attempt is None else [trace.attempts[attempt]])
+    together = [str(other.index) for other in chosen if other.concurrent and not other.mixed]
+    if attempt is None and together:
+        raise WorkloadError(
+            "two jobs ran at the same time under one run id; choose one with"
+            f" --attempt: {', '.join(together)}"
+        )
+    if any(other.mixed for other in chosen):
         raise WorkloadError(
             "two processes claim the same rank of one job at the same time: their rows cannot be"
             " told apart; record each job under its own RLVR_PROBE_RUN_ID"
         )
-    return list(chosen)
+    return chosen
 
 
 def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) -> None:
@@ -158,25 +159,19 @@ def _add_attempt(trace: Trace, attempt: Attempt, draft: _Draft, *, alone: bool) 
         number = draft.sessions.setdefault(key, len(draft.sessions))
         standing = list[Step]()
         for step in steps:
-            for reason in _reasons(step, alone=alone, least=least):
-                draft.left_out.append(
-                    LeftOut("step", reason, attempt.index, number, step.number, _rows([step]))
-                )
-                break
+            place = attempt.index, number, step.number
+            if reason := _reason(step, alone=alone, least=least):
+                draft.omit("step", reason, place, _rows([step]))
             else:
                 standing.append(step)
             evaluated = sum(batch.rows for batch in step.evaluations)
             if evaluated:
-                draft.left_out.append(
-                    LeftOut(
-                        "evaluation", "evaluation", attempt.index, number, step.number, evaluated
-                    )
-                )
+                draft.omit("evaluation", "evaluation", place, evaluated)
         _add_session(trace, attempt, number, steps, standing, draft, reuse, lossy)
 
 
-def _reasons(step: Step, *, alone: bool, least: int) -> Iterable[str]:
-    """Why a step cannot be taken; nothing if it can, or if there is nothing to take.
+def _reason(step: Step, *, alone: bool, least: int) -> str:
+    """Why a step cannot be taken; empty if it can, or if there is nothing to take.
 
     Args:
         step: To look at.
@@ -184,28 +179,21 @@ def _reasons(step: Step, *, alone: bool, least: int) -> Iterable[str]:
         least: Batches that it must have generated.
     """
     if not step.started:
-        return
+        return ""
     # Alone, an attempt is taken as it ran; what it went back on itself is still there twice.
     if step.superseded_by is not None and not (alone and step.superseded_by != step.attempt):
-        yield "superseded"
-    if not step.done:
-        yield "incomplete"
-    if not step.lengths_known or len(step.batches) < least:
-        yield "lost_records"
+        return "superseded"
+    if step.done and (not step.lengths_known or len(step.batches) < least):
+        return "lost_records"
     if not step.complete:
-        yield "incomplete"
+        return "incomplete"
+    return ""
 
 
 def _add_session(
-    trace: Trace,
-    attempt: Attempt,
-    session: int,
-    steps: Sequence[Step],
-    standing: Sequence[Step],
-    draft: _Draft,
-    reuse: Reuse | None,
-    lossy: frozenset[int],
-) -> None:
+    trace: Trace, attempt: Attempt, session: int, steps: Sequence[Step], standing: Sequence[Step],
+    draft: _Draft, reuse: Reuse | None, lossy: frozenset[int],
+) -> None:  # fmt: skip
     """Take the batches of one training in one attempt."""
     by_number = {step.number: step for step in standing if step.started}
     # What was generated and lost also fed steps, which no other batch then did.
@@ -215,13 +203,8 @@ def _add_session(
         for batch in (*step.batches, *repeat(None, min(step.missing_batches, 1)))
     ]
     begun = [step.number for step in steps if step.started]
-    fed = fed_steps(
-        [step.number for step, _ in generated],
-        reuse,
-        min(begun, default=0),
-        max(begun, default=0),
-        lossy=bool(lossy),
-    )
+    first, last = min(begun, default=0), max(begun, default=0)
+    fed = fed_steps([step.number for step, _ in generated], reuse, first, last, lossy=bool(lossy))
     numbers = sorted(by_number)
     used, claimed = set[int](), set[int]()
     for members, feeds in linked(fed):
@@ -248,12 +231,10 @@ def _add_session(
             draft.unknown_stages.update(unknown)
             draft.iterations.append(Iteration(tuple(indices), session, done, stage_s))
             used.update(done)
-    # These trained on a batch that is left out or lost, so there is nothing to replay.
+    # These trained on a batch that is omitted or lost, so there is nothing to replay.
     for number in sorted(by_number.keys() - used):
         reason = "lost_records" if lossy and number not in claimed else "no_batch"
-        draft.left_out.append(
-            LeftOut("step", reason, attempt.index, session, number, _rows([by_number[number]]))
-        )
+        draft.omit("step", reason, (attempt.index, session, number), _rows([by_number[number]]))
 
 
 def _take(
@@ -263,9 +244,7 @@ def _take(
     for shard in batch.shards:
         rank = trace.processes[shard.process].rank if shard.rank is None else shard.rank
         if rank is None:
-            draft.left_out.append(
-                LeftOut("samples", "unknown_rank", attempt.index, session, batch.step, batch.rows)
-            )
+            draft.omit("samples", "unknown_rank", (attempt.index, session, batch.step), batch.rows)
             return None
         ranks[shard.process] = rank
     clock = {
@@ -286,12 +265,9 @@ def _reuse(attempt: Attempt, session: int) -> Reuse | None:
     for candidate in attempt.sessions:
         if candidate.session == session:
             facts = Facts(dict(candidate.facts), ())
-            per_generation, per_step = (
-                facts.count("steps_per_generation"),
-                facts.count("accumulation"),
-            )
-            if per_generation and per_step:
-                return Reuse(per_generation * (facts.count("iterations") or 1), per_step)
+            per_batch, per_step = facts.count("steps_per_generation"), facts.count("accumulation")
+            if per_batch and per_step:
+                return Reuse(per_batch * (facts.count("iterations") or 1), per_step)
     return None
 
 
@@ -303,7 +279,7 @@ def _why_empty(trace: Trace, draft: _Draft) -> str:
     if not any(step.started for attempt in trace.attempts for step in attempt.steps):
         return "no training step was recorded at all"
     left_out = why_nothing(draft.left_out)
-    return f"left out were {left_out}" if left_out else "its steps have no trajectories"
+    return f"omitted: {left_out}" if left_out else "its steps have no trajectories"
 
 
 def _finish(
@@ -321,12 +297,12 @@ def _finish(
     if any(taken.batch.ragged for taken in draft.batches):
         notes.append("groups differ in size: the group size is what was asked for")
     notes += [
-        f"the time of stage {stage} is left out of {count} iterations: not every step of theirs has"
-        " it, and records are missing"
+        f"the time of stage {stage} is omitted from {count} iterations: not every step of theirs"
+        " has it, and records are missing"
         for stage, count in sorted(draft.unknown_stages.items())
     ]
     if len(draft.sessions) > 1:
-        notes.append(f"{len(draft.sessions)} trainings in one run, one after the other")
+        notes.append(f"{len(draft.sessions)} training runs in one recording, one after the other")
     ranks = max((step.ranks for attempt in chosen for step in attempt.steps), default=1)
     return Workload(
         framework=facts.text("framework"),
@@ -334,7 +310,7 @@ def _finish(
         algorithm=facts.text("algorithm"),
         engine=facts.text("engine"),
         model_type=facts.text("model_type"),
-        # Where the process that trains is no rank of a model, those that are count.
+        # Where the process that trains has no model itself, the ranks that do count.
         world_size=facts.count("accelerators") or facts.count("world_size") or ranks,
         rollout_tp=facts.count("rollout_tp") or 1,
         group_size=group_size,

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
+from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
 from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
 from rlvr_probe.analysis.causes.regressions import grown
-from rlvr_probe.analysis.causes.replay import make_laps
-from rlvr_probe.analysis.causes.rewards import serial_rewards
-from rlvr_probe.analysis.causes.rollout import aggressive_filter, stragglers
-from rlvr_probe.analysis.causes.texts import KINDS
-from rlvr_probe.analysis.causes.tools import slow_tools
-from rlvr_probe.analysis.causes.transfer import queues, slow_weight_sync
+from rlvr_probe.analysis.causes.slow_calls import serial_rewards, slow_tools
+from rlvr_probe.analysis.causes.stragglers_and_filters import aggressive_filter, stragglers
 from rlvr_probe.analysis.causes.unfinished import unfinished
+from rlvr_probe.analysis.causes.weights_and_queues import queues, slow_weight_sync
 from rlvr_probe.analysis.ledger import find_extent
 from rlvr_probe.recording.tables import Tables
 
@@ -51,10 +48,6 @@ NATURAL: Final = ("long_tail",)
 """Kinds that belong to the workload: behind all others, and no fault where they are all."""
 
 
-def _place(cause: Cause) -> tuple[object, ...]:
-    return cause.kind, *sorted(cause.where.items())
-
-
 def find_causes(tables: Tables) -> list[Cause]:
     """What made GPUs wait, most expensive first; nothing that is below noise.
 
@@ -64,13 +57,12 @@ def find_causes(tables: Tables) -> list[Cause]:
     extent = find_extent(tables)
     if extent is None or not extent.wall_ns:
         return []
-    make_laps(tables)
     run = Run.of(tables, extent)
     causes = [cause for find in _FINDERS for cause in find(run)]
     past = grown(run)
     if any(cause.kind == "serial_reward" for cause in causes):
         past = [cause for cause in past if cause.kind != "slow_reward"]
     # What a thing was in the same run says more than what others of its kind are.
-    better = {_place(cause) for cause in past}
-    causes = [*past, *(cause for cause in causes if _place(cause) not in better)]
+    better = [(cause.kind, cause.where) for cause in past]
+    causes = [*past, *(cause for cause in causes if (cause.kind, cause.where) not in better)]
     return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -cause.gpu_s))

@@ -1,59 +1,76 @@
-"""Makes a cause of what a query found, unless it is noise, and says whom a step waited for."""
+"""Makes causes of what queries found in a run, unless it is noise; and the laps that they replay.
+
+A *lap* is what one rank does from one barrier to the next. The step waits for the longest; with
+another duration of one of its parts another rank may be the longest. ``cause_lap`` has a row for
+each step, barrier and rank:
+
+*   ``own_ns`` is what its GPU worked, so that a faster GPU makes it shorter;
+*   ``tool_ns`` and ``reward_ns`` are what it waited for its own tools and reward functions: what
+    ran at the same time counts once.
+
+``cause_path`` has a row for each trajectory that goes its own way, from its start until it was
+verified. ``cause_called`` has the calls of tools and reward functions that a rank waits for itself.
+``cause_hidden`` has the stages whose ranks end together, because a collective in them
+makes all wait for the last: how long each of them worked is not in its spans.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlvr_probe.analysis.causes.cause import HAPPENED, Cause, Saving, is_early
-from rlvr_probe.analysis.causes.texts import HELPS, REFUTED, per_cent, seconds
+from rlvr_probe.analysis.causes.cause import (
+    HAPPENED,
+    HELPS,
+    REFUTED,
+    Cause,
+    Saving,
+    is_early,
+    per_cent,
+    seconds,
+)
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.results import Answer, Evidence, query
-from rlvr_probe.analysis.statements import statements
+from rlvr_probe.analysis.statements import covered, fill, statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Run", "last_of"]
+__all__ = ["WITHOUT", "Run"]
 
 _SQL: Final = statements(__name__)
 
-
-def last_of(tables: Tables, steps: Sequence[int], unit: Unit) -> Mapping[int, str]:
-    """In words, by step, where the ledger has its barriers."""
-    if not steps or not tables.has("barrier_wait"):
-        return {}
-    rows = query(tables, _SQL["last"], steps=list(steps)).dicts
-    return {row["step_id"]: _waited(row, unit) for row in rows}
+_KEYS: Final = "step_id, process, part"
+WITHOUT: Final = covered(_SQL["other_calls"], _KEYS)
+"""Time in which a rank waits for a tool or a reward function, but for those of ``$names``."""
 
 
 def _waited(row: Mapping[str, Any], unit: Unit) -> str:
-    who = _who(row)
+    """How long a step waited at a barrier, and for whom."""
     time = unit.say("GPU time")
     waited = f"; {seconds(row['gpu_ns'])} of {time} at its {row['barrier']} barrier"
+    who = ", ".join(_last(row))
     return waited + (f", for {who}" if who else "")
 
 
-def _who(row: Mapping[str, Any]) -> str:
+def _last(row: Mapping[str, Any]) -> Iterator[str]:
+    """Who came last to a barrier, part by part."""
     kind, name = row["last_kind"], row["name"]
-    parts = list[str]()
     if row["trajectory_id"] is not None:
-        trajectory = f"trajectory {row['trajectory_id']}"
-        if None not in (row["grp"], row["sample"]):
-            trajectory += f" (sample {row['sample']} of group {row['grp']})"
-        parts.append(trajectory)
+        known = None not in (row["grp"], row["sample"])
+        place = f" (sample {row['sample']} of group {row['grp']})" if known else ""
+        yield f"trajectory {row['trajectory_id']}{place}"
     if row["trajectory_id"] is not None and row["engine"] is not None:
-        parts.append(f"engine {row['engine']}")
+        yield f"engine {row['engine']}"
     elif row["rank"] is not None:
-        parts.append(f"rank {row['rank']}")
+        yield f"rank {row['rank']}"
     if kind == "turn" and row["turn"] is not None:
-        parts.append(f"turn {row['turn']}")
+        yield f"turn {row['turn']}"
     elif kind in ("tool", "reward") and name is not None:
-        parts.append(str(name))
+        yield str(name)
     elif kind is not None and kind not in ("turn", "tool"):
-        parts.append(str(kind))
-    return ", ".join(parts)
+        yield str(kind)
 
 
 _WORST = 3
@@ -76,7 +93,9 @@ class Run:
 
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:
-        """The run of these tables."""
+        """The run of these tables, which have those of GPUs; makes those of this module."""
+        for name in ("work", "calls", "called", "parts", "laps", "hidden", "paths", "hot"):
+            tables.sql.execute(fill(_SQL[name], waited=covered("cause_called", _KEYS)))
         rows = tables.sql.execute(_SQL["numbers"]).fetchall()
         return cls(tables, extent, unit_of(tables), dict(rows))
 
@@ -98,9 +117,10 @@ class Run:
 
     def worst_steps(self, saving: Saving, count: int) -> list[str]:
         """The first of the steps that it cost most, in words, and whom each waited for most."""
-        steps = list(saving.worst_steps[:count])
-        last = last_of(self.tables, steps, self.unit)
-        gpus = self.extent.gpus
+        steps, last, gpus = list(saving.worst_steps[:count]), dict[int, str](), self.extent.gpus
+        if steps and self.tables.has("barrier_wait"):
+            rows = self.ask(_SQL["last"], steps=steps).dicts
+            last = {row["step_id"]: _waited(row, self.unit) for row in rows}
         whose = f" of all {self.unit.count(gpus)}" if gpus > 1 else ""
         return [
             f"step {self.number(step)}: {seconds(saving.by_step[step])}{whose}{last.get(step, '')}"
@@ -132,15 +152,12 @@ class Run:
             worst: Worst cases; without them, the steps that it cost most.
         """
         saving = Saving.of(answer.rows) if saving is None else saving
-        if self.share(saving) < noise:
+        share, gpus, error = self.share(saving), self.extent.gpus, saving.error_ns
+        if share < noise:
             return []
-        gpus = self.extent.gpus
-        share, gpu_s = self.share(saving), gpus * max(0.0, saving.wall_ns) / 1e9
-        error = saving.error_ns
+        gpu_s = gpus * max(0.0, saving.wall_ns) / 1e9
         error_s = None if error is None else gpus * error / 1e9
         ids = {"step": Evidence.of(saving.worst_steps), **(evidence or {})}
-        if worst is None:
-            worst = self.worst_steps(saving, _WORST)
         cause = Cause(
             kind=kind,
             title=f"{title}: {per_cent(share)} of {self.unit.say('GPU time')}" if gpu_s else title,
@@ -151,7 +168,7 @@ class Run:
             confidence=CONFIDENCE.get(kind),
             where=dict(where or {}),
             evidence={kind: some for kind, some in ids.items() if some.count},
-            worst=tuple(worst),
+            worst=tuple(self.worst_steps(saving, _WORST) if worst is None else worst),
             usually_helps=self.unit.say(HELPS[kind]),
             refuted_by=self.unit.say(REFUTED[kind]),
             query=answer.query,

@@ -1,4 +1,4 @@
-"""A cause of lost GPU time: what it is, what it costs, what says so, and what would refute it."""
+"""A cause of lost GPU time: what it is, what it costs, what says so; and values in words."""
 
 from __future__ import annotations
 
@@ -8,33 +8,47 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rlvr_probe.analysis.results import Evidence, Queried
+from rlvr_probe.analysis.statements import read_texts
 
-__all__ = ["HAPPENED", "Cause", "Saving", "is_early"]
+__all__ = [
+    "HAPPENED",
+    "HELPS",
+    "KINDS",
+    "REFUTED",
+    "Cause",
+    "Saving",
+    "is_early",
+    "per_cent",
+    "placed",
+    "seconds",
+    "times",
+    "whom",
+]
 
 HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
 
 _LEAST: Final = 3
-"""Steps from which on it can be told how much they differ."""
+"""Fewest steps that show how much steps differ."""
 
 _SURE: Final = 1.96
 """Standard deviations on either side of a 95 % interval."""
 
 
 def is_early(steps: int) -> bool:
-    """Whether a run of so many steps has too few to tell how much they differ."""
+    """Whether so many steps are too few to show how much they differ."""
     return steps < _LEAST
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Wall time that a run without the cause would not have needed, ns.
+    """Wall time that a run without the cause would have saved, ns.
 
-    Steps are a sample of steps: how much they differ is how sure their sum is. What is known of the
-    run as a whole alone is of no step, and how sure it is, nothing tells.
+    Steps are a sample: how much they differ says how sure their sum is. What is known only for the
+    run as a whole has no step and no interval.
 
     Attributes:
-        by_step: By ``step_id``; empty where nothing tells what it is of a step.
+        by_step: By ``step_id``; empty where it is known only for the run as a whole.
         whole_ns: Of all steps together, in that case; else None.
     """
 
@@ -43,7 +57,7 @@ class Saving:
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> Saving:
-        """Of rows that begin with a ``step_id`` and its time; what is not known saves nothing."""
+        """The saving of rows that start with ``step_id`` and time; unknown time saves nothing."""
         return cls({row[0]: float(row[1]) for row in rows if None not in row[:2]})
 
     @property
@@ -62,7 +76,7 @@ class Saving:
         return _SURE * math.sqrt(count * variance)
 
     def no_interval(self, steps: int) -> str:
-        """Why there is no interval in a run of so many steps; empty if there is one."""
+        """Why a run of so many steps has no interval; empty if it has one."""
         if self.error_ns is not None or not self.wall_ns:
             return ""
         if self.whole_ns is not None:
@@ -74,17 +88,17 @@ class Saving:
 
     @property
     def worst_steps(self) -> Sequence[int]:
-        """``step_id`` of those that it cost something, most first."""
+        """``step_id`` of those that lost time, most first."""
         cost = [step for step, ns in self.by_step.items() if ns > 0]
         return sorted(cost, key=lambda step: (-self.by_step[step], step))
 
 
 @dataclass(frozen=True, slots=True)
 class Cause(Queried):
-    """One thing that would have saved GPU time, had it not been so.
+    """One cause of lost GPU time, with what it costs and what says so.
 
     Attributes:
-        kind: One of :data:`~rlvr_probe.analysis.causes.texts.KINDS`.
+        kind: One of :data:`~rlvr_probe.analysis.causes.cause.KINDS`.
         title: What is wrong, where, and what it costs: one sentence.
         gpu_s: GPU time that a run without it would have saved, s: GPUs times wall time.
         share: The same as a share of the GPU time of the run, 0..1.
@@ -120,3 +134,61 @@ class Cause(Queried):
     query: str
     no_interval: str = ""
     early: bool = False
+
+
+_NAMED: Final = 3
+"""Processes that are named one by one."""
+
+_TEXTS: Final = read_texts(__name__, "kinds.ini")
+
+KINDS: Final = tuple(_TEXTS)
+"""Everything that may be named."""
+
+HELPS: Final = {kind: texts["helps"] for kind, texts in _TEXTS.items()}
+"""What usually helps, by kind."""
+
+REFUTED: Final = {kind: texts["refuted"] for kind, texts in _TEXTS.items()}
+"""What would refute it, by kind."""
+
+
+def per_cent(share: float) -> str:
+    """A share in words."""
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def placed(rank: int | None, team: str, process: int) -> tuple[str, dict[str, str | int]]:
+    """A rank in words, and as the place of a cause.
+
+    Args:
+        rank: Its number in its group; None where that is not known.
+        team: That group, where several have methods of one name; else empty.
+        process: Its number among the processes.
+    """
+    kind, number = ("process", process) if rank is None else ("rank", rank)
+    if not team:
+        return f"{kind} {number}", {kind: number}
+    return f"{kind} {number} of {team}", {kind: number, "worker_group": team}
+
+
+def whom(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Processes in words, the first three of them: by ``rank``, or by ``role`` and ``process``."""
+    names = dict.fromkeys(
+        f"{row['role'] or 'process'} {row['process']}" if row["rank"] is None
+        else f"rank {row['rank']}"
+        for row in rows
+    )  # fmt: skip
+    more = len(names) - _NAMED
+    return " and ".join([*names][:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def seconds(ns: float) -> str:
+    """A duration in words; ``ns`` in ns."""
+    value = ns / 1e9
+    if value < 10:
+        return f"{value:.2g} s" if value < 1 else f"{value:.1f} s"
+    return f"{value:,.0f} s"
+
+
+def times(factor: float) -> str:
+    """A factor in words."""
+    return f"{factor:.2f}x" if factor < 1.2 else f"{factor:.1f}x"

@@ -1,4 +1,4 @@
-"""A rank that is slower than its peers, whatever it does; and why, if its GPU tells.
+"""Ranks slower than their peers in all they do or in one part, hot GPUs, and clock skew.
 
 How much longer a rank takes is the median, over the stages of all steps, of the logarithm of its
 time by that of the median rank. Where the tokens of a rank are known, its time is first divided by
@@ -30,22 +30,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from rlvr_probe.analysis.causes import thresholds
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import placed, seconds, times
-from rlvr_probe.analysis.causes.thresholds import (
-    CLOCKS_APART_S,
-    HOT_MIN,
-    HOT_NOISE,
-    SLOW_IN_EACH,
-    SLOW_IN_EACH_STEPS,
-    SLOW_MIN,
-    SLOW_MIN_OF_TWO,
-    SLOW_SIGMAS,
-    STAGE_MIN,
-    STAGE_SURE,
-    STAGE_USUAL,
-)
+from rlvr_probe.analysis.causes.cause import Cause, Saving, placed, seconds, times
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
@@ -68,7 +55,7 @@ class _Pace:
         team: Its group, where several have methods of one name; else empty.
         ranks: How many it is one of.
         slower: Logarithm of how much longer it took.
-        sigmas: That, in standard errors.
+        sure: Whether that is many standard errors.
         in_all: No stage says that it is not slow there.
     """
 
@@ -79,7 +66,7 @@ class _Pace:
     hot: bool
     laps: int
     slower: float
-    sigmas: float
+    sure: bool
     in_all: bool
     steps: Sequence[int]
 
@@ -93,17 +80,33 @@ def slow_ranks(run: Run) -> list[Cause]:
         before = cold.get(pace.process) if pace.hot else None
         # A rank that is slow when it is cold as well is slow for another reason.
         slower = pace.slower - max(0.0, before.slower) if before else pace.slower
-        least = SLOW_MIN if pace.ranks > 2 else SLOW_MIN_OF_TWO
-        if pace.hot and slower >= HOT_MIN:
+        least = thresholds.SLOW_MIN if pace.ranks > 2 else thresholds.SLOW_MIN_OF_TWO
+        if pace.hot and slower >= thresholds.HOT_MIN:
             causes += _thermal(run, pace, slower)
-        elif not pace.hot and slower >= least and pace.sigmas >= SLOW_SIGMAS and pace.in_all:
-            causes += _slow(run, pace, [*pace.steps, *_hot_steps(paces, pace.process)])
+        elif not pace.hot and slower >= least and pace.in_all and pace.sure:
+            hot = (other for other in paces if other.hot and other.process == pace.process)
+            steps = [*pace.steps, *(step for other in hot for step in other.steps)]
+            answer = _replay(run, pace, pace.slower, steps)
+            how = f"took {times(math.exp(pace.slower))} as long as its peers"
+            causes += _named(run, pace.process, pace.rank, pace.team, how, answer)
     return causes
 
 
+def _named(
+    run: Run, process: int, rank: int | None, team: str, how: str, answer: Answer, **where: str
+) -> list[Cause]:
+    name, place = placed(rank, team, process)
+    evidence = {"process": Evidence.of([process])}
+    return run.cause(
+        "slow_rank", f"{name} {how}", answer, where={**place, **where}, evidence=evidence
+    )
+
+
 def _paces(run: Run) -> list[_Pace]:
-    rows = run.ask(_SQL["paces"], sigmas=SLOW_SIGMAS, often=SLOW_IN_EACH_STEPS).dicts
-    # Ranks of another attempt, or of another group, are no peers.
+    rows = run.ask(
+        _SQL["paces"], sigmas=thresholds.SLOW_SIGMAS, often=thresholds.SLOW_IN_EACH_STEPS
+    ).dicts
+    # Peers are ranks of the same attempt and group.
     peers: dict[tuple[int | None, str], dict[int, float]] = {}
     for row in rows:
         normal = peers.setdefault((row["attempt"], row["team"]), {})
@@ -120,30 +123,16 @@ def _paces(run: Run) -> list[_Pace]:
         spread = math.sqrt(sum(value**2 for value in others) / len(others)) if several else 0.0
         error = (row["spread"] or 0.0) / math.sqrt(row["laps"])
         slower = row["slower"] - usual
+        # One time of either rank: how much they differ by chance is unknown.
+        known = several or row["spread"] is not None
         sigmas = slower / (math.hypot(spread, error) or 1e-9)
-        if not several and row["spread"] is None:
-            sigmas = 0.0  # one time of either rank: how much they differ by chance is unknown
-        laps, steps, team, ranks = row["laps"], sorted(row["steps"]), row["team"], row["ranks"]
-        in_all = row["surely"] is None or row["surely"] - usual >= SLOW_IN_EACH * slower
+        in_all = row["surely"] is None or row["surely"] - usual >= thresholds.SLOW_IN_EACH * slower
         pace = _Pace(
-            row["process"], row["rank"], team, ranks, row["hot"], laps, slower, sigmas, in_all,
-            steps,
+            row["process"], row["rank"], row["team"], row["ranks"], row["hot"], row["laps"], slower,
+            known and sigmas >= thresholds.SLOW_SIGMAS, in_all, sorted(row["steps"]),
         )  # fmt: skip
         paces.append(pace)
     return paces
-
-
-def _hot_steps(paces: Sequence[_Pace], process: int) -> Sequence[int]:
-    hot = (pace for pace in paces if pace.hot and pace.process == process)
-    return [step for pace in hot for step in pace.steps]
-
-
-def _slow(run: Run, pace: _Pace, steps: Sequence[int]) -> list[Cause]:
-    answer = _replay(run, pace, pace.slower, steps)
-    name, where = placed(pace.rank, pace.team, pace.process)
-    title = f"{name} took {times(math.exp(pace.slower))} as long as its peers"
-    evidence = {"process": Evidence.of([pace.process])}
-    return run.cause("slow_rank", title, answer, where=where, evidence=evidence)
 
 
 def _thermal(run: Run, pace: _Pace, slower: float) -> list[Cause]:
@@ -167,7 +156,12 @@ def _thermal(run: Run, pace: _Pace, slower: float) -> list[Cause]:
     if devices:
         where["device"] = devices[0]["uuid"]
     return run.cause(
-        "thermal_throttling", title, answer, noise=HOT_NOISE, where=where, evidence=evidence
+        "thermal_throttling",
+        title,
+        answer,
+        noise=thresholds.HOT_NOISE,
+        where=where,
+        evidence=evidence,
     )
 
 
@@ -184,16 +178,18 @@ _FEW: Final = 5
 def late_ranks(run: Run) -> list[Cause]:
     """Ranks that make others wait in one part of the steps."""
     rows = run.ask(
-        _SQL["late"], few=_FEW, least=STAGE_MIN, often=STAGE_USUAL, sure=STAGE_SURE
+        _SQL["late"],
+        few=_FEW,
+        least=thresholds.STAGE_MIN,
+        often=thresholds.STAGE_USUAL,
+        sure=thresholds.STAGE_SURE,
     ).dicts
     causes = list[Cause]()
     for row in rows:
         answer = run.ask(_SQL["replay_part"], process=row["process"], stage=row["stage"])
-        name, where = placed(row["rank"], row["team"], row["process"])
-        title = f"{name} is {seconds(row['ns'])} a step later than its peers in {row['stage']}"
-        evidence = {"process": Evidence.of([row["process"]])}
-        where["stage"] = str(row["stage"])
-        causes += run.cause("slow_rank", title, answer, where=where, evidence=evidence)
+        stage = str(row["stage"])
+        how = f"is {seconds(row['ns'])} a step later than its peers in {stage}"
+        causes += _named(run, row["process"], row["rank"], row["team"], how, answer, stage=stage)
     return causes
 
 
@@ -207,7 +203,7 @@ def clock_skew(run: Run) -> list[Cause]:
     ]
     hosts += [(row["s"], str(row["host"]), corrected) for row in corrected.dicts]
     apart, host, answer = max(hosts, key=lambda host: host[0], default=(0.0, "", ends))
-    if apart < CLOCKS_APART_S:
+    if apart < thresholds.CLOCKS_APART_S:
         return []
     title = f"wall clocks of two machines are {apart:.1f} s apart"
     where, worst = {"host": host}, [f"host {host}"]

@@ -14,13 +14,10 @@ from statistics import median
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.rewards import replay_functions
-from rlvr_probe.analysis.causes.texts import seconds, times
+from rlvr_probe.analysis.causes.cause import Cause, Saving, seconds, times
+from rlvr_probe.analysis.causes.slow_calls import replay_functions, replay_tool
 from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
-from rlvr_probe.analysis.causes.tools import replay_tool
-from rlvr_probe.analysis.causes.transfer import moved_by_step, replay_weights
-from rlvr_probe.analysis.results import Answer
+from rlvr_probe.analysis.causes.weights_and_queues import moved_by_step, replay_weights
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["grown"]
@@ -68,40 +65,26 @@ def _grown(kind: str, place: str, points: Sequence[tuple[int, float]]) -> _Grown
     if now < GROWN * before:
         return None
     longer = [ns > GROWN_USUAL * before for _, ns in points]
-    starts = (
-        at
-        for at in range(len(points))
-        if longer[at] and sum(longer[at:]) >= _NEARLY * (len(points) - at)
-    )
-    first = next(starts, None)
-    return (
-        None
-        if first is None
-        else _Grown(kind, place, [step for step, _ in points[first:]], before, now)
-    )
+    for at in range(len(points)):
+        if longer[at] and sum(longer[at:]) >= _NEARLY * (len(points) - at):
+            return _Grown(kind, place, [step for step, _ in points[at:]], before, now)
+    return None
 
 
 def _cause(run: Run, growth: _Grown) -> list[Cause]:
-    answer = _replay(run, growth)
-    steps = set(growth.steps)
-    saving = Saving.of(row for row in answer.rows if row[0] in steps)
-    what, where = "moving weights", dict[str, str | int]()
+    left, what, where = growth.before_ns / growth.now_ns, "moving weights", dict[str, str | int]()
     if growth.kind == "slow_tool":
         what, where = f"a call of tool {growth.place}", {"tool": growth.place}
+        answer = replay_tool(run, growth.place, left)
     elif growth.kind == "slow_reward":
         what, where = f"a call of reward function {growth.place}", {"function": growth.place}
+        answer = replay_functions(run, [growth.place], left)
+    else:
+        answer = replay_weights(run, growth.before_ns)
+    steps = set(growth.steps)
+    saving = Saving.of(row for row in answer.rows if row[0] in steps)
     title = (
         f"{what} takes {seconds(growth.now_ns)} since step {run.number(growth.steps[0])},"
         f" {times(growth.now_ns / growth.before_ns)} as long as before"
     )
     return run.cause(growth.kind, title, answer, saving, where=where)
-
-
-def _replay(run: Run, growth: _Grown) -> Answer:
-    left = growth.before_ns / growth.now_ns
-    match growth.kind:
-        case "slow_tool":
-            return replay_tool(run, growth.place, left)
-        case "slow_reward":
-            return replay_functions(run, [growth.place], left)
-    return replay_weights(run, growth.before_ns)

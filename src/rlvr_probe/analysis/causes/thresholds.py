@@ -26,54 +26,54 @@ SLOW_MIN: Final = 0.03
 """Logarithm of how much longer a slow rank takes: 3 %. Natural up to 0.029, mostly below 0.02."""
 
 SLOW_MIN_OF_TWO: Final = 0.1
-"""As :data:`SLOW_MIN`, of two ranks: 10 %. How much ranks of this run differ without a reason, no
-other pair tells. Natural up to 0.07 in sound trainings with TRL on two ranks of one CPU."""
+"""As :data:`SLOW_MIN`, of two ranks: 10 %. Without a third rank, how much ranks of this run differ
+by chance is unknown. Natural up to 0.07 in sound TRL runs on two ranks of one CPU."""
 
 SLOW_SIGMAS: Final = 3.0
-"""Of the spread between the other ranks, that a slow one is away from them."""
+"""How far a slow rank is from the other ranks, by the spread between these."""
 
 SLOW_IN_EACH: Final = 0.5
-"""Of how much longer a rank takes, that it takes in each stage at least, or it is not slow whatever
-it does: the median between stages in which it is and stages in which it is not is that of neither.
-What it is in one stage alone is told by ``late``, at the cost of that stage."""
+"""Least share of its slowdown that a slow rank shows in each stage, else it is not slow in all it
+does: a median between stages with and without the slowdown fits neither. A rank slow in one stage
+alone is found by ``late``, at the cost of that stage."""
 
 SLOW_IN_EACH_STEPS: Final = 5
-"""Steps from which on one stage tells that a rank is not slow there."""
+"""Fewest steps in which one stage shows that a rank is not slow there."""
 
 GROWN: Final = 1.6
 """What takes that much longer in the last third of the steps than in the first has grown. Natural
 up to 1.4."""
 
 GROWN_USUAL: Final = 1.25
-"""By that factor a step is longer than those of the first third."""
+"""By that factor a longer step exceeds those of the first third."""
 
 HOT_MIN: Final = 0.015
 """As :data:`SLOW_MIN`, where counters of the GPU say that it was held down by temperature."""
 
 HOT_NOISE: Final = 0.0075
-"""As :data:`NOISE`, there: that it was hot is no estimate."""
+"""As :data:`NOISE`, there: that the GPU was hot is measured, and not estimated."""
 
 STAGE_MIN: Final = 0.1
 """As :data:`SLOW_MIN`, of one stage alone, in the median of its steps."""
 
 STAGE_SURE: Final = 5.0
-"""Standard errors that this is away from none, in the mean of its steps, by ratio or by seconds: of
-few steps a rank is the later one in nearly all by chance."""
+"""Standard errors by which its mean over steps, by ratio or by seconds, exceeds zero: in a few
+steps a rank is the later one by chance."""
 
 STAGE_USUAL: Final = 0.05
-"""The same, in four of five steps at least: what is due to longer samples is in some only."""
+"""As :data:`STAGE_MIN`, in at least four of five steps: longer samples are in some steps only."""
 
 TAIL: Final = (10, 20, 50)
-"""Longest trajectories, beside the one in question, from which the tail of lengths is told."""
+"""How many of the longest other trajectories the tail of lengths is estimated from."""
 
 RARE: Final = 5e-4
-"""Trajectories as long as a straggler, that the run's own tail leads to expect at most.
+"""Most trajectories as long as a straggler that the run's own tail leads to expect.
 
-What is natural has heavier tails than any test of one run can tell: at 0.01, 4 of 74 runs without
-a fault would have one."""
+Natural tails are heavier than a test of one run can show: at 0.01, 4 of 74 runs without a fault
+would have a straggler."""
 
 LONG_TAIL_SHARE: Final = 0.03
-"""Share of the GPU time from which a single trajectory is told as a natural long tail."""
+"""Share of the GPU time from which a single trajectory is named as a natural long tail."""
 
 SERIAL: Final = 0.8
 """How much longer, in logarithms, a reward function takes for twice as many rows: 1 is one after
@@ -83,12 +83,12 @@ PARALLEL: Final = 16
 """Verifications at a time that a serial reward function is compared with."""
 
 QUEUED_MOST: Final = 0.5
-"""Share of what is waited for verification, that queueing explains at least where it is named ahead
-of a function that just takes long."""
+"""Least share of the wait for verification that queueing explains where it is named ahead of a
+function that just takes long."""
 
 SOMETIMES: Final = 0.75
-"""Share of what is waited for a reward function, that lies in calls above what is usual for it,
-from which on only these are told. The usual is the lower quartile of its calls."""
+"""Share of the wait for a reward function that lies in calls longer than usual, from which on only
+these are named. Usual is the lower quartile of its calls."""
 
 REWARD_SHARE: Final = 0.06
 """Share of the GPU time that waits for a reward function that is not serial. Natural up to
@@ -98,9 +98,9 @@ TOOL_RATIO: Final = 7.0
 """Median latency of a tool, by that of the fastest other one. Natural up to 6.7."""
 
 TOOL_ALIKE_NS: Final = 10_000_000
-"""Median latency, ns, from which on another tool is one to compare with: 10 ms. What takes less
-asks no service and starts no process; a sound tool of 20 ms takes 150 times as long as one that
-only makes a text."""
+"""Median latency, ns, from which on another tool is comparable: 10 ms. A faster one asks no service
+and starts no process; a sound tool of 20 ms takes 150 times as long as one that only makes a
+text."""
 
 TOOL_SHARE: Final = 0.06
 """Share of the GPU time that waits for a tool, whatever others take. Natural up to 0.050."""
@@ -137,8 +137,8 @@ MANY_STEPS_STARVED: Final = 0.3
 """Share of steps, that are many. Natural up to 0.22."""
 
 EMPTY_SLACK: Final = 0.31
-"""Share of wall time that rollout could do without, had it always as many trajectories on their way
-as while the queue was first filled. Natural up to 0.245."""
+"""Share of wall time that rollout could save if it always had as many trajectories in flight as
+while the queue was first filled. Natural up to 0.245."""
 
 EMPTY_USUAL: Final = 0.12
 """What of that is usual: the median where it is natural."""
@@ -152,7 +152,7 @@ CONFIDENCE: Final = {
 ``n`` runs of seeds 0 to 499 in which it was, always rightly. What no run there has is absent."""
 
 OPEN_LEAST_S: Final = 10.0
-"""Seconds that something was open at the end of a recording, from which on it is told, where few of
+"""Seconds that a span was open at the end of a recording, from which on it is named, where few of
 its kind ended before."""
 
 CLOCKS_APART_S: Final = 0.1

@@ -9,7 +9,7 @@ stepped AS (
     FROM (SELECT attempt, process, max(end_ns) AS end_ns FROM span WHERE name = 'step' GROUP BY ALL)
     GROUP BY attempt
 ), unfinished AS (
-    -- Trainings of which somebody that tells of stages was inside one when last seen.
+    -- Attempts of which a process that records stages was inside one when last seen.
     SELECT w.attempt, max(w.end_ns) AS until_ns,
            arg_max(w.step_id, (w.end_ns, w.step_id)) AS step_id,
            coalesce(any_value(s.since_ns), min(w.start_ns)) AS since_ns
@@ -24,10 +24,10 @@ stepped AS (
 )
 
 -- name: open
--- ``since``: after each process ended its last step. What was open then has held up none.
+-- ``since``: after each process ended its last step. What was open then has held up no step.
 WITH {unfinished}
 SELECT o.process, o.id, o.name, o.detail, o.start_ns, age_s, u.attempt, u.step_id,
-       -- What began between two steps is inside of what goes on there.
+       -- What started between two steps is inside of what goes on there.
        CASE WHEN o.parent = 0 AND o.start_ns >= (
            SELECT any_value(start_ns) FROM open_span WHERE process = o.process AND id = $outside
        ) AND o.id <> $outside THEN $outside ELSE o.parent END AS parent,
@@ -41,7 +41,7 @@ WHERE age_s IS NOT NULL AND o.start_ns IS NOT NULL
 ORDER BY o.start_ns, o.process, o.id
 
 -- name: dead
--- Ranks that were last seen before others of their training, and after which no step ended.
+-- Ranks that were last seen before others of their attempt, and after which no step ended.
 WITH {unfinished}
 SELECT process, u.attempt, u.step_id, (u.until_ns - p.last_seen_ns) / 1e9 AS until_s,
        coalesce(w.rank, p.rank) AS rank, p.state, p.role, p.pid, p.host

@@ -1,4 +1,4 @@
-"""Every barrier at which somebody waited, what it cost, and who came to it last.
+"""Every barrier at which GPUs waited, what it cost, and who came to it last.
 
 Of ranks that wait for each other the last is who waited least: so no clock of another machine is
 asked.

@@ -14,7 +14,7 @@ FROM (SELECT *, end_ns - start_ns AS ns FROM tool_call)
 WHERE trajectory_id IN (SELECT trajectory_id FROM last) GROUP BY trajectory_id
 
 -- name: lived
--- The trajectory of each batch that was decoded last, and the one that was told last.
+-- The trajectory of each batch that was decoded last, and the one that ended last.
 CREATE OR REPLACE TEMP TABLE barrier_lived AS
 WITH last AS (
     SELECT unnest([decoded_last, told_last]) AS trajectory_id FROM ledger_batch
@@ -33,7 +33,7 @@ FROM last JOIN trajectory USING (trajectory_id) JOIN turned USING (trajectory_id
 LEFT JOIN called USING (trajectory_id) LEFT JOIN verified USING (trajectory_id)
 
 -- name: called
--- Barriers of a run with a controller: whoever waits there, waits from its begin on or later.
+-- Barriers of a run with a controller: a GPU waits there from its start on or later.
 CREATE OR REPLACE TEMP TABLE barrier AS
 WITH cluster AS (
     SELECT stage, cluster, first_ns, arg_max(gpu, (end_ns, gpu)) AS last FROM ledger_cluster
@@ -90,8 +90,8 @@ SELECT summed.step_id, substr(summed.category, 6) AS barrier, gpu_ns,
 FROM summed LEFT JOIN barrier USING (barrier)
 
 -- name: own
--- What ranks waited that everybody tells of himself; of a rollout, whether it was for a queue, for
--- engines that are none of theirs, for their own tools, or for other ranks.
+-- Waiting of ranks that record their own stages; in a rollout, whether it was for a queue, for
+-- engines other than theirs, for their own tools, or for other ranks.
 CREATE OR REPLACE TEMP TABLE barrier_own AS
 WITH decoded AS (
     SELECT step_id, gpu, max(busy.end_ns) AS decoded_ns
@@ -150,7 +150,7 @@ WITH meant AS (
     SELECT step_id, gpu, coalesce(sum(ns) FILTER (waits_for = 'others'), 0) AS ns
     FROM barrier_own WHERE category = 'wait.rollout' GROUP BY step_id, gpu
 ), each_gpu AS (
-    -- Who waited for nobody has no row of its own.
+    -- A rank that did not wait has no row of its own.
     SELECT DISTINCT step_id, told.gpu, coalesce(meant.ns, 0) AS ns
     FROM (SELECT DISTINCT step_id FROM meant) JOIN ledger_window USING (step_id)
     JOIN gpu_teller told USING (process) LEFT JOIN meant USING (step_id, gpu)
@@ -245,7 +245,7 @@ WITH last AS (
     SELECT step_id, sum(made_ns)::BIGINT AS made_ns, sum(met_ns)::BIGINT AS met_ns,
            arg_min(gpu, (met_ns, gpu)) AS gpu, arg_min(function, (met_ns, gpu)) AS function,
            arg_min(before, (met_ns, gpu)) AS before,
-           -- Everybody leaves at the same time: whoever waited in all longest came first.
+           -- All leave at the same time: the rank that waited longest in all came first.
            max(ns) - arg_min(ns, (met_ns, gpu)) AS late_ns,
            arg_min(made_ns, (met_ns, gpu)) - min(made_ns) AS slow_ns
     FROM (SELECT *, ns - made_ns AS met_ns FROM barrier_reward) GROUP BY step_id

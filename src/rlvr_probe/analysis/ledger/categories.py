@@ -41,14 +41,9 @@ NAMES: Final[Mapping[str, str]] = {
 """What every category is called, on a terminal and on a page."""
 
 FAMILIES: Final[Mapping[str, str]] = {
-    "work": "work",
+    **{family: family for family in (name.partition(".")[0] for name in CATEGORIES)},
     "wait": "waiting",
-    "bubble": "bubble",
-    "overhead": "overhead",
     "eval": "evaluation",
-    "checkpoint": "checkpoint",
-    "discarded": "discarded",
-    "unaccounted": "unaccounted",
 }
 """What categories with the same first word are called together, in the order of a report."""
 
@@ -82,13 +77,11 @@ one covers it."""
 
 NUMBER: Final = {layer: number for number, layer in enumerate(LAYERS)}
 
+_UPDATES: Final = ("old_logprob", "ref_logprob", "values", "update_actor", "update_critic")
+
 STAGE_CALL: Final[Mapping[str, str]] = {
-    stage: stage
-    for stage in (
-        "rollout", "old_logprob", "ref_logprob", "values", "update_actor", "update_critic",
-        "weight_sync", "eval", "checkpoint",
-    )
-}  # fmt: skip
+    stage: stage for stage in ("rollout", *_UPDATES, "weight_sync", "eval", "checkpoint")
+}
 """The layer of what one rank does in a stage; of others it is that of other work."""
 
 STAGE_WORK: Final[Mapping[str, str]] = {
@@ -103,11 +96,7 @@ STAGE_WORK: Final[Mapping[str, str]] = {
 STAGE_WAIT: Final[Mapping[str, str]] = {
     "rollout": "wait.rollout",
     "reward": "wait.reward",
-    "old_logprob": "wait.update",
-    "ref_logprob": "wait.update",
-    "values": "wait.update",
-    "update_actor": "wait.update",
-    "update_critic": "wait.update",
+    **dict.fromkeys(_UPDATES, "wait.update"),
     "weight_sync": "wait.refit",
 }
 """The layer of waiting for the last rank of a stage."""

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from rlvr_probe.analysis.ledger import painting, timeline
 from rlvr_probe.analysis.ledger.barriers import find_barriers
 from rlvr_probe.analysis.ledger.categories import CATEGORIES
-from rlvr_probe.analysis.ledger.gpu_lookup import Gpu, insert
-from rlvr_probe.analysis.ledger.painting import (
-    find_rollout,
-    find_stages,
-    paint_queue,
-    paint_rollout,
-    paint_stages,
-)
-from rlvr_probe.analysis.ledger.places import find_places
-from rlvr_probe.analysis.ledger.timeline import begin_paint, find_hidden, make_cells, sweep
-from rlvr_probe.analysis.statements import statements
+from rlvr_probe.analysis.ledger.gpu_owners import find_places
+from rlvr_probe.analysis.ledger.gpu_search import Gpu
+from rlvr_probe.analysis.statements import insert, statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = [
-    "GPU",
-    "HIDDEN",
-    "Extent",
-    "Ledger",
-    "Unit",
-    "find_extent",
-    "make_ledger",
-    "notes_of",
-    "unit_of",
-]
+__all__ = ["GPU", "HIDDEN", "Extent", "Ledger", "Unit", "find_extent", "make_ledger", "unit_of"]
 
 _SQL: Final = statements(__name__)
 
@@ -42,7 +25,7 @@ class Unit:
 
     Attributes:
         name: ``GPU`` or ``rank``; its time is in ``GPU-s`` or ``rank-s``.
-        several: What some of them are: ranks of a training alone, or also what stands beside it.
+        several: What several of them are: GPUs, ranks, or ranks and the engines beside them.
     """
 
     name: str
@@ -76,7 +59,7 @@ class Extent:
 
     Attributes:
         gpus: How many there are, whether they train or generate.
-        begin_ns, end_ns: From the begin of the first step to the end of the last, on the clock of
+        begin_ns, end_ns: From the start of the first step to the end of the last, on the clock of
             the run; what had not ended lasted until its process was last seen.
         steps: Trainer steps in it, those that were thrown away too.
     """
@@ -104,49 +87,46 @@ def find_extent(tables: Tables) -> Extent | None:
     """
     if not tables.has("gpu", "ledger_window"):
         find_places(tables)
-        find_stages(tables)
+        painting.find_stages(tables)
     [[gpus, begin_ns, end_ns, steps]] = tables.sql.execute(_SQL["extent"]).fetchall()
     return None if begin_ns is None else Extent(gpus, begin_ns, end_ns, steps)
 
 
 HIDDEN = (
-    "waiting inside a collective of an update cannot be told from work: tensor activity was not"
-    " read of every GPU that took part"
+    "waiting inside a collective of an update counts as work: tensor activity was not read of every"
+    " GPU that took part"
 )
 
 
-def notes_of(tables: Tables) -> list[str]:
-    """What cannot be told of this recording."""
-    sql = tables.sql
+def _notes(tables: Tables) -> list[str]:
+    """What the ledger of this recording omits or assumes."""
+
+    def first(name: str) -> Any:
+        return tables.sql.execute(_SQL[name]).fetchall()[0][0]
+
     notes = list[str]()
-    [[after_s]] = sql.execute(_SQL["after"]).fetchall()
-    if after_s is not None:
+    if (after_s := first("after")) is not None:
         notes.append(
             f"the training was seen for {after_s:,.0f} s more after its last step and what was open"
             " in it: nothing says what it did then, and it is not in the ledger"
         )
-    [[gpus, known]] = sql.execute(_SQL["known_gpus"]).fetchall()
+    [[gpus, known, _]] = tables.sql.execute(_SQL["unit"]).fetchall()
     if gpus and not known:
         counted = "the rank counts" if gpus == 1 else f"each of {gpus} ranks or engines counts"
         notes.append(f"no GPU recorded; {counted} as one")
-    [[unread]] = sql.execute(_SQL["unread"]).fetchall()
-    if unread:
+    if first("unread"):
         notes.append(HIDDEN)
-    whole = sql.execute(_SQL["whole"]).fetchall()
-    if whole:
+    if whole := tables.sql.execute(_SQL["whole"]).fetchall():
         names = ", ".join(f"{name} ({count})" for name, count in whole)
         notes.append(
             "some stages are known only as a whole, so that waiting in them counts as work:"
             f" {names}"
         )
-    [[missing]] = sql.execute(_SQL["unrecorded"]).fetchall()
-    if missing:
+    if missing := first("unrecorded"):
         notes.append(f"{missing} ranks of the training recorded nothing")
-    [[beside]] = sql.execute(_SQL["beside"]).fetchall()
-    if beside:
-        notes.append(f"{beside} GPUs were read that nobody of this run is known to work on")
-    [[width]] = sql.execute(_SQL["width"]).fetchall()
-    if width is not None and width > 0:
+    if beside := first("beside"):
+        notes.append(f"{beside} GPUs were read that no process of this run is known to work on")
+    if (width := first("width") or 0) > 0:
         notes.append(
             f"machines wait for each other by clocks that are known to {width:.3g} s: what is"
             " shorter counts as dispatch"
@@ -167,9 +147,9 @@ class Ledger:
 
     Attributes:
         gpus: All of them.
-        begin_ns, end_ns: From the begin of the first step to the end of the last.
+        begin_ns, end_ns: From the start of the first step to the end of the last.
         ns: GPU time by category, every category; sums up to GPUs times what lies between.
-        notes: What cannot be told of this recording, and what was taken to be so.
+        notes: What is unknown of this recording, and what was assumed.
     """
 
     gpus: Sequence[Gpu]
@@ -180,7 +160,7 @@ class Ledger:
 
     @property
     def wall_s(self) -> float:
-        """From its begin to its end, s."""
+        """From its start to its end, s."""
         return (self.end_ns - self.begin_ns) / 1e9
 
     @property
@@ -194,7 +174,7 @@ class Ledger:
         return sum(self.ns.get(name, 0) for name in categories) / whole if whole else 0.0
 
     def share_of_family(self, name: str) -> float:
-        """The same of the categories whose names begin with that word, for example ``wait``."""
+        """The same of the categories whose names start with that word, for example ``wait``."""
         return self.share(*(category for category in self.ns if category.partition(".")[0] == name))
 
 
@@ -208,21 +188,21 @@ def make_ledger(tables: Tables) -> Ledger | None:
     if made is not None:
         return made
     places = find_places(tables)
-    find_stages(tables)
+    painting.find_stages(tables)
     extent = find_extent(tables)
     if extent is None:
         return None
     begin_ns, end_ns = extent.begin_ns, extent.end_ns
-    begin_paint(tables)
-    find_rollout(tables)
-    paint_stages(tables)
-    paint_rollout(tables)
-    paint_queue(tables)
-    sweep(tables, begin_ns, end_ns)
-    find_hidden(tables)
-    make_cells(tables)
+    timeline.begin_paint(tables)
+    painting.find_rollout(tables)
+    painting.paint_stages(tables)
+    painting.paint_rollout(tables)
+    painting.paint_queue(tables)
+    timeline.sweep(tables, begin_ns, end_ns)
+    timeline.find_hidden(tables)
+    timeline.make_cells(tables)
     find_barriers(tables)
-    notes = (*places.notes, *notes_of(tables))
+    notes = (*places.notes, *_notes(tables))
     for name in _LARGE:
         sql.execute(f"DROP TABLE IF EXISTS {name}")
     insert(tables, "ledger_note", "note VARCHAR", [(note,) for note in notes])
@@ -236,13 +216,7 @@ def _made(tables: Tables) -> Ledger | None:
     if not tables.has("ledger_span"):
         return None
     [[begin_ns, end_ns]] = sql.execute(_SQL["span"]).fetchall()
-    processes = dict(sql.execute(_SQL["processes"]).fetchall())
-    gpus = [
-        Gpu(gpu, key, device, process, rank, host, boot, part, processes.get(gpu, []))
-        for gpu, key, device, process, rank, host, boot, part in sql.execute(
-            _SQL["gpus"]
-        ).fetchall()
-    ]
+    gpus = [Gpu(*row) for row in sql.execute(_SQL["gpus"]).fetchall()]
     ns = dict.fromkeys(CATEGORIES, 0)
     ns.update(sql.execute(_SQL["categories"]).fetchall())
     notes = sql.execute(_SQL["notes"]).fetchall()

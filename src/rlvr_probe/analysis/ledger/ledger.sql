@@ -32,8 +32,8 @@ SELECT count(*) FROM device
 WHERE kind = 'gpu' AND device NOT IN (SELECT device FROM gpu WHERE device IS NOT NULL)
 
 -- name: after
--- For how long a training was seen after all that is known of it, s; where its processes did not
--- end by themselves, and it is longer than any of its steps.
+-- How long a process was seen after all that is known of its training, s; where it did not end by
+-- itself, and that is longer than any step.
 WITH ended AS (
     SELECT max(end_ns) AS end_ns, max(end_ns - start_ns) AS longest_ns FROM ledger_window
 )
@@ -48,17 +48,13 @@ SELECT count(*) FROM gpu WHERE process IS NULL AND part = 'train'
 -- name: width
 SELECT max(width_ns) / 1e9 FROM ledger_clock
 
--- name: known_gpus
-SELECT count(*), count(device) FROM gpu
-
 -- name: span
 SELECT begin_ns, end_ns FROM ledger_span
 
--- name: processes
-SELECT gpu, list(process ORDER BY process) FROM gpu_process GROUP BY gpu
-
 -- name: gpus
-SELECT gpu, key, device, process, rank, host, boot, part FROM gpu ORDER BY gpu
+SELECT gpu.*, coalesce(processes, []) FROM gpu LEFT JOIN (
+    SELECT gpu, list(process ORDER BY process) AS processes FROM gpu_process GROUP BY gpu
+) USING (gpu) ORDER BY gpu
 
 -- name: categories
 SELECT category, sum(ns)::BIGINT FROM ledger GROUP BY category

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import OVERLAP, islands
 from rlvr_probe.analysis.ledger.categories import STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases, layers
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import OVERLAP, fill, islands, statements
 from rlvr_probe.recording.between_steps import BETWEEN
 from rlvr_probe.recording.tables import Tables
 
@@ -28,7 +27,7 @@ def find_stages(tables: Tables) -> None:
 
 
 def paint_stages(tables: Tables) -> None:
-    """Paint what stages and calls tell; it is known of which rollouts more is."""
+    """Paint what stages and calls show; :func:`find_rollout` has found what engines show."""
     sql = tables.sql
     wait, work = cases("stage.name", STAGE_WAIT), cases("stage.name", STAGE_WORK)
     numbers = layers("eval", "dispatch", "wait.rollout", "wait.reward")

@@ -23,7 +23,7 @@ WHERE list_contains($stages, told.name) AND step.number >= 1
   AND told.process IN (SELECT process FROM gpu_teller)
 
 -- name: window
--- Of each process that tells of stages, from when to when it was at a step.
+-- Of each process that records stages, from when to when it was in a step.
 CREATE OR REPLACE TEMP TABLE ledger_window AS
 SELECT told.process, told.step_id, any_value(step.attempt) AS attempt,
        any_value(step.session) AS session, any_value(step.life) AS life,
@@ -70,7 +70,7 @@ ASOF LEFT JOIN ledger_stage stage
     ON placed.teller = stage.process AND placed.at_ns >= stage.start_ns
 
 -- name: called_in
--- What is known to have been called in a stage.
+-- Calls whose stage is known.
 FROM ledger_part WHERE stage IS NOT NULL
 
 -- name: cluster
@@ -125,8 +125,8 @@ FROM ledger_cluster cluster JOIN ledger_stage stage USING (stage)
 WHERE {wait} IS NOT NULL
 
 -- name: missed
--- GPUs that a stage did not call wait for those that it called; of ranks of a group that was
--- called and that told nothing, nobody knows.
+-- GPUs that a stage did not call wait for those that it called; what ranks of a called group did
+-- that recorded nothing is unknown.
 INSERT INTO paint
 WITH called AS (
     SELECT DISTINCT stage, cluster, first_ns, last_ns, worker_group
@@ -149,8 +149,8 @@ ANTI JOIN ledger_cluster here ON here.stage = missed.stage
     AND here.cluster = missed.cluster AND here.gpu = missed.gpu
 
 -- name: between
--- Between two steps that follow one another there is nothing that has no name, but in one of
--- which no stage was recorded nobody knows.
+-- Between two steps that follow one another everything has a name, but what goes on in a step of
+-- which no stage was recorded is unknown.
 INSERT INTO paint
 WITH followed AS (
     SELECT *, lead(start_ns) OVER steps AS next_ns, lead(number) OVER steps AS next,
@@ -163,32 +163,30 @@ SELECT gpu, $bubble, start_ns,
             ELSE end_ns END
 FROM followed JOIN gpu_teller USING (process) WHERE followed.told
 
+-- name: own_engine
+-- An engine without a number is that of the process, or else a server.
+CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process END
+
 -- name: engine_call
 -- Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
--- An engine without a number is that of the process, or else a server.
 CREATE OR REPLACE TEMP TABLE ledger_call AS
 WITH call AS (
-    SELECT attempt, coalesce(engine, CASE WHEN home.process IS NULL THEN -1
-                                          ELSE -2 - home.process END) AS engine,
-           batch_id, mode = 'eval' AS evaluates, turn.start_ns, turn.end_ns, trajectory_id,
-           turn.response_tokens AS tokens
+    SELECT attempt, coalesce(engine, {own_engine}) AS engine, batch_id, mode = 'eval' AS evaluates,
+           turn.start_ns, turn.end_ns, trajectory_id, turn.response_tokens AS tokens
     FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
     LEFT JOIN ledger_home home USING (process)
     WHERE turn.start_ns IS NOT NULL
     UNION ALL
-    SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
-                                                ELSE -2 - home.process END),
-           NULL, false, start_ns, end_ns, NULL, response_tokens
-    FROM engine_call LEFT JOIN ledger_home home USING (process)
-    LEFT JOIN engine_owner owner USING (attempt, process)
-    UNION ALL
-    SELECT attempt, coalesce(owner.engine, CASE WHEN home.process IS NULL THEN -1
-                                                ELSE -2 - home.process END),
-           NULL, false, open_span.start_ns, open_span.start_ns + (age_s * 1e9)::BIGINT, NULL,
-           NULL
-    FROM open_span JOIN process USING (process) LEFT JOIN ledger_home home USING (process)
-    LEFT JOIN engine_owner owner USING (attempt, process)
-    WHERE name = 'turn' AND age_s IS NOT NULL
+    SELECT attempt, coalesce(owner.engine, {own_engine}), NULL, false, start_ns, end_ns, NULL,
+           tokens
+    FROM (
+        SELECT attempt, process, start_ns, end_ns, response_tokens AS tokens FROM engine_call
+        UNION ALL
+        SELECT attempt, process, open_span.start_ns,
+               open_span.start_ns + (age_s * 1e9)::BIGINT, NULL
+        FROM open_span JOIN process USING (process) WHERE name = 'turn' AND age_s IS NOT NULL
+    )
+    LEFT JOIN ledger_home home USING (process) LEFT JOIN engine_owner owner USING (attempt, process)
 )
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
        arg_max(trajectory_id, (end_ns, trajectory_id)) FILTER (end_ns IS NOT NULL) AS last,
@@ -205,7 +203,7 @@ FROM ({islands})
 GROUP BY attempt, engine, batch_id, island
 
 -- name: engine_batch
--- Of batches whose trajectories have times of their own: first start, last decoded, last told.
+-- Of batches whose trajectories have times of their own: first start, last decoded, last ended.
 CREATE OR REPLACE TEMP TABLE ledger_batch AS
 WITH lived AS (
     SELECT batch_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
@@ -229,7 +227,7 @@ FROM ledger_stage stage JOIN ledger_batch batch USING (step_id, mode)
 WHERE stage.name = 'rollout' AND decoded_ns IS NOT NULL
   AND stage.process IN (SELECT process FROM gpu_teller WHERE NOT own)
 UNION
--- Whoever asks a server waits for it.
+-- A rank that asks a server waits for it.
 SELECT stage.stage, true FROM ledger_stage stage
 WHERE stage.name = 'rollout' AND NOT EXISTS (SELECT 1 FROM ledger_home)
   AND stage.process IN (SELECT process FROM gpu_teller WHERE own)
@@ -286,7 +284,7 @@ SELECT *, coalesce(step_id, first_value(step_id IGNORE NULLS) OVER (
 FROM made
 
 -- name: length
--- Groups in the queue over time, and when another one was begun.
+-- Groups in the queue over time, and when another one was started.
 CREATE OR REPLACE TEMP TABLE queue_length AS
 WITH begun AS (
     SELECT step_id, min(start_ns) AS start_ns FROM ledger_window GROUP BY step_id
@@ -306,7 +304,7 @@ SELECT attempt, at_ns, lead(at_ns) OVER events AS until_ns, starts > 0 AS starts
 FROM summed WINDOW events AS (PARTITION BY attempt ORDER BY at_ns)
 
 -- name: queue_data
--- Whoever fetches the data of a step waits for the last group that it takes.
+-- A rank that fetches the data of a step waits for the last group that it takes.
 INSERT INTO paint
 SELECT told.gpu, $queue, stage.start_ns, least(stage.end_ns, last_ns)
 FROM ledger_stage stage JOIN gpu_teller told USING (process)
@@ -327,7 +325,7 @@ WITH beside AS ({beside}), during AS (
 )
 SELECT gpu, $idle, start_ns, end_ns FROM beside JOIN during USING (attempt)
 UNION ALL
--- What begins a trajectory after another never begins one while the queue is full.
+-- What starts one trajectory after another never starts one while the queue is full.
 SELECT gpu, $full, at_ns, until_ns
 FROM beside JOIN queue_length queue USING (attempt)
 JOIN (SELECT attempt, max(groups) AS most FROM queue_length WHERE starts GROUP BY attempt)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.ledger.categories import LAYERS
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import fill, islands, statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["begin_paint", "find_discarded", "find_hidden", "make_cells", "sweep"]
+__all__ = ["begin_paint", "find_hidden", "make_cells", "sweep"]
 
 _SQL: Final = statements(__name__)
 
@@ -45,7 +44,7 @@ def sweep(tables: Tables, begin_ns: int, end_ns: int) -> None:
 def find_hidden(tables: Tables) -> None:
     """Make ``hidden_wait``: by step and GPU, the part of an update that was waiting, ns.
 
-    Where readings do not tell, of any GPU of an update, it has no row.
+    An update has no row unless readings show it on every GPU of it.
     """
     tables.sql.execute(_SQL["read"])
     tables.sql.execute(_SQL["course"])
@@ -54,21 +53,14 @@ def find_hidden(tables: Tables) -> None:
     tables.sql.execute(_SQL["hidden"])
 
 
-def find_discarded(tables: Tables) -> None:
-    """Put into ``ledger_move`` what of rollout was thrown away, by step and GPU."""
-    sql = tables.sql
-    sql.execute(_SQL["thrown"])
-    [[some]] = sql.execute(_SQL["count"]).fetchall()
-    if some:
-        for statement in (_SQL["total"], _SQL["discarded"], _SQL["queued"]):
-            sql.execute(statement)
-
-
 def make_cells(tables: Tables) -> None:
     """Make ``ledger`` from ``segment``: GPU time by step, GPU and category, ns."""
     sql = tables.sql
     sql.execute(_SQL["moves"])
-    find_discarded(tables)
-    sql.execute(_SQL["probe"])
-    sql.execute(_SQL["waited"])
-    sql.execute(_SQL["cells"])
+    sql.execute(_SQL["thrown"])
+    [[thrown]] = sql.execute(_SQL["count"]).fetchall()
+    # What of rollout was thrown away, by step and GPU.
+    for name in ("total", "discarded", "queued") if thrown else ():
+        sql.execute(_SQL[name])
+    for name in ("probe", "waited", "cells"):
+        sql.execute(_SQL[name])

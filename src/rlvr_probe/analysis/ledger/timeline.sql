@@ -12,7 +12,7 @@ FROM ({islands})
 GROUP BY gpu, layer, island
 
 -- name: cut
--- When each GPU goes on to the next step; one that nobody tells of, with the first who does.
+-- When each GPU goes on to the next step; one without recorded stages, with the first that has.
 CREATE OR REPLACE TEMP TABLE ledger_cut AS
 SELECT gpu, start_ns, arg_max(step_id, (number, step_id)) AS step_id
 FROM (SELECT gpu, start_ns, step_id, number FROM ledger_window JOIN gpu_teller USING (process)
@@ -65,7 +65,7 @@ CREATE OR REPLACE TEMP TABLE ledger_layer AS
 SELECT unnest($layers) AS layer, unnest($categories) AS category
 
 -- name: death
--- What is told for a rank that died ends with it.
+-- What others recorded for a rank that died ends with it.
 CREATE OR REPLACE TEMP TABLE ledger_death AS
 SELECT gpu, max(until_ns) AS until_ns FROM gpu_teller GROUP BY gpu
 HAVING bool_and(until_ns IS NOT NULL)
@@ -84,7 +84,7 @@ WINDOW so_far AS (PARTITION BY gpu ORDER BY reading.end_ns)
 category IN ('work.update_actor', 'work.update_critic')
 
 -- name: course
--- Time that was spent with each kind of what tensor cores are busy with, until the begin of each
+-- Time that was spent with each kind of what tensor cores are busy with, until the start of each
 -- segment; in all else they are idle.
 CREATE OR REPLACE TEMP TABLE tensor_course AS
 WITH kind AS (
@@ -138,7 +138,7 @@ FROM alone
 
 -- name: busy
 -- Mean activity of tensor cores in the update of a GPU, over what was read of it; NULL where it
--- cannot be told from what they did before and after.
+-- cannot be separated from what they did before and after.
 CREATE OR REPLACE TEMP TABLE tensor_busy AS
 WITH stretch AS (
     SELECT step_id, gpu, category, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
@@ -163,8 +163,8 @@ WITH stretch AS (
         ON followed.gpu = after.gpu AND followed.end_ns <= after.end_ns
     ASOF JOIN tensor_read last ON followed.gpu = last.gpu AND followed.end_ns >= last.end_ns
 ), read AS (
-    -- A reading that the update before it ends in may be one of waiting: nobody waits when an
-    -- update begins, so that it can be left out.
+    -- A reading that the update before it ends in may be one of waiting: no rank waits when an
+    -- update starts, so that it can be omitted.
     SELECT step_id, gpu, category, b_ns,
            CASE WHEN clean THEN before_ns ELSE inside_ns END AS a_ns,
            b_tensor_ns - CASE WHEN clean THEN before_tensor_ns ELSE inside_tensor_ns END
@@ -243,7 +243,7 @@ WITH busy AS (
     SELECT batch_id, attempt, engine, sum(end_ns - start_ns) AS ns FROM ledger_busy
     WHERE batch_id IS NOT NULL GROUP BY batch_id, attempt, engine
     UNION ALL
-    -- A call that tells a sum belongs to the rollout that it lies in.
+    -- A call that records a sum belongs to the rollout that it lies in.
     SELECT thrown.batch_id, thrown.attempt, thrown.engine, sum(busy.end_ns - busy.start_ns)
     FROM (SELECT DISTINCT batch_id, attempt, engine FROM ledger_thrown) thrown
     JOIN batch USING (batch_id)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import covered
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload, prepare
+from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload
 from rlvr_probe.analysis.results import Chapter
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import covered, fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["asynchronous"]
@@ -21,8 +20,7 @@ _WORKLOAD: Final = "a workload does not say which weights generated it, or when"
 
 def asynchronous(tables: Tables) -> Chapter:
     """What training beside rollout costs."""
-    section = Section(tables, "asynchronous", "Asynchronous training")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "asynchronous", "Asynchronous training")
     queued, lag = section.ask(_SQL["queue_and_lag"]).row
     if is_workload(tables) or (not queued and lag <= 0):
         synchronous = DEFINITIONS["asynchronous.trainer_wait"].unknown

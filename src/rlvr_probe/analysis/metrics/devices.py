@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rlvr_probe.analysis.intervals import islands
 from rlvr_probe.analysis.metrics.registry import FAMILIES
 from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload, prepare
 from rlvr_probe.analysis.results import Answer, Chapter
-from rlvr_probe.analysis.statements import fill, make, statements
+from rlvr_probe.analysis.statements import fill, islands, make, statements
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS
 from rlvr_probe.recording.tables import Tables
@@ -133,12 +132,9 @@ def _stage_metrics(section: Section) -> None:
 
 
 def _stage(
-    section: Section,
-    row: Mapping[str, Any],
-    answer: Answer,
-    joules: Mapping[str, Any],
+    section: Section, row: Mapping[str, Any], answer: Answer, joules: Mapping[str, Any],
     energy: Answer,
-) -> None:
+) -> None:  # fmt: skip
     by, counters = {"stage": row["stage"]}, row["counters"] or {}
     known = [name for name in ("sm_active", "power_w", "utilization") if name in counters]
     read = evidence_of(
@@ -176,10 +172,8 @@ def _stage(
 def _gpus(section: Section) -> None:
     answer = section.ask(_SQL["gpus"])
     for row in answer.dicts[:_MOST]:
+        evidence, by = evidence_of(device=[row["device"]]), {"device": row["uuid"]}
         for name in _GPU:
-            evidence = evidence_of(device=[row["device"]])
-            section.add(
-                f"gpu.{name}", row[name], answer, evidence=evidence, by={"device": row["uuid"]}
-            )
+            section.add(f"gpu.{name}", row[name], answer, evidence=evidence, by=by)
     if len(answer.rows) > _MOST:
         section.notes.append(f"{_MOST} of {len(answer.rows):,} GPUs have metrics, the least active")

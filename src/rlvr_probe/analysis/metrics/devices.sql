@@ -83,7 +83,7 @@ WITH pairs AS (
 ), shaped AS (
   SELECT * EXCLUDE (value, last, rate_before, rate_after),
     -- Of a total: where its rate changed, if it did so once between these two readings.
-    -- Stages begin and end with a step of power, and their edges are what is asked for.
+    -- Stages start and end with a step of power, and their edges are what is asked for.
     if(counter IN ({total}) AND amount / length_ns
         BETWEEN least(rate_before, rate_after) AND greatest(rate_before, rate_after)
         AND rate_before <> rate_after AND NOT gap,
@@ -117,7 +117,7 @@ WITH counters AS (
     least(length_ns, edge_ns - start_ns) AS passed_ns, passed_ns / length_ns AS share,
     rate * least(passed_ns, turn_ns) + next_rate * greatest(0, passed_ns - turn_ns)
       + slope * passed_ns * (passed_ns - length_ns) / 2 AS passed,
-    -- A gap in which the stage begins or ends is left out.
+    -- A gap in which the stage starts or ends is omitted.
     if(edge_ns > start_ns AND edge_ns < end_ns, if(sign < 0, 1, 0), share) AS gap_share
   FROM asked ASOF JOIN counter_piece AS piece
     ON asked.device = piece.device AND asked.counter = piece.counter
@@ -131,7 +131,7 @@ WITH counters AS (
   FROM known GROUP BY step_id, stage, device, counter, begin_ns
 )
 SELECT step_id, stage, device, counter,
-  -- Below 0 where it begins and ends in one gap.
+  -- Below 0 where it starts and ends in one gap.
   sum(if(covered_ns < 0, 0, amount)) AS amount, sum(greatest(0, covered_ns)) AS covered_ns
 FROM told GROUP BY step_id, stage, device, counter
 

@@ -6,15 +6,9 @@ import math
 from collections import Counter
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.occupancy import observe, observed
-from rlvr_probe.analysis.metrics.section import (
-    MOST_ROWS,
-    Section,
-    evidence_of,
-    is_workload,
-    prepare,
-)
+from rlvr_probe.analysis.metrics.section import MOST_ROWS, Section, evidence_of, is_workload
 from rlvr_probe.analysis.results import Chapter
 from rlvr_probe.analysis.statements import fill, make, statements
 from rlvr_probe.analysis.statistics import student
@@ -40,13 +34,12 @@ _LOADS: Final = {
     "worker.tokens": fill(_SQL["tokens"], name="worker", column="tokens"),
 }
 """What members of a team carry, whose largest share the others wait for: SQL with columns ``unit``
-(a batch or a step), ``member``, ``value`` and ``trajectory_id`` (of the most telling one)."""
+(a batch or a step), ``member``, ``value`` and ``trajectory_id`` (the longest or last of them)."""
 
 
 def imbalance(tables: Tables) -> Chapter:
     """How unevenly work is spread."""
-    section = Section(tables, "imbalance", "Imbalance")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "imbalance", "Imbalance")
     make(tables, TABLES)
     if not observed(tables):
         observe(tables, None)
@@ -70,15 +63,9 @@ def _ranks(section: Section, name: str, kind: str, rows: str, member: str) -> No
         mean, error = row["mean"], row["error"]
         slowest = [who for who, _ in Counter(row["slowest"]).most_common(5)]
         worst = {"step": row["worst"]} if kind == "stage" else {}
-        half = None if error is None else student(row["units"] - 1) * error
-        section.add(
-            name,
-            mean,
-            answer,
-            low=None if half is None else max(0.0, mean - half),
-            high=None if half is None else mean + half,
-            evidence=evidence_of(**{member: slowest}, **worst),
-            by={kind: row["what"]},
-        )
+        half = math.nan if error is None else student(row["units"] - 1) * error
+        low, high = None if error is None else max(0.0, mean - half), mean + half
+        evidence, by = evidence_of(**{member: slowest}, **worst), {kind: row["what"]}
+        section.add(name, mean, answer, low=low, high=high, evidence=evidence, by=by)
     if not answer.rows:
         section.add(name, None, answer)

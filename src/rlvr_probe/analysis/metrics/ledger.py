@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.intervals import covered
 from rlvr_probe.analysis.ledger import CATEGORIES, make_ledger
 from rlvr_probe.analysis.ledger.ledger import HIDDEN, unit_of
 from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter, Evidence
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import covered, fill, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["ledger"]

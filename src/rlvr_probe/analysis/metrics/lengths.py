@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import Spread, distribution
-from rlvr_probe.analysis.metrics.section import Section, prepare
+from rlvr_probe.analysis.metrics.families import Spread, distribution
+from rlvr_probe.analysis.metrics.section import Section
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.analysis.statistics import jackknife, share_interval, theil_sen
@@ -43,8 +43,7 @@ _OF_TURNS: Final = {
 
 def lengths(tables: Tables) -> Chapter:
     """How long things are."""
-    section = Section(tables, "lengths", "Lengths")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "lengths", "Lengths")
     spreads = {name: distribution(section, name, _SQL[rows]) for name, rows in _QUANTITIES.items()}
     response = spreads["response"]
     cap = _cap(section, response)
@@ -110,14 +109,9 @@ def _tail(section: Section, spread: Spread, cap: int | None) -> None:
         return
     index = row["known"] / row["logs"]
     half = 1.96 * math.sqrt(spread.effects["p95"] / row["known"])
-    section.add(
-        "response.tail_index",
-        index,
-        answer,
-        low=index * math.exp(-half),
-        high=index * math.exp(half),
-        evidence={"trajectory": Evidence.of(row["longest"], row["count"])},
-    )
+    low, high = index * math.exp(-half), index * math.exp(half)
+    evidence = {"trajectory": Evidence.of(row["longest"], row["count"])}
+    section.add("response.tail_index", index, answer, low=low, high=high, evidence=evidence)
 
 
 def icc(sums: Sequence[float]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import distribution
+from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload
 from rlvr_probe.analysis.results import Chapter
 from rlvr_probe.analysis.statements import statements

@@ -1,7 +1,7 @@
 """How full the decode slots of the engines were while there was rollout.
 
 Of turns whose times are their own, the sequences in flight at each moment are known. Where all
-responses of a call come back together, lengths give a bound: if all responses begin at once, and a
+responses of a call come back together, lengths give a bound: if all responses start at once, and a
 sequence is not slower the fewer there are, the slots are at least as full as the sum of lengths
 over their number times the longest. Without times nothing says how long a batch lasted beside
 another one, so that there is no bound of several: only what it were if every token took as long.
@@ -12,21 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rlvr_probe.analysis.metrics.distributions import distribution
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, prepare
+from rlvr_probe.analysis.metrics.families import distribution
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter, query
 from rlvr_probe.analysis.statements import make, statements
 from rlvr_probe.analysis.statistics import Interval, mean_interval
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["BINS", "RUN_BINS", "TABLES", "observe", "observed", "occupancy", "put_away"]
+__all__ = ["TABLES", "observe", "observed", "occupancy", "put_away"]
 
 _SQL: Final = statements(__name__)
 
-BINS: Final = 256
+_BINS: Final = 256
 """Pieces of the rollout of a batch: shares of time are as exact as one of them."""
 
-RUN_BINS: Final = 8_192
+_RUN_BINS: Final = 8_192
 """Pieces of the whole run, where trajectories are generated for a queue."""
 
 _UNDER: Final = ("under_10", "under_25", "under_50")
@@ -34,7 +34,7 @@ _UNDER: Final = ("under_10", "under_25", "under_50")
 
 def _derived(engine: str) -> dict[str, tuple[str, str]]:
     names = ("decode", "rollout", "flight")
-    return _SQL.derived(*names, bins=BINS, run_bins=RUN_BINS, each_engine=engine)
+    return _SQL.derived(*names, bins=_BINS, run_bins=_RUN_BINS, each_engine=engine)
 
 
 TABLES: Final = _derived("each_engine")
@@ -94,8 +94,7 @@ def occupancy(tables: Tables, *, slots: int | None = None) -> Chapter:
         slots: Sequences that one engine decodes at once, for example vLLM's ``max_num_seqs``. A
             recording does not have it; without it, slots are the most that were ever in use.
     """
-    section = Section(tables, "occupancy", "Decode slots")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "occupancy", "Decode slots")
     distribution(section, "length_idle", _SQL["length_idle"])
     section.add_series("length_idle.by_batch", section.ask(_SQL["length_idle_by_batch"]))
     flight = observe(tables, slots)

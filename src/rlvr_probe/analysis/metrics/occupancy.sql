@@ -1,6 +1,6 @@
 -- name: decode
--- turns with times of their own; one begins when its engine began it, where that is known; in a run
--- with a queue also those of trajectories that no batch has, because they were not done in the end
+-- turns with times of their own; one starts when its engine started it, where that is known; in a
+-- run with a queue also those of trajectories that no batch has, because they were never done
 SELECT unit, coalesce(engine, process) AS engine, trajectory_id,
   turn.start_ns + coalesce((queue_s * 1e9)::BIGINT, 0) AS start_ns, turn.end_ns
 FROM turn JOIN sample USING (trajectory_id)
@@ -12,7 +12,7 @@ WHERE coalesce(samples, 1) = 1 AND end_ns > start_ns
 
 -- name: rollout
 -- a batch of which every trajectory has such a turn, or the run, where groups are generated for a
--- queue and 95 % have one: from the begin of its first turn to the end of its last one
+-- queue and 95 % have one: from the start of its first turn to the end of its last one
 SELECT unit, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
   sum(end_ns - start_ns)::DOUBLE AS slot_ns, any_value(trajectories) AS trajectories,
   CASE WHEN unit < 0 THEN {run_bins} ELSE {bins} END AS bins

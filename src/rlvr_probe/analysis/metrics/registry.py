@@ -13,15 +13,7 @@ from typing import Final
 from rlvr_probe.analysis.ledger import CATEGORIES
 from rlvr_probe.analysis.statements import read_texts
 
-__all__ = [
-    "DEFINITIONS",
-    "DISTRIBUTION",
-    "FAMILIES",
-    "SERIES",
-    "Definition",
-    "Family",
-    "SeriesDefinition",
-]
+__all__ = ["DEFINITIONS", "FAMILIES", "SERIES"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ class Family:
     """Metrics of one quantity, or of calls by their names.
 
     Attributes:
-        id: Beginning of their ids.
+        id: Prefix of their ids.
         by: What a name is, for example ``function``; empty for a quantity.
         ids: What the ids in the column ``trajectory_id`` of its rows are of.
         by_step: Whether it has a series by step.
@@ -82,17 +74,16 @@ class Family:
 
 def _family(name: str, section: Mapping[str, str], rows: Mapping[str, str]) -> Family:
     """The family of a section, of the rows of the section that it is like."""
-    texts = {"unit": "1", **section}
-    by = section.get("by", "")
+    texts = {"unit": "1", "by": "", "ids": "trajectory", **section}
+    by, quantity = texts["by"], texts["of"] if section["like"] == _DISTRIBUTION else ""
     metrics = dict[str, Definition]()
     for key, row in rows.items():
         title, meaning, unit = (part.strip().format_map(texts) for part in row.split("|"))
         unknown = texts["unknown"].format(name=key)
-        quantity = texts["of"] if section["like"] == DISTRIBUTION else ""
         metrics[key] = Definition(
             f"{name}.{key}", title, meaning, unit, unknown, tuple(by.split()), quantity
         )
-    return Family(name, by, section.get("ids", "trajectory"), "by_step" in section, metrics)
+    return Family(name, by, texts["ids"], "by_step" in section, metrics)
 
 
 def _series(name: str, section: Mapping[str, str]) -> SeriesDefinition:
@@ -117,7 +108,7 @@ def _by_step(family: Family, section: Mapping[str, str]) -> SeriesDefinition:
     )
 
 
-DISTRIBUTION: Final = "distribution"
+_DISTRIBUTION: Final = "distribution"
 """Section of the metrics that every quantity has."""
 
 DEFINITIONS: Final[dict[str, Definition]] = {}
@@ -142,13 +133,9 @@ def _load() -> None:
                 SERIES[f"{name}.by_step"] = _by_step(family, section)
         elif "meaning" in section:
             DEFINITIONS[name] = Definition(
-                name,
-                section["title"],
-                section["meaning"],
-                section.get("unit", "1"),
-                section["unknown"],
-                tuple(section.get("by", "").split()),
-            )
+                name, section["title"], section["meaning"], section.get("unit", "1"),
+                section["unknown"], tuple(section.get("by", "").split()),
+            )  # fmt: skip
 
 
 _load()

@@ -5,15 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from rlvr_probe.analysis.metrics.calls import Calls
-from rlvr_probe.analysis.metrics.distributions import distribution
-from rlvr_probe.analysis.metrics.section import (
-    MOST_ROWS,
-    Section,
-    evidence_of,
-    is_workload,
-    prepare,
-)
+from rlvr_probe.analysis.metrics.families import Calls, distribution
+from rlvr_probe.analysis.metrics.section import MOST_ROWS, Section, evidence_of, is_workload
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
@@ -32,8 +25,7 @@ _ALIKE: Final = "a workload does not distinguish a reward that is NaN or infinit
 
 def rewards(tables: Tables) -> Chapter:
     """What verification takes."""
-    section = Section(tables, "rewards", "Rewards")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "rewards", "Rewards")
     names = [name for name in _CALLS.add(section) if name is not None]
     _values(section)
     _work(section, names)

@@ -29,10 +29,10 @@ VIEWS: Final = _SQL.derived("sample_batch", "sample")
 
 
 class Section:
-    """Gathers what is known of one question.
+    """Gathers the metrics that answer one question.
 
     Attributes:
-        name: Stable; the ids of its metrics begin with it.
+        name: Stable; the ids of its metrics start with it.
         tables: What it asks.
         notes: Sentences on what the source does not have.
     """
@@ -45,6 +45,13 @@ class Section:
         self._title, self._unit = title, unit
         self._metrics = list[Figure]()
         self._series = list[Series]()
+
+    @classmethod
+    def of_samples(cls, tables: Tables, name: str, title: str) -> Section:
+        """Start a section on trajectories, whose views are made; notes say what these omit."""
+        section = cls(tables, name, title)
+        section.notes += prepare(tables)
+        return section
 
     def ask(self, sql: str, **values: object) -> Answer:
         """As :func:`rlvr_probe.analysis.results.query`."""
@@ -121,13 +128,8 @@ class Section:
 
     def chapter(self) -> Chapter:
         """All of it."""
-        return Chapter(
-            self.name,
-            self._unit.say(self._title),
-            tuple(self._metrics),
-            tuple(dict.fromkeys(self.notes)),
-            tuple(self._series),
-        )
+        title, notes = self._unit.say(self._title), tuple(dict.fromkeys(self.notes))
+        return Chapter(self.name, title, tuple(self._metrics), notes, tuple(self._series))
 
 
 def prepare(tables: Tables) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr_probe.analysis.metrics.calls import Calls
-from rlvr_probe.analysis.metrics.distributions import distribution
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, prepare
+from rlvr_probe.analysis.metrics.families import Calls, distribution
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
@@ -20,8 +19,7 @@ TABLES: Final = _CALLS.tables
 
 def tools(tables: Tables) -> Chapter:
     """What tools take."""
-    section = Section(tables, "tools", "Tools")
-    section.notes += prepare(tables)
+    section = Section.of_samples(tables, "tools", "Tools")
     _CALLS.add(section)
     if not tables.sql.execute(_SQL["count"]).fetchall()[0][0]:
         return section.chapter()

@@ -1,4 +1,4 @@
-"""What the page draws and no chapter has, as rows: every GPU, step and moment, and who they are.
+"""Rows that the page draws beside the sections: every GPU, step and moment, and who they are.
 
 Of a large run some are drawn one by one and all are counted; what is drawn is chosen here, and
 :mod:`rlvr_probe.report.page` puts it into the form that its scripts read.

@@ -1,20 +1,109 @@
-"""What every GPU that is drawn did, what it read, and what was in flight, in pieces of time."""
+"""Which GPUs and steps are drawn, what they did and read, and what was in flight, by time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
-from rlvr_probe.analysis.page.selection import chosen_gpus, chosen_steps, together
 from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["timeline_of"]
+__all__ = ["GPUS", "timeline_of", "together"]
+
+_SQL: Final = statements(__name__)
+
+GPUS: Final = 48
+"""GPUs that are drawn; all are counted."""
+
+_ENDS: Final = 8
+"""Of these, so many that waited least, and most."""
+
+
+def together(count: int, most: int) -> int:
+    """Of ``count`` things, how many make one so that there are at most ``most``."""
+    return max(1, -(-count // most))
+
+
+def _even(of: Sequence[int], count: int) -> Iterator[int]:
+    """``count`` of them, evenly spaced, the coarsest first."""
+    if not of:
+        return
+    whole = 1
+    while whole < count * 2:
+        for part in range(whole + 1):
+            yield of[min(len(of) - 1, part * (len(of) - 1) // whole)]
+        whole *= 2
+
+
+def _first(count: int, *some: Iterable[int]) -> list[int]:
+    """The first ``count`` different ones."""
+    return list(dict.fromkeys(chain(*some)))[:count]
+
+
+def _ids(cause: Cause, kind: str) -> tuple[int, ...]:
+    return cause.evidence[kind].ids if kind in cause.evidence else ()
+
+
+def _chosen_gpus(tables: Tables, causes: Sequence[Cause]) -> tuple[list[int], dict[str, int]]:
+    """Numbers of the GPUs that are drawn, by rank, and how many there are for which reason."""
+    places = tables.sql.execute(_SQL["places"]).fetchall()
+    every = [gpu for gpu, *_ in places]
+    if len(every) <= GPUS:
+        return every, {}
+    named = (
+        gpu
+        for cause in causes
+        for gpu, process, device, rank in places
+        if (rank is not None and rank == cause.where.get("rank"))
+        or process in _ids(cause, "process")
+        or device in _ids(cause, "device")
+    )
+    waited = [gpu for gpu, _ in tables.sql.execute(_SQL["waited"]).fetchall()]
+    causing = _first(GPUS // 2, named)
+    ends = _first(len(causing) + 2 * _ENDS, causing, waited[:_ENDS], waited[::-1][:_ENDS])
+    chosen = _first(GPUS, ends, _even(every, GPUS), every)
+    why = {
+        "named": len(causing), "ends": len(ends) - len(causing), "even": len(chosen) - len(ends),
+    }  # fmt: skip
+    return [gpu for gpu in every if gpu in chosen], why
+
+
+def _chosen_steps(
+    tables: Tables, causes: Sequence[Cause], cost: dict[int, int], most: int
+) -> list[int]:
+    """Steps that are drawn exactly, in order of their start.
+
+    Args:
+        tables: With the ledger.
+        causes: Whose steps come first.
+        cost: By step_id, what it takes to draw it.
+        most: What all of them may take.
+    """
+    steps = tables.sql.execute(_SQL["durations"]).fetchall()
+    order = [step for step, _ in steps if step in cost]
+    took = dict(steps)
+    longest = sorted(order, key=lambda step: -took[step])
+    place = {step: at for at, step in enumerate(order)}
+    named = (step for cause in causes for step in _ids(cause, "step")[:5])
+    median = longest[len(longest) // 2 :][:1]
+    ends = (*order[:1], *order[-1:])
+    wished = _first(
+        len(order), (step for step in named if step in cost), longest[:8], median, ends,
+        _even(order, len(order)),
+    )  # fmt: skip
+    found, left = list[int](), most
+    for step in wished:
+        if cost[step] > left:
+            break
+        left -= cost[step]
+        found.append(step)
+    return sorted(found, key=lambda step: place[step])
+
 
 _PIECES: Final = 1_000
 """Pieces of the time of the run in the view of all of it."""
@@ -27,8 +116,6 @@ _COUNTERS: Final = {
     "temperature_c": "Cel", "sm_clock_hz": "Hz",
 }  # fmt: skip
 """Counters that are drawn, and their units."""
-
-_SQL: Final = statements(__name__)
 
 _STEPS: Final = 4_000
 """Steps whose starts are marked."""
@@ -45,7 +132,7 @@ _EXACT: Final = 150_000
 def timeline_of(tables: Tables, ledger: Ledger, causes: Sequence[Cause]) -> dict[str, Any]:
     """Tracks of the GPUs that are drawn, in µs from the start of the first step."""
     begin, end = ledger.begin_ns, ledger.end_ns
-    gpus, why = chosen_gpus(tables, causes)
+    gpus, why = _chosen_gpus(tables, causes)
     query(tables, _SQL["make_gpus"], gpus=gpus)
     tables.sql.execute(_SQL["make_segments"])
     steps = tables.sql.execute(_SQL["steps"]).fetchall()
@@ -93,7 +180,7 @@ def _windows(tables: Tables, causes: Sequence[Cause], begin: int, end: int) -> l
     cost = dict(tables.sql.execute(_SQL["costs"]).fetchall())
     windows = list[_Window]()
     over = begin
-    for step in chosen_steps(tables, causes, cost, _EXACT):
+    for step in _chosen_steps(tables, causes, cost, _EXACT):
         [first, last] = query(tables, _SQL["extent"], step=step).row
         first, last = max(first, over, begin), min(last, end)
         if first < last:

@@ -12,7 +12,7 @@ from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.columns import firsts_of
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
-from rlvr_probe.model.turns import Request, RequestColumns
+from rlvr_probe.model.turns import RequestColumns
 
 __all__ = [
     "TIMES",
@@ -33,9 +33,9 @@ TIMES: Final = ("queue_s", "prefill_s", "decode_s")
 
 
 def roles(trace: Trace) -> list[dict[str, Any]]:
-    """Processes by what they are to the job; none where no process told.
+    """Processes by their role in the job; none where no process recorded one.
 
-    Those that train first, then by number; one that did not tell has the role None.
+    Those that train first, then by number; a process that recorded no role has the role None.
     """
     if not any(process.role for process in trace.processes):
         return []
@@ -100,25 +100,25 @@ def rpcs(trace: Trace, steps: Iterable[Step]) -> dict[str, Any] | None:
 
 
 def selection(batches: Sequence[Batch]) -> dict[str, Any] | None:
-    """Groups that passed a filter and that were trained on; None where no batch tells of one.
+    """Groups that passed a filter and that were trained on; None where no batch recorded any.
 
-    Of the batches that tell: one of an unfinished step may do so yet. Each is None unless every
-    one of them tells it.
+    Of the batches that did: one of an unfinished step may do so yet. Each count is None unless
+    every one of them recorded it.
     """
-    told = [batch for batch in batches if batch.kept is not None or batch.used is not None]
-    if not told:
+    known = [batch for batch in batches if batch.kept is not None or batch.used is not None]
+    if not known:
         return None
-    found: dict[str, Any] = {"groups": sum(batch.count_groups()[0] for batch in told)}
+    found: dict[str, Any] = {"groups": sum(batch.count_groups()[0] for batch in known)}
     for name in ("kept", "used"):
-        groups = [getattr(batch, name) for batch in told]
+        groups = [getattr(batch, name) for batch in known]
         found[name] = None if None in groups else sum(map(len, groups))
     return found
 
 
 def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
-    """Trainer steps that the weights of a trajectory lacked when its step began.
+    """Trainer steps that the weights of a trajectory lacked when its step started.
 
-    Of the oldest weights that it saw; None where no trajectory tells.
+    Of the oldest weights that it saw; None where no trajectory recorded a version.
     """
     lag = Counter[int]()
     for batch in batches:
@@ -135,19 +135,20 @@ def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
 
 
 def requests(trace: Trace) -> dict[str, Any] | None:
-    """Counts, times and cached tokens of all requests; None where no engine told of any."""
-    found = [_columns(attempt.requests) for attempt in trace.attempts if len(attempt.requests)]
+    """Counts, times and cached tokens of all requests; None where no engine recorded one."""
+    given = (attempt.requests for attempt in trace.attempts if len(attempt.requests))
+    found = [some if isinstance(some, RequestColumns) else RequestColumns(some) for some in given]
     if not found:
         return None
     times = {name: array("d") for name in TIMES}
     finishes, lost = Counter[str | None](), Counter[int]()
     prompt = cached = 0
-    for told in found:
-        for measured, values in zip(times.values(), told.times(), strict=True):
+    for columns in found:
+        for measured, values in zip(times.values(), columns.times(), strict=True):
             measured.extend(values)
-        finishes.update(told.finishes())
-        lost.update(told.preempted())
-        sent, held = told.cached()
+        finishes.update(columns.finishes())
+        lost.update(columns.preempted())
+        sent, held = columns.cached()
         prompt, cached = prompt + sent, cached + held
     return {
         "requests": sum(map(len, found)),
@@ -161,10 +162,6 @@ def requests(trace: Trace) -> dict[str, Any] | None:
         **{name: distribution(array("d", sorted(measured))) for name, measured in times.items()},
         "total_s": {name: sum(measured) for name, measured in times.items() if measured},
     }
-
-
-def _columns(requests: Sequence[Request]) -> RequestColumns:
-    return requests if isinstance(requests, RequestColumns) else RequestColumns(requests)
 
 
 def user_spans(trace: Trace) -> list[dict[str, Any]]:
@@ -241,7 +238,7 @@ def process_entry(trace: Trace, process: Process) -> dict[str, Any]:
 def open_spans(trace: Trace) -> list[dict[str, Any]]:
     """Oldest first within a process; the process says whether it is open now or was at its end.
 
-    What trainers are at between two steps comes last: it is no span.
+    What trainers do between two steps comes last: no span covers it.
     """
     return [
         {

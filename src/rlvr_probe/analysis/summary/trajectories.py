@@ -19,7 +19,7 @@ __all__ = ["Lengths", "counted", "counts", "per_call_s", "rewards", "tool_use", 
 
 
 def counted(batches: Iterable[Batch], *, whole: bool) -> list[Batch]:
-    """The batches that figures are made of.
+    """The batches that metrics are made of.
 
     Args:
         batches: Some of a run.
@@ -68,12 +68,13 @@ class Lengths:
                     found.known += len(shard.truncated)
         return found
 
-    def add(self, other: Lengths) -> None:
+    def __iadd__(self, other: Lengths) -> Lengths:
         """Take those of ``other``, too."""
         self.prompt.update(other.prompt)
         self.response.update(other.response)
         self.stopped += other.stopped
         self.known += other.known
+        return self
 
     def figures(self) -> dict[str, Any]:
         """How long prompts and responses are, and how many the cap stopped."""
@@ -150,9 +151,9 @@ def tool_use(batches: Iterable[Batch]) -> list[dict[str, Any]]:
 def rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     """Per reward function: mean value, time of its calls, and how often a service was asked.
 
-    Of one that gave values and that nobody was seen to call, calls are unknown: another process
-    verified, and did not tell for whom. Of one that was called and gave values to nobody that is
-    known, the values are.
+    Where a function gave values and no call of it was recorded, its calls are unknown: another
+    process verified, and did not record for which rows. Where it was called and no row is known to
+    have its values, the values are unknown.
     """
     values = dict[str, tuple[int, float]]()
     odd, missing = Counter[str](), Counter[str]()
@@ -165,8 +166,8 @@ def rewards(batches: Sequence[Batch]) -> list[dict[str, Any]]:
             odd[name] += len(column.values) - unknown - len(known)
             count, total = values.get(name, (0, 0.0))
             values[name] = (count + len(known), total + sum(known))
-        for name, told in shard.calls.by_function().items():
-            calls[name] = calls[name] + told if name in calls else told
+        for name, some in shard.calls.by_function().items():
+            calls[name] = calls[name] + some if name in calls else some
     return [
         _entry(
             function, values.get(function), odd[function], missing[function], calls.get(function)

@@ -9,9 +9,7 @@ from typing import Any
 from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.ledger import FAMILIES, NAMES
-from rlvr_probe.analysis.page.ledgers import ledger_of
-from rlvr_probe.analysis.page.lengths import lengths_of
-from rlvr_probe.analysis.page.references import hosts, lost, references
+from rlvr_probe.analysis.page.charts import hosts, ledger_of, lengths_of, lost, references
 from rlvr_probe.analysis.page.timeline import timeline_of
 from rlvr_probe.analysis.results import Chapter, Evidence, Figure, Series
 from rlvr_probe.recording.tables import Tables

@@ -1,9 +1,9 @@
 -- name: processes
-SELECT process, attempt, host, boot, rank, world_size, role, state, last_seen_ns
+SELECT process, attempt, host, boot, rank, world_size, role
 FROM process WHERE attempt IS NOT NULL ORDER BY process
 
 -- name: devices
-SELECT process, device, how, host, boot
+SELECT process, device, host, boot, how
 FROM device_process JOIN device USING (device) WHERE kind <> 'host' ORDER BY process, device
 
 -- name: accelerators

@@ -147,8 +147,8 @@ class Relation:
 class Run:
     """The tables of one recording, until it is closed.
 
-    As a context it is closed at the end of the block; one that nobody holds closes itself. Several
-    may be open at a time. The recording is only read. A forked child opens it anew.
+    As a context it is closed at the end of the block; it closes itself once nothing refers to it.
+    Several may be open at a time. The recording is only read. A forked child opens it anew.
 
     Attributes:
         source: The run id.
@@ -208,7 +208,7 @@ class Run:
         """The answer to one ``SELECT``, of DuckDB, over these tables and all others of the run.
 
         Raises:
-            ProbeError: It is none, or DuckDB cannot answer it, or the run was closed.
+            ProbeError: It is not one SELECT, DuckDB cannot answer it, or the run was closed.
         """
         kind = require("duckdb", "sql()").StatementType.SELECT
         with self._asking() as sql:
@@ -305,7 +305,7 @@ def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
         if len(paths) == 1 and is_saved(paths[0]):
             tables = stack.enter_context(open_saved(paths[0], signals=False))
             return Run(tables, stack.pop_all())
-        # Found once: another run may begin meanwhile.
+        # Found once: another run may start meanwhile.
         runs = [find_run(part) for part in paths]
         notes = [
             f"{denied.name} may be newer and may not be read: it {whose(denied)}"
@@ -349,5 +349,5 @@ def _cell(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    """A text that a recording may hold, as HTML; what turns a line around is no part of it."""
+    """A text that a recording may hold, as HTML; what turns a line around is replaced."""
     return escape("".join(char if char.isprintable() else "\ufffd" for char in text))

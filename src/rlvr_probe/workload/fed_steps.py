@@ -21,7 +21,7 @@ class Reuse:
     per_step: int
 
     def steps_of(self, batch: int, first_step: int) -> range:
-        """Trainer steps fed by number ``batch`` of a training that began at ``first_step``."""
+        """Trainer steps fed by batch number ``batch`` of a run that started at ``first_step``."""
         begin, end = batch * self.per_batch, (batch + 1) * self.per_batch
         return range(
             first_step + begin // self.per_step, first_step + (end - 1) // self.per_step + 1

@@ -6,32 +6,21 @@ optimizer's, to a disk. Moving them from GPU to GPU should take a small part of 
 checkpoint was written, the share of the run is all there is. What it costs is what it takes longer
 than is usual beside either.
 
-A trainer that finds too few groups in its queue waits while it fetches data; the first time, until
-the queue is filled at all, is nobody's fault. Rollout that finds its queue full begins nothing new:
-it goes on with fewer trajectories than while the queue was first filled, and what it could have
-generated in that time is how much faster the whole could be. In which steps that was lost is not
+A trainer that finds too few groups in its queue waits while it fetches data; the first wait, until
+the queue is first filled, is inevitable. Rollout that finds its queue full starts nothing new: it
+goes on with fewer trajectories than while the queue was first filled, and what it could have
+generated in that time says how much faster the run could be. In which steps that was lost is not
 recorded.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from rlvr_probe.analysis.causes import thresholds
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import per_cent, seconds, times
-from rlvr_probe.analysis.causes.thresholds import (
-    EMPTY_SLACK,
-    EMPTY_USUAL,
-    MANY_STEPS_STARVED,
-    STARVED,
-    STARVED_OFTEN,
-    SYNC_OF_CHECKPOINT,
-    SYNC_SHARE,
-    SYNC_SHARE_ASYNCHRONOUS,
-    SYNC_USUAL,
-    SYNC_USUAL_OF_CHECKPOINT,
-)
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
@@ -59,37 +48,39 @@ def slow_weight_sync(run: Run) -> list[Cause]:
     typical = moved[len(moved) // 2]
     share = sum(moved) / run.extent.wall_ns
     [asynchronous] = run.ask(_SQL["asynchronous"]).row
-    limit = SYNC_SHARE_ASYNCHRONOUS if asynchronous else SYNC_SHARE
+    limit = thresholds.SYNC_SHARE_ASYNCHRONOUS if asynchronous else thresholds.SYNC_SHARE
     title = f"moving weights takes {seconds(typical)} a step"
     if saved:
         checkpoint = saved[len(saved) // 2]
-        if typical < SYNC_OF_CHECKPOINT * checkpoint:
+        if typical < thresholds.SYNC_OF_CHECKPOINT * checkpoint:
             return []
         title += f", {times(typical / checkpoint)} the time of a checkpoint"
-        usual = SYNC_USUAL_OF_CHECKPOINT * checkpoint
+        usual = thresholds.SYNC_USUAL_OF_CHECKPOINT * checkpoint
     elif share < limit:
         return []
     else:
-        usual = SYNC_USUAL * run.extent.wall_ns / run.extent.steps
+        usual = thresholds.SYNC_USUAL * run.extent.wall_ns / run.extent.steps
     return run.cause("slow_weight_sync", title, replay_weights(run, usual))
 
 
 def queues(run: Run) -> list[Cause]:
     """Which of both waits, of an asynchronous run."""
     [asynchronous] = run.ask(_SQL["asynchronous"]).row
-    return [*_starving(run), *_waiting(run)] if asynchronous else []
+    fetched = run.ask(_SQL["fetched"])
+    return [*_starving(run, fetched), *_waiting(run, fetched.dicts)] if asynchronous else []
 
 
-def _starving(run: Run) -> list[Cause]:
-    answer = run.ask(_SQL["fetched"])
+def _starving(run: Run, answer: Answer) -> list[Cause]:
     waits = {row["step_id"]: row["ns"] for row in answer.dicts[1:]}
     if not waits:
         return []
     saving = Saving(waits)
     lasted = run.extent.wall_ns / run.extent.steps
     many = sum(ns > 0.01 * lasted for ns in waits.values())
-    often = run.share(saving) >= STARVED_OFTEN and many >= MANY_STEPS_STARVED * len(waits)
-    if not (often or run.share(saving) >= STARVED):
+    often = run.share(
+        saving
+    ) >= thresholds.STARVED_OFTEN and many >= thresholds.MANY_STEPS_STARVED * len(waits)
+    if not (often or run.share(saving) >= thresholds.STARVED):
         return []
     title = (
         f"the trainer waited for rollout in {many} of {len(waits)} steps,"
@@ -98,8 +89,7 @@ def _starving(run: Run) -> list[Cause]:
     return run.cause("starving_trainer", title, answer, saving)
 
 
-def _waiting(run: Run) -> list[Cause]:
-    fetched = run.ask(_SQL["fetched"]).dicts
+def _waiting(run: Run, fetched: Sequence[Mapping[str, Any]]) -> list[Cause]:
     if len(fetched) < 2 or fetched[0]["ns"] <= 0:
         return []
     begin, until = fetched[0]["start_ns"], fetched[0]["end_ns"]
@@ -112,10 +102,10 @@ def _waiting(run: Run) -> list[Cause]:
     if not row["tokens"] or not row["tokens_per_ns"]:
         return []
     slack_ns = wall - row["tokens"] / row["tokens_per_ns"] - float(row["moving_ns"])
-    if slack_ns < EMPTY_SLACK * wall:
+    if slack_ns < thresholds.EMPTY_SLACK * wall:
         return []
     # Sound runs have some slack as well: of the shorter wall time without this cause.
-    saved_ns = (slack_ns - EMPTY_USUAL * wall) / (1 - EMPTY_USUAL)
+    saved_ns = (slack_ns - thresholds.EMPTY_USUAL * wall) / (1 - thresholds.EMPTY_USUAL)
     saving = Saving(whole_ns=float(saved_ns))
     busy = row["usually_at_once"] / row["at_once"] if row["at_once"] else 0.0
     title = (

@@ -1,41 +1,82 @@
-"""Reward functions that verify one after another while GPUs wait.
+"""Tools and reward functions that GPUs wait for.
 
-Where trajectories are verified on their own, what queues is known: a verification takes longer than
-those that began first in their batch, for which nobody was before them. The replay gives each no
-more than nine in ten of these took, and looks for the last trajectory again. Queueing is named
-where it explains most of what GPUs wait for verification, or where nothing else is to be named.
+A recording shows how long calls take, not how long they should. A tool is compared with the fastest
+other tool that does more than compute in passing; a tool that much GPU time waits for is named
+however it compares. The replay gives its calls the latency of that other tool, or none, and looks
+for the last trajectory, or the last rank, again. Calls that run at the same time are waited for
+once.
 
-Where a rank calls a function for all of its rows, parallel work shows in how much longer a call
-takes for more rows: with enough workers at a time hardly, one after another in proportion. The
-slope of that in logarithms tells how many there are; the replay takes :data:`PARALLEL` instead.
+Where trajectories are verified one by one, queueing shows: a verification takes longer than the
+first ones of its batch, which found the queue empty. The replay gives each at most the 90th
+percentile of those, and looks for the last trajectory again. Queueing is named where it explains
+most of the wait for verification, or where nothing else is to be named.
 
-A function that is neither, and that much of the GPU time waits for, is told as slow: the replay
-leaves it out. Where nearly all of that lies in some steps, the others tell what is usual for it:
+Where a rank calls a function for all of its rows, parallelism shows in how much longer a call takes
+for more rows: hardly with enough workers, in proportion if it verifies one after another. The slope
+of that in logarithms gives the number of workers; the replay takes :data:`PARALLEL` instead.
+
+A function that is neither, and that much GPU time waits for, is named as slow: the replay drops its
+calls. Where nearly all of that wait lies in some steps, the other steps show what is usual for it:
 the replay gives it that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.replay import WITHOUT
-from rlvr_probe.analysis.causes.texts import seconds
-from rlvr_probe.analysis.causes.thresholds import (
-    PARALLEL,
-    QUEUED_MOST,
-    REWARD_SHARE,
-    SERIAL,
-    SOMETIMES,
-)
-from rlvr_probe.analysis.results import Answer
+from rlvr_probe.analysis.causes import thresholds
+from rlvr_probe.analysis.causes.builder import WITHOUT, Run
+from rlvr_probe.analysis.causes.cause import Cause, Saving, seconds, times
+from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import fill, statements
 
-__all__ = ["replay_functions", "serial_rewards"]
+__all__ = ["replay_functions", "replay_tool", "serial_rewards", "slow_tools"]
 
 _SQL: Final = statements(__name__)
+
+_TRIED: Final = 2
+"""Tools that are replayed, those first that most time was spent in."""
+
+
+def slow_tools(run: Run) -> list[Cause]:
+    """Tools that are slow beside others, or that much GPU time waits for."""
+    tools = run.ask(_SQL["tools"]).dicts
+    causes = list[Cause]()
+    for tool in tools[:_TRIED]:
+        alike = [row for row in tools if row is not tool and row["ns"] >= thresholds.TOOL_ALIKE_NS]
+        fastest = min(alike, key=lambda row: (row["ns"], row["tool"]), default=None)
+        left = min(1.0, fastest["ns"] / tool["ns"]) if fastest else 0.0
+        answer = replay_tool(run, tool["tool"], left)
+        saving = Saving.of(answer.rows)
+        if not fastest or left > 1 / thresholds.TOOL_RATIO:
+            whole_answer = replay_tool(run, tool["tool"], 0.0)
+            whole = Saving.of(whole_answer.rows)
+            if run.share(whole) < thresholds.TOOL_SHARE:
+                continue
+            if run.is_noise(saving):
+                saving, answer = whole, whole_answer
+        title = f"tool {tool['tool']} takes {seconds(tool['ns'])} a call"
+        if fastest:
+            title += f", {times(tool['ns'] / fastest['ns'])} as long as {fastest['tool']}"
+        evidence = {"trajectory": Evidence.of(dict.fromkeys(tool["slowest"]), tool["calls"])}
+        causes += run.cause(
+            "slow_tool", title, answer, saving, where={"tool": str(tool["tool"])},
+            evidence=evidence, worst=_worst(run, tool, saving),
+        )  # fmt: skip
+    return causes
+
+
+def _worst(run: Run, row: Mapping[str, Any], saving: Saving) -> list[str]:
+    longest = seconds(row["longest_ns"])
+    calls = f"{row['calls']:,} calls in training, the longest {longest}"
+    return [calls, *run.worst_steps(saving, 2)]
+
+
+def replay_tool(run: Run, tool: str, left: float) -> Answer:
+    """Wall time of each step, ns, that calls of ``tool`` of that share of their time would save."""
+    return run.ask(fill(_SQL["replay"], without=WITHOUT), names=[tool], left=left)
+
 
 _LATE: Final = 1.3
 """Longest of several verifications at a time, by their mean: of log-normal times as in the
@@ -53,7 +94,7 @@ def serial_rewards(run: Run) -> list[Cause]:
     answer = run.ask(_SQL["queued"])
     saving = Saving.of(answer.rows)
     queued = _queued(run, answer, saving)
-    if queued and saving.wall_ns >= QUEUED_MOST * waited.wall_ns:
+    if queued and saving.wall_ns >= thresholds.QUEUED_MOST * waited.wall_ns:
         return queued
     return _in_batches(run) or _long(run) or queued
 
@@ -79,12 +120,12 @@ def _in_batches(run: Run) -> list[Cause]:
     if not total:
         return []
     growth = sum(row["growth"] * row["total_s"] for row in functions) / total
-    if growth < SERIAL:
+    if growth < thresholds.SERIAL:
         return []
     rows = sum(row["rows"] * row["total_s"] for row in functions) / total
     # A call of n rows on k workers takes n / k times one verification, and the end of the last.
     workers = 1 + max(0.0, rows * (1 - growth) / (_LATE * growth))
-    left = _length(rows, PARALLEL) / _length(rows, workers)
+    left = _length(rows, thresholds.PARALLEL) / _length(rows, workers)
     answer = replay_functions(run, [row["function"] for row in functions], min(1.0, left))
     saving = Saving.of(answer.rows)
     worst = [
@@ -107,25 +148,21 @@ def _long(run: Run) -> list[Cause]:
     for row in run.ask(_SQL["spent"]).dicts:
         answer = replay_functions(run, [row["function"]], 0.0)
         saving = Saving.of(answer.rows)
-        if run.share(saving) < REWARD_SHARE:
+        if run.share(saving) < thresholds.REWARD_SHARE:
             continue
         title = f"{gpus} wait for reward function {row['function']}, {seconds(row['ns'])} a call"
         usual = replay_functions(run, [row["function"]], 0.0, row["usual_ns"])
         above = Saving.of(usual.rows).by_step
         least = max(row["usual_ns"], max(above.values(), default=0.0) / 10)
         late = Saving({step: ns if ns >= least else 0.0 for step, ns in above.items()})
-        if late.wall_ns >= SOMETIMES * saving.wall_ns:
+        if late.wall_ns >= thresholds.SOMETIMES * saving.wall_ns:
             saving, answer = late, usual
             title = (
                 f"{gpus} wait for reward function {row['function']} in {len(late.worst_steps)} of"
                 f" {len(above)} steps, up to {seconds(row['longest_ns'])} a call and"
                 f" {seconds(row['usual_ns'])} in others"
             )
-        worst = [
-            f"{row['calls']:,} calls in training, the longest {seconds(row['longest_ns'])}",
-            *run.worst_steps(saving, 2),
-        ]
-        where = {"function": str(row["function"])}
+        where, worst = {"function": str(row["function"])}, _worst(run, row, saving)
         causes += run.cause("slow_reward", title, answer, saving, where=where, worst=worst)
     return causes
 

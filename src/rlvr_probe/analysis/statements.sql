@@ -1,6 +1,6 @@
 -- name: overlap
 -- What to group rows by so that those of a group surely overlap, and are one interval: those that
--- begin in the same slot of time, and last longer than the slot, whose width is a power of two.
+-- start in the same slot of time, and last longer than the slot, whose width is a power of two.
 -- That takes no order, and leaves few of very many rows to be sorted.
 CASE WHEN end_ns - start_ns > 1 THEN floor(log2(end_ns - start_ns))::INTEGER - 1 END,
 start_ns >> coalesce(

@@ -1,4 +1,4 @@
-"""How a quantity of trajectories is distributed, with intervals."""
+"""Families of metrics: how a quantity is distributed, with intervals; calls by name."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rlvr_probe.analysis.metrics.registry import FAMILIES
-from rlvr_probe.analysis.metrics.section import Section
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Evidence
-from rlvr_probe.analysis.statements import fill, statements
-from rlvr_probe.analysis.statistics import (
-    Interval,
-    binomial_ranks,
-    design_effect,
-    mean_interval,
-)
+from rlvr_probe.analysis.statements import covered, fill, make, statements
+from rlvr_probe.analysis.statistics import Interval, binomial_ranks, design_effect, mean_interval
 
-__all__ = ["Spread", "distribution"]
+__all__ = ["Calls", "Spread", "distribution"]
 
 _SQL: Final = statements(__name__)
 
@@ -83,7 +78,7 @@ def distribution(section: Section, name: str, rows: str) -> Spread:
             why=why.get(key, "the median is 0"), evidence=evidence,
         )  # fmt: skip
     if family.by_step:
-        section.add_series(f"{name}.by_step", section.ask(fill(_SQL["steps"], rows=rows)))
+        section.add_series(f"{name}.by_step", section.ask(fill(_SQL["spread_by_step"], rows=rows)))
     return Spread(count, mean, quantiles, effects, evidence)
 
 
@@ -116,12 +111,9 @@ def _effects(groups: Mapping[str, Any], count: int) -> dict[str, float]:
 
 
 def _ends(
-    section: Section,
-    rows: str,
-    quantiles: Mapping[str, float],
-    effects: Mapping[str, float],
+    section: Section, rows: str, quantiles: Mapping[str, float], effects: Mapping[str, float],
     count: int,
-) -> dict[str, Interval]:
+) -> dict[str, Interval]:  # fmt: skip
     ranks = {
         name: binomial_ranks(count / effects[name], share) for name, share in _QUANTILES.items()
     }
@@ -138,3 +130,64 @@ def _ends(
         )
         for name, (low, high) in ranks.items()
     }
+
+
+_MOST: Final = 50
+"""Names that have metrics, those with the most time; all are in the sums."""
+
+_UNCOUNTED: Final = "how many trajectories are in a call was not recorded"
+_UNPLACED: Final = "only durations are known, not when a call was"
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Something with a name that is called, for trajectories.
+
+    Attributes:
+        name: What a name is, ``function`` or ``tool``; its metrics have ids that start with it.
+        rows: SQL with columns ``name``, ``unit`` (the time of calls adds up between units),
+            ``step``, ``seconds``, ``start_ns`` and ``end_ns`` (NULL if only the seconds are known),
+            ``samples`` (trajectories in it), ``trajectory_id`` and ``process``.
+    """
+
+    name: str
+    rows: str
+
+    @property
+    def tables(self) -> dict[str, tuple[str, str]]:
+        """What its metrics are also made of, by name: what a row is, and the query."""
+        what = f"calls by step and {self.name}"
+        return {f"{self.name}_time": (what, fill(_SQL["step_times"], rows=self.rows))}
+
+    def add(self, section: Section) -> list[str | None]:
+        """Add the metrics of every name, that with the most time first; these names."""
+        name = self.name
+        answer = section.ask(fill(_SQL["by_name"], rows=self.rows))
+        if not answer.rows:
+            section.add(f"{name}.time", None, answer)
+            return []
+        make(section.tables, self.tables)
+        timed = covered(fill(_SQL["timed"], rows=self.rows), "unit, name")
+        union = section.ask(fill(_SQL["busy"], steps=f"{name}_time", covered=timed))
+        busy = {who: (length, time) for who, length, time in union.rows}
+        for row in answer.dicts[:_MOST]:
+            by = {name: row["name"] or "(unknown)"}
+            evidence = evidence_of(
+                trajectory=row["longest"], process=dict.fromkeys(row["processes"] or ())
+            )
+            quantiles = zip(("p50", "p90", "p99"), row["quantiles"], strict=True)
+            values: dict[str, Any] = {**row, **dict(quantiles)}
+            length, time = busy.get(row["name"], (None, None))
+            union_of = {"busy": length, "concurrency": time / length if length else None}
+            for key in FAMILIES[f"{section.name}.{name}"].metrics:
+                value, source, why = (
+                    (union_of[key], union, _UNPLACED)
+                    if key in union_of
+                    else (values[key], answer, _UNCOUNTED)
+                )
+                section.add(f"{name}.{key}", value, source, why=why, evidence=evidence, by=by)
+        if len(answer.rows) > _MOST:
+            section.notes.append(f"{_MOST} of {len(answer.rows):,} {name}s have metrics")
+        steps = section.ask(fill(_SQL["by_step"], by=name, steps=f"{name}_time"))
+        section.add_series(f"{name}.by_step", steps)
+        return [row["name"] for row in answer.dicts[:_MOST]]

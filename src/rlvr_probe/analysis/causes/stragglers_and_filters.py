@@ -1,9 +1,9 @@
-"""Single trajectories that a whole step waited for, much longer than the run leads to expect.
+"""Single trajectories that a whole step waited for, and filters that make it generate again.
 
-What the longest costs a step is how much later it ends than all others of its batch, as far as it
-generated for longer; where a rank generates its rows in calls of their own, what its calls would
-have been shorter by, at the pace that the longest trajectory of a call and its time have in common
-in the run, as far as no other rank is as late.
+What the longest trajectory costs a step is how much later it ends than all others of its batch, as
+far as it generated for longer. Where a rank generates its rows in calls of their own, it is what
+these would have been shorter by, at the pace that the longest trajectory of a call and its time
+have in common in the run, as far as no other rank is as late.
 
 Lengths have heavy tails by nature. A straggler is one of which the run's own tail leads to expect
 less than one in a thousand: the tail is that of Hill's estimator over the longest of all others,
@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving
-from rlvr_probe.analysis.causes.texts import per_cent, seconds
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds
 from rlvr_probe.analysis.causes.thresholds import FEW_KEPT, LONG_TAIL_SHARE, RARE, TAIL
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
@@ -53,13 +52,9 @@ def stragglers(run: Run) -> list[Cause]:
 
 
 def _named(
-    run: Run,
-    kind: str,
-    saving: Saving,
-    row: Mapping[str, Any],
-    longest: Sequence[int],
+    run: Run, kind: str, saving: Saving, row: Mapping[str, Any], longest: Sequence[int],
     answer: Answer,
-) -> list[Cause]:
+) -> list[Cause]:  # fmt: skip
     number, ns = run.number(row["step_id"]), saving.wall_ns
     where = {"step": number, "group": row["grp"], "sample": row["sample"], "batch": row["ordinal"]}
     tokens = row["response_tokens"]

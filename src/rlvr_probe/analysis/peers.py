@@ -1,4 +1,4 @@
-"""Who of a launch does what others wait for, who is not where they are, and who has not come."""
+"""Compares ranks of a launch: who serves an overdue call, who is elsewhere, who is missing."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rlvr_probe.analysis.finding import Finding, Verdict
+from rlvr_probe.analysis.finding import Finding
 from rlvr_probe.model import names
 from rlvr_probe.recording.between_steps import BETWEEN
+from rlvr_probe.recording.follow.member import Member
 
 __all__ = ["apart", "called", "missing"]
 
 _UNDERWAY_NS: Final = 1_000_000_000
-"""From where a call is made to where it is done: 12 ms were measured; a busy machine takes longer,
-and wall clocks of two machines differ."""
+"""Longest way of a call from its caller to its callee: 12 ms were measured; a busy machine takes
+longer, and wall clocks of two machines differ."""
 _STAGES: Final = frozenset((*names.STAGES, names.RPC.name, BETWEEN))
 _OF_ONE: Final = frozenset((names.CHECKPOINT.name, names.EVAL.name))
-"""What one rank may do alone, while the others are elsewhere by right."""
+"""What one rank may do alone while the others are elsewhere."""
 
 
 def called(findings: list[Finding]) -> list[Finding]:
-    """Mark who does a call that is overdue where it was made, of one launch.
+    """Mark the callee of an overdue call, in one launch, as overdue too.
 
-    It began there by as much earlier as the call was on its way: for so long only who waits for it
-    would be named.
+    The call of its caller starts earlier by the time it was on its way: for so long only the
+    caller, which waits, would be named.
     """
     made = [finding for finding in findings if finding.verdict == "overdue" and finding.inside]
     return [
         replace(finding, verdict="overdue")
         if finding.verdict in ("open", "unknown", "gone")
         and not finding.inside
-        and any(_is_one_call(finding, other) for other in made)
+        and any(_is_same_call(finding, other) for other in made)
         else finding
         for finding in findings
     ]
 
 
-def _is_one_call(finding: Finding, other: Finding) -> bool:
-    """Whether both are at the same call, by its method and when they began by wall clocks."""
+def _is_same_call(finding: Finding, other: Finding) -> bool:
+    """Whether both are in the same call: of one method, and started at one time by wall clocks."""
     done, made = finding.work, other.work
     if done is None or made is None or not done.name == made.name == names.RPC.name:
         return False
@@ -49,9 +50,9 @@ def _is_one_call(finding: Finding, other: Finding) -> bool:
 
 
 def apart(findings: list[Finding]) -> list[Finding]:
-    """Mark ranks of one launch that are not where most of their role wait in one stage.
+    """Mark ranks of one launch that are outside the stage in which most of their role wait.
 
-    A rank of another role, as that of the model of the reference, is at something else by right.
+    Ranks of another role, such as those of the reference model, have other stages.
     """
     at: dict[str, Counter[str | None]] = {}
     for finding in filter(_is_rank, findings):
@@ -84,10 +85,10 @@ class _Stage:
 
     Attributes:
         role: The role.
-        names: Of that stage and of those inside it.
-        name: Of the stage.
+        names: Names of that stage and of the stages inside it.
+        name: Name of the stage.
         in_step: Whether it is in a step.
-        common: Whether most ranks of the role are at the same thing.
+        common: Whether most ranks of the role are in the same span.
     """
 
     role: str
@@ -98,31 +99,29 @@ class _Stage:
 
 
 def missing(findings: list[Finding]) -> list[Finding]:
-    """Mark ranks of one launch for which others wait that are overdue, and say how many do.
+    """Mark ranks of one launch that overdue ranks wait for, with how many wait.
 
-    Such a rank has done nothing since another one of its role began the stage that is overdue
-    there, and is in none of the same name. Of what one rank may do alone, nobody is missing.
+    Such a rank has done nothing since another rank of its role started the stage that is overdue
+    there, and is in no stage of that name. A stage that one rank may do alone waits for no other.
     """
-    ranks = [finding for finding in findings if finding.member.rank is not None]
-    stages = _overdue_stages(ranks)
+    stages = _overdue_stages([finding for finding in findings if finding.member.rank is not None])
     found = list[Finding]()
     for finding in findings:
+        ahead = 0
         if finding.member.rank is not None and finding.verdict not in ("died", "silent"):
-            own, moved_ns = _names(finding), _moved_ns(finding) + _UNDERWAY_NS
+            moved_ns = _moved_ns(finding.member) + _UNDERWAY_NS
             ahead = sum(
-                len(begun) - bisect_right(begun, moved_ns)
-                for stage, begun in stages.items()
-                if stage.role == finding.member.role and _is_missed(finding, own, stage)
+                len(starts) - bisect_right(starts, moved_ns)
+                for stage, starts in stages.items()
+                if stage.role == finding.member.role and _is_missed(finding, stage)
             )
-            if ahead:
-                verdict: Verdict = "overdue" if finding.verdict == "overdue" else "missing"
-                finding = replace(finding, verdict=verdict, waiting=ahead)
-        found.append(finding)
+        verdict = finding.verdict if finding.verdict == "overdue" or not ahead else "missing"
+        found.append(replace(finding, verdict=verdict, waiting=ahead))
     return found
 
 
 def _overdue_stages(ranks: Sequence[Finding]) -> dict[_Stage, list[int]]:
-    """When ranks began the stages that are overdue there, sorted, by wall clocks."""
+    """When ranks started the stages that are overdue there, sorted, by wall clocks."""
     calls = Counter((finding.member.role, _call(finding)) for finding in ranks)
     total = Counter(finding.member.role for finding in ranks)
     found = dict[_Stage, dict[str, int]]()
@@ -134,14 +133,14 @@ def _overdue_stages(ranks: Sequence[Finding]) -> dict[_Stage, list[int]]:
             common = calls[role, _call(finding)] > total[role] / 2
             in_step = any(work.name == names.STEP.name for work in path)
             key = _Stage(role, frozenset(_names(finding)), stage.name, in_step, common)
-            begun = found.setdefault(key, {})
-            begun[finding.member.header.process] = finding.member.wall_ns(stage.start_ns)
-    return {stage: sorted(begun.values()) for stage, begun in found.items()}
+            starts = found.setdefault(key, {})
+            starts[finding.member.header.process] = finding.member.wall_ns(stage.start_ns)
+    return {stage: sorted(starts.values()) for stage, starts in found.items()}
 
 
-def _is_missed(finding: Finding, own: set[str], stage: _Stage) -> bool:
-    """Whether a rank that is elsewhere is one that this stage waits for."""
-    if not own.isdisjoint(stage.names):
+def _is_missed(finding: Finding, stage: _Stage) -> bool:
+    """Whether this stage waits for a rank that is elsewhere."""
+    if not _names(finding).isdisjoint(stage.names):
         return False
     if stage.name == BETWEEN:
         return any(work.name == names.STEP.name for work in finding.inside)
@@ -157,8 +156,7 @@ def _names(finding: Finding) -> set[str]:
     return {work.name for work in works} & _STAGES
 
 
-def _moved_ns(finding: Finding) -> int:
-    """When a rank last began or ended something, by the wall clock of its machine."""
-    member = finding.member
-    begun = [work.start_ns for work in member.work]
-    return member.wall_ns(max(member.last_ns, member.header.mono_ns, *begun))
+def _moved_ns(member: Member) -> int:
+    """When a rank last started or ended something, by the wall clock of its machine."""
+    starts = (work.start_ns for work in member.work)
+    return member.wall_ns(max(member.last_ns, member.header.mono_ns, *starts))

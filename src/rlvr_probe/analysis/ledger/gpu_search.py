@@ -1,15 +1,17 @@
-"""What is known of the GPUs of a run while they are looked for."""
+"""The search for the GPUs of a run: what is found so far, and how a process gets its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Gpu", "Places", "Process", "Search", "insert"]
+__all__ = ["Gpu", "Places", "Search"]
 
 _SQL: Final = statements(__name__)
 
@@ -42,15 +44,12 @@ class Gpu:
 class Process:
     """One process of an attempt, as the table says."""
 
-    process: int
     attempt: int
     host: str
     boot: str
     rank: int | None
     world_size: int | None
     role: str
-    state: str
-    last_seen_ns: int
 
 
 @dataclass(slots=True)
@@ -60,8 +59,8 @@ class Places:
     Attributes:
         gpus: All GPUs.
         controllers: By attempt, processes that call the ranks for each stage.
-        ranks: By attempt, processes that train and call nobody.
-        notes: How it was told, where it is not sure.
+        ranks: By attempt, processes that train and call no ranks.
+        notes: What was assumed, where it is not sure.
     """
 
     gpus: list[Gpu] = field(default_factory=list)
@@ -87,20 +86,25 @@ class Search:
     """
 
     def __init__(self, tables: Tables) -> None:
-        """Begin with nothing found."""
+        """Start with nothing found."""
         self.sql = tables.sql
         self.found = Places()
         self._by_key: dict[str, Gpu] = {}
         rows = self.ask(_SQL["processes"])
-        self.processes = {row[0]: Process(*row) for row in rows}
+        self.processes = {process: Process(*facts) for process, *facts in rows}
         self.works = self._devices()
-        self.given = self._given()
+        # A number is the same in every attempt.
+        self.given = defaultdict[int, list[str]](list)
+        for process, accelerator in self.ask(_SQL["accelerators"]):
+            if process in self.processes:
+                self.given[process].append(f"given {self.processes[process].host} {accelerator}")
         self._known = {
             names[0]: self.works[process][0]
             for process, names in self.given.items()
             if len(names) == len(self.works.get(process, ())) == 1
         }
-        self._apart = self._concurrent()
+        # Attempts that ran at the same time: a rank has no place of its own.
+        self._apart = self.ask(_SQL["concurrent"]) == [(True,)]
 
     def ask(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         """The rows of a query."""
@@ -111,33 +115,14 @@ class Search:
         return {number for (number,) in self.ask(query)}
 
     def _devices(self) -> dict[int, list[tuple[int, str, str]]]:
-        """Devices that a process surely works on: of several that it may use, nobody knows."""
-        told = dict[int, list[tuple[int, str, str, str]]]()
-        for process, device, how, host, boot in self.ask(_SQL["devices"]):
-            told.setdefault(process, []).append((device, how, host, boot))
+        """Devices that a process surely works on; which of several it may use is unknown."""
+        rows = groupby(self.ask(_SQL["devices"]), key=itemgetter(0))
+        known = {process: [row[1:] for row in some] for process, some in rows}
         return {
-            process: [(device, host, boot) for device, _, host, boot in some]
-            for process, some in told.items()
-            if len(some) == 1 or some[0][1] == "torch"
+            process: [(device, host, boot) for device, host, boot, _ in some]
+            for process, some in known.items()
+            if len(some) == 1 or some[0][-1] == "torch"
         }
-
-    def _given(self) -> dict[int, list[str]]:
-        """Accelerators of a machine that a cluster gave: a number is the same in every attempt."""
-        given = dict[int, list[str]]()
-        for process, accelerator in self.ask(_SQL["accelerators"]):
-            if process in self.processes:
-                host = self.processes[process].host
-                given.setdefault(process, []).append(f"given {host} {accelerator}")
-        return given
-
-    def has_place(self, process: int) -> bool:
-        """Whether anything tells which GPUs a process works on."""
-        return process in self.works or process in self.given
-
-    def _concurrent(self) -> bool:
-        """Whether two attempts ran at the same time, so that a rank has no place of its own."""
-        [[both]] = self.ask(_SQL["concurrent"])
-        return bool(both)
 
     def gpu(self, key: str, attempt: int) -> Gpu:
         """The GPU of that name; a new one if there is none."""
@@ -170,13 +155,3 @@ class Search:
             self.found.first.setdefault((gpu.index, recorded.attempt), (process, rank))
             gpus.append(gpu)
         return gpus
-
-
-def insert(tables: Tables, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Make a temporary table of rows from Python."""
-    types = [column.strip().split(" ") for column in columns.split(",")]
-    tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
-    values = [list(column) for column in zip(*rows, strict=True)]
-    if values:
-        parts = ", ".join(f"unnest(?::{kind}[])" for _, kind in types)
-        tables.sql.execute(f"INSERT INTO {name} SELECT {parts}", values)

@@ -5,9 +5,9 @@ places, and says where it found them:
 
 *   ``process``: those that its own process works on;
 *   ``job``: those that any process of its attempt works on;
-*   ``node``: every GPU of its node, where nobody told what he works on.
+*   ``node``: every GPU of its node, where no process recorded what it works on.
 
-A device is never divided: what it did during a span is told whole, and ``shared`` says that spans
+A device is never divided: what it did during a span counts whole, and ``shared`` says that spans
 of another process were open on it at the same time.
 """
 
@@ -35,7 +35,7 @@ class Attribution:
     """Finds the devices of spans of one trace."""
 
     def __init__(self, trace: Trace) -> None:
-        """Look at who works on what; the spans of stages tell who shares a device."""
+        """Look up who works on what; spans of stages show who shares a device."""
         self._trace = trace
         self._series = {device.uuid: device for device in trace.devices}
         self._attempt = {
@@ -71,7 +71,7 @@ class Attribution:
         )
 
     def _is_kin(self, owner: tuple[Scope, int], other: tuple[Scope, int]) -> bool:
-        """Whether one is a process and the other is its job: both tell of the same work."""
+        """Whether one is a process and the other is its job: both stand for the same work."""
         attempts = {
             self._attempt.get(number, -1) if scope == "process" else number
             for scope, number in (owner, other)
@@ -129,7 +129,7 @@ def stage_spans(trace: Trace) -> Iterable[Span]:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals by begin, those that touch made one."""
+    """Intervals by start, those that touch made one."""
     found = list[Interval]()
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
