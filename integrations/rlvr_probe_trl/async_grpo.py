@@ -49,7 +49,7 @@ class Packed:
             raise OverflowError("micro batches are packed and not trained on")
 
     def take(self) -> list[int] | None:
-        """The one that is trained on now, None if that is unknown."""
+        """The sample that is trained on, None if that is unknown."""
         return self.waiting.popleft() if self.waiting else None
 
 

@@ -135,7 +135,7 @@ def _timed_as(trainer: Any, name: str) -> str:
 
 
 def begin_model(probe: Probe, batch: Batch, key: str) -> None:
-    """Begin the span of a reward model, if TRL times one by this name."""
+    """Start the span of a reward model, if TRL times one by this name."""
     if key in batch.models:
         batch.model_spans[key] = probe.begin(REWARD_FN, detail=_model_name(batch, key))
 

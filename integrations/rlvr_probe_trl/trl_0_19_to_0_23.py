@@ -63,7 +63,7 @@ def begin_with_rollout(call: Call) -> None:
     training = training_of(call)
     batch = training.batch
     if batch is not None:
-        # Not the current span: the stages after it are no part of it.
+        # Not the current span: the stages after it are not its children.
         batch.rollout = call.probe.begin(ROLLOUT, step=batch.where[1])
         batch.rollout_open = True
         batch.ordinal = training.ordinal(batch.where)

@@ -132,7 +132,7 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 
 
 def _reader(source: Path) -> WorkloadReader | None:
-    """The format of a workload; None of all else. Of a recording no exporter is asked."""
+    """The format of a workload; None of anything else. A recording is shown to no exporter."""
     from rlvr_probe.cli.exporters import find_reader
     from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.recording import check_readable

@@ -1,4 +1,4 @@
-"""``rlvr-probe stuck``: what a run is at now, and whether that takes unusually long."""
+"""``rlvr-probe stuck``: what a run is doing, and whether that takes unusually long."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def ask_devices(
 
 
 def look(name: str) -> str:
-    """The answer of that process, of the backend that is called so."""
+    """The answer of that process, of the backend of that name."""
     backends, failed = devices.load(name)
     reasons = [f"devices of {backend.name} cannot be read ({backend.why})" for backend in failed]
     found: list[DeviceFinding] = []

@@ -250,7 +250,7 @@ def _odd(found: Characterization) -> str:
 
 
 def _waited(found: Characterization) -> dict[str | int, str]:
-    """Of each reward function that somebody else waited for, how much of the wait it took."""
+    """How much of the wait for a reward function it took itself, where another process waited."""
     shares, before, after = (
         {
             figure.by["function"]: figure.value

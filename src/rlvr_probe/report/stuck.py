@@ -1,4 +1,4 @@
-"""What ``rlvr-probe stuck`` says: the suspect, its stack, who is at what."""
+"""What ``rlvr-probe stuck`` says: the suspect, its stack, what each process is doing."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def _who_is(finding: Finding) -> str:
 
 
 def _what_is(finding: Finding) -> str:
-    """What a process is at."""
+    """What a process is doing."""
     if finding.work is None:
         return "nothing"
     detail = f" {clean(finding.work.detail, 24)}" if finding.work.detail else ""
@@ -241,7 +241,7 @@ def _sentence(finding: Finding) -> str:
         text = f"{who} died, and others of its job go on"
     elif finding.verdict == "gone":
         at = "" if finding.age_s is None else f" for at least {duration(finding.age_s)}"
-        return f"{who} was at {_what_is(finding)}{at}"
+        return f"{who} was in {_what_is(finding)}{at}"
     elif finding.verdict == "missing":
         text = f"{who} has not reached where {finding.waiting} of its role wait unusually long"
     elif finding.verdict == "apart":

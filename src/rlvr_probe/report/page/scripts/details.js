@@ -1,7 +1,7 @@
 /* What is behind a number: its meaning, its query, and the ids that it comes from. */
 const KINDS = { step: "steps", trajectory: "trajectories", process: "processes", device: "devices", batch: "batches", rank: "ranks" };
 
-/** An id of the recording, as somebody who was there would say it. */
+/** An id of the recording, as an engineer of the run would say it. */
 function whois(kind, id) {
   const one = (page.who[kind] || {})[id];
   if (!one) return `${kind} ${id}`;

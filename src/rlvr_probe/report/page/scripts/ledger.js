@@ -53,7 +53,7 @@ function ledgerSentence(ledger) {
     .map(([name, share]) => `${name} ${percent(share)}`).join(", ")}`;
 }
 
-/** Families with their sums, and their parts; what is 0 is left out, unaccounted never is. */
+/** Families with their sums, and their parts; what is 0 is omitted, unaccounted never is. */
 function ledgerTable(ledger, withMeaning) {
   const { total, byFamily } = ledgerRows(ledger);
   const most = Math.max(...ledger.gpu_s) / total;
@@ -151,7 +151,7 @@ function whoCameLast(ledger) {
 function ledgerPanel() {
   const { ledger } = page;
   return [
-    card(about("GPU time of the run"), about("each GPU is at one thing at a time"), null, runBar(ledger), h("div", { style: { height: "10px" } }), ledgerTable(ledger, true), later("query", () => sql(ledger.query))),
+    card(about("GPU time of the run"), about("each GPU does one thing at a time"), null, runBar(ledger), h("div", { style: { height: "10px" } }), ledgerTable(ledger, true), later("query", () => sql(ledger.query))),
     ledgerBySteps(ledger, 260), waitMap(ledger), whoCameLast(ledger),
   ];
 }
