@@ -21,7 +21,8 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,6 +38,7 @@ __all__ = [
     "Subparsers",
     "add_run",
     "main",
+    "orderly",
 ]
 
 OK = 0
@@ -105,6 +107,29 @@ class _Version(argparse.Action):
 
         print(f"rlvr-probe {version('rlvr-probe')}")
         parser.exit()
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
+
+    In a thread beside the main one nothing is changed: Python lets that one alone handle signals.
+    """
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def main(argv: Sequence[str] | None = None) -> int:

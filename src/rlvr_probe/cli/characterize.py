@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli import Subparsers
+from rlvr_probe.cli import Subparsers, orderly
 from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.run import require
-    from rlvr_probe.cli.ending import orderly
     from rlvr_probe.cli.recordings import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
@@ -133,7 +132,7 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of anything else. A recording is shown to no exporter."""
-    from rlvr_probe.cli.exporters import find_reader
+    from rlvr_probe.cli.installed_exporters import find_reader
     from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.recording import check_readable
     from rlvr_probe.recording.tables import is_saved

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli import Subparsers, add_run
+from rlvr_probe.cli import Subparsers, add_run, orderly
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.exporters import find_exporter
+    from rlvr_probe.cli.installed_exporters import find_exporter
     from rlvr_probe.cli.recordings import ReadingProgress, choose_run
     from rlvr_probe.exporter.placing import check_free, placed
     from rlvr_probe.recording import read_run

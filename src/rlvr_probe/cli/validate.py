@@ -45,7 +45,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Validate the directory and return the exit code."""
     from rlvr_probe.cli import OK, UNSOUND
-    from rlvr_probe.cli.exporters import find_exporter, find_format
+    from rlvr_probe.cli.installed_exporters import find_exporter, find_format
     from rlvr_probe.recording.files import check_readable
 
     check_readable(args.directory)

@@ -10,15 +10,16 @@ from typing import Any
 
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
-from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
-from rlvr_probe.doctor.installation import (
+from rlvr_probe.doctor.environment import (
     ExporterFinding,
     Installation,
+    Settings,
     examine_exporters,
     examine_installation,
+    examine_settings,
     tilde,
 )
-from rlvr_probe.doctor.settings import Settings, examine_settings
+from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
 from rlvr_probe.doctor.startup import Startup, ask_startup
 from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, left_out
 from rlvr_probe.probe.election import lock_path

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_probe.config import Config
-from rlvr_probe.doctor.installation import tilde
+from rlvr_probe.doctor.environment import tilde
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.spool import home, wanted
 

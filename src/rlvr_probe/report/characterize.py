@@ -20,8 +20,8 @@ from rlvr_probe.analysis.characterization import (
 )
 from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, MEANING, NAMES, Ledger
 from rlvr_probe.analysis.results import Figure, Queried
-from rlvr_probe.report.document import Block, Line, amount, bar, clean, duration, table
-from rlvr_probe.report.document import seconds as digits
+from rlvr_probe.report.blocks import Block, Line, amount, bar, clean, duration, table
+from rlvr_probe.report.blocks import seconds as digits
 
 __all__ = ["CHARACTERIZE_SCHEMA_VERSION", "lay_out_characterization", "to_document"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_probe.analysis.baselines import LEAST
 from rlvr_probe.analysis.finding import WRONG, Finding, Standing
-from rlvr_probe.report.document import Block, Line, clean, duration, seconds, table
+from rlvr_probe.report.blocks import Block, Line, clean, duration, seconds, table
 
 __all__ = ["Frame", "Stacks", "lay_out_stuck", "stuck_document"]
 

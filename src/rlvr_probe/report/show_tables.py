@@ -8,8 +8,8 @@ from typing import Any
 
 from rlvr_probe.analysis.summary.job import TIMES, mean_s
 from rlvr_probe.analysis.summary.trajectories import per_call_s
-from rlvr_probe.report.devices import device_table
-from rlvr_probe.report.document import Block, Line, amount, bar, clean, number, seconds, table
+from rlvr_probe.report.blocks import Block, Line, amount, bar, clean, number, seconds, table
+from rlvr_probe.report.show_devices import device_table
 
 __all__ = ["open_span_table", "short_state", "states", "tables"]
 

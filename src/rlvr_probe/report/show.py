@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_probe.report.devices import device_alarms
-from rlvr_probe.report.document import Block, Line, amount, clean, duration
-from rlvr_probe.report.tables import open_span_table, states, tables
+from rlvr_probe.report.blocks import Block, Line, amount, clean, duration
+from rlvr_probe.report.show_devices import device_alarms
+from rlvr_probe.report.show_tables import open_span_table, states, tables
 
 __all__ = ["lay_out", "turns_line"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.summary.devices import held_down, least_busy
 from rlvr_probe.model import names
-from rlvr_probe.report.document import Block, Line, clean, duration, number, seconds, table
+from rlvr_probe.report.blocks import Block, Line, clean, duration, number, seconds, table
 
 __all__ = ["device_alarms", "device_table"]
 

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu
+from rlvr_probe.doctor.environment import Dependency
 from rlvr_probe.doctor.examine import Examination
 from rlvr_probe.doctor.frameworks import FrameworkFinding, Point
-from rlvr_probe.doctor.installation import Dependency
 from rlvr_probe.doctor.storage import Storage, is_short, left_out
-from rlvr_probe.report.document import Line, Style
+from rlvr_probe.report.blocks import Line, Style
 
 __all__ = ["lay_out"]
 
