@@ -37,6 +37,7 @@ __all__ = [
     "CommandParser",
     "Subparsers",
     "add_run",
+    "complain",
     "main",
     "orderly",
 ]
@@ -109,6 +110,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def complain(message: str) -> None:
+    """Print a message to stderr as one line, whatever characters are in it."""
+    line = "".join(c if c.isprintable() else " " for c in message)
+    encoding = sys.stderr.encoding or "utf-8"
+    print(f"rlvr-probe: {line.encode(encoding, 'replace').decode(encoding)}", file=sys.stderr)
+
+
 @contextmanager
 def orderly() -> Iterator[None]:
     """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
@@ -157,26 +165,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ProbeError as error:
-        return _fail(str(error))
+        complain(str(error))
+        return UNABLE
     except BrokenPipeError:
         # Python would try to flush again at its end and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except OSError as error:
-        return _fail(_about(error))
+        name = os.path.basename(str(error.filename)) if error.filename else ""
+        # What the system said, without a path that the user did not give.
+        complain(f"{name}: {error.strerror}" if name else str(error.strerror or error))
+        return UNABLE
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
-
-
-def _about(error: OSError) -> str:
-    """What the system said, without a path that the user did not give."""
-    name = os.path.basename(str(error.filename)) if error.filename else ""
-    return f"{name}: {error.strerror}" if name else str(error.strerror or error)
-
-
-def _fail(message: str) -> int:
-    line = "".join(c if c.isprintable() else " " for c in message)
-    encoding = sys.stderr.encoding or "utf-8"
-    print(f"rlvr-probe: {line.encode(encoding, 'replace').decode(encoding)}", file=sys.stderr)
-    return UNABLE

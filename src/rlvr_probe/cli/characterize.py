@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
         type=Path,
         help="keep the tables as Parquet in DIR, which is made: a SOURCE that opens fast",
     )
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def _slots(text: str) -> int:
@@ -109,25 +109,18 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
+def _tables(sources: Sequence[Path], progress: ReadingProgress) -> AbstractContextManager[Tables]:
     from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
 
     for source in sources:
         reader = _reader(source)
-        if len(sources) > 1 and (reader is not None or is_saved(source)):
+        if reader is None and not is_saved(source):
+            continue
+        if len(sources) > 1:
             kind = "saved tables" if reader is None else f"a {reader.name} workload"
             raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
-        if is_saved(source):
-            with open_saved(source) as tables:
-                yield tables
-            return
-        if reader is not None:
-            with open_tables(reader.read(source)) as tables:
-                yield tables
-            return
-    with open_tables(sources, progress=progress) as tables:
-        yield tables
+        return open_saved(source) if reader is None else open_tables(reader.read(source))
+    return open_tables(sources, progress=progress)
 
 
 def _reader(source: Path) -> WorkloadReader | None:

@@ -27,18 +27,15 @@ def add_parser(subparsers: Subparsers) -> None:
     add_run(parser)
     parser.add_argument("--to", metavar="NAME", required=True, help="destination, e.g. otlp")
     parser.extend = _extend
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
-    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
-    from rlvr_probe.recording import read_run
+    from rlvr_probe.cli.recordings import read_chosen
 
     exporter: TraceExporter = args.exporter
-    folder = choose_run(args.run)
-    with ReadingProgress() as progress:
-        trace = read_run(folder, progress=progress)
+    folder, trace = read_chosen(args.run)
     with orderly():
         for line in exporter.export(trace, folder, args):
             print(line)

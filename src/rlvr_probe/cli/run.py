@@ -76,7 +76,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _sent_meanwhile(config: Config) -> str:
     """Which exporters get the steps of the run, for a user who may not have meant that."""
-    if not (config.sidecar and config.live and any(map(_is_for_many, os.environ))):
+    is_set = any(name.startswith(_MEANT_FOR_MANY) for name in os.environ)
+    if not (config.sidecar and config.live and is_set):
         return ""
     from rlvr_probe.sidecar.live import wanted
 
@@ -87,7 +88,3 @@ def _sent_meanwhile(config: Config) -> str:
         f"each step is sent to {', '.join(names)} when it is over, as {_MEANT_FOR_MANY}* asks:"
         " names and numbers, no text; RLVR_PROBE_LIVE=0 keeps it here"
     )
-
-
-def _is_for_many(name: str) -> bool:
-    return name.startswith(_MEANT_FOR_MANY)

@@ -24,7 +24,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--gpu-hz", metavar="HZ", help="how often GPUs are read, 0.2 to 9; 0: not at all"
     )
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

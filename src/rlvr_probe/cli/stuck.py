@@ -63,7 +63,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--no-stacks", action="store_true", help="do not run py-spy")
     parser.add_argument("--json", action="store_true", help="print JSON, with --watch one per line")
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def _between(least: float, most: float, unit: str) -> Callable[[str], float]:
@@ -115,8 +115,8 @@ def _look(pulse: Activity, args: argparse.Namespace, fallback: Fallback) -> list
     stacks, hint = ({}, "") if args.no_stacks else stacks_of(found)
     if args.json:
         document = stuck_document(run, found, standing, stacks)
-        json.dump(document, sys.stdout, indent=None if args.watch else 2, allow_nan=False)
-        print(flush=True)
+        indent = None if args.watch else 2
+        print(json.dumps(document, indent=indent, allow_nan=False), flush=True)
         return found
     if args.watch and sys.stdout.isatty():
         sys.stdout.write(_CLEAR)

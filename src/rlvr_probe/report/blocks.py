@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "BAR",
@@ -16,9 +16,11 @@ __all__ = [
     "amount",
     "bar",
     "clean",
+    "count_of",
     "duration",
     "number",
     "seconds",
+    "setup",
     "table",
 ]
 
@@ -70,6 +72,25 @@ def amount(value: float) -> str:
 def number(value: float | None, form: str = ",") -> str:
     """A number in a format of Python's; '' if unknown."""
     return "" if value is None else format(value, form)
+
+
+def count_of(number: int, noun: str) -> str:
+    """How many there are of something, with its noun in the singular or plural."""
+    if number == 1:
+        return f"1 {noun}"
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else noun + ("es" if noun[-1] == "s" else "s")
+    return f"{number:,} {many}"
+
+
+def setup(facts: Mapping[str, Any]) -> list[str]:
+    """What a run trains with, as far as it is known: framework and release, algorithm."""
+    parts = list[str]()
+    if facts.get("framework"):
+        release = clean(facts["framework_version"] or "", 16)
+        parts.append(f"{clean(facts['framework'], 16)} {release}".strip())
+    if facts.get("algorithm"):
+        parts.append(clean(facts["algorithm"], 16).upper())
+    return parts
 
 
 def seconds(value: float | None) -> str:

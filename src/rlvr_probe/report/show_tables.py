@@ -8,7 +8,17 @@ from typing import Any
 
 from rlvr_probe.analysis.summary.job import TIMES, mean_s
 from rlvr_probe.analysis.summary.trajectories import per_call_s
-from rlvr_probe.report.blocks import Block, Line, amount, bar, clean, number, seconds, table
+from rlvr_probe.report.blocks import (
+    Block,
+    Line,
+    amount,
+    bar,
+    clean,
+    count_of,
+    number,
+    seconds,
+    table,
+)
 from rlvr_probe.report.show_devices import device_table
 
 __all__ = ["open_span_table", "short_state", "states", "tables"]
@@ -275,7 +285,7 @@ def _process_table(processes: _Entries) -> list[Block]:
 def states(processes: _Entries) -> str:
     """How many processes there are in each state, in words."""
     counts = Counter(process["state"] for process in processes)
-    many = f"{len(processes):,} " + ("process" if len(processes) == 1 else "processes")
+    many = count_of(len(processes), "process")
     if len(counts) == 1:
         return f"{many} {_words(next(iter(counts)))}"
     parts = ", ".join(f"{count:,} {_words(state)}" for state, count in _alarms_first(counts))

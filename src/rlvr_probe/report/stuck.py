@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_probe.analysis.baselines import LEAST
 from rlvr_probe.analysis.finding import WRONG, Finding, Standing
-from rlvr_probe.report.blocks import Block, Line, clean, duration, seconds, table
+from rlvr_probe.report.blocks import Block, Line, clean, count_of, duration, seconds, table
 
 __all__ = ["Frame", "Stacks", "lay_out_stuck", "stuck_document"]
 
@@ -138,9 +138,8 @@ def _say_standing(findings: Sequence[Finding], standing: Standing) -> Iterator[L
 def _say_away(standing: Standing) -> Iterator[Line]:
     """A line on the processes of which it is not known whether they live."""
     if away := standing.states["unknown"]:
-        who = "1 process" if away == 1 else f"{away} processes"
-        yield Line(f"{who} on other machines, state unknown: run this there; last sign of life"
-                   f" {_ago(standing)} by wall clocks", "quiet")  # fmt: skip
+        yield Line(f"{count_of(away, 'process')} on other machines, state unknown: run this there;"
+                   f" last sign of life {_ago(standing)} by wall clocks", "quiet")  # fmt: skip
 
 
 def _seen(standing: Standing) -> str:
@@ -176,12 +175,19 @@ def _unknown(findings: Sequence[Finding], standing: Standing) -> Iterator[Line]:
         return
     yield Line("nothing is past its limit; usual durations are not known yet:")
     for finding in unknown[:_NAMED]:
-        if finding.work is not None and finding.age_s is not None:
-            at_least = "" if finding.member.state == "running" else "at least "
-            age = f"{at_least}{duration(finding.age_s)}{_measured(finding)}"
-            yield Line(f"{_who_is(finding)}: {_what_is(finding)} open for {age}")
+        if open_for := _open_for(finding):
+            yield Line(f"{_who_is(finding)}{open_for}")
     if len(unknown) > _NAMED:
         yield Line(f"… and {len(unknown) - _NAMED} more, below", "quiet")
+
+
+def _open_for(finding: Finding) -> str:
+    """What is open in a process, for how long, and what that is compared with; "" if nothing is."""
+    if finding.work is None or finding.age_s is None:
+        return ""
+    at_least = "" if finding.member.state == "running" else "at least "
+    age = f"{at_least}{duration(finding.age_s)}"
+    return f": {_what_is(finding)} open for {age}{_measured(finding)}"
 
 
 def _measured(finding: Finding) -> str:
@@ -254,10 +260,8 @@ def _sentence(finding: Finding) -> str:
         text = f"{who} may be stuck"
     else:
         text = f"{who} is stuck"
-    if finding.work is not None and finding.age_s is not None:
-        at_least = "" if finding.member.state == "running" else "at least "
-        text += f": {_what_is(finding)} open for {at_least}{duration(finding.age_s)}"
-        text += _measured(finding)
+    if open_for := _open_for(finding):
+        text += open_for
     elif finding.verdict in ("apart", "missing", "died"):
         text += ": nothing open"
     return text

@@ -31,21 +31,21 @@ SCRIPTS: Final = (
 """Parts of the script, in the order in which they are put together."""
 
 
-def write_page(path: Path, tables: Tables, told: Characterization) -> None:
+def write_page(path: Path, tables: Tables, found: Characterization) -> None:
     """Write the report as one HTML file.
 
     Args:
         path: Where to; what is there is replaced.
         tables: Open, those that it was made of.
-        told: What was found.
+        found: What was found.
 
     Raises:
         OSError: The file cannot be written.
     """
-    path.write_text(page_text(document(tables, told)), encoding="utf-8")
+    path.write_text(page_text(document(tables, found)), encoding="utf-8")
 
 
-def page_text(told: dict[str, Any]) -> str:
+def page_text(contents: dict[str, Any]) -> str:
     """The page of a document."""
     files = resources.files("rlvr_probe.report.page")
     style = files.joinpath("page.css").read_text(encoding="utf-8")
@@ -53,16 +53,17 @@ def page_text(told: dict[str, Any]) -> str:
         files.joinpath("scripts").joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS
     ]
     script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
-    first, second = told["headline"]
+    text = json.dumps(contents, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    first, second = contents["headline"]
     return Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=html.escape(f"{told['run'].get('run') or told['source']} · rlvr-probe"),
+        title=html.escape(f"{contents['run'].get('run') or contents['source']} · rlvr-probe"),
         headline=html.escape(first),
         cause=html.escape(second),
         style=style,
         style_hash=_hash(style),
         script=script,
         script_hash=_hash(script),
-        data=embedded(json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":"))),
+        data=embedded(text),
     )
 
 
