@@ -1,7 +1,7 @@
 """Rollouts: lengths of every trajectory, turns, and when generating ends.
 
 TRL returns the token lists of a batch from a method of its own since 0.24. What is done below that
-is in :mod:`rlvr_probe_trl.trl_0_19_to_0_23`.
+is in :mod:`rlvr_probe_trl.trl_below_0_24`.
 """
 
 from __future__ import annotations
