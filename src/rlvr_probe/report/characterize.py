@@ -22,6 +22,7 @@ from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, MEANING, NAMES, Led
 from rlvr_probe.analysis.results import Figure, Queried
 from rlvr_probe.report.blocks import (
     Block,
+    Columns,
     Line,
     amount,
     bar,
@@ -136,23 +137,25 @@ class _Hours:
 
 def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
     hours = _Hours.of(found)
-    rows = []
-    for name, categories in _ROWS.items():
-        share = ledger.share(*categories)
-        if share < _LEAST and name != "unaccounted":
-            continue
-        parts = {category: ledger.share(category) for category in categories}
-        of = [
-            f"{NAMES[category]} {part:.1%}"
-            for category, part in sorted(parts.items(), key=lambda item: -item[1])
-            if part >= _LEAST
-        ]
-        rows.append(
-            [name, f"{share * ledger.gpu_s / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
-             clean(", ".join(of), 32) if len(categories) > 1 else ""]
-        )  # fmt: skip
+    shares = {name: ledger.share(*categories) for name, categories in _ROWS.items()}
+    columns: Columns = {
+        "<": lambda name: name,
+        hours.name: lambda name: f"{shares[name] * ledger.gpu_s / hours.seconds:,.2f}",
+        "share": lambda name: f"{shares[name]:.1%}",
+        "< ": lambda name: bar(shares[name], 12),
+        "<parts": lambda name: clean(_parts(ledger, _ROWS[name]), 32),
+    }
+    shown = [name for name in _ROWS if shares[name] >= _LEAST or name == "unaccounted"]
     title = found.unit.say("Where the GPU time went")
-    return table(title, f"< | {hours.name} | share | < | <parts", rows, head=16, what="lines")
+    return table(title, columns, shown, head=16, what="lines")
+
+
+def _parts(ledger: Ledger, categories: Sequence[str]) -> str:
+    """What a line of several categories is made of, the largest first."""
+    if len(categories) == 1:
+        return ""
+    parts = sorted(((ledger.share(name), name) for name in categories), key=lambda part: -part[0])
+    return ", ".join(f"{NAMES[name]} {share:.1%}" for share, name in parts if share >= _LEAST)
 
 
 def _causes(found: Characterization) -> list[Block]:

@@ -10,6 +10,7 @@ from rlvr_probe.analysis.summary.job import TIMES, mean_s
 from rlvr_probe.analysis.summary.trajectories import per_call_s
 from rlvr_probe.report.blocks import (
     Block,
+    Columns,
     Line,
     amount,
     bar,
@@ -46,48 +47,47 @@ def tables(summary: Mapping[str, Any]) -> list[Block]:
 def open_span_table(spans: _Entries) -> list[Block]:
     """What was open when the recording ended, or is open now; the oldest first."""
     live = all(span["state"] == "running" for span in spans)
-    rows = [
-        [
-            clean(span["name"]),
-            clean(span["detail"], 24),
-            _text(span["step"]),
-            _text(span["rank"]),
-            short_state(span["state"]),
-            # Of a process that ended, only how long it was seen.
-            ("" if span["state"] == "running" else ">= ") + seconds(span["age_s"]),
-        ]
-        for span in sorted(spans, key=lambda span: -(span["age_s"] or 0.0))
-    ]
+    columns: Columns = {
+        "<span": lambda span: clean(span["name"]),
+        "<detail": lambda span: clean(span["detail"], 24),
+        "step": lambda span: _text(span["step"]),
+        "rank": lambda span: _text(span["rank"]),
+        "<process": lambda span: short_state(span["state"]),
+        "open for, s": _open_for,
+    }
+    oldest = sorted(spans, key=lambda span: -(span["age_s"] or 0.0))
     title = "OPEN NOW" if live else "OPEN SPANS: never ended"
-    headings = "<span | <detail | step | rank | <process | open for, s"
-    return table(title, headings, rows, head=10, tail=2, what="open spans", style="alarm")
+    return table(title, columns, oldest, head=10, tail=2, what="open spans", style="alarm")
+
+
+def _open_for(span: Mapping[str, Any]) -> str:
+    """How long a span is open; of a process that ended, only how long it was seen."""
+    return ("" if span["state"] == "running" else ">= ") + seconds(span["age_s"])
 
 
 def _attempt_table(attempts: _Entries) -> list[Block]:
     """A row for each launch of the job, where there are several."""
     if len(attempts) < 2:
         return []
-    rows = [
-        [
-            str(attempt["attempt"]),
-            seconds(attempt["start_s"]),
-            seconds(attempt["last_seen_s"]),
-            str(len(attempt["processes"])),
-            ", ".join(
-                f"{count:,} {short_state(state)}"
-                for state, count in _alarms_first(attempt["states"])
-            ),
-            _text(attempt["resumed_step"]),
-            ""
-            if attempt["first_step"] is None
-            else f"{attempt['first_step']}-{attempt['last_step']}",
-            str(attempt["steps"]),
-            str(attempt["redone_steps"]),
-        ]
-        for attempt in attempts
-    ]
-    headings = "attempt | from, s | to, s | processes | <state | resumed at | steps | done | redone"
-    return table("Attempts", headings, rows, head=12, tail=6, what="attempts")
+    columns: Columns = {
+        "attempt": lambda attempt: str(attempt["attempt"]),
+        "from, s": lambda attempt: seconds(attempt["start_s"]),
+        "to, s": lambda attempt: seconds(attempt["last_seen_s"]),
+        "processes": lambda attempt: str(len(attempt["processes"])),
+        "<state": lambda attempt: ", ".join(
+            f"{count:,} {short_state(state)}" for state, count in _alarms_first(attempt["states"])
+        ),
+        "resumed at": lambda attempt: _text(attempt["resumed_step"]),
+        "steps": _steps_of,
+        "done": lambda attempt: str(attempt["steps"]),
+        "redone": lambda attempt: str(attempt["redone_steps"]),
+    }
+    return table("Attempts", columns, attempts, head=12, tail=6, what="attempts")
+
+
+def _steps_of(attempt: Mapping[str, Any]) -> str:
+    first, last = attempt["first_step"], attempt["last_step"]
+    return "" if first is None else f"{first}-{last}"
 
 
 def _step_table(steps: _Entries) -> list[Block]:
@@ -96,30 +96,31 @@ def _step_table(steps: _Entries) -> list[Block]:
         return [Line("no training step recorded", "quiet")]
     attempts = len({step["attempt"] for step in steps}) > 1
     sessions = len({step["session"] for step in steps}) > 1
-    rows = []
-    for step in steps:
-        lengths = step["lengths"]["response_tokens"] or {}
-        stages = step["stage_s"]
-        rows.append(
-            [
-                str(step["attempt"]) if attempts else "",
-                str(step["session"]) if sessions else "",
-                str(step["step"]),
-                f"{step['trajectories']:,}",
-                *(amount(lengths[name]) if lengths else "" for name in ("p50", "p90", "max")),
-                number(step["lengths"]["truncated_share"], ".1%"),
-                _used(step["selection"]),
-                *(seconds(stages.get(name)) for name in ("rollout", "reward", "update_actor")),
-                seconds(stages.get("step")),
-                "" if step["done"] else f"{step['ranks_done']} of {step['ranks']}",
-            ]
-        )
-    headings = (
-        "attempt | session | step | samples | len p50 | p90 | max | trunc | groups used"
-        " | rollout s | reward s | update s | step s | <ranks done"
-    )
+
+    def tokens(step: Mapping[str, Any], name: str) -> str:
+        lengths = step["lengths"]["response_tokens"]
+        return amount(lengths[name]) if lengths else ""
+
+    columns: Columns = {
+        "attempt": lambda step: str(step["attempt"]) if attempts else "",
+        "session": lambda step: str(step["session"]) if sessions else "",
+        "step": lambda step: str(step["step"]),
+        "samples": lambda step: f"{step['trajectories']:,}",
+        "len p50": lambda step: tokens(step, "p50"),
+        "p90": lambda step: tokens(step, "p90"),
+        "max": lambda step: tokens(step, "max"),
+        "trunc": lambda step: number(step["lengths"]["truncated_share"], ".1%"),
+        "groups used": lambda step: _used(step["selection"]),
+        "rollout s": lambda step: seconds(step["stage_s"].get("rollout")),
+        "reward s": lambda step: seconds(step["stage_s"].get("reward")),
+        "update s": lambda step: seconds(step["stage_s"].get("update_actor")),
+        "step s": lambda step: seconds(step["stage_s"].get("step")),
+        "<ranks done": lambda step: (
+            "" if step["done"] else f"{step['ranks_done']} of {step['ranks']}"
+        ),
+    }
     title = "Steps (response tokens; seconds of the slowest rank)"
-    return table(title, headings, rows, head=12, tail=12, what="steps")
+    return table(title, columns, steps, head=12, tail=12, what="steps")
 
 
 def _used(selection: Mapping[str, Any] | None) -> str:
@@ -132,63 +133,56 @@ def _used(selection: Mapping[str, Any] | None) -> str:
 def _stage_table(stages: _Entries) -> list[Block]:
     """A row for each stage of a step."""
     ranks = any(stage["slowest_rank"] not in (None, 0) for stage in stages)
-    rows = [
-        [
-            stage["stage"],
-            seconds(stage["mean_s"]),
-            *([seconds(stage["max_s"]), _text(stage["slowest_rank"])] if ranks else ["", ""]),
-            f"{stage['steps']:,}",
-            number(stage["share"], ".1%"),
-            "" if stage["stage"] == "step" else bar(stage["share"]),
-        ]
-        for stage in stages
-    ]
-    headings = "<stage | mean s | slowest rank s | which | steps | of step time | <"
+    columns: Columns = {
+        "<stage": lambda stage: stage["stage"],
+        "mean s": lambda stage: seconds(stage["mean_s"]),
+        "slowest rank s": lambda stage: seconds(stage["max_s"]) if ranks else "",
+        "which": lambda stage: _text(stage["slowest_rank"]) if ranks else "",
+        "steps": lambda stage: f"{stage['steps']:,}",
+        "of step time": lambda stage: number(stage["share"], ".1%"),
+        "<": lambda stage: "" if stage["stage"] == "step" else bar(stage["share"]),
+    }
     title = "Stages (per step; a wait lies inside another stage)"
-    return table(title, headings, rows, head=24, what="stages")
+    return table(title, columns, stages, head=24, what="stages")
 
 
 def _reward_table(rewards: _Entries) -> list[Block]:
     """A row for each reward function."""
-    rows = [
-        [
-            clean(reward["function"] or "?"),
-            number(reward["mean"], ".3f"),
-            number(reward["values"]),
-            number(reward["not_finite"] or None),
-            number(reward["missing"] or None),
-            number(reward["calls"]),
-            *(seconds(per_call_s(reward, waited=waited)) for waited in (False, True)),
-            number(reward["retries"]),
-            number(reward["timeouts"]),
-        ]
-        for reward in rewards
-    ]
-    headings = (
-        "<reward function | mean | values | NaN | missing | calls | s per call | s waited"
-        " | retries | timeouts"
-    )
-    return table("Rewards", headings, rows, head=16, tail=2, what="functions")
+    columns: Columns = {
+        "<reward function": lambda reward: clean(reward["function"] or "?"),
+        "mean": lambda reward: number(reward["mean"], ".3f"),
+        "values": lambda reward: number(reward["values"]),
+        "NaN": lambda reward: number(reward["not_finite"] or None),
+        "missing": lambda reward: number(reward["missing"] or None),
+        "calls": lambda reward: number(reward["calls"]),
+        "s per call": lambda reward: seconds(per_call_s(reward, waited=False)),
+        "s waited": lambda reward: seconds(per_call_s(reward, waited=True)),
+        "retries": lambda reward: number(reward["retries"]),
+        "timeouts": lambda reward: number(reward["timeouts"]),
+    }
+    return table("Rewards", columns, rewards, head=16, tail=2, what="functions")
 
 
 def _tool_table(tools: _Entries) -> list[Block]:
     """A row for each tool that was called."""
-    rows = [
-        [
-            "(no such tool)" if tool["tool"] is None else clean(tool["tool"]),
-            f"{tool['calls']:,}",
-            *(seconds(tool["latency_s"][name]) for name in ("p50", "p90", "max")),
-            ", ".join(
-                f"{count:,} {clean(status)}"
-                for status, count in tool["statuses"].items()
-                if status not in ("ok", "error")
-            ),
-            ", ".join(f"{count:,} {clean(error)}" for error, count in tool["errors"].items()),
-        ]
-        for tool in tools
-    ]
-    headings = "<tool | calls | p50 s | p90 s | max s | <not run | <errors"
-    return table("Tools", headings, rows, head=16, tail=2, what="tools")
+
+    def counts(of: Mapping[str, int]) -> str:
+        return ", ".join(f"{count:,} {clean(name)}" for name, count in of.items())
+
+    def not_run(tool: Mapping[str, Any]) -> str:
+        ran = ("ok", "error")
+        return counts({name: n for name, n in tool["statuses"].items() if name not in ran})
+
+    columns: Columns = {
+        "<tool": lambda tool: "(no such tool)" if tool["tool"] is None else clean(tool["tool"]),
+        "calls": lambda tool: f"{tool['calls']:,}",
+        "p50 s": lambda tool: seconds(tool["latency_s"]["p50"]),
+        "p90 s": lambda tool: seconds(tool["latency_s"]["p90"]),
+        "max s": lambda tool: seconds(tool["latency_s"]["max"]),
+        "<not run": not_run,
+        "<errors": lambda tool: counts(tool["errors"]),
+    }
+    return table("Tools", columns, tools, head=16, tail=2, what="tools")
 
 
 def _request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
@@ -203,83 +197,66 @@ def _request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
     if requests["preemptions"]:
         preempted, times = requests["preempted"], requests["preemptions"]
         parts.append(f"{preempted:,} preempted, {times:,} times in all")
-    rows = [
-        [
-            name.removesuffix("_s"),
-            *(seconds(requests[name][what]) for what in ("p50", "p90", "p99", "max")),
-            seconds(requests["total_s"][name]),
-        ]
-        for name in TIMES
-        if requests[name] is not None
-    ]
-    headings = "<requests | p50 s | p90 s | p99 s | max s | total s"
-    return [Line(", ".join(parts)), *table("Requests", headings, rows, head=3, what="times")]
+    columns: Columns = {
+        "<requests": lambda name: name.removesuffix("_s"),
+        "p50 s": lambda name: seconds(requests[name]["p50"]),
+        "p90 s": lambda name: seconds(requests[name]["p90"]),
+        "p99 s": lambda name: seconds(requests[name]["p99"]),
+        "max s": lambda name: seconds(requests[name]["max"]),
+        "total s": lambda name: seconds(requests["total_s"][name]),
+    }
+    known = [name for name in TIMES if requests[name] is not None]
+    return [Line(", ".join(parts)), *table("Requests", columns, known, head=3, what="times")]
 
 
 def _rpc_table(rpcs: Mapping[str, Any] | None) -> list[Block]:
     """A row for each method of a worker group that was called."""
-    rows = [
-        [
-            clean(method["group"], 24),
-            clean(method["method"], 32),
-            f"{method['calls']:,}",
-            f"{method['ranks']:,}",
-            seconds(method["caller_s"]),
-            seconds(method["mean_s"]),
-            *(
-                [seconds(method["slowest_s"]), str(method["slowest_rank"])]
-                if method["ranks"] > 1
-                else ["", ""]
-            ),
-        ]
-        for method in (rpcs or {}).get("methods", ())
-    ]
-    headings = (
-        "<worker group | <method | calls | ranks | caller s | rank s | slowest rank s | which"
-    )
+    columns: Columns = {
+        "<worker group": lambda method: clean(method["group"], 24),
+        "<method": lambda method: clean(method["method"], 32),
+        "calls": lambda method: f"{method['calls']:,}",
+        "ranks": lambda method: f"{method['ranks']:,}",
+        "caller s": lambda method: seconds(method["caller_s"]),
+        "rank s": lambda method: seconds(method["mean_s"]),
+        "slowest rank s": lambda method: (
+            seconds(method["slowest_s"]) if method["ranks"] > 1 else ""
+        ),
+        "which": lambda method: str(method["slowest_rank"]) if method["ranks"] > 1 else "",
+    }
     title = "Calls of worker groups (per call; they lie inside the stages)"
-    return table(title, headings, rows, head=16, tail=2, what="methods")
+    methods = (rpcs or {}).get("methods", ())
+    return table(title, columns, methods, head=16, tail=2, what="methods")
 
 
 def _user_span_table(spans: _Entries) -> list[Block]:
     """A row for each label of ``rlvr_probe.span``."""
-    rows = [
-        [
-            clean(span["label"] or "?"),
-            f"{span['count']:,}",
-            seconds(mean_s(span)),
-            seconds(span["max_s"]),
-            seconds(span["total_s"]),
-        ]
-        for span in spans
-    ]
-    headings = "<span | count | mean s | max s | total s"
-    return table("Your spans", headings, rows, head=16, tail=2, what="spans")
+    columns: Columns = {
+        "<span": lambda span: clean(span["label"] or "?"),
+        "count": lambda span: f"{span['count']:,}",
+        "mean s": lambda span: seconds(mean_s(span)),
+        "max s": lambda span: seconds(span["max_s"]),
+        "total s": lambda span: seconds(span["total_s"]),
+    }
+    return table("Your spans", columns, spans, head=16, tail=2, what="spans")
 
 
 def _process_table(processes: _Entries) -> list[Block]:
     """A row for each process, those that died first: how it ended, what recording took."""
     hosts = {process["host"] for process in processes}
-    rows = [
-        [
-            str(process["index"]),
-            clean(process["host"], 20) if len(hosts) > 1 else "",
-            clean(process["role"] or "", 24),
-            _text(process["rank"]),
-            str(process["pid"]),
-            short_state(process["state"]),
-            seconds(process["last_seen_s"] - process["start_s"]),
-            seconds(process["silent_s"]),
-            number(process["own_share"], ".2%"),
-            f"{sum(process['lost'].values()):,}",
-        ]
-        for process in sorted(processes, key=lambda process: process["state"] != "died")
-    ]
-    headings = (
-        "process | <host | <role | rank | pid | <state | recorded s | silent s"
-        " | probe's own time | lost"
-    )
-    return table("Processes", headings, rows, head=8, tail=4, what="processes")
+    columns: Columns = {
+        "process": lambda process: str(process["index"]),
+        "<host": lambda process: clean(process["host"], 20) if len(hosts) > 1 else "",
+        "<role": lambda process: clean(process["role"] or "", 24),
+        "rank": lambda process: _text(process["rank"]),
+        "pid": lambda process: str(process["pid"]),
+        "<state": lambda process: short_state(process["state"]),
+        "recorded s": lambda process: seconds(process["last_seen_s"] - process["start_s"]),
+        "silent s": lambda process: seconds(process["silent_s"]),
+        "probe's own time": lambda process: number(process["own_share"], ".2%"),
+        "lost": lambda process: f"{sum(process['lost'].values()):,}",
+    }
+    died_first = sorted(processes, key=lambda process: process["state"] != "died")
+    return table("Processes", columns, died_first, head=8, tail=4, what="processes")
 
 
 def states(processes: _Entries) -> str:

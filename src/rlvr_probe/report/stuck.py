@@ -7,7 +7,17 @@ from typing import Any
 
 from rlvr_probe.analysis.baselines import LEAST
 from rlvr_probe.analysis.finding import WRONG, Finding, Standing
-from rlvr_probe.report.blocks import Block, Line, clean, count_of, duration, seconds, table
+from rlvr_probe.report.blocks import (
+    Block,
+    Columns,
+    Line,
+    clean,
+    count_of,
+    duration,
+    number,
+    seconds,
+    table,
+)
 
 __all__ = ["Frame", "Stacks", "lay_out_stuck", "stuck_document"]
 
@@ -294,29 +304,29 @@ def _stack(finding: Finding, stacks: Stacks) -> list[Block]:
 
 def _table(findings: Sequence[Finding]) -> list[Block]:
     hosts = {finding.member.header.host for finding in findings}
-    rows = [
-        [
-            "" if finding.verdict == "open" else finding.verdict,
-            clean(finding.member.header.host, 20) if len(hosts) > 1 else "",
-            clean(finding.member.role, 20),
-            "" if finding.member.rank is None else str(finding.member.rank),
-            str(finding.member.header.pid),
-            clean(_what_is(finding), 32),
-            "" if (step := _step(finding)) is None else str(step),
-            seconds(finding.age_s),
-            "" if finding.limit is None else seconds(finding.limit.seconds),
-            seconds(finding.p99_s) if finding.before >= LEAST else "",
-            "" if finding.times is None or finding.before < LEAST else f"{finding.times:,.1f}x",
-            " < ".join(span.name for span in finding.inside if span.name != "step"),
-        ]
-        for finding in findings
-    ]
-    headings = (
-        "< | <host | <role | rank | pid | <doing | step | open for, s | limit, s | P99, s"
-        " | times P99 | <inside"
-    )
+
+    def times(finding: Finding) -> str:
+        known = finding.times is not None and finding.before >= LEAST
+        return f"{finding.times:,.1f}x" if known else ""
+
+    columns: Columns = {
+        "<": lambda finding: "" if finding.verdict == "open" else finding.verdict,
+        "<host": lambda finding: clean(finding.member.header.host, 20) if len(hosts) > 1 else "",
+        "<role": lambda finding: clean(finding.member.role, 20),
+        "rank": lambda finding: number(finding.member.rank, ""),
+        "pid": lambda finding: str(finding.member.header.pid),
+        "<doing": lambda finding: clean(_what_is(finding), 32),
+        "step": lambda finding: number(_step(finding), ""),
+        "open for, s": lambda finding: seconds(finding.age_s),
+        "limit, s": lambda finding: seconds(finding.limit and finding.limit.seconds),
+        "P99, s": lambda finding: seconds(finding.p99_s) if finding.before >= LEAST else "",
+        "times P99": times,
+        "<inside": lambda finding: " < ".join(
+            span.name for span in finding.inside if span.name != "step"
+        ),
+    }
     title = "What each process is doing"
-    return table(title, headings, rows, head=16, tail=2, what="processes")
+    return table(title, columns, findings, head=16, tail=2, what="processes")
 
 
 def _step(finding: Finding) -> int | None:
