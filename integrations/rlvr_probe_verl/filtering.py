@@ -108,11 +108,8 @@ def _train(probe: Probe, controller: Controller, data: Any) -> None:
     record_scores(probe, controller, data)
     used = _prompts(controller, data)
     controller.chosen = True
-    if used is not None:
-        _record(probe, controller, used)
-
-
-def _record(probe: Probe, controller: Controller, used: set[str]) -> None:
+    if used is None:
+        return
     generated, kept = _generated(controller), controller.kept
     filtered = kept is not None or filters(config_of())
     if used.issuperset(generated) and not filtered:
