@@ -12,7 +12,7 @@ from rlvr_probe_trl.async_grpo import ASYNC_METHODS, is_async
 from rlvr_probe_trl.stages import is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks
 from rlvr_probe_trl.tools import TOOL_LOOP
-from rlvr_probe_trl.training import installed
+from rlvr_probe_trl.trainer import installed
 
 __all__ = ["METHODS", "TrlAdapter", "built"]
 

@@ -16,7 +16,7 @@ from rlvr_probe.model.names import ROLLOUT, TURN
 from rlvr_probe.reading import argument, number, size
 from rlvr_probe_trl.reading import lengths, loss_runs, stop_ids, truncated
 from rlvr_probe_trl.tools import turn_columns
-from rlvr_probe_trl.training import Batch, Training, read_place, step_now, training_of
+from rlvr_probe_trl.trainer import Batch, Training, read_place, step_now, training_of
 
 __all__ = ["GENERATE", "TURN_OF_IDS", "TURN_OF_PROMPTS", "end_rollout", "record_lengths"]
 

@@ -33,7 +33,7 @@ from rlvr_probe_trl.rewards import (
 )
 from rlvr_probe_trl.rollouts import end_rollout, record_lengths
 from rlvr_probe_trl.stages import MAKE_EXPERIENCE, experience_begin, experience_end
-from rlvr_probe_trl.training import BATCH, Batch, Training, training_of
+from rlvr_probe_trl.trainer import BATCH, Batch, Training, training_of
 
 __all__ = ["CALCULATE_LISTS", "DECODE", "EXPERIENCE_WITH_REWARDS", "EXPERIENCE_WITH_ROLLOUT"]
 __all__ += ["GATHER", "MOVE_WEIGHTS", "PROMPTS", "TIMED_REWARDS"]

@@ -15,7 +15,7 @@ from rlvr_probe.cli import Subparsers, orderly
 from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
-    from rlvr_probe.cli.recordings import ReadingProgress
+    from rlvr_probe.cli.chosen_run import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
     from rlvr_probe.recording.tables import Tables
 
@@ -67,7 +67,7 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.run import require
-    from rlvr_probe.cli.recordings import ReadingProgress
+    from rlvr_probe.cli.chosen_run import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
     from rlvr_probe.exporter.placing import check_file, placed, placed_file
@@ -125,8 +125,8 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> AbstractConte
 
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of anything else. A recording is shown to no exporter."""
+    from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.cli.installed_exporters import find_reader
-    from rlvr_probe.cli.recordings import choose_run
     from rlvr_probe.recording import check_readable
     from rlvr_probe.recording.tables import is_saved
 

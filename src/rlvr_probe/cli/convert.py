@@ -53,8 +53,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
+    from rlvr_probe.cli.chosen_run import read_chosen
     from rlvr_probe.cli.installed_exporters import find_exporter
-    from rlvr_probe.cli.recordings import read_chosen
     from rlvr_probe.exporter.placing import check_free, placed
     from rlvr_probe.workload import build_workload
 

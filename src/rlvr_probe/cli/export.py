@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
-    from rlvr_probe.cli.recordings import read_chosen
+    from rlvr_probe.cli.chosen_run import read_chosen
 
     exporter: TraceExporter = args.exporter
     folder, trace = read_chosen(args.run)

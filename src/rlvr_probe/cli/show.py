@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
     from rlvr_probe.analysis.summary import summarize
-    from rlvr_probe.cli.recordings import read_chosen
+    from rlvr_probe.cli.chosen_run import read_chosen
     from rlvr_probe.report import render
 
     summary = summarize(read_chosen(args.run)[1])

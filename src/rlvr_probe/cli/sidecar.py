@@ -30,7 +30,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Be the sidecar to the end, and return the exit code."""
     from rlvr_probe.cli import INTERRUPTED, OK
-    from rlvr_probe.cli.recordings import choose_run
+    from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
     from rlvr_probe.filesystem import reach

@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.baselines import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
-    from rlvr_probe.cli.recordings import choose_run
+    from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.recording.follow.activity import Activity
 
     pulse = Activity(choose_run(args.run))
