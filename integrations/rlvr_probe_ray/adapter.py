@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_ray.propagation import (
-    actor_arguments,
-    is_late,
-    job_arguments,
-    task_arguments,
-)
-from rlvr_probe_ray.report import (
+from rlvr_probe_ray.processes import (
     actor_begins,
     actor_started,
     begins_late,
     driver_begins,
     driver_leaves,
     task_begins,
+)
+from rlvr_probe_ray.propagation import (
+    actor_arguments,
+    is_late,
+    job_arguments,
+    task_arguments,
 )
 
 __all__ = ["RayAdapter"]

@@ -7,13 +7,12 @@ from rlvr_probe.adapter.user_functions import put_all_back
 from rlvr_probe.reading import attribute
 from rlvr_probe.releases import Dated, DatedAdapter, points_of, within
 from rlvr_probe_trl import async_grpo, async_rollouts, rewards, rollouts, stages
-from rlvr_probe_trl import trl_0_17 as oldest
-from rlvr_probe_trl import trl_0_19_to_0_23 as older
+from rlvr_probe_trl import trl_below_0_24 as older
 from rlvr_probe_trl.async_grpo import ASYNC_METHODS, is_async
 from rlvr_probe_trl.stages import is_online
 from rlvr_probe_trl.steps import add_callback, add_optimizer_hooks
 from rlvr_probe_trl.tools import TOOL_LOOP
-from rlvr_probe_trl.training import installed
+from rlvr_probe_trl.trainer import installed
 
 __all__ = ["METHODS", "TrlAdapter", "built"]
 
@@ -57,7 +56,7 @@ METHODS = (
     Dated(stages.FETCH, _OLDEST),
     Dated(stages.MICRO_STEP, _OLDEST),
     Dated(stages.INPUTS, _OLDEST),
-    Dated(oldest.EXPERIENCE_WITH_REWARDS, _OLDEST, "0.19"),
+    Dated(older.EXPERIENCE_WITH_REWARDS, _OLDEST, "0.19"),
     Dated(older.EXPERIENCE_WITH_ROLLOUT, "0.19", "0.24"),
     Dated(stages.MAKE_EXPERIENCE, "0.24"),
     Dated(rollouts.GENERATE, "0.24"),
@@ -76,7 +75,7 @@ METHODS = (
 _GRPO_METHODS = (Dated(TOOL_LOOP, "0.26"),)
 """Hooked in the same way; RLOO has none of them."""
 
-_TOKENIZER = (Dated(oldest.DECODE, _OLDEST, "0.19"),)
+_TOKENIZER = (Dated(older.DECODE, _OLDEST, "0.19"),)
 """Hooked on the class of such a trainer's tokenizer."""
 
 _GRPO = "trl.trainer.grpo_trainer:GRPOTrainer."
@@ -96,10 +95,10 @@ class TrlAdapter(DatedAdapter):
         # What all trainers share; their methods are hooked once one is built.
         Dated(_CONSTRUCTOR, "0.0"),
         Dated(older.PROMPTS, _OLDEST, "0.24"),
-        Dated(oldest.TIMED_REWARDS, _OLDEST, "0.19"),
+        Dated(older.TIMED_REWARDS, _OLDEST, "0.19"),
         Dated(rewards.TIMED_GRPO, "0.19", "0.27"),
         Dated(rewards.TIMED_RLOO, "0.22", "0.27"),
-        Dated(oldest.GATHER, _OLDEST, "0.19"),
+        Dated(older.GATHER, _OLDEST, "0.19"),
         Dated(stages.SYNC_WEIGHTS, "0.28"),
         # Groups in the queue have numbers since then.
         Dated(async_grpo.PACK_POINT, "1.9"),

@@ -14,7 +14,7 @@ from rlvr_probe.adapter import Call, HookPoint
 from rlvr_probe.adapter.controller import WHERE
 from rlvr_probe.model.names import CHECKPOINT, DATA, TRAINED, UPDATE_ACTOR, WEIGHT_SYNC
 from rlvr_probe.reading import argument, attribute, number
-from rlvr_probe_trl.training import read_done, read_step, step_done, step_next, training_of
+from rlvr_probe_trl.trainer import read_done, read_step, step_done, step_next, training_of
 
 __all__ = ["ASYNC_METHODS", "PACK_POINT", "async_facts", "is_async"]
 
@@ -49,7 +49,7 @@ class Packed:
             raise OverflowError("micro batches are packed and not trained on")
 
     def take(self) -> list[int] | None:
-        """The one that is trained on now, None if that is unknown."""
+        """The sample that is trained on, None if that is unknown."""
         return self.waiting.popleft() if self.waiting else None
 
 
@@ -63,7 +63,7 @@ def is_async(trainer: object) -> bool:
 
 
 def async_facts(trainer: Any) -> dict[str, Any]:
-    """What :func:`rlvr_probe_trl.training.facts` cannot find on such a trainer; else nothing."""
+    """What :func:`rlvr_probe_trl.trainer.facts` cannot find on such a trainer; else nothing."""
     if not is_async(trainer):
         return {}
     args = trainer.args

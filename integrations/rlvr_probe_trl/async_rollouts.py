@@ -102,7 +102,7 @@ class Finished:
         return gone
 
     def take(self, ids: object) -> Conversation | None:
-        """The conversation that made ``ids``, kept no longer; None if it is unknown."""
+        """Take out the conversation that made ``ids``; None if it is unknown."""
         kept, conversation = self._kept.pop(id(ids), (None, None))
         if kept is not None:
             self._tokens -= len(kept) + 1

@@ -20,7 +20,7 @@ from rlvr_probe.model.names import REWARD, REWARD_FN, WAIT
 from rlvr_probe.reading import argument, attribute, error_of, number, size
 from rlvr_probe_trl.reading import is_module, reward_values
 from rlvr_probe_trl.rollouts import end_rollout
-from rlvr_probe_trl.training import BATCH, Batch, read_place, reward_names, step_now, training_of
+from rlvr_probe_trl.trainer import BATCH, Batch, read_place, reward_names, step_now, training_of
 
 __all__ = ["CALCULATE", "MODEL", "TIMED_GRPO", "TIMED_RLOO"]
 __all__ += ["begin_model", "calculated", "end_rewards", "swap", "swap_functions", "timing"]
@@ -134,7 +134,7 @@ def _timed_as(trainer: Any, name: str) -> str:
 
 
 def begin_model(probe: Probe, batch: Batch, key: str) -> None:
-    """Begin the span of a reward model, if TRL times one by this name."""
+    """Start the span of a reward model, if TRL times one by this name."""
     if key in batch.models:
         batch.model_spans[key] = probe.begin(REWARD_FN, detail=_model_name(batch, key))
 

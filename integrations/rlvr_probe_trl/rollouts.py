@@ -1,7 +1,7 @@
 """Rollouts: lengths of every trajectory, turns, and when generating ends.
 
 TRL returns the token lists of a batch from a method of its own since 0.24. What is done below that
-is in :mod:`rlvr_probe_trl.trl_0_19_to_0_23`.
+is in :mod:`rlvr_probe_trl.trl_below_0_24`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlvr_probe.model.names import ROLLOUT, TURN
 from rlvr_probe.reading import argument, number, size
 from rlvr_probe_trl.reading import lengths, loss_runs, stop_ids, truncated
 from rlvr_probe_trl.tools import turn_columns
-from rlvr_probe_trl.training import Batch, Training, read_place, step_now, training_of
+from rlvr_probe_trl.trainer import Batch, Training, read_place, step_now, training_of
 
 __all__ = ["GENERATE", "TURN_OF_IDS", "TURN_OF_PROMPTS", "end_rollout", "record_lengths"]
 

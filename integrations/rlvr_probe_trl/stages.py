@@ -17,7 +17,7 @@ from rlvr_probe.adapter.spans import end_span, start_stage
 from rlvr_probe.model import names
 from rlvr_probe.reading import argument, attribute, error_of, size
 from rlvr_probe_trl.rollouts import end_rollout
-from rlvr_probe_trl.training import (
+from rlvr_probe_trl.trainer import (
     BATCH,
     Batch,
     algorithm,

@@ -11,7 +11,7 @@ from rlvr_probe.adapter import Probe
 from rlvr_probe.adapter.controller import named, state_of
 from rlvr_probe.model.names import OPTIMIZER_STEP, UPDATE_ACTOR
 from rlvr_probe_trl.async_grpo import async_facts
-from rlvr_probe_trl.training import Training, begin_step, facts, stepping
+from rlvr_probe_trl.trainer import Training, begin_step, facts, stepping
 
 __all__ = ["Steps", "add_callback", "add_optimizer_hooks"]
 

@@ -21,7 +21,7 @@ from rlvr_probe.adapter.spans import end_tool, start_tool
 from rlvr_probe.adapter.user_functions import Swapped
 from rlvr_probe.reading import attribute, error_of
 from rlvr_probe_trl.reading import lengths
-from rlvr_probe_trl.training import Training
+from rlvr_probe_trl.trainer import Training
 
 __all__ = ["TOOL_LOOP", "turn_columns"]
 

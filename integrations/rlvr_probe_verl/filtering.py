@@ -56,13 +56,13 @@ def _trains(controller: Controller) -> bool:
 def _selected(call: Call) -> None:
     if call.error is None:
         controller = Controller.of(call.probe)
-        # What is selected of a batch that is trained on passes no filter any more.
+        # Selecting from a batch already chosen for training is not filtering.
         before = None if controller.chosen else _prompts(controller, call.args[0])
         _pass(call.probe, controller, before, call.result)
 
 
 def _pass(probe: Probe, controller: Controller, before: set[str] | None, data: Any) -> None:
-    """Tell what is left of a batch of these prompts, if they are known."""
+    """Record what is kept of a batch of these prompts, if they are known."""
     if before is None:
         return
     # An empty selection has no uids, and passes none.
@@ -108,11 +108,8 @@ def _train(probe: Probe, controller: Controller, data: Any) -> None:
     record_scores(probe, controller, data)
     used = _prompts(controller, data)
     controller.chosen = True
-    if used is not None:
-        _record(probe, controller, used)
-
-
-def _record(probe: Probe, controller: Controller, used: set[str]) -> None:
+    if used is None:
+        return
     generated, kept = _generated(controller), controller.kept
     filtered = kept is not None or filters(config_of())
     if used.issuperset(generated) and not filtered:

@@ -123,7 +123,7 @@ def _clear_begin(call: Call) -> None:
     rows = (attribute(buffer, "partitions") or {}).get(partition) or {}
     groups = groups_of(rows.keys(), rows.values(), uids)
     known = {group.prompt for group in groups}
-    # Of a group that failed there may be no trajectory at all.
+    # A group that failed may have no trajectory.
     groups += [Group(name) for name in sorted(map(digest, uids)) if name not in known]
     why = _reasons(taken)
     for group in groups:

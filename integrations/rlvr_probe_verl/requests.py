@@ -56,7 +56,7 @@ def _read_turn(call: Call) -> tuple[Any, ...]:
     result = call.result
     tokens = result if isinstance(result, list) else attribute(result, "token_ids")
     cached = number(_extra(result).get("num_cached_tokens"))
-    # A client that asked several times has no one request.
+    # A client that asked several times has several requests: none is the turn's.
     name = names[0] if len(names) == 1 else None
     return turn_values(conversation, turn, sent, size(tokens), cached, name)
 

@@ -7,8 +7,7 @@ from importlib import metadata
 from typing import Final
 
 from rlvr_probe.adapter import HookPoint
-from rlvr_probe_vllm.client import CLIENT
-from rlvr_probe_vllm.scheduling import SCHEDULING
+from rlvr_probe_vllm.requests import CLIENT, SCHEDULING
 
 __all__ = ["VllmAdapter"]
 

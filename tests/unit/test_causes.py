@@ -14,9 +14,9 @@ from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.recording.tables import TABLES
+from rlvr_probe.report.blocks import Line
 from rlvr_probe.report.characterize import lay_out_characterization, to_document
-from rlvr_probe.report.document import Line
-from rlvr_probe.report.page.document import document
+from rlvr_probe.report.page.contents import document
 from tests import today
 from tests.causes_scored import Judged, judged, score
 from tests.seeds import draw

@@ -13,9 +13,9 @@ from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.model import names
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.tables import open_tables
+from rlvr_probe.report.blocks import Line
 from rlvr_probe.report.characterize import lay_out_characterization
-from rlvr_probe.report.document import Line
-from rlvr_probe.report.page.summary import summary
+from rlvr_probe.report.page.contents import summary
 from tests import today
 from tests.journals import MONO_NS, SECOND, JournalFile, fake_proc
 from tests.unit.test_ledger_by_hand import Job, fake_machine

@@ -20,7 +20,7 @@ from rlvr_probe.analysis.metrics.occupancy import occupancy
 from rlvr_probe.analysis.metrics.rewards import rewards
 from rlvr_probe.analysis.metrics.tools import tools
 from rlvr_probe.analysis.results import Figure
-from rlvr_probe.cli.exporters import find_reader
+from rlvr_probe.cli.installed_exporters import find_reader
 from rlvr_probe.recording.tables import open_tables
 from tests import today
 from tests.chaptered import Said, decoded, said

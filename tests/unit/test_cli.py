@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.cli import characterize, exporters
+from rlvr_probe.cli import characterize, installed_exporters
 from rlvr_probe.exceptions import ProbeError, WorkloadError
 from rlvr_probe.exporter import Problem, Written
 from rlvr_probe.exporter.atomic_output import placed, placed_file
@@ -87,7 +87,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, found: type) -> None:
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("toy", f"{__name__}:ToyExporter", EXPORTERS)]
     monkeypatch.setattr(EntryPoint, "load", lambda _: ToyExporter)
-    monkeypatch.setattr(exporters, "entries", lambda group: points)
+    monkeypatch.setattr(installed_exporters, "entries", lambda group: points)
 
 
 @pytest.fixture
@@ -313,15 +313,15 @@ def test_two_exporters_of_one_name_are_a_clash_that_names_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points = [EntryPoint("toy", value, EXPORTERS) for value in ("a:A", "b:B")]
-    monkeypatch.setattr(exporters, "entries", lambda group: points)
+    monkeypatch.setattr(installed_exporters, "entries", lambda group: points)
     with pytest.raises(ProbeError, match=r"2 exporters are called 'toy': a:A of .*, b:B of"):
-        exporters.find_exporter("toy")
+        installed_exporters.find_exporter("toy")
 
 
 def test_one_exporter_found_twice_is_no_clash(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("toy", "a:A", EXPORTERS)] * 2
-    monkeypatch.setattr(exporters, "entries", lambda group: points)
-    assert exporters.find_exporter("toy").name == "toy"
+    monkeypatch.setattr(installed_exporters, "entries", lambda group: points)
+    assert installed_exporters.find_exporter("toy").name == "toy"
 
 
 def test_an_exporter_that_cannot_be_loaded_is_an_error_with_its_reason(
@@ -332,7 +332,7 @@ def test_an_exporter_that_cannot_be_loaded_is_an_error_with_its_reason(
 
     monkeypatch.setattr(EntryPoint, "load", load)
     with pytest.raises(ProbeError, match="cannot be loaded: ImportError: No module named 'arrow'"):
-        exporters.find_exporter("toy")
+        installed_exporters.find_exporter("toy")
 
 
 @pytest.mark.parametrize("broken", [ImportError("no arrow"), RuntimeError("x"), SystemExit(3)])
@@ -349,7 +349,7 @@ def test_a_broken_exporter_costs_one_line_on_stderr_and_nothing_else(
         raise broken
 
     points = [EntryPoint(name, f"{name}_package:It", EXPORTERS) for name in ("acme", "toy")]
-    monkeypatch.setattr(exporters, "entries", lambda group: points)
+    monkeypatch.setattr(installed_exporters, "entries", lambda group: points)
     monkeypatch.setattr(EntryPoint, "load", load)
     assert convert(run, tmp_path / "out") == 0
     assert capsys.readouterr().err == ""
@@ -430,7 +430,7 @@ def test_a_workload_format_is_no_destination_of_a_trace_nor_the_other_way_round(
     assert convert(run, tmp_path / "out") == cli.UNABLE
     assert "does not convert workloads; use rlvr-probe export" in capsys.readouterr().err
     with pytest.raises(ProbeError, match="none is installed"):
-        exporters.find_format(tmp_path)
+        installed_exporters.find_format(tmp_path)
 
 
 def test_validate_ends_with_0_or_1_and_a_warning_is_no_problem(

@@ -27,7 +27,7 @@ from rlvr_probe.model.trace import Span, Trace
 from rlvr_probe.probe.journal.writer import build_header
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
-from rlvr_probe.report.tables import short_state
+from rlvr_probe.report.show_tables import short_state
 from tests import today, trainings
 from tests.agreeing import disagreements
 from tests.corpus.books import BOOKS, Told

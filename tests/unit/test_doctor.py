@@ -30,7 +30,7 @@ from rlvr_probe.doctor.startup import Child
 from rlvr_probe.doctor.storage import Storage, examine_storage
 from rlvr_probe.probe import election
 from rlvr_probe.registry import discover
-from rlvr_probe.report.document import Line
+from rlvr_probe.report.blocks import Line
 from tests import toy
 from tests.nvml import Nvml
 

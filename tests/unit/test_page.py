@@ -23,12 +23,11 @@ from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
 from rlvr_probe.analysis.page.timeline import timeline_of
 from rlvr_probe.analysis.results import Chapter, Evidence, Figure
 from rlvr_probe.recording.tables import Tables
+from rlvr_probe.report.blocks import Grid
 from rlvr_probe.report.characterize import lay_out_characterization
-from rlvr_probe.report.document import Grid
-from rlvr_probe.report.page import page_text
-from rlvr_probe.report.page.document import document
+from rlvr_probe.report.page import SCRIPTS, page_text
+from rlvr_probe.report.page.contents import document
 from rlvr_probe.report.page.encode import SHARES, clean, drawn, embedded
-from rlvr_probe.report.page.write import SCRIPTS
 from tests import today
 from tests.hostile import HOSTILE
 from tests.simulated import SMALL, Corpus

@@ -16,7 +16,7 @@ from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.report import render
-from rlvr_probe.report.document import clean, duration, seconds
+from rlvr_probe.report.blocks import clean, duration, seconds
 from tests.actors import Job
 from tests.journals import BOOT, MONO_NS, JournalFile, Training, fake_proc, simple_run
 

@@ -334,7 +334,7 @@ def test_a_run_that_is_gone_without_an_end_is_not_calm() -> None:
         "run · 2 died",
         "all processes are gone, last seen 100.0 s ago, and no training returned: killed, crashed,"
         " or out of sight of this machine",
-        "rank 0 (pid 100 on host) was at between_steps for at least 5.00 s",
+        "rank 0 (pid 100 on host) was in between_steps for at least 5.00 s",
     ]
 
 

@@ -13,7 +13,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.turns import ToolCall
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
-from rlvr_probe.report.layout import turns_line
+from rlvr_probe.report.show import turns_line
 from tests.journals import JournalFile, Training
 
 NS = 1_000_000_000

@@ -12,9 +12,9 @@ import pytest
 from rlvr_probe.analysis.characterization import Characterization, characterize
 from rlvr_probe.model import names
 from rlvr_probe.recording.tables import open_tables
+from rlvr_probe.report.blocks import Grid, Line
 from rlvr_probe.report.characterize import lay_out_characterization, to_document
-from rlvr_probe.report.document import Grid, Line
-from rlvr_probe.report.page.document import document
+from rlvr_probe.report.page.contents import document
 from tests.chaptered import Said, said
 from tests.journals import JournalFile, Training, simple_run
 from tests.simulated import SMALL, Corpus

@@ -25,7 +25,7 @@ from rlvr_probe_otlp.scraping.http_server import PATH
 from rlvr_probe_otlp.tests.recordings import MADE, gpu, read, truth
 from rlvr_probe_otlp.tests.test_window import given, grown
 
-from rlvr_probe.doctor.settings import examine_settings
+from rlvr_probe.doctor.environment import examine_settings
 from rlvr_probe.exceptions import ConfigError, ProbeError
 from rlvr_probe.exporter import LiveExporter, LiveSession
 from rlvr_probe.model.trace import Trace

@@ -27,20 +27,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--agent", action="store_true", help="three turns, with an environment")
     parser.add_argument("--asynchronous", action="store_true", help="generate beside the training")
-    chosen = parser.parse_args()
+    options = vars(parser.parse_args())
     # The job runs in a folder of its own.
-    folder = chosen.out.resolve()
+    folder: Path = options.pop("out").resolve()
     folder.mkdir(parents=True)
     runner = Runner(folder)
-    finished = runner.finished(
-        Scenario(
-            ranks=chosen.ranks,
-            engines=chosen.engines,
-            steps=chosen.steps,
-            agent=chosen.agent,
-            asynchronous=chosen.asynchronous,
-        )
-    )
+    finished = runner.finished(Scenario(**options))
     runner.close()
     print(finished.recording)
 

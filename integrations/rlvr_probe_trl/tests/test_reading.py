@@ -19,7 +19,7 @@ from rlvr_probe_trl.reading import (
     truncated,
 )
 from rlvr_probe_trl.stages import is_reference
-from rlvr_probe_trl.training import Batch, Training, algorithm, facts, installed, reward_names
+from rlvr_probe_trl.trainer import Batch, Training, algorithm, facts, installed, reward_names
 
 from rlvr_probe import releases
 from rlvr_probe.adapter.controller import Sessions

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from rlvr_probe_trl import async_rollouts, rewards, stages, steps, tools
-from rlvr_probe_trl import trl_0_19_to_0_23 as earlier
+from rlvr_probe_trl import trl_below_0_24 as earlier
 from rlvr_probe_trl.async_grpo import ASYNC_METHODS, Packed
 from rlvr_probe_trl.async_rollouts import FINISHED, ROLLOUT_POINTS, Conversation, Finished
 from rlvr_probe_trl.rollouts import GENERATE
 from rlvr_probe_trl.tools import TOOL_LOOP
-from rlvr_probe_trl.training import BATCH, Batch, Training
+from rlvr_probe_trl.trainer import BATCH, Batch, Training
 
 from rlvr_probe import guard, reading
 from rlvr_probe.adapter import Call, user_functions

@@ -30,21 +30,14 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--tools", action="store_true", help="multi-turn, verl 0.8 and newer")
-    chosen = parser.parse_args()
+    options = vars(parser.parse_args())
     # The job runs in a folder of its own.
-    folder = chosen.out.resolve()
+    folder: Path = options.pop("out").resolve()
     folder.mkdir(parents=True)
+    if numbers(options["verl"]) < (0, 9):
+        options["trainer"] = "v0"
     runner = Runner(folder)
-    finished = runner.finished(
-        Scenario(
-            chosen.verl,
-            chosen.trainer if numbers(chosen.verl) >= (0, 9) else "v0",
-            how="launcher",
-            ranks=chosen.ranks,
-            steps=chosen.steps,
-            tools=chosen.tools,
-        )
-    )
+    finished = runner.finished(Scenario(**options, how="launcher"))
     runner.close()
     print(finished.recording)
 

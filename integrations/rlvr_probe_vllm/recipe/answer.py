@@ -1,4 +1,4 @@
-"""Answers a few prompts with an offline vLLM engine; half of them share a beginning."""
+"""Answers the same 64 prompts twice with an offline vLLM engine that caches prefixes."""
 
 from __future__ import annotations
 

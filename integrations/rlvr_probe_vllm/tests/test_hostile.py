@@ -16,7 +16,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr_probe_vllm import VllmAdapter, report
+from rlvr_probe_vllm import VllmAdapter
+from rlvr_probe_vllm import requests as hooks
 
 import rlvr_probe
 from rlvr_probe import guard
@@ -239,16 +240,15 @@ def test_a_request_that_was_there_before_the_probe_is_no_request_of_its(
 def test_requests_whose_end_nobody_sees_take_no_more_room_than_those_that_live(
     requests: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_KEPT", 10)
+    monkeypatch.setattr(hooks, "_KEPT", 10)
     held = list[int]()
-    keep = report.keep_to
+    keep = hooks.keep_to
 
     def watch(remembered: Any, living: Any) -> None:
         keep(remembered, living)
         held.append(len(remembered))
 
-    for module in ("client", "scheduling"):
-        monkeypatch.setattr(f"rlvr_probe_vllm.{module}.keep_to", watch)
+    monkeypatch.setattr(hooks, "keep_to", watch)
     asked, served = processor(), scheduler()
     for number in range(200):
         request = SimpleNamespace(request_id=str(number), **STATE)

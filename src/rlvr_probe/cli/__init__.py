@@ -21,7 +21,8 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,7 +37,9 @@ __all__ = [
     "CommandParser",
     "Subparsers",
     "add_run",
+    "complain",
     "main",
+    "orderly",
 ]
 
 OK = 0
@@ -107,6 +110,36 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def complain(message: str) -> None:
+    """Print a message to stderr as one line, whatever characters are in it."""
+    line = "".join(c if c.isprintable() else " " for c in message)
+    encoding = sys.stderr.encoding or "utf-8"
+    print(f"rlvr-probe: {line.encode(encoding, 'replace').decode(encoding)}", file=sys.stderr)
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """SIGTERM, which by default ends a process at once, ends the block as Ctrl-C does.
+
+    In a thread beside the main one nothing is changed: Python lets that one alone handle signals.
+    """
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv`` and return its exit code.
 
@@ -132,26 +165,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ProbeError as error:
-        return _fail(str(error))
+        complain(str(error))
+        return UNABLE
     except BrokenPipeError:
         # Python would try to flush again at its end and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except OSError as error:
-        return _fail(_about(error))
+        name = os.path.basename(str(error.filename)) if error.filename else ""
+        # What the system said, without a path that the user did not give.
+        complain(f"{name}: {error.strerror}" if name else str(error.strerror or error))
+        return UNABLE
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
-
-
-def _about(error: OSError) -> str:
-    """What the system said, without a path that the user did not give."""
-    name = os.path.basename(str(error.filename)) if error.filename else ""
-    return f"{name}: {error.strerror}" if name else str(error.strerror or error)
-
-
-def _fail(message: str) -> int:
-    line = "".join(c if c.isprintable() else " " for c in message)
-    encoding = sys.stderr.encoding or "utf-8"
-    print(f"rlvr-probe: {line.encode(encoding, 'replace').decode(encoding)}", file=sys.stderr)
-    return UNABLE

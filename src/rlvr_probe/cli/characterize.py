@@ -6,16 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli import Subparsers
+from rlvr_probe.cli import Subparsers, orderly
 from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
-    from rlvr_probe.cli.recordings import ReadingProgress
+    from rlvr_probe.cli.chosen_run import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
     from rlvr_probe.recording.tables import Tables
 
@@ -55,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
         type=Path,
         help="keep the tables as Parquet in DIR, which is made: a SOURCE that opens fast",
     )
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def _slots(text: str) -> int:
@@ -67,8 +67,7 @@ def _slots(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.open_run import require
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.recordings import ReadingProgress
+    from rlvr_probe.cli.chosen_run import ReadingProgress
     from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
     from rlvr_probe.exporter.atomic_output import check_file, placed, placed_file
@@ -110,31 +109,24 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
+def _tables(sources: Sequence[Path], progress: ReadingProgress) -> AbstractContextManager[Tables]:
     from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
 
     for source in sources:
         reader = _reader(source)
-        if len(sources) > 1 and (reader is not None or is_saved(source)):
+        if reader is None and not is_saved(source):
+            continue
+        if len(sources) > 1:
             kind = "saved tables" if reader is None else f"a {reader.name} workload"
             raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
-        if is_saved(source):
-            with open_saved(source) as tables:
-                yield tables
-            return
-        if reader is not None:
-            with open_tables(reader.read(source)) as tables:
-                yield tables
-            return
-    with open_tables(sources, progress=progress) as tables:
-        yield tables
+        return open_saved(source) if reader is None else open_tables(reader.read(source))
+    return open_tables(sources, progress=progress)
 
 
 def _reader(source: Path) -> WorkloadReader | None:
-    """The format of a workload; None of all else. Of a recording no exporter is asked."""
-    from rlvr_probe.cli.exporters import find_reader
-    from rlvr_probe.cli.recordings import choose_run
+    """The format of a workload; None of anything else. A recording is shown to no exporter."""
+    from rlvr_probe.cli.chosen_run import choose_run
+    from rlvr_probe.cli.installed_exporters import find_reader
     from rlvr_probe.recording import check_readable
     from rlvr_probe.recording.tables import is_saved
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli import Subparsers, add_run
+from rlvr_probe.cli import Subparsers, add_run, orderly
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
@@ -48,16 +48,14 @@ def add_parser(subparsers: Subparsers) -> None:
         help="one of the format's ways to say a workload, e.g. packed or multiturn; "
         "by default the one that fits what was recorded",
     )
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the run and return the exit code."""
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.exporters import find_exporter
-    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
+    from rlvr_probe.cli.chosen_run import read_chosen
+    from rlvr_probe.cli.installed_exporters import find_exporter
     from rlvr_probe.exporter.atomic_output import check_free, placed
-    from rlvr_probe.recording import read_run
     from rlvr_probe.workload import build_workload
 
     exporter = find_exporter(args.to)
@@ -65,9 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         known = ", ".join(exporter.flavors) or "none: omit --flavor"
         raise ProbeError(f"{args.to} has no flavor {args.flavor!r}; it has {known}")
     check_free(args.out, force=args.force, replaceable=exporter.recognizes)
-    folder = choose_run(args.run)
-    with ReadingProgress() as progress:
-        trace = read_run(folder, progress=progress)
+    _, trace = read_chosen(args.run)
     workload = build_workload(trace, attempt=args.attempt)
     try:
         with (

@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--out", metavar="DIR", help="folder of recordings to look at (default: ./rlvr-probe-runs)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON (documented, stable)")
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -42,8 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     ]
     found = examine(out=args.out)
     if args.json:
-        json.dump(found.to_json(), sys.stdout, indent=2, allow_nan=False)
-        print()
+        print(json.dumps(found.to_json(), indent=2, allow_nan=False))
     else:
         width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH)
         draw(lay_out(found, width=width, marks=_has_marks()), sys.stdout, wrap=False)

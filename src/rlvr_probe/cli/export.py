@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli import Subparsers, add_run
+from rlvr_probe.cli import Subparsers, add_run, orderly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +27,15 @@ def add_parser(subparsers: Subparsers) -> None:
     add_run(parser)
     parser.add_argument("--to", metavar="NAME", required=True, help="destination, e.g. otlp")
     parser.extend = _extend
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Export the run and return the exit code."""
-    from rlvr_probe.cli.ending import orderly
-    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
-    from rlvr_probe.recording import read_run
+    from rlvr_probe.cli.chosen_run import read_chosen
 
     exporter: TraceExporter = args.exporter
-    folder = choose_run(args.run)
-    with ReadingProgress() as progress:
-        trace = read_run(folder, progress=progress)
+    folder, trace = read_chosen(args.run)
     with orderly():
         for line in exporter.export(trace, folder, args):
             print(line)
@@ -56,7 +52,7 @@ def _extend(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
             name = word.partition("=")[2]
     if name is None:
         return
-    from rlvr_probe.cli.exporters import find_trace_exporter
+    from rlvr_probe.cli.installed_exporters import find_trace_exporter
 
     exporter = find_trace_exporter(name)
     exporter.add_arguments(parser)

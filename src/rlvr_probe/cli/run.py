@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run the command to its end and return its exit status."""
     command = list(args.command)
-    # Some Python versions leave the separator in, some take it out.
+    # Whether the separator stays in depends on the version of Python.
     if command[:1] == ["--"]:
         del command[0]
     if not command:
@@ -75,8 +75,9 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _sent_meanwhile(config: Config) -> str:
-    """Who gets to know of the run while it goes on, for a user who may not have meant that."""
-    if not (config.sidecar and config.live and any(map(_is_for_many, os.environ))):
+    """Which exporters get the steps of the run, for a user who may not have meant that."""
+    is_set = any(name.startswith(_MEANT_FOR_MANY) for name in os.environ)
+    if not (config.sidecar and config.live and is_set):
         return ""
     from rlvr_probe.sidecar.live import wanted
 
@@ -87,7 +88,3 @@ def _sent_meanwhile(config: Config) -> str:
         f"each step is sent to {', '.join(names)} when it is over, as {_MEANT_FOR_MANY}* asks:"
         " names and numbers, no text; RLVR_PROBE_LIVE=0 keeps it here"
     )
-
-
-def _is_for_many(name: str) -> bool:
-    return name.startswith(_MEANT_FOR_MANY)

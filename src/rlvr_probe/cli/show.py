@@ -21,22 +21,18 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (documented, stable)")
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
     from rlvr_probe.analysis.summary import summarize
-    from rlvr_probe.cli.recordings import ReadingProgress, choose_run
-    from rlvr_probe.recording import read_run
+    from rlvr_probe.cli.chosen_run import read_chosen
     from rlvr_probe.report import render
 
-    folder = choose_run(args.run)
-    with ReadingProgress() as progress:
-        summary = summarize(read_run(folder, progress=progress))
+    summary = summarize(read_chosen(args.run)[1])
     if args.json:
-        json.dump(summary, sys.stdout, indent=2, allow_nan=False)
-        print()
+        print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         render(summary, sys.stdout)
     return 0

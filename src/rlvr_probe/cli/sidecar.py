@@ -24,13 +24,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--gpu-hz", metavar="HZ", help="how often GPUs are read, 0.2 to 9; 0: not at all"
     )
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Be the sidecar to the end, and return the exit code."""
     from rlvr_probe.cli import INTERRUPTED, OK
-    from rlvr_probe.cli.recordings import choose_run
+    from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.config import Config
     from rlvr_probe.exceptions import RecordingError
     from rlvr_probe.filesystem import reach

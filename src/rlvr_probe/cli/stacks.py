@@ -100,7 +100,7 @@ def _stack(threads: Sequence[_Thread], pid: int, thread: int | None) -> list[Fra
 
 def _hint(pid: int, error: Exception) -> str:
     """What was found, what was expected, what to do."""
-    from rlvr_probe.report.document import clean
+    from rlvr_probe.report.blocks import clean
 
     by_hand = f"try py-spy dump --pid {pid}"
     if isinstance(error, subprocess.TimeoutExpired):

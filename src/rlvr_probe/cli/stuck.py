@@ -1,4 +1,4 @@
-"""``rlvr-probe stuck``: what a run is at now, and whether that takes unusually long."""
+"""``rlvr-probe stuck``: what a run is doing, and whether that takes unusually long."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--no-stacks", action="store_true", help="do not run py-spy")
     parser.add_argument("--json", action="store_true", help="print JSON, with --watch one per line")
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def _between(least: float, most: float, unit: str) -> Callable[[str], float]:
@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.limits import Fallback
     from rlvr_probe.analysis.stuck import is_stuck
     from rlvr_probe.cli import OK, UNSOUND
-    from rlvr_probe.cli.recordings import choose_run
+    from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.recording.follow.activity import Activity
 
     pulse = Activity(choose_run(args.run))
@@ -115,8 +115,8 @@ def _look(pulse: Activity, args: argparse.Namespace, fallback: Fallback) -> list
     stacks, hint = ({}, "") if args.no_stacks else stacks_of(found)
     if args.json:
         document = stuck_document(run, found, standing, stacks)
-        json.dump(document, sys.stdout, indent=None if args.watch else 2, allow_nan=False)
-        print(flush=True)
+        indent = None if args.watch else 2
+        print(json.dumps(document, indent=indent, allow_nan=False), flush=True)
         return found
     if args.watch and sys.stdout.isatty():
         sys.stdout.write(_CLEAR)

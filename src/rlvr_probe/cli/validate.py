@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,13 +40,13 @@ def add_parser(subparsers: Subparsers) -> None:
         "--response-length", metavar="N", type=int, help="longest response allowed, tokens"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(execute=execute, parser=parser)
+    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Validate the directory and return the exit code."""
     from rlvr_probe.cli import OK, UNSOUND
-    from rlvr_probe.cli.exporters import find_exporter, find_format
+    from rlvr_probe.cli.installed_exporters import find_exporter, find_format
     from rlvr_probe.recording.files import check_readable
 
     check_readable(args.directory)
@@ -56,12 +57,19 @@ def execute(args: argparse.Namespace) -> int:
     problems = exporter.validate(
         args.directory, steps=args.steps, response_cap=args.response_length
     )
-    unsound = any(not problem.warning for problem in problems)
+    sound = all(problem.warning for problem in problems)
     if args.json:
-        _print_json(args.directory, exporter, problems)
+        found = {
+            "schema_version": SCHEMA_VERSION,
+            "directory": str(args.directory),
+            "format": exporter.name,
+            "sound": sound,
+            "problems": [asdict(problem) for problem in problems],
+        }
+        print(json.dumps(found, indent=2))
     else:
         _print_text(args.directory, exporter, problems)
-    return UNSOUND if unsound else OK
+    return OK if sound else UNSOUND
 
 
 def _steps(text: str) -> list[int]:
@@ -72,28 +80,6 @@ def _steps(text: str) -> list[int]:
     if steps[0] < 0:
         raise argparse.ArgumentTypeError("steps count from 0")
     return steps
-
-
-def _print_json(directory: Path, exporter: WorkloadExporter, problems: Sequence[Problem]) -> None:
-    found = {
-        "schema_version": SCHEMA_VERSION,
-        "directory": str(directory),
-        "format": exporter.name,
-        "sound": all(problem.warning for problem in problems),
-        "problems": [
-            {
-                "file": problem.file,
-                "line": problem.line,
-                "field": problem.field,
-                "found": problem.found,
-                "expected": problem.expected,
-                "warning": problem.warning,
-            }
-            for problem in problems
-        ],
-    }
-    json.dump(found, sys.stdout, indent=2)
-    print()
 
 
 def _print_text(directory: Path, exporter: WorkloadExporter, problems: Sequence[Problem]) -> None:

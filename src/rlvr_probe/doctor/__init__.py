@@ -4,6 +4,6 @@ Looks only: no framework is imported, nothing is recorded, and of what it writes
 """
 
 from rlvr_probe.doctor.examine import Examination, examine
-from rlvr_probe.doctor.layout import lay_out
+from rlvr_probe.doctor.report import lay_out
 
 __all__ = ["Examination", "examine", "lay_out"]

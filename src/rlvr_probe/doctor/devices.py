@@ -73,11 +73,11 @@ def ask_devices(
         found, reasons = list[DeviceFinding](), list[str]()
         for name, child in children.items():
             try:
-                told = child.answer(max(deadline - time.monotonic(), _LEAST_S))
+                printed = child.answer(max(deadline - time.monotonic(), _LEAST_S))
             except NoAnswer as missing:
                 reasons.append(f"devices of {name} cannot be read ({missing})")
                 continue
-            answer = json.loads(told)
+            answer = json.loads(printed)
             found += (DeviceFinding(**entry) for entry in answer["found"])
             reasons += filter(None, [answer["reason"]])
         gpus = [device for device in found if device.kind == "gpu" and not device.part]
@@ -89,19 +89,18 @@ def ask_devices(
 
 
 def look(name: str) -> str:
-    """The answer of that process, of the backend that is called so."""
+    """The answer of that process, of the backend of that name."""
     backends, failed = devices.load(name)
     reasons = [f"devices of {backend.name} cannot be read ({backend.why})" for backend in failed]
-    found: list[DeviceFinding] = []
+    found = list[DeviceFinding]()
     for backend in backends:
-        for device in devices.survey(backend):
-            part = device.parent is not None
-            absent = dict(device.absent)
-            found.append(
-                DeviceFinding(
-                    device.kind, device.model, device.driver, part, device.memory_limit_b, absent
-                )
+        found += (
+            DeviceFinding(
+                device.kind, device.model, device.driver, device.parent is not None,
+                device.memory_limit_b, dict(device.absent),
             )
+            for device in devices.survey(backend)
+        )  # fmt: skip
         if backend.why:
             reasons.append(backend.why)
         backend.close()

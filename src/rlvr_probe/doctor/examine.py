@@ -10,17 +10,18 @@ from typing import Any
 
 from rlvr_probe.config import DISABLED, Config
 from rlvr_probe.doctor.devices import DeviceFinding, Gpu, ask_devices
-from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
-from rlvr_probe.doctor.installation import (
+from rlvr_probe.doctor.environment import (
     ExporterFinding,
     Installation,
+    Settings,
     examine_exporters,
     examine_installation,
+    examine_settings,
     tilde,
 )
-from rlvr_probe.doctor.settings import Settings, examine_settings
+from rlvr_probe.doctor.frameworks import FrameworkFinding, examine_frameworks
 from rlvr_probe.doctor.startup import Startup, ask_startup
-from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, left_out
+from rlvr_probe.doctor.storage import Storage, examine_spool, examine_storage, is_short, unrecorded
 from rlvr_probe.probe.election import lock_path
 
 __all__ = ["SCHEMA_VERSION", "Examination", "examine"]
@@ -84,9 +85,8 @@ def examine(
     exporters = tuple(examine_exporters())
     storage = None
     if config is not None:
-        folder = config.out
-        if config.run_id is not None:
-            folder = config.access.find(config.out / config.run_id)
+        run, folder = config.run_id, config.out
+        folder = folder if run is None else config.access.find(folder / run)
         storage = examine_storage(folder, patience_s, config.free_b)
         storage = examine_spool(storage, folder, config)
     installation = examine_installation()
@@ -126,9 +126,7 @@ def _problems(examination: Examination, wanted: tuple[str, ...] | None) -> Itera
                 f"{dependency.name} {version} is installed, {required} is needed;"
                 " install rlvr-probe again"
             )
-    for framework in frameworks:
-        if framework.problem:
-            yield framework.problem
+    yield from (framework.problem for framework in frameworks if framework.problem)
     if wanted is None and not any(framework.version for framework in frameworks):
         names = ", ".join(framework.name for framework in frameworks) or "none is known"
         yield (
@@ -141,9 +139,9 @@ def _problems(examination: Examination, wanted: tuple[str, ...] | None) -> Itera
         yield f"nothing can be recorded in {storage.path}: {storage.reason}"
     elif storage is not None:
         for path, free_b, floor_b in storage.rooms:
-            if left_out(free_b, floor_b):
+            if missed := unrecorded(free_b, floor_b):
                 yield (
-                    f"{left_out(free_b, floor_b)} would not be recorded in {path}:"
+                    f"{missed} would not be recorded in {path}:"
                     f" {free_b >> 20:,} MiB are free, {floor_b >> 20:,} MiB have to stay free; make"
                     " room, name another folder, or lower RLVR_PROBE_FREE_B"
                 )
@@ -171,8 +169,7 @@ def _notes(examination: Examination, config: Config | None) -> Iterator[str]:
                 f"{meant} belongs to another user, is a link, or is open to everyone: the run would"
                 f" be recorded in {storage.path}"
             )
-    rooms = () if storage is None or config is None else storage.rooms
-    for path, free_b, floor_b in rooms:
+    for path, free_b, floor_b in () if storage is None or config is None else storage.rooms:
         if config is not None and is_short(free_b, floor_b, config.budget_b):
             room_b = free_b - floor_b
             yield (

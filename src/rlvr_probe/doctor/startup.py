@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr_probe.config import ARM
-from rlvr_probe.doctor.installation import tilde
+from rlvr_probe.doctor.environment import tilde
 
 __all__ = ["Child", "NoAnswer", "Startup", "ask_startup"]
 

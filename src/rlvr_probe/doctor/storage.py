@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_probe.config import Config
-from rlvr_probe.doctor.installation import tilde
+from rlvr_probe.doctor.environment import tilde
 from rlvr_probe.filesystem import file_system, is_network, least_free_b
 from rlvr_probe.spool import home, wanted
 
-__all__ = ["Storage", "examine_spool", "examine_storage", "is_short", "left_out"]
+__all__ = ["Storage", "examine_spool", "examine_storage", "is_short", "unrecorded"]
 
 _SAMPLE = bytes(4096)
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS})
@@ -71,7 +71,7 @@ def is_short(free_b: int, floor_b: int, budget_b: int) -> bool:
     return 0 <= free_b - floor_b < budget_b
 
 
-def left_out(free_b: int, floor_b: int) -> str:
+def unrecorded(free_b: int, floor_b: int) -> str:
     """What would not be recorded for lack of room; "" if all would."""
     if free_b >= floor_b:
         return ""
@@ -106,16 +106,21 @@ def examine_spool(found: Storage, folder: Path, config: Config) -> Storage:
         space = os.statvfs(path)
     except OSError as error:
         return replace(found, no_spool=str(error))
-    size_b = space.f_blocks * space.f_frsize
+    free_b, _, floor_b = _room(space, config.free_b)
     return replace(
-        found,
-        spool=tilde(path),
-        open_table=True,
-        spool_free_b=space.f_bavail * space.f_frsize if size_b else None,
-        spool_floor_b=(least_free_b(size_b) if config.free_b is None else config.free_b)
-        if size_b
-        else None,
+        found, spool=tilde(path), open_table=True, spool_free_b=free_b, spool_floor_b=floor_b
     )
+
+
+def _room(
+    space: os.statvfs_result, floor_b: int | None
+) -> tuple[int | None, int | None, int | None]:
+    """Bytes left for this user, in all, and that have to stay free; None if unknown."""
+    size_b = space.f_blocks * space.f_frsize
+    if not size_b:  # a file system of unknown size has no blocks at all
+        return None, None, None
+    free_b = space.f_bavail * space.f_frsize
+    return free_b, size_b, least_free_b(size_b) if floor_b is None else floor_b
 
 
 def _examine(folder: Path, floor_b: int | None) -> Storage:
@@ -132,8 +137,6 @@ def _examine(folder: Path, floor_b: int | None) -> Storage:
         refusal = _write(there)
     except OSError as error:
         return Storage(path, reason=error.strerror)
-    # A file system of unknown size has no blocks at all.
-    size_b = space.f_blocks * space.f_frsize
     reason = None
     if refusal is not None:
         where = "it" if exists else tilde(there)
@@ -145,9 +148,7 @@ def _examine(folder: Path, floor_b: int | None) -> Storage:
         reason,
         kind,
         not is_network(kind),
-        space.f_bavail * space.f_frsize if size_b else None,
-        size_b or None,
-        (least_free_b(size_b) if floor_b is None else floor_b) if size_b else None,
+        *_room(space, floor_b),
         space.f_favail if space.f_files else None,
     )
 

@@ -20,8 +20,19 @@ from rlvr_probe.analysis.characterization import (
 )
 from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, MEANING, NAMES, Ledger
 from rlvr_probe.analysis.results import Figure, Queried
-from rlvr_probe.report.document import Block, Line, amount, bar, clean, duration, table
-from rlvr_probe.report.document import seconds as digits
+from rlvr_probe.report.blocks import (
+    Block,
+    Columns,
+    Line,
+    amount,
+    bar,
+    clean,
+    count_of,
+    duration,
+    setup,
+    table,
+)
+from rlvr_probe.report.blocks import seconds as digits
 
 __all__ = ["CHARACTERIZE_SCHEMA_VERSION", "lay_out_characterization", "to_document"]
 
@@ -74,24 +85,17 @@ def lay_out_characterization(found: Characterization) -> list[Block]:
 
 
 def _title(found: Characterization) -> str:
-    facts = found.facts
-    parts = [clean(found.source, 64)]
-    if facts["framework"]:
-        parts.append(
-            f"{clean(facts['framework'], 16)} {clean(facts['framework_version'] or '', 16)}"
-        )
-    if facts["algorithm"]:
-        parts.append(clean(facts["algorithm"], 16).upper())
+    parts = [clean(found.source, 64), *setup(found.facts)]
     if found.ledger is not None:
         parts.append(found.unit.count(len(found.ledger.gpus)))
-    return " · ".join(part.strip() for part in parts)
+    return " · ".join(parts)
 
 
 def _counts(found: Characterization) -> str:
     counts = dict(zip(found.counts.columns, found.counts.row, strict=True))
     text = (
-        f"{_count(counts['steps'], 'step')}, {_count(counts['trajectories'], 'trajectory')} of"
-        f" {_count(counts['groups'], 'prompt')}"
+        f"{count_of(counts['steps'], 'step')}, {count_of(counts['trajectories'], 'trajectory')} of"
+        f" {count_of(counts['groups'], 'prompt')}"
     )
     if counts["response_tokens"] is not None:
         text += f", {counts['response_tokens']:,} tokens in responses"
@@ -100,11 +104,6 @@ def _counts(found: Characterization) -> str:
         hours = _Hours.of(found)
         text += f"; {duration(ledger.wall_s)}, {hours.text(ledger.gpu_s)}"
     return text
-
-
-def _count(number: int, of: str) -> str:
-    many = f"{of[:-1]}ies" if of.endswith("y") else f"{of}s"
-    return f"{number:,} {of if number == 1 else many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +137,25 @@ class _Hours:
 
 def _ledger(found: Characterization, ledger: Ledger) -> list[Block]:
     hours = _Hours.of(found)
-    rows = []
-    for name, categories in _ROWS.items():
-        share = ledger.share(*categories)
-        if share < _LEAST and name != "unaccounted":
-            continue
-        parts = {category: ledger.share(category) for category in categories}
-        of = [
-            f"{NAMES[category]} {part:.1%}"
-            for category, part in sorted(parts.items(), key=lambda item: -item[1])
-            if part >= _LEAST
-        ]
-        rows.append(
-            [name, f"{share * ledger.gpu_s / hours.seconds:,.2f}", f"{share:.1%}", bar(share, 12),
-             clean(", ".join(of), 32) if len(categories) > 1 else ""]
-        )  # fmt: skip
+    shares = {name: ledger.share(*categories) for name, categories in _ROWS.items()}
+    columns: Columns = {
+        "<": lambda name: name,
+        hours.name: lambda name: f"{shares[name] * ledger.gpu_s / hours.seconds:,.2f}",
+        "share": lambda name: f"{shares[name]:.1%}",
+        "< ": lambda name: bar(shares[name], 12),
+        "<parts": lambda name: clean(_parts(ledger, _ROWS[name]), 32),
+    }
+    shown = [name for name in _ROWS if shares[name] >= _LEAST or name == "unaccounted"]
     title = found.unit.say("Where the GPU time went")
-    return table(title, f"< | {hours.name} | share | < | <parts", rows, head=16, what="lines")
+    return table(title, columns, shown, head=16, what="lines")
+
+
+def _parts(ledger: Ledger, categories: Sequence[str]) -> str:
+    """What a line of several categories is made of, the largest first."""
+    if len(categories) == 1:
+        return ""
+    parts = sorted(((ledger.share(name), name) for name in categories), key=lambda part: -part[0])
+    return ", ".join(f"{NAMES[name]} {share:.1%}" for share, name in parts if share >= _LEAST)
 
 
 def _causes(found: Characterization) -> list[Block]:
@@ -206,8 +207,8 @@ def _facts(found: Characterization) -> Iterable[str]:
         return name in figures and figures[name].value is not None
 
     def say(*parts: tuple[str, str, Callable[[Any], str]]) -> str:
-        told = [f"{text} {form(figures[name].value)}" for text, name, form in parts if known(name)]
-        return ", ".join(told)
+        said = [f"{text} {form(figures[name].value)}" for text, name, form in parts if known(name)]
+        return ", ".join(said)
 
     stopped = ("stopped by the cap", "lengths.response.truncated", _share)
     as_long = ("as long as the cap", "lengths.response.at_cap", _share)
@@ -239,24 +240,27 @@ def _facts(found: Characterization) -> Iterable[str]:
     return [f"{name}: {text}" for name, text in lines.items() if text]
 
 
+def _figures(found: Characterization, name: str) -> list[Figure]:
+    """The metrics of this id, one for each thing that it is known of."""
+    figures = (figure for chapter in found.chapters for figure in chapter.figures)
+    return [figure for figure in figures if figure.id == name]
+
+
 def _odd(found: Characterization) -> str:
-    told = [
+    odd = [
         f"{clean(figure.by['function'], 24)} {figure.value:,}"
-        for chapter in found.chapters
-        for figure in chapter.figures
-        if figure.id == "rewards.value.not_finite" and figure.value
+        for figure in _figures(found, "rewards.value.not_finite")
+        if figure.value
     ]
-    return ", ".join(told[:3])
+    return ", ".join(odd[:3])
 
 
 def _waited(found: Characterization) -> dict[str | int, str]:
-    """Of each reward function that somebody else waited for, how much of the wait it took."""
+    """How much of the wait for a reward function it took itself, where another process waited."""
     shares, before, after = (
         {
             figure.by["function"]: figure.value
-            for chapter in found.chapters
-            for figure in chapter.figures
-            if figure.id == f"rewards.function.{share}"
+            for figure in _figures(found, f"rewards.function.{share}")
         }
         for share in ("queue_share", "before_share", "after_share")
     )
@@ -279,19 +283,15 @@ def _around(before: object, after: object) -> str:
 def _slowest(
     found: Characterization, name: str, by: str, waited: Mapping[str | int, str] = _RAN
 ) -> str:
-    told = [
-        figure
-        for chapter in found.chapters
-        for figure in chapter.figures
-        if figure.id == name and isinstance(figure.value, (int, float))
+    took = [
+        (figure.by.get(by, "?"), float(figure.value))
+        for figure in _figures(found, name)
+        if isinstance(figure.value, (int, float))
     ]
-    told.sort(key=lambda figure: -_number(figure))
-    named = [(figure.by.get(by, "?"), duration(_number(figure))) for figure in told[:3]]
-    return ", ".join(f"{clean(name, 24)} {took}{waited.get(name, '')}" for name, took in named)
-
-
-def _number(figure: Figure) -> float:
-    return float(figure.value) if isinstance(figure.value, (int, float)) else 0.0
+    took.sort(key=lambda item: -item[1])
+    return ", ".join(
+        f"{clean(what, 24)} {duration(time_s)}{waited.get(what, '')}" for what, time_s in took[:3]
+    )
 
 
 def _share(value: float) -> str:

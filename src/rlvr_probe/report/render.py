@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rlvr_probe.report.document import BAR, Block, Grid, Line
-from rlvr_probe.report.layout import lay_out
+from rlvr_probe.report.blocks import BAR, Block, Grid, Line
+from rlvr_probe.report.show import lay_out
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""What ``rlvr-probe stuck`` says: the suspect, its stack, who is at what."""
+"""What ``rlvr-probe stuck`` says: the suspect, its stack, what each process is doing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any
 
 from rlvr_probe.analysis.finding import WRONG, Finding, Standing
 from rlvr_probe.analysis.limits import LEAST
-from rlvr_probe.report.document import Block, Line, clean, duration, seconds, table
+from rlvr_probe.report.blocks import (
+    Block,
+    Columns,
+    Line,
+    clean,
+    count_of,
+    duration,
+    number,
+    seconds,
+    table,
+)
 
 __all__ = ["Frame", "Stacks", "lay_out_stuck", "stuck_document"]
 
@@ -138,9 +148,8 @@ def _say_standing(findings: Sequence[Finding], standing: Standing) -> Iterator[L
 def _say_away(standing: Standing) -> Iterator[Line]:
     """A line on the processes of which it is not known whether they live."""
     if away := standing.states["unknown"]:
-        who = "1 process" if away == 1 else f"{away} processes"
-        yield Line(f"{who} on other machines, state unknown: run this there; last sign of life"
-                   f" {_ago(standing)} by wall clocks", "quiet")  # fmt: skip
+        yield Line(f"{count_of(away, 'process')} on other machines, state unknown: run this there;"
+                   f" last sign of life {_ago(standing)} by wall clocks", "quiet")  # fmt: skip
 
 
 def _seen(standing: Standing) -> str:
@@ -176,12 +185,19 @@ def _unknown(findings: Sequence[Finding], standing: Standing) -> Iterator[Line]:
         return
     yield Line("nothing is past its limit; usual durations are not known yet:")
     for finding in unknown[:_NAMED]:
-        if finding.work is not None and finding.age_s is not None:
-            at_least = "" if finding.member.state == "running" else "at least "
-            age = f"{at_least}{duration(finding.age_s)}{_measured(finding)}"
-            yield Line(f"{_who_is(finding)}: {_what_is(finding)} open for {age}")
+        if open_for := _open_for(finding):
+            yield Line(f"{_who_is(finding)}{open_for}")
     if len(unknown) > _NAMED:
         yield Line(f"… and {len(unknown) - _NAMED} more, below", "quiet")
+
+
+def _open_for(finding: Finding) -> str:
+    """What is open in a process, for how long, and what that is compared with; "" if nothing is."""
+    if finding.work is None or finding.age_s is None:
+        return ""
+    at_least = "" if finding.member.state == "running" else "at least "
+    age = f"{at_least}{duration(finding.age_s)}"
+    return f": {_what_is(finding)} open for {age}{_measured(finding)}"
 
 
 def _measured(finding: Finding) -> str:
@@ -219,7 +235,7 @@ def _who_is(finding: Finding) -> str:
 
 
 def _what_is(finding: Finding) -> str:
-    """What a process is at."""
+    """What a process is doing."""
     if finding.work is None:
         return "nothing"
     detail = f" {clean(finding.work.detail, 24)}" if finding.work.detail else ""
@@ -241,7 +257,7 @@ def _sentence(finding: Finding) -> str:
         text = f"{who} died, and others of its job go on"
     elif finding.verdict == "gone":
         at = "" if finding.age_s is None else f" for at least {duration(finding.age_s)}"
-        return f"{who} was at {_what_is(finding)}{at}"
+        return f"{who} was in {_what_is(finding)}{at}"
     elif finding.verdict == "missing":
         text = f"{who} has not reached where {finding.waiting} of its role wait unusually long"
     elif finding.verdict == "apart":
@@ -254,10 +270,8 @@ def _sentence(finding: Finding) -> str:
         text = f"{who} may be stuck"
     else:
         text = f"{who} is stuck"
-    if finding.work is not None and finding.age_s is not None:
-        at_least = "" if finding.member.state == "running" else "at least "
-        text += f": {_what_is(finding)} open for {at_least}{duration(finding.age_s)}"
-        text += _measured(finding)
+    if open_for := _open_for(finding):
+        text += open_for
     elif finding.verdict in ("apart", "missing", "died"):
         text += ": nothing open"
     return text
@@ -290,29 +304,29 @@ def _stack(finding: Finding, stacks: Stacks) -> list[Block]:
 
 def _table(findings: Sequence[Finding]) -> list[Block]:
     hosts = {finding.member.header.host for finding in findings}
-    rows = [
-        [
-            "" if finding.verdict == "open" else finding.verdict,
-            clean(finding.member.header.host, 20) if len(hosts) > 1 else "",
-            clean(finding.member.role, 20),
-            "" if finding.member.rank is None else str(finding.member.rank),
-            str(finding.member.header.pid),
-            clean(_what_is(finding), 32),
-            "" if (step := _step(finding)) is None else str(step),
-            seconds(finding.age_s),
-            "" if finding.limit is None else seconds(finding.limit.seconds),
-            seconds(finding.p99_s) if finding.before >= LEAST else "",
-            "" if finding.times is None or finding.before < LEAST else f"{finding.times:,.1f}x",
-            " < ".join(span.name for span in finding.inside if span.name != "step"),
-        ]
-        for finding in findings
-    ]
-    headings = (
-        "< | <host | <role | rank | pid | <doing | step | open for, s | limit, s | P99, s"
-        " | times P99 | <inside"
-    )
+
+    def times(finding: Finding) -> str:
+        known = finding.times is not None and finding.before >= LEAST
+        return f"{finding.times:,.1f}x" if known else ""
+
+    columns: Columns = {
+        "<": lambda finding: "" if finding.verdict == "open" else finding.verdict,
+        "<host": lambda finding: clean(finding.member.header.host, 20) if len(hosts) > 1 else "",
+        "<role": lambda finding: clean(finding.member.role, 20),
+        "rank": lambda finding: number(finding.member.rank, ""),
+        "pid": lambda finding: str(finding.member.header.pid),
+        "<doing": lambda finding: clean(_what_is(finding), 32),
+        "step": lambda finding: number(_step(finding), ""),
+        "open for, s": lambda finding: seconds(finding.age_s),
+        "limit, s": lambda finding: seconds(finding.limit and finding.limit.seconds),
+        "P99, s": lambda finding: seconds(finding.p99_s) if finding.before >= LEAST else "",
+        "times P99": times,
+        "<inside": lambda finding: " < ".join(
+            span.name for span in finding.inside if span.name != "step"
+        ),
+    }
     title = "What each process is doing"
-    return table(title, headings, rows, head=16, tail=2, what="processes")
+    return table(title, columns, findings, head=16, tail=2, what="processes")
 
 
 def _step(finding: Finding) -> int | None:

@@ -82,7 +82,7 @@ def cleaned(value: Any) -> Any:
 
 
 def drawn(value: Any) -> Any:
-    """A number of a chart: six digits are more than anybody sees."""
+    """A number of a chart: six digits are more than the eye sees."""
     value = cleaned(value)
     if isinstance(value, list):
         return [drawn(item) for item in value]

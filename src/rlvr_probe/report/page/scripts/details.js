@@ -1,18 +1,18 @@
 /* What is behind a number: its meaning, its query, and the ids that it comes from. */
 const KINDS = { step: "steps", trajectory: "trajectories", process: "processes", device: "devices", batch: "batches", rank: "ranks" };
 
-/** An id of the recording, as somebody who was there would say it. */
+/** An id of the recording, as an engineer of the run would say it. */
 function whois(kind, id) {
-  const one = (page.who[kind] || {})[id];
-  if (!one) return `${kind} ${id}`;
-  if (kind === "step") return `step ${one.number}${one.attempt ? `, attempt ${one.attempt}` : ""}`;
+  const known = (page.who[kind] || {})[id];
+  if (!known) return `${kind} ${id}`;
+  if (kind === "step") return `step ${known.number}${known.attempt ? `, attempt ${known.attempt}` : ""}`;
   if (kind === "trajectory") {
-    const parts = [one.step !== undefined && `step ${one.step}`, `group ${one.group}`, `sample ${one.sample}`, one.engine !== undefined && `engine ${one.engine}`];
-    const lengths = one.response !== undefined ? ` (${whole(one.response)} tokens)` : "";
+    const parts = [known.step !== undefined && `step ${known.step}`, `group ${known.group}`, `sample ${known.sample}`, known.engine !== undefined && `engine ${known.engine}`];
+    const lengths = known.response !== undefined ? ` (${whole(known.response)} tokens)` : "";
     return `${parts.filter(Boolean).join(", ")}${lengths}`;
   }
-  if (kind === "process") return [one.rank !== undefined && `rank ${one.rank}`, one.role, one.host, one.pid && `pid ${one.pid}`].filter(Boolean).join(", ") || `process ${one.key}`;
-  if (kind === "device") return [one.model, one.uuid, one.host].filter(Boolean).join(", ");
+  if (kind === "process") return [known.rank !== undefined && `rank ${known.rank}`, known.role, known.host, known.pid && `pid ${known.pid}`].filter(Boolean).join(", ") || `process ${known.key}`;
+  if (kind === "device") return [known.model, known.uuid, known.host].filter(Boolean).join(", ");
   return `${kind} ${id}`;
 }
 
@@ -55,7 +55,7 @@ function opened(figure, text, columns) {
   button.addEventListener("click", () => {
     const row = button.closest("tr"), next = row.nextElementSibling;
     const mine = button.getAttribute("aria-expanded") === "true";
-    row.querySelectorAll("button.cell").forEach((one) => one.setAttribute("aria-expanded", "false"));
+    row.querySelectorAll("button.cell").forEach((button) => button.setAttribute("aria-expanded", "false"));
     if (next && next.classList.contains("detail")) next.remove();
     if (mine) return;
     button.setAttribute("aria-expanded", "true");

@@ -37,14 +37,14 @@ function later(summary, make) {
 
 /** Rows of a table: cells are texts, nodes, or [text, class]. */
 function table(head, rows, props) {
-  const cell = (tag, one) => Array.isArray(one) ? h(tag, { class: one[1] }, one[0]) : h(tag, {}, one);
+  const cell = (tag, content) => Array.isArray(content) ? h(tag, { class: content[1] }, content[0]) : h(tag, {}, content);
   return h("table", props,
-    head && h("thead", {}, h("tr", {}, head.map((one) => {
-      const made = cell("th", one);
+    head && h("thead", {}, h("tr", {}, head.map((heading) => {
+      const made = cell("th", heading);
       made.setAttribute("scope", "col");
       return made;
     }))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((one) => cell("td", one))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((content) => cell("td", content))))));
 }
 
 /** Buttons of which one is pressed. */

@@ -9,7 +9,7 @@ const readable = (text) => text.replace(/[._]/g, " ");
 const ending = (id) => id.slice(id.lastIndexOf(".") + 1);
 const beginning = (id) => id.slice(0, Math.max(0, id.lastIndexOf(".")));
 
-function told(figure) {
+function valueText(figure) {
   const is = definition(figure);
   if (/^(cv|.*_over_p50)$/.test(ending(is.id)) && typeof figure.value === "number") return short(figure.value);
   return said(figure.value, is.unit);
@@ -17,14 +17,14 @@ function told(figure) {
 
 function interval(figure) {
   if (figure.low === undefined || figure.high === undefined || figure.low === figure.high) return null;
-  const low = told({ ...figure, value: figure.low }), high = told({ ...figure, value: figure.high });
+  const low = valueText({ ...figure, value: figure.low }), high = valueText({ ...figure, value: figure.high });
   const unitOf = (text) => (text.match(/ [^ ]+$/) || [""])[0];
   return h("div", { class: "interval" }, unitOf(low) === unitOf(high) ? `${low.slice(0, low.length - unitOf(low).length)} to ${high.slice(0, high.length - unitOf(high).length)}` : `${low} to ${high}`);
 }
 
 const valueCell = (figure, columns, plain) => h("td", { class: "number" },
   !figure ? "" : figure.value === null ? h("button", { type: "button", class: "cell quiet", title: figure.why, on: { click: (event) => toggleWhy(event.currentTarget, figure, columns) }, "aria-expanded": "false" }, "–")
-    : [opened(figure, told(figure), columns), plain ? null : interval(figure)]);
+    : [opened(figure, valueText(figure), columns), plain ? null : interval(figure)]);
 
 function toggleWhy(button, figure, columns) {
   const row = button.closest("tr"), next = row.nextElementSibling;
@@ -66,8 +66,8 @@ function spreadTable(chapter, spread) {
 }
 
 function unitName(members) {
-  const one = members.map(definition).find((is) => is.id.endsWith(".mean"));
-  return one && one.unit !== "1" && one.unit !== "share" ? one.unit : "";
+  const mean = members.map(definition).find((is) => is.id.endsWith(".mean"));
+  return mean && mean.unit !== "1" && mean.unit !== "share" ? mean.unit : "";
 }
 
 /** A row's name: what is too long to be read is cut, and is there when pointed at. */
@@ -81,7 +81,7 @@ function named(kind, value) {
 function categoryOf(kind, value) {
   if (kind === "category") return NAMES.has(value) ? value : null;
   if (kind !== "stage") return null;
-  return ["work", "wait", "overhead"].map((one) => `${one}.${value}`).concat(value).find((one) => NAMES.has(one)) || null;
+  return ["work", "wait", "overhead"].map((name) => `${name}.${value}`).concat(value).find((name) => NAMES.has(name)) || null;
 }
 
 function coloured(kind, value) {
@@ -123,7 +123,7 @@ function restTable(rest) {
 
 function figuresOf(chapter, brief) {
   const { spread, rest, by } = grouped(chapter.figures);
-  const unknown = [...spread.filter(([, members]) => members.every((figure) => figure.value === null)).map(([, [one]]) => one), ...rest.filter((figure) => figure.value === null)];
+  const unknown = [...spread.filter(([, members]) => members.every((figure) => figure.value === null)).map(([, [first]]) => first), ...rest.filter((figure) => figure.value === null)];
   return [
     spread.length ? spreadTable(chapter, spread) : null,
     rest.length ? restTable(rest) : null,

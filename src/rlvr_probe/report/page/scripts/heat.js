@@ -2,7 +2,7 @@
 function blend(from, to, share) {
   const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   const [a, b] = [parts(from), parts(to)];
-  return a.map((one, at) => Math.round(one + (b[at] - one) * share));
+  return a.map((value, at) => Math.round(value + (b[at] - value) * share));
 }
 
 /** `value(row, column)` is 0..1, or null for nothing there; `tell` is what the pointer is told, `go` where a click leads. */
@@ -33,8 +33,8 @@ function heatMap({ rows, columns, value, tell, go, label, tall, left, bottom, le
     canvas.addEventListener("click", (event) => go(...cell(event)));
   }
   canvas.addEventListener("pointermove", (event) => {
-    const told = tell(...cell(event));
-    if (told) showTip(event.clientX, event.clientY, told.title, told.rows, told.quiet); else hideTip();
+    const tip = tell(...cell(event));
+    if (tip) showTip(event.clientX, event.clientY, tip.title, tip.rows, tip.quiet); else hideTip();
   });
   canvas.addEventListener("pointerleave", hideTip);
   const axis = (names, across) => h("div", { class: "quiet small", style: across

@@ -53,7 +53,7 @@ function ledgerSentence(ledger) {
     .map(([name, share]) => `${name} ${percent(share)}`).join(", ")}`;
 }
 
-/** Families with their sums, and their parts; what is 0 is left out, unaccounted never is. */
+/** Families with their sums, and their parts; what is 0 is omitted, unaccounted never is. */
 function ledgerTable(ledger, withMeaning) {
   const { total, byFamily } = ledgerRows(ledger);
   const most = Math.max(...ledger.gpu_s) / total;
@@ -65,7 +65,7 @@ function ledgerTable(ledger, withMeaning) {
     withMeaning && h("td", { class: "quiet small meaning" }, meaning));
   const rows = [];
   for (const [name, parts] of byFamily) {
-    const sum = parts.reduce((one, part) => one + part.gpu_s, 0);
+    const sum = parts.reduce((total, part) => total + part.gpu_s, 0);
     if (!sum && name !== "unaccounted") continue;
     if (parts.length === 1) {
       rows.push(row(parts[0].at, categoryName(parts[0].name), colour(parts[0].name), sum, `time ${parts[0].meaning}`, sum ? "family" : "family zero"));
@@ -89,12 +89,12 @@ function ledgerBySteps(ledger, height) {
   const { bars } = ledger;
   const unit = gpuUnit();
   const place = h("div", {});
-  const parts = ledger.categories.map(([name], at) => ({ name, fill: colour(name), values: bars.cells[at].map((one) => one / unit[0]) })).filter((one) => one.values.some(Boolean));
+  const parts = ledger.categories.map(([name], at) => ({ name, fill: colour(name), values: bars.cells[at].map((ns) => ns / unit[0]) })).filter((part) => part.values.some(Boolean));
   const draw = (share) => place.replaceChildren(stackedColumns({
     labels: bars.first, parts, share, height, xName: bars.together > 1 ? `step (${bars.together} to a bar)` : "step",
     yText: share ? percent : short, yName: share ? about("share of GPU time") : about(`GPU time, ${unit[1]}`), go: (at) => navigate(toBar(bars, at)), label: `${about("GPU time by category and step")}. ${ledgerSentence(ledger)}`,
     tell: (at) => {
-      const sum = parts.reduce((one, part) => one + part.values[at], 0);
+      const sum = parts.reduce((total, part) => total + part.values[at], 0);
       return {
         title: `${barName(bars, at)}: ${short(sum)} ${unit[1]}`,
         rows: parts.filter((part) => part.values[at]).sort((a, b) => b.values[at] - a.values[at]).slice(0, 9).map((part) => [part.fill, categoryName(part.name), percent(part.values[at] / sum)]),
@@ -110,7 +110,7 @@ function waitMap(ledger) {
   const { map, bars } = ledger, rows = map.cells.length, columns = bars.first.length;
   const gpus = (row) => { const [first, last] = map.ends[row]; return map.together === 1 ? gpuName(first) : `${gpuName(first)} to ${gpuName(last)}`; };
   const tall = Math.max(44, Math.min(420, rows * (rows < 20 ? 18 : rows < 60 ? 8 : 4)));
-  const most = bars.first.map((_, column) => map.cells.reduce((one, line) => Math.max(one, line[column]), 1));
+  const most = bars.first.map((_, column) => map.cells.reduce((soFar, line) => Math.max(soFar, line[column]), 1));
   const place = h("div", {});
   const draw = (against) => place.replaceChildren(heatMap({
       rows, columns, tall, label: about("share of time waited by GPU and step"),
@@ -151,7 +151,7 @@ function whoCameLast(ledger) {
 function ledgerPanel() {
   const { ledger } = page;
   return [
-    card(about("GPU time of the run"), about("each GPU is at one thing at a time"), null, runBar(ledger), h("div", { style: { height: "10px" } }), ledgerTable(ledger, true), later("query", () => sql(ledger.query))),
+    card(about("GPU time of the run"), about("each GPU does one thing at a time"), null, runBar(ledger), h("div", { style: { height: "10px" } }), ledgerTable(ledger, true), later("query", () => sql(ledger.query))),
     ledgerBySteps(ledger, 260), waitMap(ledger), whoCameLast(ledger),
   ];
 }

@@ -14,7 +14,7 @@ function drawnNotes() {
 }
 
 function notesPanel() {
-  const told = page.chapters.filter((chapter) => chapter.notes.length);
+  const noted = page.chapters.filter((chapter) => chapter.notes.length);
   const unknown = page.chapters.flatMap((chapter) => chapter.figures.filter((figure) => figure.value === null).map((figure) => [chapter.title, figure]));
   const reasons = new Map();
   for (const [title, figure] of unknown) {
@@ -26,7 +26,7 @@ function notesPanel() {
   return [
     card("About this recording", "", null, page.notes.length ? list(page.notes) : h("p", { class: "quiet" }, "No notes.")),
     page.lost.length ? card("Lost", "rows known to be missing: metrics are of the others", null, table(["Why", ["Rows", "number"]], page.lost.map(([why, rows]) => [h("code", {}, why), [whole(rows), "number"]]))) : null,
-    told.length ? card("About the sections", "", null, h("dl", { class: "facts-of" }, told.map((chapter) => [h("dt", {}, chapter.title), h("dd", {}, list(chapter.notes))]))) : null,
+    noted.length ? card("About the sections", "", null, h("dl", { class: "facts-of" }, noted.map((chapter) => [h("dt", {}, chapter.title), h("dd", {}, list(chapter.notes))]))) : null,
     reasons.size ? card("Unknown for this source", "", null, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "what is unknown" }, table(["Section", "Why", "Metrics"],
       [...reasons].map(([key, figures]) => [key.split("\n")[0], figures[0].why, h("span", { class: "small quiet" }, `${[...new Set(figures.map((figure) => page.definitions[figure.is][0]))].slice(0, 6).join(", ")}${figures.length > 6 ? " …" : ""}`)])))) : null,
     card("What is drawn", "", null, list(["Every number counts everything that was recorded. Only pictures show a part.", ...drawn])),

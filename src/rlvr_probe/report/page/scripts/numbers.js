@@ -100,7 +100,7 @@ function ticks(low, high, count) {
   const raw = (high - low) / Math.max(1, count);
   if (!(raw > 0)) return [low];
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * ([1, 2, 5, 10].find((one) => one * power >= raw) || 10);
+  const step = power * ([1, 2, 5, 10].find((size) => size * power >= raw) || 10);
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(Number(at.toPrecision(12)));
   return found;
@@ -110,7 +110,7 @@ function ticks(low, high, count) {
 function timeTicks(low, high, count) {
   const raw = (high - low) / Math.max(1, count);
   if (raw < 8) return ticks(low, high, count);
-  const step = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400].find((one) => one >= raw) || 86400 * Math.ceil(raw / 86400);
+  const step = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400].find((size) => size >= raw) || 86400 * Math.ceil(raw / 86400);
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
   return found;

@@ -30,7 +30,7 @@ function strip() {
 }
 
 function figureOf(id) {
-  for (const chapter of page.chapters) for (const one of chapter.figures) if (page.definitions[one.is][0] === id) return one;
+  for (const chapter of page.chapters) for (const figure of chapter.figures) if (page.definitions[figure.is][0] === id) return figure;
   return null;
 }
 
@@ -55,13 +55,13 @@ function noLedger() {
 
 /** Figures of the first `count` distributions. */
 function firstFew(figures, count) {
-  const prefix = (one) => beginning(page.definitions[one.is][0]);
+  const prefix = (figure) => beginning(page.definitions[figure.is][0]);
   const first = [...new Set(figures.map(prefix))].slice(0, count);
   return figures.filter((figure) => first.includes(prefix(figure)) && COLUMNS.includes(ending(page.definitions[figure.is][0])));
 }
 
 /** Of a source without a ledger, the few figures that say most of it. */
 function chapterLinks() {
-  return page.chapters.filter((chapter) => chapter.name !== "ledger" && chapter.figures.some((figure) => figure.value !== null)).map((one) => card(one.title, "", null,
-    figuresOf({ ...one, figures: firstFew(one.figures.filter((figure) => figure.value !== null && !figure.by), 3) }, true)));
+  return page.chapters.filter((chapter) => chapter.name !== "ledger" && chapter.figures.some((figure) => figure.value !== null)).map((chapter) => card(chapter.title, "", null,
+    figuresOf({ ...chapter, figures: firstFew(chapter.figures.filter((figure) => figure.value !== null && !figure.by), 3) }, true)));
 }

@@ -6,7 +6,7 @@ const panels = [
   ["overview", "Overview", overviewPanel, true],
   page.ledger && ["ledger", "Ledger", () => [...ledgerPanel(), ...page.chapters.filter((chapter) => chapter.name === "ledger").flatMap(besides)], true],
   page.timeline && ["timeline", "Timeline", timelinePanel, true],
-  ...page.chapters.filter((chapter) => chapter.name !== "ledger").map((one) => [one.name, one.title, () => chapterPanel(one), hasFigures(one)]),
+  ...page.chapters.filter((chapter) => chapter.name !== "ledger").map((chapter) => [chapter.name, chapter.title, () => chapterPanel(chapter), hasFigures(chapter)]),
   ["notes", "Notes", notesPanel, true],
 ].filter(Boolean);
 

@@ -26,7 +26,7 @@ function plot({ height = 190, xs, low, high, log = false, unit, share = false, y
     }
     root.append(s("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: MARGIN.top + tall, y2: MARGIN.top + tall }));
     const every = bars ? Math.max(1, Math.ceil(xs.length / (inner / 48))) : 0;
-    const marks = bars ? xs.map((_, at) => at).filter((at) => at % every === 0) : ticks(first, last, inner / 80).filter((one) => one >= first && one <= last && (!entire || Number.isInteger(one)));
+    const marks = bars ? xs.map((_, at) => at).filter((at) => at % every === 0) : ticks(first, last, inner / 80).filter((place) => place >= first && place <= last && (!entire || Number.isInteger(place)));
     for (const mark of marks) {
       const at = bars ? x(null, mark) : x(mark);
       root.append(s("text", { x: at, y: height - MARGIN.bottom + 15, "text-anchor": "middle" }, xText(bars ? xs[mark] : mark)));
@@ -42,8 +42,8 @@ function plot({ height = 190, xs, low, high, log = false, unit, share = false, y
 function logTicks(low, high) {
   const found = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1)
-    for (const one of high / low > 3000 ? [1] : high / low > 60 ? [1, 3] : [1, 2, 5]) found.push(one * 10 ** power);
-  return found.filter((one) => one >= low * 0.999 && one <= high * 1.001);
+    for (const digit of high / low > 3000 ? [1] : high / low > 60 ? [1, 3] : [1, 2, 5]) found.push(digit * 10 ** power);
+  return found.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
 }
 
 /** A line under the pointer, or under the arrow keys, and what there is at it. */
@@ -57,8 +57,8 @@ function pointed(root, xs, x, tell, height, go) {
     cursor.setAttribute("x1", place);
     cursor.setAttribute("x2", place);
     cursor.setAttribute("visibility", "visible");
-    const told = tell(at);
-    showTip(clientX, clientY, told.title, told.rows, told.quiet);
+    const tip = tell(at);
+    showTip(clientX, clientY, tip.title, tip.rows, tip.quiet);
   };
   const hide = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); now = -1; };
   const nearest = (event) => {
@@ -90,22 +90,22 @@ function pointed(root, xs, x, tell, height, go) {
 
 /** Columns of parts on top of one another, with hardly a gap. */
 function stackedColumns({ labels, parts, share, xName, yName, yText, label, tell, go, height }) {
-  const tops = labels.map((_, at) => parts.reduce((sum, one) => sum + one.values[at], 0));
+  const tops = labels.map((_, at) => parts.reduce((sum, part) => sum + part.values[at], 0));
   const high = share ? 1 : Math.max(...tops, 1e-9);
   return plot({
     height, xs: labels, low: 0, high, share, bars: true, xName, yName, yText, label, tell, go,
     draw: (root, { x, y, slot }) => {
       const half = Math.max(0.5, slot / 2 - (slot > 9 ? 0.75 : 0));
       const floor = labels.map(() => 0);
-      for (const one of parts) {
+      for (const part of parts) {
         let path = "";
-        one.values.forEach((value, at) => {
+        part.values.forEach((value, at) => {
           const size = share ? (tops[at] ? value / tops[at] : 0) : value;
           if (!size) return;
           const middle = x(null, at), from = y(floor[at]), to = y(floor[at] += size);
           path += `M${(middle - half).toFixed(2)} ${from.toFixed(2)}V${to.toFixed(2)}H${(middle + half).toFixed(2)}V${from.toFixed(2)}Z`;
         });
-        if (path) root.append(s("path", { d: path, style: { fill: one.fill } }));
+        if (path) root.append(s("path", { d: path, style: { fill: part.fill } }));
       }
     },
   });
@@ -114,7 +114,7 @@ function stackedColumns({ labels, parts, share, xName, yName, yText, label, tell
 /** Lines, bands between two of them, and dots, over the same xs. Unknown is a gap. */
 function lines({ xs, bands = [], curves = [], dots = [], unit, xName, yName, xText, label, height, floor = 0, title, keys = [], go }) {
   const every = [...bands.flatMap((band) => [...band.low, ...band.high]), ...curves.flatMap((curve) => curve.ys), ...dots.flatMap((curve) => curve.ys)]
-    .filter((one) => one !== null && Number.isFinite(one));
+    .filter((value) => value !== null && Number.isFinite(value));
   if (!every.length) return h("p", { class: "quiet small" }, "Nothing to draw.");
   let high = every.reduce((a, b) => Math.max(a, b), -Infinity), low = every.reduce((a, b) => Math.min(a, b), Infinity);
   const least = low;
@@ -145,19 +145,19 @@ function lines({ xs, bands = [], curves = [], dots = [], unit, xName, yName, xTe
         });
         if (text) root.append(s("path", { d: `${text}${back}Z`, style: { fill: band.fill, opacity: band.opacity } }));
       }
-      for (const one of dots) {
+      for (const cloud of dots) {
         let text = "";
-        one.ys.forEach((value, at) => {
+        cloud.ys.forEach((value, at) => {
           if (value !== null) text += `M${scale.x(xs[at], at).toFixed(1)} ${scale.y(value).toFixed(1)}h0`;
         });
-        root.append(s("path", { d: text, style: { stroke: one.fill, "stroke-width": "4px", "stroke-linecap": "round", fill: "none", opacity: one.opacity || 0.55 } }));
+        root.append(s("path", { d: text, style: { stroke: cloud.fill, "stroke-width": "4px", "stroke-linecap": "round", fill: "none", opacity: cloud.opacity || 0.55 } }));
       }
-      for (const one of curves) root.append(s("path", { d: path(one.ys, scale), style: { stroke: one.fill, "stroke-width": one.width || "1.6px", "stroke-dasharray": one.dash || "none", fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" } }));
+      for (const curve of curves) root.append(s("path", { d: path(curve.ys, scale), style: { stroke: curve.fill, "stroke-width": curve.width || "1.6px", "stroke-dasharray": curve.dash || "none", fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" } }));
     },
     tell: (at) => ({
       title: title(at),
-      rows: [...keys.map((key) => [null, key.name, key.said(at)]), ...[...curves, ...dots].filter((one) => one.ys[at] !== null && one.ys[at] !== undefined)
-        .map((one) => [one.fill, one.name, said(one.ys[at], unit)])],
+      rows: [...keys.map((key) => [null, key.name, key.said(at)]), ...[...curves, ...dots].filter((line) => line.ys[at] !== null && line.ys[at] !== undefined)
+        .map((line) => [line.fill, line.name, said(line.ys[at], unit)])],
     }),
   });
   const shown = curves.length + dots.length > 1 || bands.length > 0;

@@ -25,7 +25,7 @@ function searchEntries() {
   return entries;
 }
 
-/** Entries that have every word; first those that are called so. */
+/** Entries that have every word; first those of that name. */
 function matching(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const hits = searchEntries().map((entry) => [entry, `${entry[0]} ${entry[1]}`.toLowerCase()]).filter(([, whole]) => words.every((word) => whole.includes(word)));

@@ -65,7 +65,7 @@ function thingCard(select) {
     several("waited for", waits.map((row) => h("span", {}, row.step_id === null ? "" : [reference("step", row.step_id), ": "], barrierText(row)))),
     several("metrics", figures.map(([chapter, figure]) => {
       const others = Object.entries(figure.by).filter(([name]) => name !== kind).map(([, other]) => `, ${other}`).join("");
-      return h("span", {}, link({ section: chapter.name, select: `figure:${definition(figure).id}` }, `${definition(figure).title}${others}`), ` ${told(figure)}`);
+      return h("span", {}, link({ section: chapter.name, select: `figure:${definition(figure).id}` }, `${definition(figure).title}${others}`), ` ${valueText(figure)}`);
     })),
     !known && !causes.length && !waits.length && !figures.length && ["known", "nothing more on this page"],
   ]));

@@ -12,7 +12,7 @@ function column(series, name) {
 function shape(series) {
   const dims = series.columns.filter((_, at) => series.units[at] === "");
   const values = series.columns.filter((_, at) => series.units[at] !== "");
-  const numeric = (name) => series.rows.some((row) => row[series.columns.indexOf(name)] !== null) && column(series, name).every((one) => one === null || typeof one === "number");
+  const numeric = (name) => series.rows.some((row) => row[series.columns.indexOf(name)] !== null) && column(series, name).every((value) => value === null || typeof value === "number");
   let x = ["step", "workload_step", "batch_id", "unit"].find((name) => dims.includes(name) && numeric(name) && new Set(column(series, name)).size > 1);
   if (!x) x = series.id.endsWith("histogram") || !dims.length || values[0] === "time" ? values[0] : dims.find(numeric);
   const groups = dims.filter((name) => name !== x && !IDS.includes(name));
@@ -56,7 +56,7 @@ function drawnSeries(series) {
 function charts(found, draw, take, series, apart) {
   const panels = new Map(), constant = [];
   for (const name of found.values) {
-    const ys = take(name).filter((one) => one !== null);
+    const ys = take(name).filter((value) => value !== null);
     if (!ys.length) continue;
     if (ys.every((value) => value === ys[0]) && !QUANTILES.includes(name)) { constant.push(`${readable(name)} ${said(ys[0], found.unitOf(name))}`); continue; }
     const unit = found.unitOf(name), share = unit === "share";
@@ -66,7 +66,7 @@ function charts(found, draw, take, series, apart) {
     panels.set(key, [...(panels.get(key) || []), name]);
   }
   const made = [...panels.values()].map((names) => h("div", {}, panels.size > 1 && names.length > 1 ? h("p", { class: "quiet small" }, panelName(names, found)) : null,
-    draw(names, found.unitOf(names[0]), `${names.every((name) => !QUANTILES.includes(name) && take(name).every((one) => one === null || (one >= 0 && one <= 1))) ? "share " : ""}${series.id}`)));
+    draw(names, found.unitOf(names[0]), `${names.every((name) => !QUANTILES.includes(name) && take(name).every((value) => value === null || (value >= 0 && value <= 1))) ? "share " : ""}${series.id}`)));
   return h("div", {}, panels.size > 1 ? h("div", { class: "grid" }, made) : made,
     constant.length ? h("p", { class: "quiet small" }, `Everywhere: ${constant.join(", ")}.`) : null);
 }
@@ -95,7 +95,7 @@ const leads = (found, xs) => (found.x === "step" && allSteps().length ? (at) => 
 function curved(found, across, names, take, unit) {
   const bands = [], curves = [];
   const has = (name) => names.includes(name);
-  const alike = has("min") && has("max") && take("min").every((one, at) => one === take("max")[at]);
+  const alike = has("min") && has("max") && take("min").every((value, at) => value === take("max")[at]);
   if (has("min") && has("max") && !alike) bands.push({ name: "least to most", low: take("min"), high: take("max"), fill: "var(--s-1)", opacity: 0.14 });
   const lowQ = has("p10") ? "p10" : "p50";
   if (has(lowQ) && has("p90") && !alike) bands.push({ name: `${lowQ === "p10" ? "P10" : "median"} to P90`, low: take(lowQ), high: take("p90"), fill: "var(--s-1)", opacity: 0.28 });
@@ -121,7 +121,7 @@ function ofGroups(series, found, xs) {
   const place = found.groups.map((name) => series.columns.indexOf(name));
   const label = (row) => place.map((at) => (row[at] === null ? "–" : found.groups.length === 1 && typeof row[at] === "number" ? `${readable(found.groups[0])} ${row[at]}` : row[at])).join(", ");
   const names = [...new Set(series.rows.map(label))], across = [...new Set(xs.filter((value) => value !== null))].sort((a, b) => a - b);
-  const where = new Map(across.map((one, at) => [one, at]));
+  const where = new Map(across.map((value, at) => [value, at]));
   const take = (name) => column(series, name);
   return charts(found, ([name], unit) => {
     const all = take(name);
@@ -163,26 +163,26 @@ function flat(series, found) {
 
 /** How the lengths of responses are spread over the run. */
 function lengthsCard() {
-  const told = page.lengths;
-  const columns = told.first.length, classes = told.cells.map(([, one]) => one);
+  const lengths = page.lengths;
+  const columns = lengths.first.length, classes = lengths.cells.map(([, band]) => band);
   const low = Math.min(...classes), high = Math.max(...classes), rows = high - low + 1;
-  const counts = new Map(told.cells.map(([bar, one, count]) => [bar * 1000 + one, count]));
-  const sums = told.first.map((_, bar) => told.cells.reduce((sum, [one, , count]) => sum + (one === bar ? count : 0), 0));
-  const from = (one) => Math.ceil(2 ** (one / told.per_doubling)), to = (one) => Math.ceil(2 ** ((one + 1) / told.per_doubling)) - 1;
-  const most = Math.max(...told.cells.map(([bar, , count]) => count / sums[bar]));
-  return card("Response lengths over the run", `share of a step's responses${told.cap ? `; cap ${whole(told.cap)} tokens` : ""}`, h("span", { class: "quiet small" }, "0 %", h("span", { class: "ramp" }), percent(most)),
+  const counts = new Map(lengths.cells.map(([bar, band, count]) => [bar * 1000 + band, count]));
+  const sums = lengths.first.map((_, bar) => lengths.cells.reduce((sum, [band, , count]) => sum + (band === bar ? count : 0), 0));
+  const from = (band) => Math.ceil(2 ** (band / lengths.per_doubling)), to = (band) => Math.ceil(2 ** ((band + 1) / lengths.per_doubling)) - 1;
+  const most = Math.max(...lengths.cells.map(([bar, , count]) => count / sums[bar]));
+  return card("Response lengths over the run", `share of a step's responses${lengths.cap ? `; cap ${whole(lengths.cap)} tokens` : ""}`, h("span", { class: "quiet small" }, "0 %", h("span", { class: "ramp" }), percent(most)),
     heatMap({ rows, columns, tall: Math.max(120, Math.min(260, rows * 8)), label: "response lengths by step", leftName: "tokens",
       value: (row, bar) => { const count = counts.get(bar * 1000 + high - row); return count ? 0.06 + 0.94 * Math.sqrt(count / sums[bar] / most) : 0; },
-      go: (row, bar) => navigate(toBar(told, bar)),
-      tell: (row, bar) => { const one = high - row, count = counts.get(bar * 1000 + one) || 0; return { title: `${barName(told, bar)}: ${whole(from(one))} to ${whole(Math.max(from(one), to(one)))} tokens`, rows: [[null, "responses", whole(count)], [null, "of the step's", percent(count / sums[bar])]] }; },
-      left: [whole(to(high)), whole(from(low))], bottom: [barName(told, 0), columns > 1 ? barName(told, columns - 1) : ""] }),
-    later("query", () => sql(told.query)));
+      go: (row, bar) => navigate(toBar(lengths, bar)),
+      tell: (row, bar) => { const band = high - row, count = counts.get(bar * 1000 + band) || 0; return { title: `${barName(lengths, bar)}: ${whole(from(band))} to ${whole(Math.max(from(band), to(band)))} tokens`, rows: [[null, "responses", whole(count)], [null, "of the step's", percent(count / sums[bar])]] }; },
+      left: [whole(to(high)), whole(from(low))], bottom: [barName(lengths, 0), columns > 1 ? barName(lengths, columns - 1) : ""] }),
+    later("query", () => sql(lengths.query)));
 }
 
 /** What a chapter has beside a panel that shows the same thing: its figures, and the rows of its series. */
 function besides(chapter) {
   return [chapter.figures.length ? card("Metrics", "a number opens its meaning, query and evidence", null, figuresOf(chapter)) : null,
-    h("div", { class: "grid" }, chapter.series.filter((chart) => chart.rows.length).map((one) => seriesCard(one, false)))];
+    h("div", { class: "grid" }, chapter.series.filter((chart) => chart.rows.length).map((chart) => seriesCard(chart, false)))];
 }
 
 function chapterPanel(chapter) {

@@ -4,7 +4,7 @@ const COUNTER_NAMES = { sm_active: "SM active", tensor_active: "tensor active", 
 
 class Timeline {
   constructor(timeline, ledger) {
-    this.told = timeline;
+    this.drawn = timeline;
     this.names = ledger.categories.map(([name]) => name);
     this.tracks = new Tracks(timeline, this.names);
     this.view = new View(timeline.end_us);
@@ -28,9 +28,9 @@ class Timeline {
   }
 
   get gutter() { return innerWidth < 700 ? 64 : 108; }
-  get track() { return this.told.gpus.length > 8 ? 16 : 26; }
+  get track() { return this.drawn.gpus.length > 8 ? 16 : 26; }
   get lane() { return this.track + GAP + (this.reading ? READING : 0); }
-  get topTall() { return RULER + STEPS + (this.told.flight ? FLIGHT : 0); }
+  get topTall() { return RULER + STEPS + (this.drawn.flight ? FLIGHT : 0); }
   x(time) { return this.gutter + ((time - this.view.from) / this.view.span) * (this.width - this.gutter); }
 
   theme() {
@@ -46,7 +46,7 @@ class Timeline {
 
   draw() {
     if (!this.width) return;
-    this.dense = this.tracks.dense(this.view.from, this.view.to, this.told.gpus.length, this.width - this.gutter);
+    this.dense = this.tracks.dense(this.view.from, this.view.to, this.drawn.gpus.length, this.width - this.gutter);
     this.drawMini();
     this.drawTop();
     this.drawBody();
@@ -101,7 +101,7 @@ class Timeline {
     this.label(context, "time, min:s", RULER - 6);
     this.label(context, "step", RULER + 11);
     const numbers = [];
-    this.told.steps.forEach(([, number, from, to], at) => {
+    this.drawn.steps.forEach(([, number, from, to], at) => {
       if (to < this.view.from || from > this.view.to) return;
       const left = Math.max(this.gutter, this.x(from)), right = Math.min(this.width, this.x(to));
       if (right - left < 0.4) return;
@@ -112,12 +112,12 @@ class Timeline {
     context.fillStyle = this.ink;
     context.textAlign = "center";
     for (const [number, x] of numbers) context.fillText(String(number), x, RULER + 10);
-    if (this.told.flight) this.drawFlight(context);
+    if (this.drawn.flight) this.drawFlight(context);
   }
 
   drawFlight(context) {
-    const { flight } = this.told, top = RULER + STEPS, tall = FLIGHT - 6;
-    const most = flight.reduce((a, b) => Math.max(a, b), 1e-9), width = this.told.end_us / flight.length;
+    const { flight } = this.drawn, top = RULER + STEPS, tall = FLIGHT - 6;
+    const most = flight.reduce((a, b) => Math.max(a, b), 1e-9), width = this.drawn.end_us / flight.length;
     this.label(context, "in flight", top + 14);
     this.label(context, `max ${short(Math.round(most))}`, top + 28);
     context.fillStyle = this.accent;
@@ -133,7 +133,7 @@ class Timeline {
   }
 
   drawBody() {
-    const { gpus } = this.told, tall = gpus.length * this.lane + GAP;
+    const { gpus } = this.drawn, tall = gpus.length * this.lane + GAP;
     const context = sharp(this.body, this.width, tall);
     // Rows that are scrolled out of sight are not drawn, but on paper all are.
     const first = printing ? 0 : Math.max(0, Math.floor(this.box.scrollTop / this.lane) - 1);
@@ -149,7 +149,7 @@ class Timeline {
     context.fillStyle = this.ink;
     context.globalAlpha = 0.16;
     let before = -9;
-    for (const [, , from] of this.told.steps) {
+    for (const [, , from] of this.drawn.steps) {
       const at = this.x(from);
       if (from >= this.view.from && from <= this.view.to && at - before > 5) { context.fillRect(at, 0, 1, tall); before = at; }
     }
@@ -164,7 +164,7 @@ class Timeline {
   }
 
   drawReading(context, row) {
-    const line = this.reading.lines[row], width = this.told.end_us / this.told.reading_pieces;
+    const line = this.reading.lines[row], width = this.drawn.end_us / this.drawn.reading_pieces;
     const top = GAP + row * this.lane + this.track + 2, tall = READING - 5;
     const first = Math.max(0, Math.floor(this.view.from / width) - 1), last = Math.min(line.length - 1, Math.ceil(this.view.to / width) + 1);
     context.strokeStyle = this.ink2;
@@ -182,18 +182,18 @@ class Timeline {
     context.fillRect(this.gutter, top + tall, this.width - this.gutter, 1);
   }
 
-  stepAt(time) { return this.told.steps.find(([, , from, to]) => time >= from && time < to); }
+  stepAt(time) { return this.drawn.steps.find(([, , from, to]) => time >= from && time < to); }
 
   point(event, time) {
     const y = event.clientY - this.body.getBoundingClientRect().top;
-    const row = Math.floor((y - GAP / 2) / this.lane), gpu = this.told.gpus[row];
+    const row = Math.floor((y - GAP / 2) / this.lane), gpu = this.drawn.gpus[row];
     if (!gpu || event.clientX - this.body.getBoundingClientRect().left < this.gutter) { hideTip(); return; }
     const found = this.tracks.at(row, time, this.dense), step = this.stepAt(time);
     const rows = found.name ? [[colour(found.name), categoryName(found.name), seconds((found.to - found.from) / 1e6)]]
       : found.parts.slice(0, 7).map(([name, share]) => [colour(name), categoryName(name), percent(share)]);
-    for (const one of this.told.readings) {
-      const value = one.lines[row][Math.floor(time / (this.told.end_us / this.told.reading_pieces))];
-      if (value >= 0) rows.push([null, COUNTER_NAMES[one.counter] || one.counter, said(value / 1000 * one.top, one.unit === "1" ? "share" : one.unit)]);
+    for (const counter of this.drawn.readings) {
+      const value = counter.lines[row][Math.floor(time / (this.drawn.end_us / this.drawn.reading_pieces))];
+      if (value >= 0) rows.push([null, COUNTER_NAMES[counter.counter] || counter.counter, said(value / 1000 * counter.top, counter.unit === "1" ? "share" : counter.unit)]);
     }
     const where = [page.unit === "GPU" && gpu.rank !== null && `GPU ${gpu.gpu}`, gpu.model, gpu.host].filter(Boolean).join(", ");
     showTip(event.clientX, event.clientY, `${gpuName(gpu)}${where ? ` (${where})` : ""}`, rows,
@@ -201,8 +201,8 @@ class Timeline {
   }
 
   pointTop(event, time) {
-    const step = this.stepAt(time), { flight } = this.told;
-    const rows = flight ? [[null, "sequences in flight", short(flight[Math.max(0, Math.min(flight.length - 1, Math.floor(time / (this.told.end_us / flight.length))))])]] : [];
+    const step = this.stepAt(time), { flight } = this.drawn;
+    const rows = flight ? [[null, "sequences in flight", short(flight[Math.max(0, Math.min(flight.length - 1, Math.floor(time / (this.drawn.end_us / flight.length))))])]] : [];
     if (step || rows.length) showTip(event.clientX, event.clientY, step ? `step ${step[1]}: ${seconds((step[3] - step[2]) / 1e6)}` : moment(time / 1e6, 0.1), rows);
   }
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "BAR",
     "Block",
     "Column",
+    "Columns",
     "Grid",
     "Line",
     "Style",
     "amount",
     "bar",
     "clean",
+    "count_of",
     "duration",
     "number",
     "seconds",
+    "setup",
     "table",
 ]
 
@@ -55,6 +58,9 @@ class Grid:
 
 Block = Line | Grid
 
+Columns = Mapping[str, Callable[[Any], str]]
+"""Headings of a table, and what makes a cell of an entry."""
+
 
 def clean(text: object, width: int = 48) -> str:
     """``text`` from a recording, safe to print: nothing that moves a cursor, not too long."""
@@ -70,6 +76,25 @@ def amount(value: float) -> str:
 def number(value: float | None, form: str = ",") -> str:
     """A number in a format of Python's; '' if unknown."""
     return "" if value is None else format(value, form)
+
+
+def count_of(number: int, noun: str) -> str:
+    """How many there are of something, with its noun in the singular or plural."""
+    if number == 1:
+        return f"1 {noun}"
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else noun + ("es" if noun[-1] == "s" else "s")
+    return f"{number:,} {many}"
+
+
+def setup(facts: Mapping[str, Any]) -> list[str]:
+    """What a run trains with, as far as it is known: framework and release, algorithm."""
+    parts = list[str]()
+    if facts.get("framework"):
+        release = clean(facts["framework_version"] or "", 16)
+        parts.append(f"{clean(facts['framework'], 16)} {release}".strip())
+    if facts.get("algorithm"):
+        parts.append(clean(facts["algorithm"], 16).upper())
+    return parts
 
 
 def seconds(value: float | None) -> str:
@@ -99,8 +124,8 @@ def bar(share: float | None, width: int = 20) -> str:
 
 def table(
     title: str,
-    headings: str,
-    rows: Sequence[Sequence[str]],
+    columns: Columns,
+    entries: Iterable[Any],
     *,
     head: int,
     tail: int = 0,
@@ -111,21 +136,22 @@ def table(
 
     Args:
         title: What it shows.
-        headings: One per cell of a row, with ``|`` between them; ``<`` is in front of that of a
+        columns: By heading, what makes the cell of an entry; ``<`` is in front of the heading of a
             column of texts, others hold numbers.
-        rows: Cells; without any, the table is omitted.
+        entries: One for each row; without any, the table is omitted.
         head: Rows to show from the start.
         tail: Rows to show from the end.
         what: What a row is, in the plural, to say how many lie between.
         style: How loud it is.
     """
+    rows = [[cell(entry) for cell in columns.values()] for entry in entries]
     if not rows:
         return []
-    names = [heading.strip() for heading in headings.split("|")]
-    used = [place for place in range(len(names)) if any(row[place] for row in rows)]
+    used = [place for place in range(len(columns)) if any(row[place] for row in rows)]
     cells = [[row[place] for place in used] for row in rows]
     if len(cells) > head + tail + 1:
         between = [f"… {len(cells) - head - tail:,} more {what}"]
         cells = [*cells[:head], between, *cells[len(cells) - tail :]]
-    columns = [Column(names[place].removeprefix("<"), names[place][:1] != "<") for place in used]
-    return [Grid(title, tuple(columns), cells, style)]
+    names = [list(columns)[place] for place in used]
+    shown = (Column(name.removeprefix("<").strip(), name[:1] != "<") for name in names)
+    return [Grid(title, tuple(shown), cells, style)]

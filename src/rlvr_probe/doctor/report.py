@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from rlvr_probe.doctor.devices import DeviceFinding, Gpu
+from rlvr_probe.doctor.devices import DeviceFinding
+from rlvr_probe.doctor.environment import Dependency
 from rlvr_probe.doctor.examine import Examination
-from rlvr_probe.doctor.frameworks import FrameworkFinding, Point
-from rlvr_probe.doctor.installation import Dependency
-from rlvr_probe.doctor.storage import Storage, is_short, left_out
-from rlvr_probe.report.document import Line, Style
+from rlvr_probe.doctor.frameworks import FrameworkFinding
+from rlvr_probe.doctor.storage import Storage, is_short, unrecorded
+from rlvr_probe.report.blocks import Line, Style
 
 __all__ = ["lay_out"]
 
@@ -96,10 +96,9 @@ class _Page:
 
 def _framework(framework: FrameworkFinding) -> _Item:
     label = f"{framework.name} {framework.version}" if framework.version else framework.name
-    if framework.state == "absent":
-        return "no" if framework.problem else "none", label, "not installed"
-    if framework.state == "failed":
-        return "no" if framework.problem else "none", label, "cannot be attached"
+    if framework.state in ("absent", "failed"):
+        text = "not installed" if framework.state == "absent" else "cannot be attached"
+        return "no" if framework.problem else "none", label, text
     resolved = sum(point.problem is None for point in framework.points)
     tested = "" if framework.tested_version else "not "
     text = f"{resolved} of {len(framework.points)} hook points resolve"
@@ -132,9 +131,8 @@ def _checks(found: Examination) -> Iterator[_Item]:
     yield "note" if broken else "none", "exporters", text or "none"
     gpu = found.gpu
     if gpu.devices:
-        names = _counted(gpu.devices)
-        mark = "note" if gpu.reason else "ok"
-        yield mark, "GPU library", "; ".join([f"driver {gpu.driver}, {names}", *_listed(gpu)])
+        parts = (f"driver {gpu.driver}, {_counted(gpu.devices)}", gpu.reason)
+        yield "note" if gpu.reason else "ok", "GPU library", "; ".join(filter(None, parts))
     else:
         yield "none", "GPU library", gpu.reason or "no GPU"
     yield from _counters(found.devices)
@@ -142,10 +140,6 @@ def _checks(found: Examination) -> Iterator[_Item]:
     yield "none", "Python", f"{installation.python}, {installation.executable}"
     yield "none", "platform", installation.platform
     yield "none", "rlvr-probe", installation.location
-
-
-def _listed(gpu: Gpu) -> Sequence[str]:
-    return [gpu.reason] if gpu.reason else []
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -188,7 +182,7 @@ def _storage(storage: Storage | None) -> _Item:
         parts.append(f"{storage.free_b / _GIB:,.1f} GiB{files} free")
     if storage.spool is not None:
         parts.append(f"by way of {storage.spool}")
-    short = any(left_out(free_b, floor_b) for _, free_b, floor_b in storage.rooms)
+    short = any(unrecorded(free_b, floor_b) for _, free_b, floor_b in storage.rooms)
     mark = "no" if short else "note" if storage.open_table is False else "ok"
     return mark, label, f"{storage.path}: {', '.join(parts)}"
 
@@ -205,11 +199,8 @@ def _hook_points(page: _Page, framework: FrameworkFinding) -> None:
         elif point.where is None:
             page.item("none", "", f"{point.target}: not in this release, optional")
         else:
-            owner, _, name = point.target.rpartition("." if "." in _name(point) else ":")
+            is_method = "." in point.target.partition(":")[2]
+            owner, _, name = point.target.rpartition("." if is_method else ":")
             owners.setdefault(owner, []).append(name)
     for owner, names in owners.items():
         page.item("ok", "", f"{owner}: {', '.join(names)}")
-
-
-def _name(point: Point) -> str:
-    return point.target.partition(":")[2]

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_probe.report.devices import device_alarms
-from rlvr_probe.report.document import Block, Line, amount, clean, duration
-from rlvr_probe.report.tables import open_span_table, states, tables
+from rlvr_probe.report.blocks import Block, Line, amount, clean, count_of, duration, setup
+from rlvr_probe.report.show_devices import device_alarms
+from rlvr_probe.report.show_tables import open_span_table, states, tables
 
 __all__ = ["lay_out", "turns_line"]
 
@@ -29,23 +29,18 @@ def lay_out(summary: _Summary) -> list[Block]:
 
 def _heading(summary: _Summary) -> list[Block]:
     facts = summary["training"] or {}
-    parts = [clean(summary["run"], 64)]
-    if facts.get("framework"):
-        version = f" {clean(facts['framework_version'], 16)}" if facts["framework_version"] else ""
-        parts.append(f"{clean(facts['framework'], 16)}{version}")
-    if facts.get("algorithm"):
-        parts.append(clean(facts["algorithm"], 16).upper())
-    if facts.get("accelerators") or facts.get("world_size"):
-        parts.append(_count(facts.get("accelerators") or facts["world_size"], "rank"))
+    parts = [clean(summary["run"], 64), *setup(facts)]
+    if ranks := facts.get("accelerators") or facts.get("world_size"):
+        parts.append(count_of(ranks, "rank"))
     parts.append(states(summary["process_list"]))
-    steps = _count(summary["steps"], "step")
+    steps = count_of(summary["steps"], "step")
     if summary["unfinished_steps"]:
         steps += f" (+{summary['unfinished_steps']} unfinished)"
     sizes = f" of {facts['group_size']}" if facts.get("group_size") else ""
     lines = [
         f"{steps} recorded over {duration(summary['duration_s'])}, "
-        f"{_count(summary['trajectories'], 'trajectory', 'trajectories')} in "
-        f"{_count(summary['groups'], 'group')}{sizes}"
+        f"{count_of(summary['trajectories'], 'trajectory')} in "
+        f"{count_of(summary['groups'], 'group')}{sizes}"
     ]
     if summary["trajectories"]:
         lines.append(_tokens(summary))
@@ -121,10 +116,10 @@ def _job(summary: _Summary) -> list[str]:
 def _redone(summary: _Summary) -> str:
     numbers = sorted({step["step"] for step in summary["redone"]})
     shown = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
-    count = summary["redone_steps"]
-    verb = "step was" if count == 1 else "steps were"
+    redone = summary["redone_steps"]
+    verb = "step was" if redone == 1 else "steps were"
     return (
-        f"{count} {verb} redone after a resume"
+        f"{redone} {verb} redone after a resume"
         f" ({'step' if len(numbers) == 1 else 'steps'} {shown}): not counted above"
     )
 
@@ -135,7 +130,7 @@ def _losses(summary: _Summary) -> list[Block]:
         reasons = ", ".join(
             f"{count:,} {clean(reason)}" for reason, count in _most(summary["lost"])
         )
-        lines.append(f"LOST: {_count(summary['lost_records'], 'record')} ({reasons})")
+        lines.append(f"LOST: {count_of(summary['lost_records'], 'record')} ({reasons})")
     if summary["faults"]:
         places = ", ".join(
             f"{count:,} in {clean(place, 72)}" for place, count in _most(summary["faults"])
@@ -151,8 +146,8 @@ def _losses(summary: _Summary) -> list[Block]:
             muted.setdefault(clean(place, 60), []).append(clean(reason, 60))
     for word, what in (("REDUCED to", reduced), ("MUTED", muted)):
         for name, why in list(what.items())[:6]:
-            count = _count(len(why), "process", "processes")
-            lines.append(f"{word} {name} in {count}: {why[0] or 'unknown why'}")
+            many = count_of(len(why), "process")
+            lines.append(f"{word} {name} in {many}: {why[0] or 'unknown why'}")
         if len(what) > 6:
             lines.append(f"{word} {len(what) - 6} more, see the notes")
     return [Line(text, "alarm") for text in lines]
@@ -160,7 +155,3 @@ def _losses(summary: _Summary) -> list[Block]:
 
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return Counter(counts).most_common(6)
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

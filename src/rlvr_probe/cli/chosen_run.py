@@ -5,8 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["ReadingProgress", "choose_run"]
+from rlvr_probe.cli import complain
+
+if TYPE_CHECKING:
+    from rlvr_probe.model.trace import Trace
+
+__all__ = ["ReadingProgress", "choose_run", "read_chosen"]
 
 _AFTER_S = 0.5
 _EVERY_S = 0.2
@@ -28,13 +34,20 @@ def choose_run(path: Path) -> Path:
     if denied:
         newest, *others = denied
         more = f" (and {len(others):,} more)" if others else ""
-        said = (
-            f"{newest.name}{more} may be newer and is not readable: it {whose(newest)}; this is"
-            f" {run.name}"
+        complain(
+            f"warning: {newest.name}{more} may be newer and is not readable: it {whose(newest)};"
+            f" this is {run.name}"
         )
-        line = "".join(c if c.isprintable() else " " for c in said)
-        print(f"rlvr-probe: warning: {line}", file=sys.stderr)
     return run
+
+
+def read_chosen(path: Path) -> tuple[Path, Trace]:
+    """The run folder that ``path`` means, and what was recorded in it."""
+    from rlvr_probe.recording import read_run
+
+    folder = choose_run(path)
+    with ReadingProgress() as progress:
+        return folder, read_run(folder, progress=progress)
 
 
 class ReadingProgress:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TypeVar
 
+from rlvr_probe.cli import complain
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.exporter import TraceExporter, WorkloadExporter, WorkloadReader
 from rlvr_probe.registry import EXPORTERS, entries, load
@@ -89,7 +89,7 @@ def _recognizing(directory: Path, contract: type[_Format]) -> tuple[list[_Format
             why = f"{type(error).__name__}: {error}"
             broken.append(f"exporter {name!r} cannot look at {directory}: {why}")
     if broken:
-        print(f"rlvr-probe: warning: {'; '.join(broken)}", file=sys.stderr)
+        complain(f"warning: {'; '.join(broken)}")
     return formats, fitting
 
 

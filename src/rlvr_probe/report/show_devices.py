@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from rlvr_probe.analysis.summary.devices import held_down, least_busy
 from rlvr_probe.model import names
-from rlvr_probe.report.document import Block, Line, clean, duration, number, seconds, table
+from rlvr_probe.report.blocks import Block, Line, clean, duration, number, seconds, table
 
 __all__ = ["device_alarms", "device_table"]
 
@@ -16,6 +17,11 @@ _GIB: Final = 1 << 30
 _COUNTERS: Final = 7
 _REASONS: Final = 6
 """Counters of a reason, and reasons, that are said."""
+
+_HEADINGS: Final = (
+    "<stage", "GPUs", "SM", "tensor", "DRAM", "any kernel", "W each", "kJ/step", "GiB max",
+    "CPU cores", "<",
+)  # fmt: skip
 
 _HOLDS: Final = {"throttle_power_s": "their power cap", "throttle_thermal_s": "heat"}
 """What reduces clocks, by its counter."""
@@ -69,13 +75,10 @@ def device_table(devices: Mapping[str, Any] | None) -> list[Block]:
     ]
     if not any(any(row[1:]) for row in rows):
         rows = []
-    headings = (
-        "<stage | GPUs | SM | tensor | DRAM | any kernel | W each | kJ/step | GiB max | CPU cores"
-        " | <"
-    )
+    columns = {heading: itemgetter(place) for place, heading in enumerate(_HEADINGS)}
     of = [*(["kJ of all GPUs"] if gpus else []), *(["cores of all programs"] if hosts else [])]
     title = f"Devices (means over the stage; {', '.join(of)})"
-    blocks = table(title, headings, rows, head=24, what="stages")
+    blocks = table(title, columns, rows, head=24, what="stages")
     blocks += [Line(text) for text in _findings(devices)]
     return [*blocks, *(Line(text, "quiet") for text in _about(devices))]
 
