@@ -34,13 +34,14 @@ demo: $(READY) ## train a tiny model, record it, write a PolyTrace workload and 
 test: $(READY) ## every test that needs neither a GPU nor a server
 	$(PYTEST) -n $(WORKERS) -m "not conformance" $(ARGS)
 
-lint: $(READY) ## format, style, types, layers, spelling
+lint: $(READY) ## format, style, types, layers, spelling, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python -m tests.vocabulary
 
 bench: $(READY) ## the cost of the probe, measured
 	$(BIN)/python -m tests.bench.run $(ARGS)

@@ -45,7 +45,7 @@ _OPEN_HEADER = {
     "slots": "number of slots",
     "ended": "1 once the journal was closed in an orderly way",
     "lost": "rows lost so far",
-    "written": "lines of the journal in all segments, headers included, `sum` rows left out",
+    "written": "lines of the journal in all segments, headers included, without `sum` rows",
     "crc": "CRC-32 of everything before it",
 }
 _OPEN_SLOT = {

@@ -35,7 +35,7 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
             _met(held >= rate.BAR_PER_S),
         ),
         ("events in no count", "0", f"{uncounted:,}", _met(uncounted == 0)),
-        _slowdown("slowdown of a training", figures["slowdown"]),
+        _slowdown("slowdown of a run", figures["slowdown"]),
         _slowdown("the same with a sidecar that sends", figures.get("beside")),
         (
             "memory to convert a million trajectories",

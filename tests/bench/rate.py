@@ -1,4 +1,4 @@
-"""CPU of the whole process per event, and the rate at which rows begin to be dropped.
+"""CPU of the whole process per event, and the rate at which the first rows are dropped.
 
     python -m tests.bench.rate
 
@@ -214,7 +214,7 @@ def tables(figures: dict[str, Any]) -> str:
         f"Held for {figures['seconds']:g} s without a drop: {figures['held_per_s']:,.0f} events/s"
     )
     if figures["dropping_per_s"]:
-        held += f"; rows begin to be dropped below {figures['dropping_per_s']:,.0f}"
+        held += f"; the first rows are dropped below {figures['dropping_per_s']:,.0f}"
     return f"{table(heads, cpu)}\n\n{table(more, tries)}\n\n{held}."
 
 

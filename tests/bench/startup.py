@@ -121,7 +121,7 @@ def tables(figures: dict[str, Any]) -> str:
         low, high = (figures[f"{kind}_adds_{end}_ms"] for end in ("low", "high"))
         middle = f"{figures[f'{kind}_adds_ms']:.2f}"
         if low <= 0 <= high or high < 0:
-            middle = "less than can be told"
+            middle = "too small to see"
         rows.append((label, middle, f"{low:.2f} to {high:.2f}"))
     heads = (f"{figures['rounds']} starts", "added, ms", "95 % interval")
     return f"{table(heads, rows)}\n\nA bare Python takes {figures['python_ms']:.1f} ms here."

@@ -53,7 +53,7 @@ def test_a_run_that_trained_twice_is_what_it_was_in_the_end(twice: Asked) -> Non
     facts = twice.show["training"]
     stated = [facts[name] for name in ("framework_version", "algorithm", "max_response_tokens")]
     assert stated == ["1.17.0", "rloo", 2048]
-    [note] = [note for note in twice.show["notes"] if "trainings were recorded" in note]
+    [note] = [note for note in twice.show["notes"] if "training runs were recorded" in note]
     assert "max_response_tokens 64, then 2048" in note
     assert note in twice.characterized["notes"]
 

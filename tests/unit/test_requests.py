@@ -118,7 +118,7 @@ def test_sides_that_need_not_be_of_one_request_are_not_put_together_and_not_coun
     trace = run.read()
     found = [(request.response_tokens, request.cached_tokens) for request in requests(trace)]
     assert found == [(30, None), (32, None)]
-    assert any(note.startswith("1 requests are known of who asked") for note in trace.notes)
+    assert any(note.startswith("1 requests were recorded by their caller") for note in trace.notes)
 
 
 def test_a_request_that_was_given_up_before_its_engine_took_it_is_one(tmp_path: Path) -> None:
