@@ -33,7 +33,7 @@ nitpick_ignore_regex = [
     # Attributes that a class describes in its own docstring have no entry of their own.
     (r"py:attr", r"folder|frameworks|Trace\.processes"),
     # Type variables.
-    (r"py:class", r"rlvr_probe\.(probe\.spans\._F|adapter\.\w+\._(Own|State))"),
+    (r"py:class", r"rlvr_probe\.(probe\.user_span\._F|adapter\.\w+\._(Own|State))"),
     # What is left of an alias of a type within a type.
     (r"py:class", r"(dict|list\[tuple)\[\w+"),
 ]

@@ -108,7 +108,7 @@ class Backend(Protocol):
         why: After :meth:`devices`: why there are no devices, or which could not be opened; None if
             there is nothing to say.
         is_here: After :meth:`devices`: whether there is such hardware or a driver for it.
-            Without, :attr:`why` is not reported.
+            Without, ``why`` is not reported.
     """
 
     name: str
