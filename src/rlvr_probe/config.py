@@ -144,13 +144,14 @@ class Config:
     def to_environ(self) -> dict[str, str]:
         """Variables that give a child process this configuration and arm its start-up hook."""
         environ = {ARM: "1"}
-        for name in (field.name for field in fields(self) if field.name != "disabled"):
-            value = getattr(self, name)
-            if name == "frameworks" and value is not None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "frameworks" and value is not None:
                 value = ",".join(value) or _NO_FRAMEWORK
-            if value is not None:
-                text = str(int(value)) if isinstance(value, bool) else str(value)
-                environ[f"RLVR_PROBE_{name.upper()}"] = text
+            if field.type == "bool":
+                value = int(value)
+            if field.name != "disabled" and value is not None:
+                environ[f"RLVR_PROBE_{field.name.upper()}"] = str(value)
         return environ
 
 
