@@ -194,7 +194,7 @@ def _number(kind: Callable[[str], float], low: int, high: float = inf) -> Callab
     def number(text: str) -> float:
         found = kind(text)
         if not low <= found <= high:
-            bounds = f"at least {low}" if high == inf else f"{low} to {high}"
+            bounds = f"at least {low}" if high == inf else f"between {low} and {high}"
             raise ArgumentTypeError(f"{text} is not {bounds}")
         return found
 

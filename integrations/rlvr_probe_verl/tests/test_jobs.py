@@ -132,14 +132,17 @@ def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
     assert [step.complete for step in trace.steps()] == [True] * run.scenario.steps
 
 
-SIDECAR = "rlvr_probe.sidecar.startup"
+SIDECAR, LIVE = "rlvr_probe.sidecar.startup", "rlvr_probe.sidecar.live"
+READER = "rlvr_probe.sidecar.device_reader"
+RECORDED = ("rlvr_probe.sidecar.process", "rlvr_probe.sidecar.reader")
+"""What the first and the last were called when the job of the corpus was recorded."""
 
 # Of a job's Python processes these record nothing, or only of devices.
 OF_RAY = (
     *("ray/dashboard/", "ray/autoscaler/", "_private/log_monitor", "_private/runtime_env/agent"),
     *("ray::DashboardAgent", "ray::RuntimeEnvAgent"),
 )
-OF_THE_PROBE = ("signal-witness", "rlvr-probe run", "from rlvr_probe.sidecar.")
+OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE, READER, *RECORDED)
 
 
 def expected(run: Finished) -> dict[int, str]:
