@@ -146,10 +146,10 @@ class Config:
         environ = {ARM: "1"}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "frameworks" and value is not None:
-                value = ",".join(value) or _NO_FRAMEWORK
             if field.type == "bool":
                 value = int(value)
+            elif field.name == "frameworks" and value is not None:
+                value = ",".join(value) or _NO_FRAMEWORK
             if field.name != "disabled" and value is not None:
                 environ[f"RLVR_PROBE_{field.name.upper()}"] = str(value)
         return environ
