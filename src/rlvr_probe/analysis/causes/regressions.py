@@ -1,22 +1,21 @@
 """Tools, weights and reward functions that take longer than they did earlier in the same run.
 
-Its own past is the best that a duration can be compared with. The first third of the steps is what
-it was, the last third what it is; from the step on since which nearly all take longer, the replay
-gives it what it took before.
+Its own past is the best that a duration can be compared with
+(:mod:`~rlvr_probe.analysis.causes.baselines`). The replay gives it what it took before: from the
+step on since which it takes longer, or in each step of what grows from step to step.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
+from rlvr_probe.analysis.causes.baselines import Excess, excess
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, seconds, times
 from rlvr_probe.analysis.causes.slow_calls import replay_functions, replay_tool
-from rlvr_probe.analysis.causes.thresholds import GROWN, GROWN_USUAL
+from rlvr_probe.analysis.causes.thresholds import GROWN
 from rlvr_probe.analysis.causes.weights_and_queues import moved_by_step, replay_weights
 from rlvr_probe.analysis.statements import statements
 
@@ -27,20 +26,6 @@ _SQL: Final = statements(__name__)
 _FEW: Final = 9
 """Steps from which on thirds of them mean something."""
 
-_NEARLY: Final = 0.8
-"""Share of steps that are nearly all."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Grown:
-    """What grew: from the first of ``steps`` on, from ``before_ns`` to ``now_ns``."""
-
-    kind: str
-    place: str
-    steps: Sequence[int]
-    before_ns: float
-    now_ns: float
-
 
 def grown(run: Run) -> list[Cause]:
     """What takes longer than it did."""
@@ -50,41 +35,37 @@ def grown(run: Run) -> list[Cause]:
     series["slow_weight_sync", ""] = moved_by_step(run, "weight_sync")
     causes = list[Cause]()
     for (kind, place), points in series.items():
-        growth = _grown(kind, place, [(step, ns) for step, ns in points if ns])
-        if growth is not None:
-            causes += _cause(run, growth)
+        points = [(step, ns) for step, ns in points if ns]
+        longer = excess([ns for _, ns in points], [1.0] * len(points))
+        enough = len(points) >= _FEW and longer is not None and longer.form != "some"
+        if enough and longer is not None and longer.times >= GROWN:
+            causes += _cause(run, kind, place, points, longer)
     return causes
 
 
-def _grown(kind: str, place: str, points: Sequence[tuple[int, float]]) -> _Grown | None:
-    if len(points) < _FEW:
-        return None
-    third = len(points) // 3
-    before = median(ns for _, ns in points[:third])
-    now = median(ns for _, ns in points[-third:])
-    if now < GROWN * before:
-        return None
-    longer = [ns > GROWN_USUAL * before for _, ns in points]
-    for at in range(len(points)):
-        if longer[at] and sum(longer[at:]) >= _NEARLY * (len(points) - at):
-            return _Grown(kind, place, [step for step, _ in points[at:]], before, now)
-    return None
-
-
-def _cause(run: Run, growth: _Grown) -> list[Cause]:
-    left, what, where = growth.before_ns / growth.now_ns, "moving weights", dict[str, str | int]()
-    if growth.kind == "slow_tool":
-        what, where = f"a call of tool {growth.place}", {"tool": growth.place}
-        answer = replay_tool(run, growth.place, left)
-    elif growth.kind == "slow_reward":
-        what, where = f"a call of reward function {growth.place}", {"function": growth.place}
-        answer = replay_functions(run, [growth.place], left)
+def _cause(
+    run: Run, kind: str, place: str, points: Sequence[tuple[int, float]], longer: Excess
+) -> list[Cause]:
+    growing = longer.form == "growing"
+    # Of what grows, each step has a factor of its own: of all that its calls take.
+    left = 0.0 if growing else longer.before / longer.now
+    what, where = "moving weights", dict[str, str | int]()
+    if kind == "slow_tool":
+        what, where = f"a call of tool {place}", {"tool": place}
+        answer = replay_tool(run, place, left)
+    elif kind == "slow_reward":
+        what, where = f"a call of reward function {place}", {"function": place}
+        answer = replay_functions(run, [place], left)
     else:
-        answer = replay_weights(run, growth.before_ns)
-    steps = set(growth.steps)
-    saving = Saving.of(row for row in answer.rows if row[0] in steps)
+        answer, growing = replay_weights(run, longer.before), False
+    kept = dict(points[longer.first :])
+    shares = {step: 1 - longer.before / ns if growing else 1.0 for step, ns in kept.items()}
+    rows = [(step, ns * shares[step]) for step, ns, *_ in answer.rows if step in shares and ns]
+    how = f"{times(longer.times)} as long as before"
     title = (
-        f"{what} takes {seconds(growth.now_ns)} since step {run.number(growth.steps[0])},"
-        f" {times(growth.now_ns / growth.before_ns)} as long as before"
+        f"{what} takes ever longer, in the end {seconds(longer.now)}, {how}"
+        if longer.form == "growing"
+        else f"{what} takes {seconds(longer.now)} since step"
+        f" {run.number(points[longer.first][0])}, {how}"
     )
-    return run.cause(growth.kind, title, answer, saving, where=where)
+    return run.cause(kind, title, answer, Saving.of(rows), where=where)

@@ -11,16 +11,31 @@ from typing import Final
 
 __all__ = [
     "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN",
-    "GROWN_USUAL", "HOT_MIN", "HOT_NOISE", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE",
-    "OPEN_LEAST_S", "PARALLEL", "QUEUED_MOST", "RARE", "REWARD_SHARE", "SERIAL", "SLOW_IN_EACH",
-    "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN",
-    "STAGE_SURE", "STAGE_USUAL", "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE",
-    "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS",
-    "TOOL_RATIO", "TOOL_SHARE",
+    "HOT_MIN", "HOT_NOISE", "IDLE_SHARE", "LONGER", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED",
+    "NOISE", "OPEN_LEAST_S", "PARALLEL", "PROBE_SHARE", "QUEUED_MOST", "RARE", "REWARD_SHARE",
+    "SERIAL", "SIGMAS", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO",
+    "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED",
+    "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
+    "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO",
+    "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
 """Share of the GPU time of the run below which nothing is named."""
+
+IDLE_SHARE: Final = 0.1
+"""Share of the GPU time of a stage that could lie beside the work of the GPUs, or be rarer, from
+which on it is named however steady it is: a budget, taken from no run."""
+
+PROBE_SHARE: Final = 0.01
+"""The same of the probe itself: what it promises to stay below."""
+
+LONGER: Final = 1.25
+"""By that factor a step exceeds the usual one, or the end of a run its start, where noise is
+small."""
+
+SIGMAS: Final = 4.0
+"""How many times the noise of the run it exceeds it by, where noise is larger."""
 
 SLOW_MIN: Final = 0.03
 """Logarithm of how much longer a slow rank takes: 3 %. Natural up to 0.029, mostly below 0.02."""
@@ -41,11 +56,8 @@ SLOW_IN_EACH_STEPS: Final = 5
 """Fewest steps in which one stage shows that a rank is not slow there."""
 
 GROWN: Final = 1.6
-"""What takes that much longer in the last third of the steps than in the first has grown. Natural
-up to 1.4."""
-
-GROWN_USUAL: Final = 1.25
-"""By that factor a longer step exceeds those of the first third."""
+"""A call that takes that much longer at the end of a run than at its start has grown. Natural up to
+1.4."""
 
 HOT_MIN: Final = 0.015
 """As :data:`SLOW_MIN`, where counters of the GPU say that it was held down by temperature."""

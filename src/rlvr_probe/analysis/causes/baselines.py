@@ -1,0 +1,180 @@
+"""What a step of a run should take, by its other steps: for as many tokens, and before it grew.
+
+A *ratio* is the time of a step by what robust lines through all steps give for as many tokens; of
+the kinds of tokens that are known, those count that lessen the spread. Where the last third of
+the ratios exceeds the first by more than noise, the stage has grown: at once, or ever more, which
+is what fits better. Else the usual ratio is that of the median step, and longer is what exceeds it
+by more than the noise of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Final, Literal
+
+from rlvr_probe.analysis.causes.thresholds import LONGER, SIGMAS
+
+__all__ = ["ENOUGH", "Excess", "excess", "expected"]
+
+ENOUGH: Final = 6
+"""Steps from which on it is known what is usual."""
+
+_POINTS: Final = 60
+"""Steps that a robust line is drawn through, at most: its cost grows with their square."""
+
+_TO_SIGMA: Final = 1.4826
+"""Standard deviation by median absolute deviation, of normal noise."""
+
+_FEW: Final = 3.0
+"""What a spread is widened by for few steps: that many standard errors of a spread."""
+
+_EXPLAINS: Final = 0.8
+"""Tokens explain times if they leave that share of their spread, or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What steps took longer than their baseline.
+
+    Attributes:
+        ns: Of every step, 0 of the usual ones.
+        form: ``since`` a step, ``growing`` from step to step, or in ``some`` steps.
+        first: Index of the first longer step.
+        before, now: Ratios: the usual one; and of the last step, of what has grown, else the median
+            of those steps.
+    """
+
+    ns: Sequence[float]
+    form: Literal["since", "growing", "some"]
+    first: int
+    before: float
+    now: float
+
+    @property
+    def times(self) -> float:
+        """By which factor they are longer."""
+        return self.now / self.before
+
+
+def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[float]:
+    """What each step should take, by lines through the tokens that explain the times best, ns.
+
+    Args:
+        ns: Of every step, above 0.
+        tokens: Kinds of tokens, each with a number for every step; none where time follows none.
+    """
+    fit, spread = _fitted(ns, [median(ns)] * len(ns))
+    for _ in tokens:
+        left = [time - usual for time, usual in zip(ns, fit, strict=True)]
+        lines = [
+            [usual + rest for usual, rest in zip(fit, _line(counts, left), strict=True)]
+            for counts in tokens
+        ]
+        positive = [_fitted(ns, line) for line in lines if min(line) > 0]
+        better, least = min(positive, key=lambda fitted: fitted[1], default=(fit, spread))
+        if least > _EXPLAINS * spread:
+            break
+        fit, spread = better, least
+    return fit
+
+
+def _fitted(ns: Sequence[float], fit: list[float]) -> tuple[list[float], float]:
+    """A fit, and the spread of the times by it."""
+    return fit, _spread([time / usual for time, usual in zip(ns, fit, strict=True)])
+
+
+def excess(ns: Sequence[float], usual: Sequence[float], since: int = 1) -> Excess | None:
+    """What exceeds the baseline by more than noise; None if nothing does.
+
+    Args:
+        ns: Of every step in their order.
+        usual: As :func:`expected`.
+        since: Steps from the start of the run to the first of these: what grows from step to step
+            has grown since then.
+    """
+    if len(ns) < ENOUGH:
+        return None
+    ratios = [time / value for time, value in zip(ns, usual, strict=True)]
+    return _grown(ns, ratios, since) or _some(ns, ratios)
+
+
+def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess | None:
+    third = len(ratios) // 3
+    before, now = median(ratios[:third]), median(ratios[-third:])
+    if now < LONGER * before:
+        return None
+    first = _change(ratios)
+    level = median(ratios[:first])
+    step = [level] * first + [median(ratios[first:])] * (len(ratios) - first)
+    slope = _line(range(len(ratios)), ratios)
+    growing = _distance(ratios, slope) < _distance(ratios, step)
+    fit = slope if growing else step
+    noise = _spread([ratio - value for ratio, value in zip(ratios, fit, strict=True)])
+    base = fit[0] - since * (fit[1] - fit[0]) if growing else fit[0]
+    if base <= 0 or fit[-1] - fit[0] < SIGMAS * noise * math.sqrt(6 / len(ratios)):
+        return None
+    over = [
+        time * (1 - base / ratio) if growing or index >= first else 0.0
+        for index, (time, ratio) in enumerate(zip(ns, ratios, strict=True))
+    ]
+    if growing:
+        return Excess(over, "growing", 0, base, fit[-1])
+    return Excess(over, "since", first, base, fit[-1])
+
+
+def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
+    level = median(ratios)
+    # Slow steps are above: what lies below shows the noise. Few steps show it badly.
+    below = [math.log(level / ratio) for ratio in ratios if ratio <= level]
+    noise = _TO_SIGMA * median(below) * (1 + _FEW / math.sqrt(len(ratios)))
+    limit = level * max(LONGER, math.exp(SIGMAS * noise))
+    longer = [ratio > limit for ratio in ratios]
+    if not any(longer):
+        return None
+    over = [
+        time * (1 - level / ratio) if long else 0.0
+        for time, ratio, long in zip(ns, ratios, longer, strict=True)
+    ]
+    which = median(ratio for ratio, long in zip(ratios, longer, strict=True) if long)
+    return Excess(over, "some", longer.index(True), level, which)
+
+
+def _change(ratios: Sequence[float]) -> int:
+    """Index from which on another level fits best; both sides have a sixth of the steps, or 3."""
+    least = min(len(ratios) // 2, max(3, len(ratios) // 6))
+
+    def off(at: int) -> float:
+        return _scatter(ratios[:at]) + _scatter(ratios[at:])
+
+    places = range(least, len(ratios) - least + 1)
+    stride = max(1, len(places) // _POINTS)
+    near = min(places[::stride], key=off)
+    return min(range(max(least, near - stride), min(near + stride, places[-1]) + 1), key=off)
+
+
+def _scatter(ratios: Sequence[float]) -> float:
+    level = median(ratios)
+    return math.fsum(abs(ratio - level) for ratio in ratios)
+
+
+def _distance(ratios: Sequence[float], fit: Sequence[float]) -> float:
+    return math.fsum(abs(ratio - value) for ratio, value in zip(ratios, fit, strict=True))
+
+
+def _spread(values: Sequence[float]) -> float:
+    level = median(values)
+    return _TO_SIGMA * median(abs(value - level) for value in values)
+
+
+def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
+    """A line after Theil and Sen, at each of ``xs``; it does not fall."""
+    stride = -(-len(xs) // _POINTS)
+    points = list(zip(xs[::stride], ys[::stride], strict=True))
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x1 != x2]
+    slope = max(0.0, median(slopes)) if slopes else 0.0
+    start = median(y - slope * x for x, y in zip(xs, ys, strict=True))
+    return [start + slope * x for x in xs]

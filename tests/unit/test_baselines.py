@@ -1,0 +1,88 @@
+"""What a step should take: growth, slow steps and leaks are found, noise is not."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rlvr_probe.analysis.causes.baselines import Excess, excess, expected
+
+DRAWS = 200
+
+
+def noisy(generator: random.Random, steps: int, noise: float) -> list[float]:
+    """Times of steps around 1."""
+    return [math.exp(generator.gauss(0, noise)) for _ in range(steps)]
+
+
+def found(times: Sequence[float], tokens: Sequence[Sequence[float]] = ()) -> Excess | None:
+    return excess(times, expected(times, tokens))
+
+
+def share(form: str, change: Callable[[int, int], float], noise: float = 0.03) -> float:
+    """Of draws, those in which this form is found, and its excess within a tenth."""
+    right = 0
+    for draw in range(DRAWS):
+        generator = random.Random(f"{form} {draw}")
+        steps = generator.randint(12, 40)
+        usual = noisy(generator, steps, noise)
+        times = [time * change(step, steps) for step, time in enumerate(usual)]
+        longer = found(times)
+        if longer is not None and longer.form == form:
+            true = sum(times) - sum(usual)
+            right += abs(sum(longer.ns) - true) < 0.1 * true
+    return right / DRAWS
+
+
+def test_a_window_of_slow_steps_is_found_with_its_excess() -> None:
+    assert share("some", lambda step, steps: 2.0 if steps // 3 <= step < steps // 2 else 1) >= 0.95
+
+
+def test_a_change_is_found_with_its_excess() -> None:
+    assert share("since", lambda step, steps: 2.0 if step >= steps // 2 else 1.0) >= 0.95
+
+
+def test_a_leak_is_found_with_its_excess() -> None:
+    assert share("growing", lambda step, steps: 1 + 2 * (step + 1) / steps) >= 0.95
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.15])
+def test_noise_is_no_cause(noise: float) -> None:
+    """What noise exceeds by is below a hundredth of the time, in nearly all draws."""
+    alarms = 0
+    for draw in range(DRAWS):
+        generator = random.Random(f"{noise} {draw}")
+        times = noisy(generator, generator.randint(12, 40), noise)
+        longer = found(times)
+        alarms += longer is not None and sum(longer.ns) > 0.01 * sum(times)
+    assert alarms <= 0.05 * DRAWS
+
+
+def test_time_that_follows_tokens_is_no_cause() -> None:
+    generator = random.Random(5)
+    tokens = [generator.lognormvariate(0, 0.6) for _ in range(40)]
+    longest = [generator.lognormvariate(0, 0.6) for _ in range(40)]
+    times = [0.2 + count + 2 * most for count, most in zip(tokens, longest, strict=True)]
+    assert expected(times, [tokens, longest]) == pytest.approx(times, rel=0.1)
+    assert found(times, [tokens, longest]) is None
+
+
+def test_a_change_is_found_beside_tokens() -> None:
+    generator = random.Random(6)
+    tokens = [generator.lognormvariate(0, 0.4) for _ in range(40)]
+    times = [0.2 + count * (1.5 if step >= 20 else 1) for step, count in enumerate(tokens)]
+    longer = found(times, [tokens])
+    assert longer is not None
+    assert (longer.form, longer.first) == ("since", 20)
+
+
+def test_a_few_steps_tell_nothing() -> None:
+    assert found([1.0, 1.0, 9.0, 1.0, 1.0]) is None
+
+
+def test_the_cost_of_many_steps_grows_with_them_alone() -> None:
+    times = noisy(random.Random(7), 20_000, 0.05)
+    assert found([time * (2 if step >= 9_000 else 1) for step, time in enumerate(times)])
