@@ -35,7 +35,7 @@ __all__ = [
 ASLEEP: Final = Path(__file__).with_name("asleep")
 """What a training needs in its ``PYTHONPATH`` to sleep."""
 
-NATURAL: Final = frozenset({"long_tail"})
+NATURAL: Final = frozenset({"long_tail", "warm_up"})
 """What belongs to the workload and is told behind all causes, of sound runs as well."""
 
 _NAMED: Final = {

@@ -30,7 +30,7 @@ Outcome = Literal["right", "silent", "missed", "wrong", "false alarm"]
 """``silent`` is right too; ``wrong``: something else is named before what costs most; ``false
 alarm``: something is named that was not planted, where nothing is clear."""
 
-_NATURAL: Final = "long_tail"
+_NATURAL: Final = ("long_tail", "warm_up")
 """What an analysis may say of a sound run: it was not planted, and takes nothing away."""
 
 _TOOLS: Final = 2.0 / 0.3
@@ -124,7 +124,7 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
     clear = [
         one for one in faults if one["saved_gpu_ns"] >= NOISE * total and told_apart(truth, one)
     ]
-    causes = [one for one in named if one[0] != _NATURAL]
+    causes = [one for one in named if one[0] not in _NATURAL]
     first = causes[0] if causes else None
     large = [one for one in faults[:1] if one["saved_gpu_ns"] >= NOISE * total]
     outcome: Outcome

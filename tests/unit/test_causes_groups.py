@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
 from rlvr_probe.recording.tables import Tables
 from tests.simulated import Corpus
 from tests.simulator import scenario
@@ -67,7 +67,7 @@ def slow(tables: Tables, factor: float) -> float:
 
 
 def found(tables: Tables) -> list[Cause]:
-    return [one for one in find_causes(tables) if one.kind != "long_tail"]
+    return [one for one in find_causes(tables) if one.kind not in NATURAL]
 
 
 @pytest.mark.parametrize("of", [0, OTHERS])

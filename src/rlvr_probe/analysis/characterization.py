@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.causes.slow_stages import categories_of
 from rlvr_probe.analysis.causes.unfinished import dead_processes
 from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, NAMES, Ledger, make_ledger
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
@@ -113,6 +114,11 @@ _MUCH: Final = 0.1
 
 _WAITED: Final = "wait for "
 
+_TELLS: Final = dict.fromkeys(
+    (NAMES["bubble"], NAMES["unaccounted"]), ": mark what happens there with `rlvr_probe.span`"
+)
+"""What would show the cause, by what is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
@@ -130,14 +136,17 @@ class Unexplained:
 def unexplained(found: Characterization) -> Unexplained | None:
     """Lost time without a cause, if that is much.
 
-    What is waited for is explained by whatever cause there is; what goes on between stages only by
-    what was open when the recording ended.
+    What is waited for is explained by whatever cause there is; what goes on between stages by what
+    was open when the recording ended, and by causes of that stage.
     """
     ledger, causes = found.ledger, found.causes
     if ledger is None or not ledger.gpu_s or any(cause.kind == "unfinished" for cause in causes):
         return None
+    explained = {
+        category: cause.share for cause in causes for category in categories_of(cause.kind)
+    }
     lost = {
-        name: ledger.share(*parts)
+        name: ledger.share(*parts) - max(explained.get(part, 0.0) for part in parts)
         for name, parts in LOST.items()
         if not (causes and name.startswith(_WAITED))
     }
@@ -146,5 +155,5 @@ def unexplained(found: Characterization) -> Unexplained | None:
     if share < _MUCH:
         return None
     time = found.unit.say("GPU time")
-    sentence = f"{100 * share:.0f} % of {time} is {most}, of unknown cause"
+    sentence = f"{100 * share:.0f} % of {time} is {most}, of unknown cause{_TELLS.get(most, '')}"
     return Unexplained(sentence, not causes or share > causes[0].share)

@@ -15,10 +15,11 @@ from rlvr_probe.analysis.causes.cause import KINDS, Cause, Saving
 from rlvr_probe.analysis.causes.ranks import clock_skew, late_ranks, slow_ranks
 from rlvr_probe.analysis.causes.regressions import grown
 from rlvr_probe.analysis.causes.slow_calls import serial_rewards, slow_tools
+from rlvr_probe.analysis.causes.slow_stages import restarts, slow_stages
 from rlvr_probe.analysis.causes.stragglers_and_filters import aggressive_filter, stragglers
 from rlvr_probe.analysis.causes.unfinished import unfinished
 from rlvr_probe.analysis.causes.weights_and_queues import queues, slow_weight_sync
-from rlvr_probe.analysis.ledger import find_extent
+from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["KINDS", "NATURAL", "Cause", "Saving", "find_causes"]
@@ -44,7 +45,7 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
     unfinished,
 )
 
-NATURAL: Final = ("long_tail",)
+NATURAL: Final = ("long_tail", "warm_up")
 """Kinds that belong to the workload: behind all others, and no fault where they are all."""
 
 
@@ -54,6 +55,7 @@ def find_causes(tables: Tables) -> list[Cause]:
     Args:
         tables: Of a recording. Of a source without times of its steps there are no causes.
     """
+    make_ledger(tables)
     extent = find_extent(tables)
     if extent is None or not extent.wall_ns:
         return []
@@ -65,4 +67,5 @@ def find_causes(tables: Tables) -> list[Cause]:
     # What a thing was in the same run says more than what others of its kind are.
     better = [(cause.kind, cause.where) for cause in past]
     causes = [*past, *(cause for cause in causes if (cause.kind, cause.where) not in better)]
+    causes += [*slow_stages(run), *restarts(run)]
     return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -cause.gpu_s))

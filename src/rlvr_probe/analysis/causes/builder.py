@@ -17,7 +17,7 @@ makes all wait for the last: how long each of them worked is not in its spans.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes.cause import (
@@ -84,12 +84,14 @@ class Run:
     Attributes:
         unit: What has the time.
         numbers: What the trainer logs as the number of a step, by ``step_id``.
+        found: Causes that were made, and what each would save.
     """
 
     tables: Tables
     extent: Extent
     unit: Unit
     numbers: Mapping[int, int]
+    found: list[tuple[Cause, Saving]] = field(default_factory=list)
 
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:
@@ -175,4 +177,5 @@ class Run:
             no_interval="" if kind in HAPPENED else saving.no_interval(self.extent.steps),
             early=kind not in HAPPENED and is_early(self.extent.steps),
         )
+        self.found.append((cause, saving))
         return [cause]

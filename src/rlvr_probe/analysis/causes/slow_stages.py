@@ -1,0 +1,273 @@
+"""Stages that exceed their own baseline: in some steps, since a step, ever more, or as a share.
+
+The table ``ledger`` has the time of every GPU by step and category; here it is added up by stage,
+waits included, and compared with :mod:`~rlvr_probe.analysis.causes.baselines`. A stage in which no
+GPU does what trains is named as a share as well: it could happen beside their work, or less often.
+What another cause explains of a step is taken off first. Where most stages of a step take longer at
+once, it is the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+from rlvr_probe.analysis.causes.baselines import ENOUGH, Excess, excess, expected
+from rlvr_probe.analysis.causes.builder import Run
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
+from rlvr_probe.analysis.causes.thresholds import IDLE_SHARE, PROBE_SHARE
+from rlvr_probe.analysis.results import Answer
+from rlvr_probe.analysis.statements import statements
+
+__all__ = ["categories_of", "restarts", "slow_stages"]
+
+_SQL: Final = statements(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A part of the ledger.
+
+    Attributes:
+        kind: Kind of the cause.
+        title: What takes the time, in words.
+        categories: Its categories.
+        tokens: ``train`` or ``eval``: whose tokens its time may follow; empty of none.
+        idle: Share of the GPU time from which on it is named however steady it is.
+        explained: Kinds of causes that explain a part of it, beside those of ranks.
+    """
+
+    kind: str
+    title: str
+    categories: tuple[str, ...]
+    tokens: str = ""
+    idle: float = math.inf
+    explained: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name as a place."""
+        return self.kind.removeprefix("slow_")
+
+
+_RANKS: Final = ("slow_rank", "thermal_throttling", "unfinished")
+_GENERATED: Final = (
+    "straggler", "long_tail", "slow_tool", "serial_reward", "slow_reward", "aggressive_filter",
+    "waiting_rollout", "starving_trainer",
+)  # fmt: skip
+
+_STAGES: Final = (
+    _Stage("slow_data", "fetching prompts", ("overhead.data",), idle=IDLE_SHARE),
+    _Stage(
+        "slow_rollout", "rollout",
+        ("work.rollout", "wait.rollout", "discarded.filtered", "discarded.surplus",
+         "discarded.truncated", "discarded.stale"), "train", explained=_GENERATED,
+    ),
+    _Stage(
+        "slow_reward", "verification", ("wait.reward",),
+        explained=("serial_reward", "slow_reward"),
+    ),
+    _Stage(
+        "slow_logprob", "log-probs and values",
+        ("work.old_logprob", "work.ref_logprob", "work.values"), "train",
+    ),
+    _Stage(
+        "slow_update", "the update",
+        ("work.update_actor", "work.update_critic", "wait.update"), "train",
+        explained=("waiting_rollout",),
+    ),
+    _Stage(
+        "slow_weight_sync", "moving weights", ("work.weight_sync", "wait.refit"),
+        explained=("slow_weight_sync",),
+    ),
+    _Stage("slow_checkpoint", "a checkpoint", ("checkpoint",), idle=IDLE_SHARE),
+    _Stage("slow_evaluation", "an evaluation", ("eval",), "eval", IDLE_SHARE),
+    _Stage("slow_between_steps", "what lies between stages", ("bubble",), idle=IDLE_SHARE),
+    _Stage("slow_dispatch", "dispatch", ("overhead.dispatch",)),
+    _Stage("slow_probe", "the probe", ("overhead.probe",), idle=PROBE_SHARE),
+)  # fmt: skip
+
+_SEVERAL: Final = 3
+"""Stages that take longer in one step, from which on it is the machine that is slow."""
+
+_MOST: Final = 0.6
+"""Share that is most of them."""
+
+_MATTERS: Final = 0.02
+"""Share of the time of all stages from which on one of them matters."""
+
+_FIRST: Final = 2
+"""Steps from the start of a run to the first that is not left to its warm-up."""
+
+_NAMED: Final = 4
+"""Steps that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """What one stage took, without the first step of each session.
+
+    Attributes:
+        stage: Which.
+        ns: By ``step_id``, ns; steps in which it did not take place are absent.
+        usual: What each of these should have taken, ns.
+        whole: As ``ns``, with those first steps.
+    """
+
+    stage: _Stage
+    ns: Mapping[int, float]
+    usual: Mapping[int, float]
+    whole: Mapping[int, float]
+
+    def longer(self, apart: Container[int]) -> Excess | None:
+        """What it took longer than its baseline, in steps but for some of ``apart``."""
+        longer = excess(list(self.ns.values()), list(self.usual.values()), _FIRST)
+        if longer is None or longer.form != "some":
+            return longer
+        ns = [0.0 if step in apart else ns for step, ns in zip(self.ns, longer.ns, strict=True)]
+        return replace(longer, ns=ns) if any(ns) else None
+
+
+def slow_stages(run: Run) -> list[Cause]:
+    """Stages above their baseline, as far as no cause that was found before explains it."""
+    answer = run.ask(
+        _SQL["series"],
+        categories=[category for stage in _STAGES for category in stage.categories],
+        stages=[stage.kind for stage in _STAGES for _ in stage.categories],
+    )
+    series = _series(run, answer)
+    slow = _slow_machine(series)
+    causes = list[Cause]()
+    if slow:
+        title = f"everything took longer in {_steps(run, slow)}"
+        causes += run.cause("slow_host", title, answer, Saving(slow))
+    for part in series:
+        stage, taken = part.stage, [ns for ns in part.whole.values() if ns > 0]
+        typical = median(taken) if taken else 0.0
+        if typical * len(taken) >= stage.idle * run.extent.wall_ns:
+            each = "a step" if len(taken) >= _MOST * run.extent.steps else "each"
+            title = f"{stage.title} takes {seconds(typical)} {each}"
+            causes += _cause(run, stage, title, answer, part.whole)
+        elif (longer := part.longer(slow)) is not None:
+            over = dict(zip(part.ns, longer.ns, strict=True))
+            causes += _cause(run, stage, _title(run, part, longer), answer, over)
+    return causes + _warm_up(run, series, answer)
+
+
+def categories_of(kind: str) -> tuple[str, ...]:
+    """Categories of the ledger that a cause of this kind is about."""
+    return next((stage.categories for stage in _STAGES if stage.kind == kind), ())
+
+
+def restarts(run: Run) -> list[Cause]:
+    """What lies between two sessions of a run."""
+    answer = run.ask(_SQL["restarts"])
+    numbers = ", ".join(str(row["number"]) for row in answer.dicts)
+    title = f"the run was started again before step {numbers}"
+    return run.cause("restart", title, answer) if numbers else []
+
+
+def _series(run: Run, answer: Answer) -> list[_Series]:
+    """Of every stage, what each step took."""
+    tokens = dict[tuple[str, int], tuple[float, ...]]()
+    for mode, step, *counts in run.ask(_SQL["tokens"]).rows:
+        tokens[mode, step] = tuple(counts)
+    starts = {step for (step,) in run.ask(_SQL["starts"]).rows}
+    by_kind: dict[str, dict[int, float]] = {stage.kind: {} for stage in _STAGES}
+    for kind, step, ns in answer.rows:
+        by_kind[kind][step] = ns
+    series = list[_Series]()
+    for stage in _STAGES:
+        whole = by_kind[stage.kind]
+        ns = {step: value for step, value in whole.items() if step not in starts and value > 0}
+        if not whole:
+            continue
+        counts = [tokens.get((stage.tokens, step)) for step in ns]
+        known = [count for count in counts if count is not None]
+        kinds = list(zip(*known, strict=True)) if len(known) == len(ns) else []
+        usual = expected(list(ns.values()), kinds) if ns else []
+        series.append(_Series(stage, ns, dict(zip(ns, usual, strict=True)), whole))
+    return series
+
+
+def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
+    """What steps took longer in which most stages that matter did; by ``step_id``, ns."""
+    over = dict[int, list[float]]()
+    seen = dict[int, int]()
+    total = sum(sum(part.ns.values()) for part in series)
+    for part in series:
+        if sum(part.ns.values()) < _MATTERS * total:
+            continue
+        longer = part.longer({})
+        for step, ns in zip(part.ns, longer.ns if longer else [0.0] * len(part.ns), strict=True):
+            seen[step] = seen.get(step, 0) + 1
+            if ns:
+                over.setdefault(step, []).append(ns)
+    return {
+        step: sum(parts)
+        for step, parts in over.items()
+        if len(parts) >= max(_SEVERAL, _MOST * seen[step])
+    }
+
+
+def _cause(
+    run: Run, stage: _Stage, title: str, answer: Answer, over: Mapping[int, float]
+) -> list[Cause]:
+    """The cause, without what others explain of it; none where these explain most."""
+    if any(cause.kind == stage.kind for cause, _ in run.found):
+        return []
+    explained, whole = dict[int, float](), 0.0
+    for cause, saving in run.found:
+        if cause.kind in (*_RANKS, *stage.explained):
+            whole += saving.whole_ns or 0.0
+            for step, ns in saving.by_step.items():
+                explained[step] = explained.get(step, 0.0) + ns
+    left = {step: max(0.0, ns - explained.get(step, 0.0)) for step, ns in over.items() if ns > 0}
+    if sum(left.values()) - whole < sum(over.values()) / 2:
+        return []
+    where: dict[str, str | int] = {"stage": stage.name}
+    if "bubble" in stage.categories and (marked := run.ask(_SQL["marked"]).rows):
+        [[where["label"], share]] = marked
+        title += f", {per_cent(share)} of it in the span {where['label']!r}"
+    return run.cause(stage.kind, title, answer, Saving(left), where=where)
+
+
+def _title(run: Run, part: _Series, longer: Excess) -> str:
+    steps = list(part.ns)
+    how = f"{times(longer.times)} as long"
+    for_tokens = " for as many tokens" if part.stage.tokens else ""
+    if longer.form == "growing":
+        return f"{part.stage.title} takes ever longer{for_tokens}, in the end {how}"
+    if longer.form == "since":
+        since = run.number(steps[longer.first])
+        return f"{part.stage.title} takes {how} since step {since}{for_tokens}"
+    slow = {step: ns for step, ns in zip(steps, longer.ns, strict=True) if ns}
+    return f"{part.stage.title} took {how} as usual{for_tokens} in {_steps(run, slow)}"
+
+
+def _steps(run: Run, over: Mapping[int, float]) -> str:
+    """Steps in words."""
+    numbers = [run.number(step) for step in over]
+    if len(numbers) == 1:
+        return f"step {numbers[0]}"
+    if numbers[-1] - numbers[0] + 1 == len(numbers):
+        return f"steps {numbers[0]} to {numbers[-1]}"
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"steps {', '.join(map(str, numbers[:_NAMED]))}{more}"
+
+
+def _warm_up(run: Run, series: Sequence[_Series], answer: Answer) -> list[Cause]:
+    """What the first step of each session took longer than the usual one."""
+    over = dict[int, float]()
+    for part in series:
+        if len(part.ns) < ENOUGH:
+            continue
+        usual = median(part.ns.values())
+        for step, ns in part.whole.items():
+            if step not in part.ns:
+                over[step] = over.get(step, 0.0) + max(0.0, ns - usual)
+    title = f"the first step after a start took longer, {_steps(run, over)}" if over else ""
+    return run.cause("warm_up", title, answer, Saving(over)) if over else []

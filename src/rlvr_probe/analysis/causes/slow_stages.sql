@@ -1,0 +1,45 @@
+-- name: series
+-- What all GPUs spent on each stage of each step, waits included, ns of wall time. Rollout beside
+-- the training has no step of its own, and what waits for it is another's cause.
+SELECT stage, step_id, sum(ns) / (SELECT count(*) FROM gpu) AS ns
+FROM ledger JOIN kept_step USING (step_id)
+JOIN (SELECT unnest($categories::VARCHAR[]) AS category, unnest($stages::VARCHAR[]) AS stage)
+     USING (category)
+WHERE number >= 1 AND NOT (category IN ('wait.update', 'wait.rollout', 'work.rollout')
+                           AND (SELECT asynchronous FROM run))
+GROUP BY ALL ORDER BY stage, step_id
+
+-- name: tokens
+-- Tokens of a step that time may follow: prompts and responses, responses, the longest of them.
+SELECT mode, step_id, sum(coalesce(prompt_tokens, 0) + response_tokens)::DOUBLE AS context,
+       sum(response_tokens)::DOUBLE AS responses, max(response_tokens)::DOUBLE AS longest
+FROM kept_trajectory WHERE response_tokens IS NOT NULL AND step_id IS NOT NULL
+GROUP BY ALL
+
+-- name: starts
+-- First step of each session.
+SELECT min_by(step_id, start_ns) AS step_id FROM kept_step WHERE number >= 1
+GROUP BY attempt, session
+
+-- name: restarts
+-- From the end of a session to the first step of the next, ns of wall time.
+SELECT step_id, start_ns - before_ns AS ns, number
+FROM (
+    SELECT min_by(step_id, start_ns) AS step_id, min_by(number, start_ns) AS number,
+           min(start_ns) AS start_ns,
+           lag(max(end_ns)) OVER (ORDER BY min(start_ns)) AS before_ns
+    FROM kept_step WHERE number >= 1 GROUP BY attempt, session
+)
+WHERE start_ns > before_ns
+ORDER BY step_id
+
+-- name: marked
+-- Spans that users marked between stages, as far as they lie there; the longest ones.
+SELECT label, sum(least(s.end_ns, g.end_ns) - greatest(s.start_ns, g.start_ns))
+              / (SELECT sum(end_ns - start_ns) FROM segment WHERE category = 'bubble') AS share
+FROM (SELECT gpu, start_ns, end_ns FROM segment WHERE category = 'bubble') AS g
+JOIN gpu_teller USING (gpu)
+JOIN (FROM span WHERE name = 'user' ORDER BY end_ns - start_ns DESC, id LIMIT 1_000) AS s
+     USING (process)
+WHERE s.start_ns < g.end_ns AND s.end_ns > g.start_ns
+GROUP BY label ORDER BY share DESC, label LIMIT 1

@@ -1,0 +1,190 @@
+"""A stage that exceeds its own baseline is named with its steps and what they lost.
+
+The ledger of a sound run is changed by hand: the rest of the analysis knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
+from rlvr_probe.analysis.characterization import characterize, unexplained
+from rlvr_probe.analysis.ledger import find_extent, make_ledger
+from rlvr_probe.recording.tables import Tables
+from tests.simulated import Corpus
+from tests.simulator import scenario
+
+DRAWN = replace(scenario(2), steps=18, eval_every=0, checkpoint_every=0)
+"""A sound run."""
+
+GENERATED = "category IN ('work.rollout', 'wait.rollout')"
+UPDATED = "category IN ('work.update_actor', 'wait.update')"
+
+
+@pytest.fixture
+def tables(corpus: Corpus) -> Iterator[Tables]:
+    """The run, whose ledger is made."""
+    assert (DRAWN.shape, DRAWN.faults) == ("trl", ())
+    with corpus.tables(DRAWN) as tables:
+        make_ledger(tables)
+        yield tables
+
+
+def longer(tables: Tables, where: str, factor: str) -> float:
+    """Let cells of the ledger be longer by a factor; what that adds, GPU-s."""
+    numbered = f"{where} AND step.step_id = ledger.step_id"
+    added = tables.sql.execute(
+        f"SELECT sum(ns * (({factor}) - 1)) / 1e9 FROM ledger JOIN step USING (step_id)"
+        f" WHERE {where}"
+    ).fetchall()[0][0]
+    tables.sql.execute(
+        f"UPDATE ledger SET ns = (ns * ({factor}))::BIGINT FROM step WHERE {numbered}"
+    )
+    return float(added)
+
+
+def taken(tables: Tables, category: str, seconds: str, where: str = "true") -> float:
+    """Let every GPU take so long for something in each step; what that adds, GPU-s."""
+    tables.sql.execute(
+        f"INSERT INTO ledger SELECT step_id, gpu, '{category}', (({seconds}) * 1e9)::BIGINT"
+        f" FROM gpu, step WHERE {where}"
+    )
+    return float(
+        tables.sql.execute(f"SELECT sum({seconds}) FROM gpu, step WHERE {where}").fetchall()[0][0]
+    )
+
+
+def named(tables: Tables) -> list[Cause]:
+    return [cause for cause in find_causes(tables) if cause.kind not in NATURAL]
+
+
+def mean_s(tables: Tables) -> float:
+    """What a step lasts, s."""
+    extent = find_extent(tables)
+    assert extent is not None
+    return extent.wall_ns / extent.steps / 1e9
+
+
+def test_a_sound_run_has_none(tables: Tables) -> None:
+    assert named(tables) == []
+
+
+@pytest.mark.parametrize(
+    ("category", "kind", "title"),
+    [
+        ("overhead.data", "slow_data", "fetching prompts takes "),
+        ("bubble", "slow_between_steps", "what lies between stages takes "),
+        ("checkpoint", "slow_checkpoint", "a checkpoint takes "),
+        ("eval", "slow_evaluation", "an evaluation takes "),
+    ],
+)
+def test_what_could_lie_beside_the_work_is_named_however_steady_it_is(
+    tables: Tables, category: str, kind: str, title: str
+) -> None:
+    seconds = 0.5 * mean_s(tables)
+    added = taken(tables, category, f"{seconds}")
+    [first] = named(tables)
+    assert first.kind == kind
+    assert first.title.startswith(title)
+    assert " a step: " in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.05)
+
+
+def test_a_little_of_it_is_the_workload(tables: Tables) -> None:
+    taken(tables, "overhead.data", f"{0.05 * mean_s(tables)}")
+    assert named(tables) == []
+
+
+def test_a_rare_checkpoint_is_told_by_itself(tables: Tables) -> None:
+    added = taken(tables, "checkpoint", f"{3 * mean_s(tables)}", "number % 6 = 0")
+    [first] = named(tables)
+    assert " each: " in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.01)
+
+
+def test_a_window_of_slow_steps_is_named_with_what_they_lost(tables: Tables) -> None:
+    added = longer(tables, f"{UPDATED} AND number BETWEEN 8 AND 11", "3")
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+    assert "in steps 8 to 11" in first.title
+    assert first.where == {"stage": "update"}
+    assert first.gpu_s == pytest.approx(added, rel=0.1)
+
+
+def test_a_change_is_named_with_its_first_step(tables: Tables) -> None:
+    added = longer(tables, f"{UPDATED} AND number >= 10", "2")
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+    assert "the update takes 2.0x as long since step 10 for as many tokens" in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.1)
+
+
+def test_a_leak_costs_all_that_it_adds(tables: Tables) -> None:
+    added = longer(tables, UPDATED, "1 + number / 6")
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+    assert "takes ever longer for as many tokens" in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.15)
+
+
+def test_tokens_explain_what_takes_longer(tables: Tables) -> None:
+    """Twice the tokens in twice the time is no growth."""
+    longer(tables, f"{UPDATED} AND number >= 10", "2")
+    tables.sql.execute(
+        "UPDATE trajectory SET response_tokens = 2 * response_tokens,"
+        " prompt_tokens = 2 * prompt_tokens"
+        " WHERE step_id IN (SELECT step_id FROM step WHERE number >= 10)"
+    )
+    assert "slow_update" not in [cause.kind for cause in named(tables)]
+
+
+def test_a_machine_that_is_slow_is_one_cause_and_not_one_by_stage(tables: Tables) -> None:
+    added = longer(tables, "number BETWEEN 8 AND 10", "3")
+    [first] = named(tables)
+    assert first.kind == "slow_host"
+    assert first.title.startswith("everything took longer in steps 8 to 10: ")
+    assert first.gpu_s == pytest.approx(added, rel=0.25)
+
+
+def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
+    added = longer(tables, f"{UPDATED} AND number = 1", "20")
+    assert named(tables) == []
+    [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
+    assert warm.title.startswith("the first step after a start took longer, step 1: ")
+    assert warm.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_what_is_marked_between_stages_is_named(tables: Tables) -> None:
+    tables.sql.execute(
+        "INSERT INTO span BY NAME SELECT process, 'user' AS name, 'push to hub' AS label, start_ns,"
+        " end_ns FROM segment JOIN gpu_teller USING (gpu) WHERE category = 'bubble'"
+    )
+    taken(tables, "bubble", f"{0.5 * mean_s(tables)}")
+    [first] = named(tables)
+    assert first.where == {"stage": "between_steps", "label": "push to hub"}
+    assert ", 100 % of it in the span 'push to hub': " in first.title
+
+
+def test_a_start_in_the_middle_is_told_with_the_time_it_took(tables: Tables) -> None:
+    wait = 30 * mean_s(tables)
+    tables.sql.execute(
+        f"UPDATE step SET session = session + 1, start_ns = start_ns + {wait}e9,"
+        f" end_ns = end_ns + {wait}e9 WHERE number >= 10"
+    )
+    [found] = [cause for cause in find_causes(tables) if cause.kind == "restart"]
+    assert found.title.startswith("the run was started again before step 10: ")
+    gpus = tables.sql.execute("SELECT count(*) FROM gpu").fetchall()[0][0]
+    assert found.gpu_s == pytest.approx(gpus * wait, rel=0.01)
+
+
+def test_what_no_cause_explains_says_what_would_show_it(tables: Tables) -> None:
+    """One step alone is not enough to blame what lies between stages."""
+    tables.sql.execute("UPDATE ledger SET category = 'unaccounted' WHERE category = 'wait.rollout'")
+    rest = unexplained(characterize(tables))
+    assert rest is not None
+    assert rest.sentence.endswith(
+        "unaccounted, of unknown cause: mark what happens there with `rlvr_probe.span`"
+    )
