@@ -90,7 +90,7 @@ class Asynchronous:
         many = scenario.rollout_gpus
         self.rollouters = range(scenario.ranks, scenario.gpus)
         self.engine = Engine(0, self.rollouters, costs.slots * many, costs.rate, costs.half * many)
-        tools = [Pool(scenario.tool_workers) for _ in scenario.sources]
+        tools = [Pool(scenario.tool_workers, self._host) for _ in scenario.sources]
         self.rollout = Rollout([self.engine], tools, [])
         self.scorers = setting.effects.reward_workers(scenario.reward_workers)
         self.step = 1
@@ -158,7 +158,8 @@ class Asynchronous:
         """Begin groups while there is room for them."""
         scenario = self.scenario
         while self._generating < scenario.inflight and not self._full():
-            group = self.setting.effects.group(0, self.setting.draws.group(0, self._next))
+            group = self.setting.draws.group(0, self._next)
+            group = self.setting.effects.group(self.step, group)
             made = Made(self._next, group, self.version, left=len(group.plans))
             made.runs = [Run(group, place, place, self.engine) for place in range(made.left)]
             self._made[self._next] = made
@@ -188,9 +189,14 @@ class Asynchronous:
         while self._to_score and len(self._scoring) < self.scorers:
             made = self._to_score.popleft()
             seconds = sum(plan.reward_s for plan in made.group.plans)
-            length = round(SECOND * (seconds + 0.001 * len(self.scenario.sources)))
+            seconds += 0.001 * len(self.scenario.sources)
+            length = round(SECOND * seconds * self._host())
             made.scored = (self.now, self.now + length)
             heapq.heappush(self._scoring, (self.now + length, made.number))
+
+    def _host(self, *_: object) -> float:
+        """Slowdown of the rollouter, which is on the node of the first rank."""
+        return self.setting.effects.host((0,), self.step)
 
     def _scored(self) -> None:
         _, number = heapq.heappop(self._scoring)
@@ -230,7 +236,7 @@ class Asynchronous:
 
     def _train(self) -> Iterator[int | None]:
         """Gives the time until which it is at something, or None while it waits for the queue."""
-        scenario, costs = self.scenario, self.costs
+        scenario, costs, effects = self.scenario, self.costs, self.setting.effects
         for step in range(1, scenario.steps + 1):
             self.step = step
             self._turn_engine(paused=False)
@@ -249,7 +255,7 @@ class Asynchronous:
                 if len(groups) < scenario.prompts:
                     yield None
             self._starved(step, groups[-1])
-            data = begin, self.now + round(costs.data_s * SECOND)
+            data = begin, self.now + self._own_ns(step, effects.data(costs.data_s, step))
             self._all(step, "overhead.data", data[1])
             first = data[1] + self._gap(step, 0)
             self._all(step, "bubble", first)
@@ -257,7 +263,7 @@ class Asynchronous:
             yield done
             self._turn_engine(paused=True)
             self._note()
-            synced = done, done + round(SECOND * self.setting.sync_s(step))
+            synced = done, done + self._own_ns(step, self.setting.sync_s(step))
             self._all(step, "work.weight_sync", synced[1])
             yield synced[1]
             self.version += 1
@@ -269,7 +275,8 @@ class Asynchronous:
             self._all(step, "bubble", end)
             saved = None
             if scenario.checkpoint_every and step % scenario.checkpoint_every == 0:
-                saved = end, end + round(costs.checkpoint_s * SECOND)
+                seconds = effects.checkpoint(costs.checkpoint_s, step)
+                saved = end, end + self._own_ns(step, seconds)
                 self._all(step, "checkpoint", saved[1])
             if self.tell:
                 taken = Taken(
@@ -277,6 +284,10 @@ class Asynchronous:
                 )
                 self.tell.step(step, taken)
             yield saved[1] if saved else end
+            between = self._own_ns(step, effects.between(step))
+            if between and step < scenario.steps:
+                self._all(step, "bubble", self.now + between)
+                yield self.now + between
             self._note(force=True)
             for category, kind in _IDLE.items():
                 barrier = category.removeprefix("wait.")
@@ -313,7 +324,8 @@ class Asynchronous:
         costs, books = self.costs, self.books
         tokens = deal((run for made in groups for run in made.runs), len(self.trainers))
         seconds = [
-            self.setting.effects.update(costs.fixed_s + costs.update_s * one) for one in tokens
+            self.setting.effects.update(costs.fixed_s + costs.update_s * one, step)
+            for one in tokens
         ]
         ends = [first + length for length in self.setting.work_ns(step, 5, seconds)]
         gathered, waited = max(ends), 0
@@ -330,7 +342,12 @@ class Asynchronous:
         self._discarded.append((step, why, sum(run.plan.generated for run in runs)))
 
     def _gap(self, step: int, place: int) -> int:
-        return self.setting.draws.gap_ns(step, place, self.costs.gap_s)
+        slowdown = self.setting.effects.host(self.trainers, step)
+        return round(slowdown * self.setting.draws.gap_ns(step, place, self.costs.gap_s))
+
+    def _own_ns(self, step: int, seconds: float) -> int:
+        """What all trainers take for something that they end together, on their hosts."""
+        return round(SECOND * seconds * self.setting.effects.host(self.trainers, step))
 
     def _all(self, step: int, category: str, until: int) -> None:
         for rank in self.trainers:

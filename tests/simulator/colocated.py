@@ -83,7 +83,7 @@ class Colocated:
 
     def play(self) -> Fate:
         """The whole run."""
-        scenario, fate = self.scenario, self.fate
+        setting, scenario, fate = self.setting, self.scenario, self.fate
         if self.tell:
             self.tell.began(fate.begin)
         for step in range(1, scenario.steps + 1):
@@ -91,9 +91,12 @@ class Colocated:
             if scenario.eval_every and step % scenario.eval_every == 0:
                 self._evaluate(step)
             if scenario.checkpoint_every and step % scenario.checkpoint_every == 0:
-                spans = self._together(step, 9, self.costs.checkpoint_s, "checkpoint")
+                seconds = setting.effects.checkpoint(self.costs.checkpoint_s, step)
+                spans = self._together(step, 9, seconds, "checkpoint")
                 if self.tell:
                     self.tell.saved(step, spans)
+            if step < scenario.steps:
+                self._between(step)
         fate.end = max(self.books.at)
         if self.tell:
             own_ns = scenario.steps * round(self.costs.probe_s * SECOND)
@@ -101,11 +104,12 @@ class Colocated:
         return fate
 
     def _step(self, step: int) -> None:
-        books, costs = self.books, self.costs
+        books, costs, effects = self.books, self.costs, self.setting.effects
         groups = [self._group(step, number) for number in range(self.scenario.prompts)]
         shards = self._shards(groups)
         # Every rank has its place in time; barriers make them one.
-        data = self._each(step, 0, [costs.data_s] * len(shards), "overhead.data")
+        fetch = effects.data(costs.data_s, step)
+        data = self._each(step, 0, [fetch] * len(shards), "overhead.data")
         begins = list(books.at)
         self._bubble(step, 0)
         synced = self._each(step, 1, [self.setting.sync_s(step)] * len(shards), "work.weight_sync")
@@ -118,7 +122,7 @@ class Colocated:
             sum(run.plan.prompt_tokens + run.plan.response_tokens for run in runs)
             for runs in shards
         ]
-        logprob = [costs.fixed_s + costs.logprob_s * one for one in tokens]
+        logprob = [effects.logprob(costs.fixed_s + costs.logprob_s * one, step) for one in tokens]
         old = self._each(step, 2, logprob, "work.old_logprob")
         ref = self._each(step, 3, logprob, "work.ref_logprob")
         rewarding = list(books.at)
@@ -129,9 +133,7 @@ class Colocated:
         advantage = [costs.advantage_s] * len(shards)
         counted = self._each(step, 4, advantage, "overhead.advantage")
         self._bubble(step, 2)
-        update = [
-            self.setting.effects.update(costs.fixed_s + costs.update_s * one) for one in tokens
-        ]
+        update = [effects.update(costs.fixed_s + costs.update_s * one, step) for one in tokens]
         updated, gathered = self._update(step, update)
         self._discard(step, shards)
         for rank in range(len(shards)):
@@ -173,7 +175,11 @@ class Colocated:
         """All turns of a rank: a call of the engine, then tools one after another, and again."""
         books, engine, calls = self.books, self.engines[rank], Calls(runs)
         now = books.at[rank]
-        engine.slowdown = self.setting.effects.decode(engine.gpus, step)
+        effects = self.setting.effects
+        engine.slowdown = effects.decode(engine.gpus, step)
+        if into:
+            engine.slowdown *= effects.evaluation(step)
+        host = SECOND * effects.host(engine.gpus, step)
         engine.tokens = engine.slot_ns = 0
         engine.busy.clear()
         active, begin = runs, now
@@ -188,7 +194,7 @@ class Colocated:
             books.charge(rank, step, into or "work.rollout", now)
             calls.turns.append((first, now, active))
             for run in waiting:
-                start, now = now, now + round(run.plan.turns[len(run.turns) - 1][1] * SECOND)
+                start, now = now, now + round(run.plan.turns[len(run.turns) - 1][1] * host)
                 run.tools.append((start, now))
                 calls.tools.append((start, now, run))
             called = books.charge(rank, step, into or "wait.rollout", now)
@@ -235,13 +241,14 @@ class Colocated:
     def _reward(self, step: int, rank: int, runs: list[Run]) -> list[Span]:
         """Reward functions of a rank, one after another, each with threads of its own."""
         spans = list[Span]()
+        host = SECOND * self.setting.effects.host((rank,), step)
         for source in range(len(self.scenario.sources)):
             begin = self.books.at[rank]
             threads = [begin] * self.threads
             for run in runs:
                 if run.group.source == source:
                     start = heapq.heappop(threads)
-                    end = start + round(run.plan.reward_s * SECOND)
+                    end = start + round(run.plan.reward_s * host)
                     heapq.heappush(threads, end)
                     run.verified = (start, end)
             end = max(threads) + SECOND // 1_000
@@ -302,7 +309,9 @@ class Colocated:
         ]
         self.books.charge_all(step, "eval", max(self.books.at))
         rolled = max(self.books.at)
-        self.books.charge_all(step, "eval", rolled + SECOND // 10)
+        effects = self.setting.effects
+        slowdown = effects.evaluation(step) * effects.host(range(self.books.gpus), step)
+        self.books.charge_all(step, "eval", rolled + round(SECOND // 10 * slowdown))
         for rank, one in enumerate(found):
             one.spans = {
                 "rollout": (begins[rank], rolled),
@@ -329,6 +338,13 @@ class Colocated:
 
     def _bubble(self, step: int, place: int) -> None:
         length = self.setting.draws.gap_ns(step, place + 50, self.costs.gap_s)
+        for rank in range(self.books.gpus):
+            more = round(length * self.setting.effects.host((rank,), step))
+            self.books.charge(rank, step, "bubble", self.books.at[rank] + more)
+
+    def _between(self, step: int) -> None:
+        """What is done after a step, and not recorded."""
+        length = round(SECOND * self.setting.effects.between(step))
         for rank in range(self.books.gpus):
             self.books.charge(rank, step, "bubble", self.books.at[rank] + length)
 

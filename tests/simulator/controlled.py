@@ -111,25 +111,32 @@ class Controlled:
             for number, at in enumerate(range(0, scenario.ranks, scenario.tp))
         ]
         count = setting.effects.reward_workers(scenario.reward_workers)
-        tools = [Pool(scenario.tool_workers) for _ in scenario.sources]
-        self.rollout = Rollout(self.engines, tools, [Pool(count) for _ in scenario.sources])
+        tools = [Pool(scenario.tool_workers, self._looping) for _ in scenario.sources]
+        rewards = [Pool(count, self._verifying) for _ in scenario.sources]
+        self.rollout = Rollout(self.engines, tools, rewards)
+        self.step = 0
+        self._rows = 0
         self._gaps = 0
 
     def play(self) -> Fate:
         """The whole run."""
-        scenario, fate = self.scenario, self.fate
+        scenario, fate, effects = self.scenario, self.fate, self.setting.effects
         if self.tell:
             self.tell.began(self.now)
         for step in range(1, scenario.steps + 1):
+            self.step = step
             self._gaps = 0
             self._step(step)
             if scenario.eval_every and step % scenario.eval_every == 0:
                 self._evaluate(step)
             if scenario.checkpoint_every and step % scenario.checkpoint_every == 0:
-                each = [self.costs.checkpoint_s] * scenario.ranks
+                each = [effects.checkpoint(self.costs.checkpoint_s, step)] * scenario.ranks
                 call = self._call(step, "checkpoint", each, "checkpoint")
                 if self.tell:
                     self.tell.saved(step, call)
+            if step < scenario.steps:
+                between = round(SECOND * effects.between(step) * self._host())
+                self._until(step, "bubble", self.now + between)
         fate.end = self.now
         if self.tell:
             own_ns = scenario.steps * round(self.costs.probe_s * SECOND)
@@ -137,7 +144,7 @@ class Controlled:
         return fate
 
     def _step(self, step: int) -> None:
-        begin, scenario = self.now, self.scenario
+        begin, scenario, effects = self.now, self.scenario, self.setting.effects
         parts = list[Part]()
         rounds, used, kept = self._generate_enough(step)
         parts += rounds
@@ -150,14 +157,12 @@ class Controlled:
         costs = self.costs
         for stage in ("old_logprob", "ref_logprob"):
             self._gap(step)
-            each = [costs.fixed_s + costs.logprob_s * one for one in tokens]
+            each = [effects.logprob(costs.fixed_s + costs.logprob_s * one, step) for one in tokens]
             parts.append(self._call(step, stage, each, "update"))
         self._gap(step)
         parts.append(self._own(step, "advantage", costs.advantage_s, "overhead.advantage"))
         self._gap(step)
-        update = [
-            self.setting.effects.update(costs.fixed_s + costs.update_s * one) for one in tokens
-        ]
+        update = [effects.update(costs.fixed_s + costs.update_s * one, step) for one in tokens]
         parts.append(self._call(step, "update_actor", update, "update", together=True))
         self._gap(step)
         sync = [self.setting.sync_s(step)] * scenario.ranks
@@ -191,14 +196,17 @@ class Controlled:
         return rounds, kept[: scenario.prompts], kept
 
     def _generate(self, step: int, groups: list[Group], mode: str, ordinal: int) -> Round:
-        begin = self.now
-        first = begin + round(2 * self.costs.dispatch_s * SECOND)
+        begin, effects = self.now, self.setting.effects
+        dispatch = self.costs.dispatch_s * SECOND * self._host()
+        first = begin + round(2 * dispatch)
+        slowdown = effects.evaluation(step) if mode == "eval" else 1.0
+        self._rows = sum(len(group.plans) for group in groups)
         engines, count = self.engines, len(self.engines)
         for engine in engines:
             engine.busy.clear()
             engine.tokens = engine.slot_ns = 0
             engine.advance(first)
-            engine.slowdown = self.setting.effects.decode(engine.gpus, step)
+            engine.slowdown = effects.decode(engine.gpus, step) * slowdown
         runs = list[Run]()
         for group in groups:
             for sample in range(len(group.plans)):
@@ -209,7 +217,7 @@ class Controlled:
         while left:
             left -= self.rollout.play() is not None
         told = max(run.end for run in runs)
-        end = told + round(self.costs.dispatch_s * SECOND)
+        end = told + round(dispatch)
         if mode == "eval":
             self._until(step, "eval", end)
         else:
@@ -269,7 +277,7 @@ class Controlled:
     ) -> Call:
         """One call of all ranks, which the controller waits for."""
         books, begin = self.books, self.now
-        dispatch = round(self.costs.dispatch_s * SECOND)
+        dispatch = round(self.costs.dispatch_s * SECOND * self._host())
         work = self.setting.work_ns(step, _PLACES[stage], seconds)
         starts = [begin + dispatch] * len(work)
         ends = [start + length for start, length in zip(starts, work, strict=True)]
@@ -292,7 +300,7 @@ class Controlled:
     def _own(self, step: int, stage: str, seconds: float, category: str) -> tuple[str, int, int]:
         """A stage of the controller alone."""
         begin = self.now
-        self._until(step, category, begin + round(seconds * SECOND))
+        self._until(step, category, begin + round(seconds * SECOND * self._host()))
         if category == "wait.reward":
             waited = (self.now - begin) * self.books.gpus
             self.books.waited(Wait(step, "reward", waited, stage))
@@ -305,14 +313,29 @@ class Controlled:
             for number in range(self.scenario.prompts)
         ]
         batch = self._generate(step, groups, "eval", 0)
-        self._until(step, "eval", self.now + SECOND // 20)
+        slowdown = self.setting.effects.evaluation(step) * self._host()
+        self._until(step, "eval", self.now + round(SECOND // 20 * slowdown))
         if self.tell:
             self.tell.evaluated(step, begin, self.now, batch)
 
     def _gap(self, step: int) -> None:
         self._gaps += 1
         length = self.setting.draws.gap_ns(step, min(self._gaps, 40), self.costs.gap_s)
-        self._until(step, "bubble", self.now + length)
+        self._until(step, "bubble", self.now + round(length * self._host()))
+
+    def _host(self, node: int = 0) -> float:
+        """Slowdown of a node, the controller's if nothing is said."""
+        first = node * self.scenario.gpus_per_node
+        return self.setting.effects.host((first,), self.step)
+
+    def _looping(self, run: Run, worker: int) -> float:
+        """That of the agent loop worker that calls a tool for a trajectory."""
+        loop = run.row // self.scenario.per_worker(self._rows)
+        return self._host(loop % self.scenario.nodes)
+
+    def _verifying(self, run: Run, worker: int) -> float:
+        """That of the reward worker that verifies a trajectory."""
+        return self._host(worker % self.scenario.rewarders % self.scenario.nodes)
 
     def _until(self, step: int, category: str, until: int) -> None:
         self.books.charge_all(step, category, until)

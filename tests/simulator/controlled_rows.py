@@ -16,8 +16,6 @@ from tests.synthetic import Process
 __all__ = ["ControlledRows"]
 
 _GROUP = "actor_rollout"
-_REWARDERS = 8
-"""Reward workers are processes of their own; each does several verifications at a time."""
 
 
 class ControlledRows:
@@ -44,7 +42,7 @@ class ControlledRows:
         ]
         self._rewarders = [
             cast.member("RewardLoopWorker", node=number % nodes, job=f"reward-{number}", **actor)
-            for number in range(min(_REWARDERS, scenario.reward_workers))
+            for number in range(scenario.rewarders)
         ]
         self._calls: Counter[str] = Counter()
         self._generations = 0
@@ -135,7 +133,7 @@ class ControlledRows:
             )  # fmt: skip
 
     def _round(self, step: int, span: int, batch: Round) -> None:
-        per_worker = -(-len(batch.runs) // len(self._workers))
+        per_worker = self._scenario.per_worker(len(batch.runs))
         generation, self._generations = self._generations, self._generations + 1
         keys = list[str]()
         # A worker's journal has its rows in the order in which they ended.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.simulator.draws import SECOND, Group, Plan
 
@@ -164,10 +164,15 @@ class Engine:
 
 
 class Pool:
-    """Workers that serve one request each; the others wait, first come, first served."""
+    """Workers that serve one request each; the others wait, first come, first served.
 
-    def __init__(self, workers: int) -> None:
+    Attributes:
+        slowdown: Factor by which a worker takes longer for a trajectory.
+    """
+
+    def __init__(self, workers: int, slowdown: Callable[[Run, int], float]) -> None:
         self.free = list(range(workers))
+        self.slowdown = slowdown
         self.waiting: deque[tuple[Run, int]] = deque()
 
 
@@ -255,6 +260,7 @@ class Rollout:
 
     def _serve(self, now: int, pool: Pool, run: Run, length: int) -> None:
         worker = heapq.heappop(pool.free)
+        length = round(length * pool.slowdown(run, worker))
         run.served = (worker, now, now + length)
         self._push(now + length, None, pool, run, 0, worker)
 

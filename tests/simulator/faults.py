@@ -5,7 +5,7 @@ A fault changes what takes place, never what is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from tests.simulator.draws import SECOND, Group, Plan
 __all__ = [
     "AggressiveFilter", "ClockSkew", "Effects", "Fault", "SerialReward", "SlowRank", "SlowTool",
     "SlowWeightSync", "StarvingTrainer", "Straggler", "ThermalThrottling", "WaitingRollout",
+    "lengthened",
 ]  # fmt: skip
 
 
@@ -38,7 +39,31 @@ class Fault:
         """Slowdown of every rollout engine."""
         return slowdown
 
-    def update(self, seconds: float) -> float:
+    def host(self, slowdown: float, gpu: int, step: int) -> float:
+        """Slowdown of what is done for a GPU on its host."""
+        return slowdown
+
+    def data(self, seconds: float, step: int) -> float:
+        """What fetching the prompts of a step takes."""
+        return seconds
+
+    def between(self, seconds: float, step: int) -> float:
+        """What is done after a step, before the next one, and not recorded."""
+        return seconds
+
+    def checkpoint(self, seconds: float, step: int) -> float:
+        """What a checkpoint takes."""
+        return seconds
+
+    def evaluation(self, slowdown: float, step: int) -> float:
+        """Slowdown of what an evaluation does, beside that of the engines."""
+        return slowdown
+
+    def logprob(self, seconds: float, step: int) -> float:
+        """What log-probabilities take on a rank, under each of both policies."""
+        return seconds
+
+    def update(self, seconds: float, step: int) -> float:
         """What an update of the model takes on a rank."""
         return seconds
 
@@ -110,15 +135,7 @@ class Straggler(Fault):
     def group(self, step: int, group: Group) -> Group:
         if (step, group.number) != (self.step, self.group_number):
             return group
-        plans = list(group.plans)
-        one = plans[self.sample]
-        more = int(self.size) - one.generated
-        if more <= 0:
-            return group
-        *first, (tokens, tool_s, told) = one.turns
-        turns = [*first, (tokens + more, tool_s, told)]
-        plans[self.sample] = Plan(one.prompt_tokens, turns, one.reward_s, one.value, one.cut)
-        return replace(group, plans=plans)
+        return lengthened(group, self.sample, int(self.size))
 
 
 @dataclass(frozen=True)
@@ -184,7 +201,7 @@ class WaitingRollout(Fault):
 
     kind = "waiting_rollout"
 
-    def update(self, seconds: float) -> float:
+    def update(self, seconds: float, step: int) -> float:
         return seconds * (1 + self.size)
 
 
@@ -197,6 +214,19 @@ class ClockSkew(Fault):
 
     def clock_ns(self, ahead: int, node: int) -> int:
         return ahead + round(self.size * SECOND) if node == self.node else ahead
+
+
+def lengthened(group: Group, sample: int, generated: int) -> Group:
+    """A group of which one trajectory generates at least so many tokens."""
+    plans = list(group.plans)
+    one = plans[sample]
+    more = generated - one.generated
+    if more <= 0:
+        return group
+    *first, (tokens, tool_s, told) = one.turns
+    turns = [*first, (tokens + more, tool_s, told)]
+    plans[sample] = Plan(one.prompt_tokens, turns, one.reward_s, one.value, one.cut)
+    return replace(group, plans=plans)
 
 
 class Effects:
@@ -212,6 +242,12 @@ class Effects:
     def work(self, seconds: float, gpu: int, step: int) -> float:
         """As :meth:`Fault.work`."""
         return reduce(lambda found, one: one.work(found, gpu, step), self.faults, seconds)
+
+    def host(self, gpus: Iterable[int], step: int) -> float:
+        """Slowdown of the slowest host of these GPUs."""
+        return max(
+            reduce(lambda found, one: one.host(found, gpu, step), self.faults, 1.0) for gpu in gpus
+        )
 
     def throttle(self, gpu: int, step: int) -> float:
         """As :meth:`Fault.throttle`."""
@@ -230,9 +266,29 @@ class Effects:
         """As :meth:`Fault.reward_workers`."""
         return self._each(count, lambda one: one.reward_workers)
 
-    def update(self, seconds: float) -> float:
+    def data(self, seconds: float, step: int) -> float:
+        """As :meth:`Fault.data`."""
+        return self._each(seconds, lambda one: one.data, step)
+
+    def between(self, step: int) -> float:
+        """As :meth:`Fault.between`; without a fault nothing is done there."""
+        return self._each(0.0, lambda one: one.between, step)
+
+    def checkpoint(self, seconds: float, step: int) -> float:
+        """As :meth:`Fault.checkpoint`."""
+        return self._each(seconds, lambda one: one.checkpoint, step)
+
+    def evaluation(self, step: int) -> float:
+        """As :meth:`Fault.evaluation`."""
+        return self._each(1.0, lambda one: one.evaluation, step)
+
+    def logprob(self, seconds: float, step: int) -> float:
+        """As :meth:`Fault.logprob`."""
+        return self._each(seconds, lambda one: one.logprob, step)
+
+    def update(self, seconds: float, step: int) -> float:
         """As :meth:`Fault.update`."""
-        return self._each(seconds, lambda one: one.update)
+        return self._each(seconds, lambda one: one.update, step)
 
     def sync(self, seconds: float) -> float:
         """As :meth:`Fault.sync`."""
@@ -242,5 +298,5 @@ class Effects:
         """As :meth:`Fault.keep`."""
         return self._each(rate, lambda one: one.keep)
 
-    def _each(self, value: Any, method: Callable[[Fault], Callable[[Any], Any]]) -> Any:
-        return reduce(lambda found, one: method(one)(found), self.faults, value)
+    def _each(self, value: Any, method: Callable[[Fault], Callable[..., Any]], *where: int) -> Any:
+        return reduce(lambda found, one: method(one)(found, *where), self.faults, value)

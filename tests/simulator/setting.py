@@ -114,6 +114,15 @@ class Scenario:
         """The machine of a GPU."""
         return gpu // self.gpus_per_node
 
+    def per_worker(self, rows: int) -> int:
+        """Trajectories of a batch that one agent loop worker has (verl)."""
+        return -(-rows // self.workers)
+
+    @property
+    def rewarders(self) -> int:
+        """Reward workers (verl): processes of which each does several verifications at a time."""
+        return min(8, self.reward_workers)
+
     @property
     def functions(self) -> list[str]:
         """Names of the reward functions, by data source."""
