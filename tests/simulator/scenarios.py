@@ -23,51 +23,54 @@ from tests.simulator.faults import (
 )
 from tests.simulator.setting import Costs, Scenario
 
-__all__ = ["KINDS", "scenario"]
+__all__ = ["DRAWN", "KINDS", "log_uniform", "scenario", "sized"]
 
 _Draw = Callable[[random.Random, Scenario], Fault]
 
 
-def _between(one: random.Random, low: float, high: float) -> float:
-    """Log-uniform."""
+def log_uniform(one: random.Random, low: float, high: float) -> float:
+    """A number whose logarithm is uniform."""
     return math.exp(one.uniform(math.log(low), math.log(high)))
 
 
 def _straggler(one: random.Random, of: Scenario) -> Fault:
-    size = _between(one, 3_000, 16_384)
+    size = log_uniform(one, 3_000, 16_384)
     place = one.randrange(of.prompts), one.randrange(of.group_size)
     return Straggler(size, one.randint(1, of.steps), *place)
 
 
 def _thermal(one: random.Random, of: Scenario) -> Fault:
-    size, gpu = _between(one, 0.03, 1.0), one.randrange(of.ranks)
+    size, gpu = log_uniform(one, 0.03, 1.0), one.randrange(of.ranks)
     return ThermalThrottling(size, gpu, one.randint(1, of.steps // 2))
 
 
-_KINDS: dict[str, tuple[tuple[str, ...], _Draw]] = {
+DRAWN: dict[str, tuple[tuple[str, ...], _Draw]] = {
     "slow_rank": (
         ("trl", "verl"),
-        lambda one, of: SlowRank(_between(one, 0.02, 1.0), one.randrange(of.ranks)),
+        lambda one, of: SlowRank(log_uniform(one, 0.02, 1.0), one.randrange(of.ranks)),
     ),
     "straggler": (("trl", "verl"), _straggler),
-    "serial_reward": (("trl", "verl"), lambda one, _: SerialReward(1 - _between(one, 0.03, 0.6))),
+    "serial_reward": (
+        ("trl", "verl"),
+        lambda one, _: SerialReward(1 - log_uniform(one, 0.03, 0.6)),
+    ),
     "slow_tool": (
         ("trl", "verl"),
-        lambda one, of: SlowTool(_between(one, 0.1, 20.0), one.randrange(len(of.sources))),
+        lambda one, of: SlowTool(log_uniform(one, 0.1, 20.0), one.randrange(len(of.sources))),
     ),
     "slow_weight_sync": (
         ("trl", "verl", "async"),
-        lambda one, _: SlowWeightSync(_between(one, 0.1, 10.0)),
+        lambda one, _: SlowWeightSync(log_uniform(one, 0.1, 10.0)),
     ),
-    "aggressive_filter": (("verl",), lambda one, _: AggressiveFilter(_between(one, 0.02, 0.7))),
-    "starving_trainer": (("async",), lambda one, _: StarvingTrainer(_between(one, 0.05, 3.0))),
-    "waiting_rollout": (("async",), lambda one, _: WaitingRollout(_between(one, 0.05, 3.0))),
+    "aggressive_filter": (("verl",), lambda one, _: AggressiveFilter(log_uniform(one, 0.02, 0.7))),
+    "starving_trainer": (("async",), lambda one, _: StarvingTrainer(log_uniform(one, 0.05, 3.0))),
+    "waiting_rollout": (("async",), lambda one, _: WaitingRollout(log_uniform(one, 0.05, 3.0))),
     "thermal_throttling": (("trl", "verl"), _thermal),
     "clock_skew": (("trl", "verl"), lambda one, _: ClockSkew(2.0, 1)),
 }
 """Each fault: the shapes that it can be in, and how it is drawn."""
 
-KINDS = tuple(_KINDS)
+KINDS = tuple(DRAWN)
 """Names of all faults."""
 
 
@@ -81,16 +84,16 @@ def scenario(seed: int) -> Scenario:
     for _ in range(count):
         fitting = [
             kind
-            for kind, (where, _) in _KINDS.items()
+            for kind, (where, _) in DRAWN.items()
             if kind not in kinds and set(where) & set(shapes)
         ]
         kinds.append(one.choice(fitting))
-        shapes = tuple(shape for shape in shapes if shape in _KINDS[kinds[-1]][0])
-    found = _sizes(one, seed, one.choice(shapes), kinds)
-    return replace(found, faults=tuple(_KINDS[kind][1](one, found) for kind in kinds))
+        shapes = tuple(shape for shape in shapes if shape in DRAWN[kinds[-1]][0])
+    found = sized(one, seed, one.choice(shapes), kinds)
+    return replace(found, faults=tuple(DRAWN[kind][1](one, found) for kind in kinds))
 
 
-def _sizes(one: random.Random, seed: int, shape: str, kinds: list[str]) -> Scenario:
+def sized(one: random.Random, seed: int, shape: str, kinds: list[str]) -> Scenario:
     """A run of some size; it has what its faults need: tools, a filter, a second node."""
     tools = "slow_tool" in kinds or one.random() < 0.4
     ranks = one.choice((4, 8))
@@ -100,19 +103,19 @@ def _sizes(one: random.Random, seed: int, shape: str, kinds: list[str]) -> Scena
     busy = shape == "async"
     filtered = "aggressive_filter" in kinds or (shape == "verl" and _luck(one, 0.2))
     lengths = Lengths(
-        median=_between(one, 250, 800),
+        median=log_uniform(one, 250, 800),
         between=one.uniform(0.2, 0.6),
         within=one.uniform(0.3, 0.6),
         tail=one.choice((0.0, 0.005, 0.01)),
         turns=one.choice((2, 3, 4)) if tools else 1,
-        tool_s=tuple(_between(one, 0.3, 2.0) * (0.1 if shape == "trl" else 1) for _ in sources),
-        reward_s=tuple(_between(one, 0.05, 0.6) * slow for _ in sources),
+        tool_s=tuple(log_uniform(one, 0.3, 2.0) * (0.1 if shape == "trl" else 1) for _ in sources),
+        reward_s=tuple(log_uniform(one, 0.05, 0.6) * slow for _ in sources),
         spread=one.uniform(0.2, 0.6),
     )
     costs = Costs(
-        update_s=_balanced(lengths, ranks, one) if busy else _between(one, 4e-4, 8e-4),
-        sync_s=_between(one, 0.5, 4.0),
-        gap_s=_between(one, 0.03, 0.2),
+        update_s=_balanced(lengths, ranks, one) if busy else log_uniform(one, 4e-4, 8e-4),
+        sync_s=log_uniform(one, 0.5, 4.0),
+        gap_s=log_uniform(one, 0.03, 0.2),
         rank_sd=one.choice((0.002, 0.005, 0.01)),
         noise_sd=one.choice((0.005, 0.01, 0.02)),
     )
